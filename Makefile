@@ -1,0 +1,79 @@
+# Everything here works on a machine that has only Python 3.11 or newer and make:
+# each target prepares what it needs.
+#
+#   make test    all tests                    make demo    see a pipe survive what it promises to
+#   make lint    style, types, layers         make bench   measure against peers
+#   make clean   remove what runs left        make distclean   ... and the environment too
+#
+# PYTHON=...  interpreter to use      PYTEST_FLAGS=...  e.g. PYTEST_FLAGS='-k stream'
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+EXTRAS := metrics,test,dev
+PYTEST_FLAGS ?=
+
+# The folders that hold Python code today; the type checkers refuse an empty one.
+CODE := $(foreach dir,src tests examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
+
+.PHONY: help test demo lint lint-ruff lint-layers lint-mypy lint-pyright bench clean distclean moved
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '4,8s/^# \{0,1\}//p' Makefile
+
+test: $(READY)
+	@echo "surepipe: running the tests"
+	@$(BIN)/python -m pytest tests $(PYTEST_FLAGS)
+
+demo: $(READY)
+	@$(BIN)/python examples/demo.py
+
+bench: $(READY)
+	@$(BIN)/python benchmarks/run.py
+
+lint: lint-ruff lint-layers lint-mypy lint-pyright
+
+lint-ruff: $(READY)
+	@echo "surepipe: ruff"
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
+
+lint-layers: $(READY)
+	@echo "surepipe: layers"
+	@$(BIN)/lint-imports --no-logo
+
+lint-mypy: $(READY)
+	@echo "surepipe: mypy, strict"
+	@$(BIN)/mypy $(CODE)
+
+lint-pyright: $(READY)
+	@echo "surepipe: pyright, strict"
+	@$(BIN)/pyright $(CODE)
+
+# An environment remembers where it was made; one that came along with a copied tree is made anew.
+$(READY): pyproject.toml $(if $(filter $(CURDIR),$(shell cat $(READY) 2>/dev/null)),,moved)
+	@python=; \
+	for candidate in $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python); do \
+	  if $$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    python=$$candidate; break; \
+	  fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "surepipe: needs Python 3.11 or newer, with its venv module; found none$(if $(PYTHON), at $(PYTHON))." >&2; \
+	  echo "surepipe: install one, or name it: make PYTHON=/path/to/python3.11 ..." >&2; \
+	  exit 1; \
+	fi; \
+	clear=; \
+	if [ -f $(READY) ] && [ "$$(cat $(READY))" != "$(CURDIR)" ]; then clear=--clear; fi; \
+	echo "surepipe: preparing $(VENV) with $$($$python --version) (about a minute the first time)"; \
+	$$python -m venv $$clear $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@echo "$(CURDIR)" > $(READY)
+
+clean:
+	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	@rm -rf $(VENV)

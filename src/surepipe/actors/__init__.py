@@ -1,0 +1,1 @@
+"""The pykka runtime that hosts machines: senders, receivers, routes, timers, supervision."""

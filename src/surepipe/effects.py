@@ -1,0 +1,282 @@
+"""The vocabulary between machines and hosts: effects that go out, outcomes that come back.
+
+A machine returns a list of effects for each input and the host performs them in that order. A host answers
+every ``Persist``, ``Call`` and ``DeadLetter`` with an outcome under the same ticket, and every ``Deliver`` with
+``settled``, ``failed`` or ``refused``. Nothing here has behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Inclusive, disjoint, increasing ranges of sequence numbers."""
+
+
+class RejectReason(StrEnum):
+    """Why messages were not accepted."""
+
+    FULL = "full"
+    TOO_LARGE = "too-large"
+    CLOSED = "closed"
+    STOPPED = "stopped"
+    JOURNAL = "journal"
+
+
+class NoticeKind(StrEnum):
+    """What a machine tells the people who run it."""
+
+    UNANSWERED = "Unanswered"
+    UNDELIVERABLE = "Undeliverable"
+    STALLED = "Stalled"
+    POISON = "Poison"
+    FENCED = "Fenced"
+    ORPHANS = "Orphans"
+    JOURNAL_ROLLBACK = "JournalRollback"
+    STATE_ROLLBACK = "StateRollback"
+    STORE_ROLLBACK = "StoreRollback"
+    TRIMMED = "Trimmed"
+    RESET = "Reset"
+    DIVERGED = "Diverged"
+    FORCED_TRIM = "ForcedTrim"
+    UP = "Up"
+    DOWN = "Down"
+
+
+@dataclass(frozen=True, slots=True)
+class Transmit:
+    """Put this frame on the route."""
+
+    frame: object
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Messages ``first .. first + count - 1`` of this epoch were taken (with a journal: and stored)."""
+
+    epoch: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The last ``count`` messages offered were not taken and left no trace."""
+
+    reason: RejectReason
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The sender knows that these messages are settled."""
+
+    epoch: int
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Renumbered:
+    """Messages that were never delivered under their old identity have a new one, in the same order."""
+
+    epoch: int
+    first: int
+    count: int
+    new_epoch: int
+    new_first: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Hand these consecutive messages to the boundary; answer with settled, failed or refused.
+
+    ``attempt`` is that of the first message; those behind it run for the first time.
+    """
+
+    ticket: int
+    epoch: int
+    first: int
+    payloads: Sequence[bytes]
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Store this write and answer the ticket with ``Stored``, ``Failed`` or ``Unavailable``."""
+
+    ticket: int
+    write: Write
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Make this store call and answer the ticket with its outcome."""
+
+    ticket: int
+    request: object
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message that could not be settled, with everything needed to understand and replay it."""
+
+    pipe: str
+    layer: int
+    epoch: int
+    seq: int
+    payload: bytes
+    attempts: int
+    first_failure_us: int
+    last_failure_us: int
+    error_type: str
+    error_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Put this letter in the dead-letter store and answer the ticket."""
+
+    ticket: int
+    letter: Letter
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Arm the one deadline of the machine (absolute microseconds), or disarm it."""
+
+    deadline: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person should know, with the exact range it concerns. Never a payload."""
+
+    kind: NoticeKind
+    epoch: int
+    ranges: Ranges = ()
+    detail: str = ""
+
+
+Effect: TypeAlias = (
+    Transmit
+    | Accepted
+    | Reject
+    | Confirmed
+    | Renumbered
+    | Deliver
+    | Persist
+    | Call
+    | DeadLetter
+    | WakeAt
+    | Notice
+)
+
+
+# What a Persist may ask for. A journal is one stream with the pipe as its only producer, plus one position.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLife:
+    """Take this life number for the journal: writes of any lower life are refused from now on."""
+
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRows:
+    """Add messages to the journal. Safe to repeat: the identity (epoch, first) says what is there."""
+
+    epoch: int
+    first: int
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class NoteTransmitted:
+    """Note that messages of this epoch may have been on the wire: they can't be renumbered any more."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRows:
+    """Every message of this epoch up to ``through`` is confirmed; earlier epochs are confirmed whole."""
+
+    epoch: int
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Renumber:
+    """Take life ``epoch`` and store these messages as its rows from 1, in place of the rows of the
+    epochs ``replaces``: one atomic write."""
+
+    epoch: int
+    payloads: Sequence[bytes]
+    replaces: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveState:
+    """Store the receiver's state (the cursors of all layers) in place of the former one."""
+
+    state: bytes
+
+
+Write: TypeAlias = OpenLife | AppendRows | NoteTransmitted | ForgetRows | Renumber | SaveState
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRows:
+    """Messages of one epoch as a journal holds them, consecutive from ``first``."""
+
+    epoch: int
+    first: int
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalContents:
+    """What a journal held when the sender started. ``rows`` are unconfirmed, oldest epoch first.
+
+    ``last_life`` is 0 for a new journal. ``transmitted`` is the highest epoch noted by
+    ``NoteTransmitted`` (0 for none). ``confirmed`` is the last ``ForgetRows`` as (epoch, through).
+    """
+
+    last_life: int = 0
+    rows: Sequence[JournalRows] = ()
+    transmitted: int = 0
+    confirmed: tuple[int, int] = (0, 0)
+
+
+# Answers to Persist and DeadLetter. Store calls of the stream pipe are answered with store outcomes.
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStored:
+    """Done, and kept as the store's declared level says."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFailed:
+    """Definitely not done, and a repeat would not help."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFenced:
+    """Not done: a newer life (or owner) has taken over."""
+
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteUnknown:
+    """Done, or not done: nobody knows. Safe to ask again."""
+
+
+WriteOutcome: TypeAlias = WriteStored | WriteFailed | WriteFenced | WriteUnknown

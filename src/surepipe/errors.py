@@ -1,0 +1,76 @@
+"""Every exception that surepipe raises: one root, children named by whose fault it is.
+
+Loss, repetition and timeouts are not errors, they are inputs of a machine and never appear here. A message
+says what was attempted, what stood in the way, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SurepipeError(Exception):
+    """Root of all errors of this package."""
+
+
+class ConfigurationError(SurepipeError):
+    """Something that was written down (a layer, an option, a file) does not add up."""
+
+
+class CompositionError(ConfigurationError):
+    """A stack, chain or expectation is refused; ``findings`` lists every reason."""
+
+    def __init__(self, findings: Sequence[object]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(str(finding) for finding in self.findings))
+
+
+class MisuseError(SurepipeError):
+    """The caller broke a rule of the interface; nothing was changed."""
+
+
+class ContractViolation(MisuseError):
+    """A precondition of a checked interface does not hold; nothing was changed."""
+
+
+class PipeClosed(MisuseError):
+    """The pipe was closed (or never opened) and takes no more messages."""
+
+
+class PayloadTooLarge(MisuseError):
+    """A payload exceeds ``message_max_bytes``; nothing of the call was accepted."""
+
+
+class PipeFull(SurepipeError):
+    """The sender's backlog has no room now; the message was not accepted. Try again, or use ``send``."""
+
+
+class NotConfirmed(SurepipeError):
+    """A wait for confirmation ended early; ``ranges`` names what is still unconfirmed.
+
+    The messages stay with the pipe: it goes on trying after this error.
+    """
+
+    def __init__(self, message: str, ranges: Sequence[tuple[int, int, int]] = ()) -> None:
+        self.ranges = tuple(ranges)
+        super().__init__(message)
+
+
+class PipeStopped(SurepipeError):
+    """The pipe stopped for good: it was fenced, gave up, or failed to restart."""
+
+
+class Fenced(SurepipeError):
+    """A newer owner has taken over; nothing was changed and nothing ever will be by this owner."""
+
+
+class StoreUnavailable(SurepipeError):
+    """A store did not answer in time. The operation was done, or it was not: repeat it."""
+
+
+class StoreReset(SurepipeError):
+    """A store lost or replaced what it had acknowledged (another incarnation, or an older state)."""
+
+
+class ContractBroken(AssertionError):
+    """An implementation broke a checked contract: a defect of the implementation, not of its caller."""

@@ -1,0 +1,500 @@
+"""The top of a receiver's stack: the boundary, where a message is settled.
+
+The outermost layer hands runs of messages in; the host gets them as ``Deliver`` and answers. In between the desk
+keeps the order (one delivery at a time for ordered layers), tries failed messages again with backoff, moves
+poison to dead letters, and stores the cursors where the boundary says so:
+
+* ``handed``, ``processed``: settled when the host says so; with a durable state, after the cursors are stored.
+* ``before``: the cursors are stored first, then the messages are delivered: never twice, perhaps not at all.
+* ``committed``: the host commits effect and cursors (``state_after``) in one transaction, then says settled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import ClassVar, Protocol
+
+from surepipe.effects import (
+    DeadLetter,
+    Deliver,
+    Effect,
+    Letter,
+    Notice,
+    NoticeKind,
+    Persist,
+    Ranges,
+    SaveState,
+    WriteFenced,
+    WriteStored,
+)
+from surepipe.errors import MisuseError
+from surepipe.machines import Randomness
+from surepipe.pipes.options import micros
+from surepipe.pipes.ranges import RangeSet
+from surepipe.pipes.snapshot import stateful
+from surepipe.pipes.timing import backoff
+
+
+class Boundary(StrEnum):
+    """When a message is settled."""
+
+    HANDED = "handed"
+    BEFORE = "before"
+    PROCESSED = "processed"
+    COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryOptions:
+    """How messages cross the boundary of a receiver. Times are seconds."""
+
+    boundary: Boundary = Boundary.PROCESSED
+    durable: bool = False
+    deliver_max: int = 1024
+    retries: int | None = None
+    retry_min_s: float = 0.1
+    retry_max_s: float = 30.0
+    jitter: float = 0.1
+    warn_after: int = 5
+    dead_letters: bool = False
+
+
+class DeskPort(Protocol):
+    """What the desk may ask of its stack."""
+
+    @property
+    def now(self) -> int:
+        """Monotonic microseconds of the step that is running."""
+        ...
+
+    def emit(self, effect: Effect) -> None:
+        """Add to the effects of this step."""
+        ...
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter."""
+        ...
+
+    def ticket(self) -> int:
+        """A new number for a Deliver, Persist or DeadLetter."""
+        ...
+
+    def settle_outermost(self, epoch: int, first: int, last: int) -> None:
+        """Answer the outermost layer: settled."""
+        ...
+
+    def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
+        """Answer the outermost layer: refused."""
+        ...
+
+    def cursors(self, epoch: int, also: Ranges) -> list[object]:
+        """The cursors of all layers, ``also`` taken as settled in the outermost."""
+        ...
+
+
+stateful(Letter)
+
+
+@stateful
+@dataclass(slots=True)
+class Ticket:
+    """One Deliver that the host has not answered in full."""
+
+    epoch: int
+    first: int
+    payloads: Sequence[bytes]
+    history: Failure | None
+    open: RangeSet
+
+    def payload(self, seq: int) -> bytes:
+        """The payload of one message of the ticket."""
+        return self.payloads[seq - self.first]
+
+
+@stateful
+@dataclass(slots=True)
+class Failure:
+    """What is known of a message that failed."""
+
+    attempts: int
+    first_us: int
+    last_us: int
+    error: tuple[str, str] = ("", "")
+
+
+@stateful
+@dataclass(slots=True)
+class Delayed:
+    """Messages that will be delivered at ``due``; ``history`` is that of the first of them."""
+
+    due: int
+    epoch: int
+    first: int
+    payloads: Sequence[bytes]
+    history: Failure
+
+
+@stateful
+@dataclass(slots=True)
+class Saving:
+    """A state write under way, and what happens when it is stored."""
+
+    ticket: int
+    epoch: int
+    ranges: RangeSet
+    deliver: Ticket | None = None
+    attempts: int = 1
+    repeat_at: int | None = None
+
+
+@stateful
+@dataclass(slots=True)
+class Posting:
+    """A dead letter under way."""
+
+    letter: Letter
+    attempts: int = 1
+    repeat_at: int | None = None
+
+
+@stateful
+@dataclass(slots=True)
+class Queued:
+    """Messages that wait for their delivery."""
+
+    epoch: int
+    first: int
+    payloads: list[bytes] = field(default_factory=list[bytes])
+
+
+@stateful
+class Desk:
+    """The boundary of one receiver."""
+
+    TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng", "pipe", "ordered")
+
+    def __init__(
+        self,
+        port: DeskPort,
+        options: BoundaryOptions,
+        rng: Randomness,
+        pipe: str,
+        *,
+        ordered: bool,
+    ) -> None:
+        self.port = port
+        self.options = options
+        self.rng = rng
+        self.pipe = pipe
+        self.ordered = ordered
+        self.queue: deque[Queued] = deque()
+        self.tickets: dict[int, Ticket] = {}
+        self.delayed: list[Delayed] = []
+        self.unsaved: list[tuple[int, RangeSet]] = []
+        self.saving: Saving | None = None
+        self.postings: dict[int, Posting] = {}
+        self.stopped = False
+        self.closed = False
+
+    # From the outermost layer.
+
+    def take(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+        """Consecutive messages that the outermost layer hands over."""
+        if self.stopped or self.closed:
+            self.port.refuse_outermost(epoch, first, first + len(payloads) - 1)
+            return
+        last = self.queue[-1] if self.queue else None
+        if (
+            last
+            and self.ordered
+            and (last.epoch, last.first + len(last.payloads)) == (epoch, first)
+        ):
+            last.payloads.extend(payloads)
+        else:
+            self.queue.append(Queued(epoch, first, list(payloads)))
+
+    def finish_step(self) -> None:
+        """Deliver what may be delivered now."""
+        while self.queue and self._may_deliver():
+            self._deliver_next()
+        self._save_next()
+
+    def _may_deliver(self) -> bool:
+        if self.options.boundary is Boundary.BEFORE and self.saving:
+            return False
+        return not self.ordered or not (self.tickets or self.delayed or self.postings)
+
+    def _deliver_next(self) -> None:
+        head = self.queue[0]
+        limit = self.options.deliver_max
+        payloads = head.payloads[:limit]
+        if len(head.payloads) > limit:
+            self.queue[0] = Queued(head.epoch, head.first + limit, head.payloads[limit:])
+        else:
+            self.queue.popleft()
+        span = RangeSet([(head.first, head.first + len(payloads) - 1)])
+        ticket = Ticket(head.epoch, head.first, payloads, None, span)
+        if self.options.boundary is Boundary.BEFORE:
+            self._save(Saving(self.port.ticket(), head.epoch, RangeSet(span), deliver=ticket))
+        else:
+            self._hand_out(ticket)
+
+    def _hand_out(self, ticket: Ticket) -> None:
+        number = self.port.ticket()
+        self.tickets[number] = ticket
+        attempt = ticket.history.attempts + 1 if ticket.history else 1
+        self.port.emit(Deliver(number, ticket.epoch, ticket.first, ticket.payloads, attempt))
+
+    # From the host.
+
+    def settled(self, number: int, ranges: Ranges) -> None:
+        """These messages of a ticket have crossed the boundary."""
+        ticket = self._ticket(number)
+        if ticket is None:
+            return
+        for first, last in ranges:
+            for part in ticket.open.within(first, last):
+                self._settle(ticket.epoch, *part)
+            ticket.open.discard(first, last)
+        self._drop_if_answered(number)
+
+    def refused(self, number: int, ranges: Ranges) -> None:
+        """These messages of a ticket were not taken: their carrier must bring them again.
+
+        In an ordered pipe nothing that follows a refused message may pass it, so it is refused too.
+        """
+        ticket = self._ticket(number)
+        if ticket is None or not ranges:
+            return
+        if self.ordered:
+            ranges = ((ranges[0][0], ticket.first + len(ticket.payloads) - 1),)
+        for first, last in ranges:
+            for part in ticket.open.within(first, last):
+                self.port.refuse_outermost(ticket.epoch, *part)
+            ticket.open.discard(first, last)
+        self._drop_if_answered(number)
+        if self.ordered:
+            self._refuse_queued()
+
+    def _refuse_queued(self) -> None:
+        for item in self.queue:
+            self.port.refuse_outermost(item.epoch, item.first, item.first + len(item.payloads) - 1)
+        self.queue.clear()
+
+    def failed(self, number: int, seq: int, error: tuple[str, str]) -> None:
+        """The handler raised for ``seq``: settle what stands before it, try it again later."""
+        ticket = self._ticket(number)
+        if ticket is None:
+            return
+        if seq not in ticket.open:
+            self.port.count("late_answer")
+            return
+        self.settled(number, ((ticket.first, seq - 1),))
+        self.tickets.pop(number, None)
+        history = self._after_failure(ticket, seq, error)
+        rest = ticket.payloads[seq - ticket.first :]
+        if self._is_poison(history):
+            self._post(ticket, seq, history)
+            self._redeliver_later_part(ticket.epoch, seq + 1, rest[1:])
+        elif self.ordered:
+            self._delay(ticket.epoch, seq, rest, history)
+        else:
+            self._delay(ticket.epoch, seq, rest[:1], history)
+            self._redeliver_later_part(ticket.epoch, seq + 1, rest[1:])
+
+    def state_after(self, number: int, through: int) -> bytes:
+        """The cursors as they will be when the ticket is settled up to ``through``."""
+        ticket = self.tickets.get(number)
+        if ticket is None:
+            raise MisuseError(
+                f"ticket {number} is not open: only an open delivery has a state to commit"
+            )
+        return encode_state(
+            self.port.cursors(ticket.epoch, ticket.open.within(ticket.first, through))
+        )
+
+    def _ticket(self, number: int) -> Ticket | None:
+        ticket = self.tickets.get(number)
+        if ticket is None:
+            self.port.count("late_answer")
+        return ticket
+
+    def _drop_if_answered(self, number: int) -> None:
+        ticket = self.tickets.get(number)
+        if ticket is not None and not ticket.open:
+            del self.tickets[number]
+
+    def _settle(self, epoch: int, first: int, last: int) -> None:
+        if self.options.boundary is Boundary.BEFORE:
+            return  # settled when its cursor was stored
+        self.port.count("settled", last - first + 1)
+        if self.options.durable and self.options.boundary is not Boundary.COMMITTED:
+            self._queue_saving(epoch, first, last)
+        else:
+            self.port.settle_outermost(epoch, first, last)
+
+    # Failed messages.
+
+    def _after_failure(self, ticket: Ticket, seq: int, error: tuple[str, str]) -> Failure:
+        former = ticket.history if seq == ticket.first else None
+        now = self.port.now
+        return Failure(
+            attempts=former.attempts + 1 if former else 1,
+            first_us=former.first_us if former else now,
+            last_us=now,
+            error=error,
+        )
+
+    def _is_poison(self, history: Failure) -> bool:
+        limit = self.options.retries
+        return limit is not None and self.options.dead_letters and history.attempts >= limit
+
+    def _delay(self, epoch: int, first: int, payloads: Sequence[bytes], history: Failure) -> None:
+        if history.attempts == self.options.warn_after:
+            detail = f"{history.attempts} attempts, the last raised {history.error[0]}"
+            self.port.emit(Notice(NoticeKind.POISON, epoch, ((first, first),), detail))
+        due = self.port.now + self._backoff(history.attempts)
+        self.delayed.append(Delayed(due, epoch, first, payloads, history))
+
+    def _backoff(self, attempts: int) -> int:
+        return backoff(
+            micros(self.options.retry_min_s),
+            micros(self.options.retry_max_s),
+            attempts,
+            self.options.jitter,
+            self.rng,
+        )
+
+    def _redeliver_later_part(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+        if payloads:
+            self.queue.appendleft(Queued(epoch, first, list(payloads)))
+
+    def _post(self, ticket: Ticket, seq: int, history: Failure) -> None:
+        letter = Letter(
+            pipe=self.pipe,
+            layer=0,
+            epoch=ticket.epoch,
+            seq=seq,
+            payload=ticket.payload(seq),
+            attempts=history.attempts,
+            first_failure_us=history.first_us,
+            last_failure_us=history.last_us,
+            error_type=history.error[0],
+            error_text=history.error[1],
+        )
+        number = self.port.ticket()
+        self.postings[number] = Posting(letter)
+        self.port.emit(DeadLetter(number, letter))
+
+    # Stored states.
+
+    def _queue_saving(self, epoch: int, first: int, last: int) -> None:
+        if not self.unsaved or self.unsaved[-1][0] != epoch:
+            self.unsaved.append((epoch, RangeSet()))
+        self.unsaved[-1][1].add(first, last)
+
+    def _save_next(self) -> None:
+        if self.saving is None and self.unsaved:
+            epoch, ranges = self.unsaved.pop(0)
+            self._save(Saving(self.port.ticket(), epoch, ranges))
+
+    def _save(self, saving: Saving) -> None:
+        self.saving = saving
+        state = encode_state(self.port.cursors(saving.epoch, tuple(saving.ranges)))
+        self.port.emit(Persist(saving.ticket, SaveState(state)))
+
+    # Outcomes and time.
+
+    def answer(self, ticket: int, outcome: object) -> bool:
+        """The outcome of a state write or dead letter; False when the ticket is neither."""
+        if self.saving and self.saving.ticket == ticket:
+            self._saved(self.saving, outcome)
+            return True
+        posting = self.postings.get(ticket)
+        if posting is None:
+            return False
+        if isinstance(outcome, WriteStored):
+            del self.postings[ticket]
+            self.port.count("dead_lettered")
+            self._settle(posting.letter.epoch, posting.letter.seq, posting.letter.seq)
+        else:
+            posting.repeat_at = self.port.now + self._backoff(posting.attempts)
+        return True
+
+    def _saved(self, saving: Saving, outcome: object) -> None:
+        if isinstance(outcome, WriteFenced):
+            self._stop(f"the receiver's state belongs to owner {outcome.by} now")
+        elif not isinstance(outcome, WriteStored):
+            saving.repeat_at = self.port.now + self._backoff(saving.attempts)
+        else:
+            self.saving = None
+            for first, last in saving.ranges:
+                self.port.settle_outermost(saving.epoch, first, last)
+            if saving.deliver:
+                self.port.count("settled", len(saving.deliver.payloads))
+                self._hand_out(saving.deliver)
+
+    def _stop(self, detail: str) -> None:
+        self.stopped = True
+        self.saving = None
+        self.port.emit(Notice(NoticeKind.FENCED, 0, (), detail))
+
+    @property
+    def deadline(self) -> int | None:
+        """When something is to be tried again."""
+        times = [delayed.due for delayed in self.delayed]
+        times += [
+            posting.repeat_at for posting in self.postings.values() if posting.repeat_at is not None
+        ]
+        if self.saving and self.saving.repeat_at is not None:
+            times.append(self.saving.repeat_at)
+        return min(times, default=None)
+
+    def wake(self) -> None:
+        """Try again what is due."""
+        now = self.port.now
+        due = [delayed for delayed in self.delayed if delayed.due <= now]
+        self.delayed = [delayed for delayed in self.delayed if delayed.due > now]
+        for delayed in due:
+            span = RangeSet([(delayed.first, delayed.first + len(delayed.payloads) - 1)])
+            self._hand_out(
+                Ticket(delayed.epoch, delayed.first, delayed.payloads, delayed.history, span)
+            )
+        for ticket, posting in self.postings.items():
+            if posting.repeat_at is not None and posting.repeat_at <= now:
+                posting.repeat_at = None
+                posting.attempts += 1
+                self.port.emit(DeadLetter(ticket, posting.letter))
+        if self.saving and self.saving.repeat_at is not None and self.saving.repeat_at <= now:
+            self.saving.repeat_at = None
+            self.saving.attempts += 1
+            self._save(self.saving)
+
+    # The end of a receiver.
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is in work."""
+        return not (self.queue or self.tickets or self.delayed or self.postings or self.saving)
+
+    def close(self) -> None:
+        """Give back what was not delivered yet; what is in work may still be answered."""
+        self.closed = True
+        for item in self.delayed:
+            self.port.refuse_outermost(item.epoch, item.first, item.first + len(item.payloads) - 1)
+        self.delayed.clear()
+        self._refuse_queued()
+
+
+def encode_state(cursors: list[object]) -> bytes:
+    """The stored form of the cursors of a stack: canonical JSON."""
+    return json.dumps(cursors, separators=(",", ":"), sort_keys=True).encode()
+
+
+def decode_state(state: bytes) -> list[object]:
+    """The cursors in a stored state, outermost layer first."""
+    return list(json.loads(state))

@@ -1,0 +1,192 @@
+"""The top of a sender's stack: what stands between the application's messages and the outermost layer.
+
+``Intake`` is the plain one: acceptance is a place in the layer's buffers. With a journal, acceptance is a
+stored row; that intake is in ``journal``. Both number messages after acceptance, so a rejected message leaves
+no trace, and both count in the same order as the outermost layer, which is how identities agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from surepipe.effects import (
+    Accepted,
+    Confirmed,
+    Effect,
+    Notice,
+    NoticeKind,
+    Ranges,
+    Reject,
+    RejectReason,
+    Renumbered,
+)
+from surepipe.pipes.layers import SenderLayer
+from surepipe.pipes.ranges import RangeSet
+from surepipe.pipes.snapshot import stateful
+
+
+class IntakePort(Protocol):
+    """What an intake may ask of its stack."""
+
+    @property
+    def now(self) -> int:
+        """Monotonic microseconds of the step that is running."""
+        ...
+
+    def emit(self, effect: Effect) -> None:
+        """Add to the effects of this step."""
+        ...
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter."""
+        ...
+
+    def ticket(self) -> int:
+        """A new number for a Persist or DeadLetter that this intake emits."""
+        ...
+
+    def begin(self, epoch: int, base: int) -> None:
+        """Start an epoch in the outermost layer (and keep the layers below as they are)."""
+        ...
+
+    def restart(self, life: int) -> None:
+        """Start a new life in all layers; the outermost begins epoch ``life`` at 1."""
+        ...
+
+
+@stateful
+class Intake:
+    """Accepts into the outermost layer's buffers. Volatile: what is accepted is lost with the process."""
+
+    TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "outermost", "message_max_bytes")
+
+    def __init__(
+        self, port: IntakePort, outermost: SenderLayer, message_max_bytes: int, life: int
+    ) -> None:
+        self.port = port
+        self.outermost = outermost
+        self.message_max_bytes = message_max_bytes
+        self.life = life
+        self.next = 1
+        self.closed = False
+        self.stopped = ""
+        self.newly_confirmed = RangeSet()
+
+    @property
+    def room(self) -> int:
+        """Messages that would be taken now."""
+        return 0 if self.closed or self.stopped else self.outermost.room
+
+    @property
+    def room_bytes(self) -> int:
+        """Payload bytes that would be taken now."""
+        return 0 if self.closed or self.stopped else self.outermost.room_bytes
+
+    @property
+    def pending(self) -> int:
+        """Messages offered whose acceptance is not decided yet."""
+        return 0
+
+    @property
+    def deadline(self) -> int | None:
+        """When this intake wants to be woken."""
+        return None
+
+    def start(self) -> None:
+        """Begin the epoch of this life."""
+        self.port.restart(self.life)
+
+    def send(self, payloads: Sequence[bytes]) -> None:
+        """Take a prefix of the messages, reject the rest with one reason."""
+        fitting, reason = self.admissible(payloads)
+        taken = self.outermost.send(fitting) if fitting else 0
+        if taken:
+            self.port.emit(Accepted(self.life, self.next, taken))
+            self.port.count("accepted", taken)
+            self.next += taken
+        if taken < len(fitting):
+            reason = RejectReason.FULL
+        self.reject(reason, len(payloads) - taken)
+
+    def admissible(self, payloads: Sequence[bytes]) -> tuple[Sequence[bytes], RejectReason]:
+        """The prefix that may be offered at all, and why not the rest."""
+        if self.stopped:
+            return (), RejectReason.STOPPED
+        if self.closed:
+            return (), RejectReason.CLOSED
+        if payloads and max(map(len, payloads)) > self.message_max_bytes:
+            small = 0
+            while len(payloads[small]) <= self.message_max_bytes:
+                small += 1
+            return payloads[:small], RejectReason.TOO_LARGE
+        return payloads, RejectReason.FULL
+
+    def reject(self, reason: RejectReason, count: int) -> None:
+        """Tell the host that the last ``count`` messages offered were not taken."""
+        if count:
+            self.port.emit(Reject(reason, count))
+            self.port.count("rejected", count)
+
+    def confirmed(self, first: int, last: int) -> None:
+        """The outermost layer reports its messages settled."""
+        self.newly_confirmed.add(first, last)
+        self.port.count("confirmed", last - first + 1)
+
+    def finish_step(self) -> None:
+        """Report what was confirmed in this step, in one effect."""
+        if self.newly_confirmed:
+            self.port.emit(Confirmed(self.epoch, tuple(self.newly_confirmed)))
+            self.newly_confirmed = RangeSet()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the outermost layer is sending."""
+        return self.life
+
+    def answer(self, ticket: int, outcome: object) -> bool:
+        """The outcome of a write of this intake; False when the ticket is none of its own."""
+        del ticket, outcome
+        return False
+
+    def wake(self) -> None:
+        """A deadline may have passed."""
+
+    def fenced(self, known: int, *, answered: bool) -> None:
+        """The receiver refuses this epoch: go on under a higher one if it never accepted ours."""
+        if answered:
+            self.stop_fenced(known)
+        else:
+            self.raise_life(known)
+
+    def raise_life(self, above: int) -> None:
+        """Number again everything that waits, under a life above ``above``."""
+        self.finish_step()
+        waiting = self.outermost.waiting()
+        former, first = self.life, self.next - len(waiting)
+        self.life, self.next = above + 1, 1 + len(waiting)
+        if waiting:
+            self.port.emit(Renumbered(former, first, len(waiting), self.life, 1))
+        self.port.restart(self.life)
+        taken = self.outermost.send(waiting)
+        assert taken == len(waiting), f"{taken} of {len(waiting)} messages fit where all had room"
+
+    def epoch_closed(self, through: int, detail: str) -> None:
+        """Our own epoch is closed at the receiver: somebody newer was served."""
+        del through
+        self.stop(NoticeKind.FENCED, detail)
+
+    def stop_fenced(self, known: int) -> None:
+        """A newer life is being served; this one ends here."""
+        self.stop(NoticeKind.FENCED, f"the receiver serves life {known}")
+
+    def stop(self, kind: NoticeKind, detail: str) -> None:
+        """Reject everything from now on and tell what is unconfirmed."""
+        if not self.stopped:
+            self.stopped = detail
+            self.port.emit(Notice(kind, self.epoch, self.outermost.unconfirmed(), detail))
+
+    def unconfirmed(self) -> list[tuple[int, Ranges]]:
+        """What was accepted and is not confirmed, oldest epoch first."""
+        ranges = self.outermost.unconfirmed()
+        return [(self.epoch, ranges)] if ranges else []

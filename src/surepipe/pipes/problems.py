@@ -1,0 +1,181 @@
+"""What makes a composition impossible, layer by layer from the route upwards, and end by end.
+
+``problems`` only finds; ``algebra.refusals`` adds what to do about each, which it finds by trying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from surepipe.pipes.declarations import Reverse, declaration_of
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.findings import Code, Finding
+from surepipe.pipes.guarantees import ROUTE, Guarantee, in_order
+from surepipe.pipes.hops import Chain, Hop, Store, composition, window_of
+from surepipe.pipes.options import DedupeOptions, StreamOptions
+from surepipe.pipes.route_part import reverse_path, route_parts
+
+
+def problems(hop: Hop) -> tuple[Finding, ...]:
+    """Every reason why this hop can't be, the innermost layer's first."""
+    parts = route_parts(hop.layers, hop.route)
+    found: list[Finding] = []
+    for number in reversed(range(len(hop.layers))):
+        found += _of_carrier(hop, number, parts[number + 1])
+        found += _of_reverse_path(hop, number)
+        found += _of_options(hop, number)
+    return (*found, *_of_boundary(hop), *_of_stores(hop), *_of_channel(hop))
+
+
+def joint_problems(chain: Chain) -> tuple[Finding, ...]:
+    """Hand-overs that no boundary of a relay is made for."""
+    return tuple(
+        _finding(
+            hop,
+            Code.BOUNDARY,
+            f"hand-over {boundary} moves the cursor before the next hop has the message",
+            "hand over committed, processed or handed",
+        )
+        for hop, boundary in zip(chain.hops, chain.hand_over, strict=False)
+        if boundary is Boundary.BEFORE
+    )
+
+
+def stack_mismatch(sender: Hop, receiver: Hop) -> tuple[Finding, ...]:
+    """What tells the two ends of one pipe apart: they must be built of the same layers."""
+    if sender.layers == receiver.layers:
+        return ()
+    pairs = list(zip(sender.layers, receiver.layers, strict=False))
+    number = next((n for n, (a, b) in enumerate(pairs) if a != b), len(pairs))
+    why = (
+        f"the sender is {composition(sender)} and the receiver {composition(receiver)}; "
+        f"they differ from layer {number} on"
+    )
+    remedy = "write the same layers with the same options at both ends"
+    return (replace(_finding(sender, Code.STACK_MISMATCH, why, remedy), layer=number),)
+
+
+def _finding(hop: Hop, code: Code, why: str, *remedies: str, layer: int | None = None) -> Finding:
+    kind = "" if layer is None else hop.layers[layer].kind
+    return Finding(code, hop.name, why, remedies, layer=layer, kind=kind)
+
+
+def _of_carrier(hop: Hop, number: int, carrier: Guarantee) -> Iterator[Finding]:
+    layer, label = hop.layers[number], hop.label(number)
+    if isinstance(layer, StreamOptions) and number + 1 < len(hop.layers):
+        below = hop.label(number + 1)
+        why = f"{label} speaks to its store and to no pipe, so {below} can't carry it"
+        yield _finding(hop, Code.UNMET_CARRIER, why, layer=number)
+    broken = in_order(ROUTE - (carrier.no_loss or frozenset()))
+    if declaration_of(layer).at_least_once_carrier and broken:
+        lossy = f"route {hop.route.name}"
+        if number + 1 < len(hop.layers):
+            lossy = f"{hop.label(number + 1)} over {lossy}"
+        why = (
+            f"{label} requires an at-least-once carrier, and {lossy} loses messages under "
+            f"{', '.join(broken)}"
+        )
+        yield replace(_finding(hop, Code.UNMET_CARRIER, why, layer=number), faults=broken)
+
+
+def _of_reverse_path(hop: Hop, number: int) -> Iterator[Finding]:
+    label, needs = hop.label(number), declaration_of(hop.layers[number]).reverse
+    path = reverse_path(hop, number)
+    if needs is not Reverse.NONE and path is Reverse.NONE:
+        below = hop.stream_layer
+        cause = f"route {hop.route.name} is one-way" if hop.route.one_way else ""
+        if below is not None and below > number:
+            cause = f"over {hop.label(below)} nothing comes back"
+        yield _finding(
+            hop, Code.ONE_WAY, f"{label} needs a way back for confirms, and {cause}", layer=number
+        )
+    elif needs > path:
+        why = (
+            f"{label} never sends again by itself, and its confirms return over route "
+            f"{hop.route.name}, which may lose them: one lost confirm would stop it for good"
+        )
+        yield _finding(hop, Code.UNPROTECTED_CONFIRMS, why, layer=number)
+
+
+def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
+    layer, label = hop.layers[number], hop.label(number)
+    if isinstance(layer, StreamOptions) and layer.start is None:
+        why = f"{label} does not say where a reader without a position begins"
+        remedy = "set start to earliest, latest or an index"
+        yield _finding(hop, Code.NO_START_POLICY, why, remedy, layer=number)
+    if isinstance(layer, DedupeOptions):
+        window = max((window_of(below) for below in hop.layers[number + 1 :]), default=0)
+        if window > layer.dedupe_window:
+            why = (
+                f"{label} remembers {layer.dedupe_window} messages and its carrier has up to "
+                f"{window} under way, so it would take a late first arrival for a repeat"
+            )
+            remedies = (
+                f"raise dedupe_window to {window}",
+                f"lower the carrier's window to {layer.dedupe_window}",
+            )
+            yield _finding(hop, Code.BOUNDS, why, *remedies, layer=number)
+
+
+def _of_boundary(hop: Hop) -> Iterator[Finding]:
+    boundary, state = hop.boundary, hop.cursor_store
+    if boundary in (Boundary.HANDED, Boundary.PROCESSED):
+        return
+    if not hop.layers[0].is_cursor:
+        yield _finding(
+            hop,
+            Code.BOUNDARY,
+            f"boundary {boundary} stores the cursor of the outermost layer, "
+            f"and {hop.label(0)} has none",
+            "put an index pipe (such as continuous-index) outermost",
+            "use boundary processed",
+            layer=0,
+        )
+    if state is None:
+        yield _finding(
+            hop,
+            Code.BOUNDARY,
+            f"boundary {boundary} stores the receiver's cursor, and there is no store for it",
+            "name a store for the receiver state",
+            "use boundary processed",
+        )
+    elif boundary is Boundary.COMMITTED and not state.one_transaction_with(hop.sink):
+        yield _split_store(hop, state)
+
+
+def _split_store(hop: Hop, state: Store) -> Finding:
+    sink = f"in store {hop.sink.name}" if hop.sink is not None else "in no store of ours"
+    if hop.sink == state:
+        sink = "in another slot of the same store"
+    why = (
+        "boundary committed writes effect and cursor in one transaction, "
+        f"and the receiver state is in store {state.name} while the sink is {sink}"
+    )
+    remedies = ("keep both in one store (one SQLite file, one Redis slot)", "use boundary processed")
+    return _finding(hop, Code.SPLIT_STORE, why, *remedies)
+
+
+def _of_stores(hop: Hop) -> Iterator[Finding]:
+    for what, store in (("journal", hop.journal), ("receiver state", hop.receiver_state)):
+        if store is not None and store.volatile:
+            why = (
+                f"the {what} is in store {store.name}, which has level {store.level} "
+                "and ends with the process that it should outlive"
+            )
+            remedy = f"keep the {what} in SQLite or another store that outlives the process"
+            yield _finding(hop, Code.VOLATILE_STORE, why, remedy)
+    if hop.retries is not None and hop.dead_letters is None:
+        why = (
+            f"after {hop.retries} retries there is no place to put the message, "
+            "so the limit would lose it"
+        )
+        yield _finding(hop, Code.NO_DEAD_LETTER, why, "name dead_letter", "drop retries")
+
+
+def _of_channel(hop: Hop) -> tuple[Finding, ...]:
+    """The other direction of a channel must stand by itself, on the raw route."""
+    if hop.channel_back is None or hop.route.one_way:
+        return ()
+    back = Hop(f"{hop.name}/back", hop.channel_back, hop.route.reversed(), stream=hop.stream)
+    return problems(back)

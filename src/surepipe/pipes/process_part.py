@@ -1,0 +1,165 @@
+"""Crashes, zombies, handlers and stores: what an atom of a whole hop survives beside the route's faults.
+
+Each fault has one function, which says what stands against tolerating it, or None. The guarantee and its
+explanation are the same computation, so they can't disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.guarantees import ROUTE, Atom, Fault, Faults
+from surepipe.pipes.hops import Hop, Level
+from surepipe.pipes.options import LayerOptions
+
+KEEPS = (Boundary.PROCESSED, Boundary.COMMITTED)
+"""Boundaries across which a receiver's crash loses nothing."""
+
+NEVER_REPEATS = (Boundary.BEFORE, Boundary.COMMITTED)
+"""Boundaries across which a receiver's crash repeats nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One atom of a hop (or of the lower part of its stack) and the route faults it survives."""
+
+    hop: Hop
+    layers: tuple[LayerOptions, ...]
+    atom: Atom
+    route: Faults
+
+    @property
+    def only_restrains(self) -> bool:
+        """True for the atoms that a lost message can't break."""
+        return self.atom in (Atom.NO_DUPLICATE, Atom.MONOTONIC)
+
+
+def obstacle(standing: Standing, fault: Fault) -> str | None:
+    """What keeps the atom from surviving this fault, or None when it does."""
+    return _OBSTACLES[fault](standing)
+
+
+def survives(standing: Standing) -> Faults:
+    """Everything that the atom survives."""
+    beyond = (f for f in Fault if f not in ROUTE and obstacle(standing, f) is None)
+    return standing.route.union(beyond)
+
+
+def _none(_: Standing) -> None:
+    return None
+
+
+def _sender_crash(standing: Standing) -> str | None:
+    if ends_with_process := _volatile_stream(standing):
+        return ends_with_process
+    if standing.only_restrains:
+        return None
+    if standing.hop.journal is None:
+        return "without a journal, accepted messages that are not confirmed end with the sender"
+    return _loses_flight(standing)
+
+
+def _sender_zombie(standing: Standing) -> str | None:
+    if not standing.only_restrains:
+        return _sender_crash(standing)
+    if any(layer.is_cursor for layer in standing.layers):
+        return None
+    return "no layer has a cursor that would refuse a replaced sender"
+
+
+def _receiver_crash(standing: Standing) -> str | None:
+    if ends_with_process := _volatile_stream(standing):
+        return ends_with_process
+    boundary = standing.hop.boundary
+    if standing.only_restrains:
+        if boundary in NEVER_REPEATS:
+            return None
+        return f"with boundary {boundary}, what was settled and not confirmed is delivered again"
+    if boundary not in KEEPS:
+        return f"with boundary {boundary}, a message counts as settled before it is processed"
+    return _loses_flight(standing) or _nobody_repeats(standing) or _index_forgets(standing)
+
+
+def _handler_failure(standing: Standing) -> str | None:
+    if standing.only_restrains:
+        return None
+    if standing.hop.boundary not in KEEPS:
+        return f"with boundary {standing.hop.boundary}, a message is settled before its handler ran"
+    return _loses_flight(standing)
+
+
+def _store_crash(standing: Standing) -> str | None:
+    return _level_below(standing.hop, Level.PROCESS)
+
+
+def _power_loss(standing: Standing) -> str | None:
+    crash = _sender_crash(standing) or _receiver_crash(standing)
+    return crash or _level_below(standing.hop, Level.POWER)
+
+
+def _store_rollback(standing: Standing) -> str | None:
+    if not standing.hop.stores:
+        return None
+    return "a store that goes back forgets what it acknowledged, which is noticed and not repaired"
+
+
+def _store_trim(standing: Standing) -> str | None:
+    if standing.hop.stream is None or not standing.hop.forced_trim:
+        return None
+    return f"the retention of store {standing.hop.stream.name} may pass a reader"
+
+
+def _loses_flight(standing: Standing) -> str | None:
+    if Fault.ROUTE_LOSS in standing.route:
+        return None
+    return f"a crash loses what is in flight, and {standing.atom} does not survive route-loss"
+
+
+def _nobody_repeats(standing: Standing) -> str | None:
+    if standing.hop.stream_layer is not None or any(x.is_retry for x in standing.layers):
+        return None
+    return "no layer sends again what the receiver had not settled"
+
+
+def _index_forgets(standing: Standing) -> str | None:
+    """A continuous-index receiver that starts afresh must be told where to go on."""
+    hop, layers = standing.hop, standing.layers
+    if hop.cursor_store is not None:
+        return None
+    for number, layer in enumerate(layers):
+        told = not hop.route.one_way and any(below.is_retry for below in layers[number + 1 :])
+        if layer.kind == "continuous-index" and not told:
+            return "continuous-index forgets its place, and no carrier confirms so that it is told"
+    return None
+
+
+def _volatile_stream(standing: Standing) -> str | None:
+    stream = standing.hop.stream
+    if stream is None or not stream.volatile:
+        return None
+    return f"the stream is kept in store {stream.name}, which ends with its process"
+
+
+def _level_below(hop: Hop, level: Level) -> str | None:
+    low = [store for store in hop.stores if store.level < level]
+    if not low:
+        return None
+    return " and ".join(f"store {store.name} has level {store.level}" for store in low)
+
+
+_OBSTACLES: Mapping[Fault, Callable[[Standing], str | None]] = {
+    Fault.SENDER_CRASH: _sender_crash,
+    Fault.RECEIVER_CRASH: _receiver_crash,
+    Fault.RELAY_CRASH: _none,  # a single hop has no relay; chains put one in
+    Fault.SENDER_ZOMBIE: _sender_zombie,
+    Fault.RECEIVER_ZOMBIE: _receiver_crash,
+    Fault.HANDLER_FAILURE: _handler_failure,
+    Fault.STORE_OUTAGE: _none,
+    Fault.STORE_CRASH: _store_crash,
+    Fault.POWER_LOSS: _power_loss,
+    Fault.STORE_ROLLBACK: _store_rollback,
+    Fault.STORE_TRIM: _store_trim,
+    Fault.CLOCK_STEP: _none,
+}

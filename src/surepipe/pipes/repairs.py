@@ -1,0 +1,266 @@
+"""What to change so that something holds: found by trying, never by a table of advice.
+
+An edit is a changed composition and the words for the change. A search tries the edits of a composition, then
+the edits of those, and keeps the first that are accepted; so a remedy that is printed is one that works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Generic, TypeAlias, TypeVar
+
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.findings import Code, Finding
+from surepipe.pipes.hops import Chain, Hop, Level, Route, Store
+from surepipe.pipes.options import KINDS, LayerOptions, SequentialConfirmOptions
+
+S = TypeVar("S", Hop, Chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit(Generic[S]):
+    """A changed composition, and what was changed, as an instruction."""
+
+    text: str
+    result: S
+
+
+Edits: TypeAlias = Callable[[Hop], Iterator[Edit[Hop]]]
+
+_MADE_FOR_ORDER = ("continuous-index", "strict-monotonic", "dedupe")
+_MADE_FOR_LOSS = ("multi-unconfirmed", "resend")
+_REPLACEMENTS = ("continuous-index", *_MADE_FOR_LOSS, "strict-monotonic", "dedupe", "reliable")
+
+
+def search(
+    start: S, edits: Callable[[S], Iterator[Edit[S]]], accept: Callable[[S], bool], depth: int
+) -> str | None:
+    """The shortest row of edits that leads to something accepted, in words."""
+    frontier = [Edit("", start)]
+    seen = {start}
+    for _ in range(depth):
+        further: list[Edit[S]] = []
+        for before in frontier:
+            for edit in edits(before.result):
+                if edit.result in seen:
+                    continue
+                seen.add(edit.result)
+                text = f"{before.text} and {edit.text}" if before.text else edit.text
+                if accept(edit.result):
+                    return text
+                further.append(Edit(text, edit.result))
+        frontier = further
+    return None
+
+
+def first_group(
+    hop: Hop, groups: Sequence[Edits], accept: Callable[[Hop], bool]
+) -> tuple[str, ...]:
+    """All edits that are accepted, of the first group that has any."""
+    for group in groups:
+        found = tuple(edit.text for edit in group(hop) if accept(edit.result))
+        if found:
+            return found
+    return ()
+
+
+def process_edits(hop: Hop) -> Iterator[Edit[Hop]]:
+    """Journals, boundaries and stores: everything but layers and routes."""
+    home = _home(hop)
+    if hop.journal is None:
+        yield Edit("name a journal", replace(hop, journal=home))
+    if hop.boundary is not Boundary.PROCESSED:
+        yield Edit("use boundary processed", replace(hop, boundary=Boundary.PROCESSED))
+    if hop.layers[0].is_cursor:
+        yield from _cursor_edits(hop, home)
+    if any(store.level < Level.POWER for store in hop.stores):
+        yield _raised(hop)
+    if hop.forced_trim:
+        yield Edit("drop retention.force", replace(hop, forced_trim=False))
+
+
+def structure_edits() -> tuple[Edits, ...]:
+    """Changes of the layers, in groups: what leaves more as it is comes first."""
+    return (_swaps, _replacements, _puts_above, _puts_below, _reliable_alone)
+
+
+def remedies_for(finding: Finding) -> tuple[Edits, ...]:
+    """The groups of edits that may resolve a finding about layers."""
+    number = finding.layer or 0
+    if finding.code is Code.UNMET_CARRIER:
+        return (
+            lambda hop: _swap_with_retry_above(hop, number),
+            lambda hop: _stream_innermost(hop, number),
+            lambda hop: _retry_below(hop, number),
+            lambda hop: _strict_alone(hop),
+        )
+    if finding.code is Code.ONE_WAY:
+        return (
+            lambda hop: _dropped(hop, number),
+            lambda hop: _way_back_or_none_needed(hop),
+        )
+    if finding.code is Code.UNPROTECTED_CONFIRMS:
+        return (lambda hop: _protected(hop, number),)
+    return ()
+
+
+def chain_edits(chain: Chain) -> Iterator[Edit[Chain]]:
+    """Hand-overs, and the process edits of each hop."""
+    for number in range(len(chain.hand_over)):
+        yield from _hand_overs(chain, number)
+    for number, hop in enumerate(chain.hops):
+        for edit in process_edits(hop):
+            hops = _with(chain.hops, number, edit.result)
+            yield Edit(f"in pipe {hop.name}, {edit.text}", replace(chain, hops=hops))
+
+
+def _hand_overs(chain: Chain, number: int) -> Iterator[Edit[Chain]]:
+    hop, after = chain.hops[number], chain.hops[number + 1]
+    where = f"hand over from {hop.name} to {after.name}"
+    processed = _with(chain.hand_over, number, Boundary.PROCESSED)
+    yield Edit(f"{where} processed", replace(chain, hand_over=processed))
+    store = after.journal or after.stream or hop.receiver_state or _home(hop)
+    relayed = replace(hop, receiver_state=store)
+    taking = after if after.stream else replace(after, journal=store)
+    hops = _with(_with(chain.hops, number, relayed), number + 1, taking)
+    committed = _with(chain.hand_over, number, Boundary.COMMITTED)
+    yield Edit(
+        f"{where} committed, with the state of one and the journal of the other in one store",
+        replace(chain, hops=hops, hand_over=committed),
+    )
+
+
+T = TypeVar("T")
+
+
+def _with(row: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
+    return (*row[:number], value, *row[number + 1 :])
+
+
+def _home(hop: Hop) -> Store:
+    """A store that may hold more: one that the hop uses already, else a new one."""
+    used = (hop.receiver_state, hop.sink, hop.journal, hop.stream)
+    fitting = (store for store in used if store is not None and not store.volatile)
+    return next(fitting, Store("main", Level.POWER))
+
+
+def _cursor_edits(hop: Hop, home: Store) -> Iterator[Edit[Hop]]:
+    before = replace(hop, boundary=Boundary.BEFORE, receiver_state=home)
+    yield Edit("use boundary before with a store for the receiver state", before)
+    committed = replace(hop, boundary=Boundary.COMMITTED, receiver_state=home, sink=home)
+    yield Edit("use boundary committed with receiver state and sink in one store", committed)
+
+
+def _raised(hop: Hop) -> Edit[Hop]:
+    low = [store for store in hop.stores if store.level < Level.POWER]
+    text = " and ".join(f"for store {store.name}, {store.how_to_raise}" for store in low)
+
+    def raised(store: Store | None) -> Store | None:
+        if store not in low or store is None:
+            return store
+        kind = "sqlite" if store.kind == "memory" else store.kind
+        return replace(store, level=Level.POWER, kind=kind)
+
+    result = replace(
+        hop,
+        journal=raised(hop.journal),
+        receiver_state=raised(hop.receiver_state),
+        sink=raised(hop.sink),
+        stream=raised(hop.stream),
+        dead_letters=raised(hop.dead_letters),
+    )
+    return Edit(text, result)
+
+
+def _layer(kind: str) -> LayerOptions:
+    return KINDS[kind]()
+
+
+def _layers(hop: Hop, text: str, *layers: LayerOptions) -> Edit[Hop]:
+    return Edit(text, replace(hop, layers=layers))
+
+
+def _swap(hop: Hop, above: int, below: int) -> tuple[LayerOptions, ...]:
+    layers = list(hop.layers)
+    layers[above], layers[below] = layers[below], layers[above]
+    return tuple(layers)
+
+
+def _swaps(hop: Hop) -> Iterator[Edit[Hop]]:
+    for above, below in combinations(range(len(hop.layers)), 2):
+        yield _layers(hop, f"swap layers {above} and {below}", *_swap(hop, above, below))
+
+
+def _replacements(hop: Hop) -> Iterator[Edit[Hop]]:
+    if hop.stream_layer is not None:
+        return
+    for number, old in enumerate(hop.layers):
+        for kind in _REPLACEMENTS:
+            if kind != old.kind:
+                layers = _with(hop.layers, number, _layer(kind))
+                yield _layers(hop, f"replace layer {number} by {kind}", *layers)
+
+
+def _puts_above(hop: Hop) -> Iterator[Edit[Hop]]:
+    for kind in _MADE_FOR_ORDER:
+        yield _layers(hop, f"put {kind} above layer 0", _layer(kind), *hop.layers)
+
+
+def _puts_below(hop: Hop) -> Iterator[Edit[Hop]]:
+    last = len(hop.layers) - 1
+    for kind in _MADE_FOR_LOSS:
+        yield _layers(hop, f"put {kind} below layer {last}", *hop.layers, _layer(kind))
+
+
+def _reliable_alone(hop: Hop) -> Iterator[Edit[Hop]]:
+    yield _layers(hop, "use reliable", _layer("reliable"))
+
+
+def _swap_with_retry_above(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
+    for above in range(number):
+        if hop.layers[above].is_retry:
+            text = (
+                f"{hop.label(above)} stands above it, and order pipes go outside of retry pipes: "
+                f"swap layers {above} and {number}"
+            )
+            yield _layers(hop, text, *_swap(hop, above, number))
+
+
+def _stream_innermost(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
+    if hop.stream_layer == number:
+        yield _layers(hop, f"drop what is below layer {number}", *hop.layers[: number + 1])
+
+
+def _retry_below(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
+    above, below = hop.layers[: number + 1], hop.layers[number + 1 :]
+    for kind in _MADE_FOR_LOSS:
+        text = f"put {kind} below layer {number}"
+        yield _layers(hop, text, *above, _layer(kind), *below)
+    yield from _reliable_alone(hop)
+
+
+def _strict_alone(hop: Hop) -> Iterator[Edit[Hop]]:
+    yield _layers(hop, "use strict-monotonic (at-most-once)", _layer("strict-monotonic"))
+
+
+def _dropped(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
+    if hop.stream_layer is not None and len(hop.layers) > 1:
+        layers = (*hop.layers[:number], *hop.layers[number + 1 :])
+        yield _layers(hop, f"drop layer {number}, since the stream below repeats by itself", *layers)
+
+
+def _way_back_or_none_needed(hop: Hop) -> Iterator[Edit[Hop]]:
+    two_way = Route(hop.route.name, hop.route.forward, hop.route.forward)
+    yield Edit("give the route a way back", replace(hop, route=two_way))
+    yield from _strict_alone(hop)
+
+
+def _protected(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
+    channel = (_layer("multi-unconfirmed"),)
+    yield Edit("carry the confirms on a channel", replace(hop, channel_back=channel))
+    layer = hop.layers[number]
+    if isinstance(layer, SequentialConfirmOptions):
+        own = layer.model_copy(update={"retry": "own"})
+        yield _layers(hop, "set retry: own", *_with(hop.layers, number, own))

@@ -1,0 +1,47 @@
+"""The route part of a guarantee: a fold of the layers' declarations, from the route upwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surepipe.pipes.declarations import Reverse, declaration_of
+from surepipe.pipes.guarantees import ROUTE, Atom, Fault, Faults, Guarantee
+from surepipe.pipes.hops import Hop, Route, confirms_return
+from surepipe.pipes.options import LayerOptions, StreamOptions
+
+_BARE: dict[Atom, Faults] = {
+    Atom.NO_LOSS: frozenset(
+        {Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING, Fault.ROUTE_DELAY}
+    ),
+    Atom.NO_DUPLICATE: ROUTE - {Fault.ROUTE_DUPLICATION},
+    Atom.MONOTONIC: ROUTE - {Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING},
+    Atom.GAP_FREE: frozenset({Fault.ROUTE_DUPLICATION, Fault.ROUTE_DELAY}),
+}
+"""What each atom survives without any layer: a fault that doesn't touch it."""
+
+
+def bare(route: Route) -> Guarantee:
+    """The guarantee of a route alone: it also survives whatever the route does not exhibit."""
+    return Guarantee.of({atom: faults | (ROUTE - route.forward) for atom, faults in _BARE.items()})
+
+
+def route_parts(layers: Sequence[LayerOptions], route: Route) -> tuple[Guarantee, ...]:
+    """What stands above each layer, outermost first; the last one is the bare route."""
+    parts = [bare(route)]
+    for layer in reversed(layers):
+        parts.append(declaration_of(layer).apply(parts[-1]))
+    return tuple(reversed(parts))
+
+
+def reverse_path(hop: Hop, number: int) -> Reverse:
+    """How frames of this layer get back."""
+    above_stream = any(isinstance(below, StreamOptions) for below in hop.layers[number + 1 :])
+    if hop.route.one_way or above_stream:
+        return Reverse.NONE
+    if confirms_return(hop.route):
+        return Reverse.AT_LEAST_ONCE
+    if hop.channel_back is not None:
+        back = route_parts(hop.channel_back, hop.route.reversed())[0]
+        if back.no_loss == ROUTE:
+            return Reverse.AT_LEAST_ONCE
+    return Reverse.FAIR

@@ -1,0 +1,87 @@
+"""State of machines as plain values: numbers, text, bytes, and lists of them.
+
+A class whose instances are part of a machine's state is registered with ``@stateful``; everything it holds is
+exported except the attributes named in its ``TRANSIENT`` (its port, its options, the random generator). The
+value can be stored, sent to another process, compared and digested.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Any, TypeVar, cast
+
+C = TypeVar("C", bound=type)
+
+_REGISTRY: dict[str, type] = {}
+
+
+def stateful(cls: C) -> C:
+    """Class decorator: instances may be part of an exported state."""
+    _REGISTRY[cls.__name__] = cls
+    return cls
+
+
+def export(value: object) -> object:
+    """The value of a state, made of None, bool, int, str, bytes and lists."""
+    if value is None or (isinstance(value, bool | int | str | bytes) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Enum):
+        return ["enum", type(value).__name__, value.value]
+    if isinstance(value, list | tuple | deque):
+        items = cast("list[object]", value)
+        return [_SEQUENCES[type(items)], *[export(item) for item in items]]
+    if isinstance(value, dict):
+        pairs = cast("dict[object, object]", value).items()
+        return ["dict", *[[export(key), export(item)] for key, item in pairs]]
+    if _REGISTRY.get(type(value).__name__) is not type(value):
+        raise TypeError(f"{type(value).__name__} is not registered as part of a machine's state")
+    return ["object", type(value).__name__, export_attributes(value)]
+
+
+def export_attributes(owner: object) -> object:
+    """The attributes of one object, without its transient ones."""
+    return [[name, export(getattr(owner, name))] for name in _attributes(owner)]
+
+
+def restore(value: object) -> object:
+    """Build again what ``export`` made a value of."""
+    if not isinstance(value, list):
+        return value
+    tag, *rest = cast("list[Any]", value)
+    if tag == "dict":
+        return {restore(key): restore(item) for key, item in rest}
+    if tag == "enum":
+        return _REGISTRY[rest[0]](rest[1])
+    if tag == "object":
+        made: object = object.__new__(_REGISTRY[rest[0]])
+        restore_attributes(made, rest[1])
+        return made
+    return _BUILDERS[tag]([restore(item) for item in rest])
+
+
+def restore_attributes(owner: object, value: object) -> None:
+    """Set the attributes of an object to an exported state; transient ones stay as they are."""
+    for name, item in cast("list[tuple[str, object]]", value):
+        object.__setattr__(owner, name, restore(item))
+
+
+def _attributes(owner: object) -> Iterator[str]:
+    transient: tuple[str, ...] = getattr(owner, "TRANSIENT", ())
+    names: list[str] = []
+    for cls in reversed(type(owner).__mro__):
+        slots: str | tuple[str, ...] = cls.__dict__.get("__slots__", ())
+        names.extend([slots] if isinstance(slots, str) else slots)
+    names.extend(getattr(owner, "__dict__", {}))
+    for name in names:
+        if name not in transient and not name.startswith("__"):
+            yield name
+
+
+_SEQUENCES: dict[type, str] = {list: "list", tuple: "tuple", deque: "deque"}
+_BUILDERS: dict[str, Callable[[list[object]], object]] = {
+    "list": list,
+    "tuple": tuple,
+    "deque": deque,
+}

@@ -1,0 +1,610 @@
+"""Stacks: layers put together into one sender machine and one receiver machine.
+
+The sender's stack is ``intake > layer 0 > layer 1 > ... > route``; the receiver's is the same read upwards, with
+the ``desk`` at the top. A single pipe is a stack of one layer. The stack is the plumbing only: it gives each input
+to the layer that it belongs to, carries what one layer says to its neighbour, and collects effects. What layers
+say to each other is queued and done one after the other, so no layer is entered while it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar, cast
+
+from surepipe.effects import (
+    Call,
+    DeadLetter,
+    Effect,
+    JournalContents,
+    Letter,
+    Notice,
+    NoticeKind,
+    Ranges,
+    Reject,
+    RejectReason,
+    Transmit,
+    WakeAt,
+)
+from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.machines import Randomness
+from surepipe.pipes import codec, snapshot
+from surepipe.pipes.catalogue import receiver_layer, sender_layer
+from surepipe.pipes.counters import fresh_counters
+from surepipe.pipes.desk import Boundary, BoundaryOptions, Desk, decode_state
+from surepipe.pipes.frames import (
+    Confirm,
+    Data,
+    Frame,
+    Nack,
+    Numbered,
+    Open,
+    Opened,
+    Probe,
+    Refused,
+    Unknown,
+    tag_of,
+)
+from surepipe.pipes.intake import Intake
+from surepipe.pipes.journal import JournaledIntake
+from surepipe.pipes.layers import UNBOUNDED, ReceiverLayer, SenderLayer, Token
+from surepipe.pipes.options import LayerOptions
+
+_FORWARD = (Numbered, Data, Probe, Open)
+_BACKWARD = (Confirm, Nack, Opened, Unknown, Refused)
+
+
+def composition(layers: Iterable[LayerOptions]) -> str:
+    """The printed form of a stack, outermost layer first."""
+    return " > ".join(str(layer) for layer in layers)
+
+
+def stack_digest(layers: Iterable[LayerOptions]) -> int:
+    """Digest of what both ends must agree on: the kinds and the options that decide order."""
+    agreed = [
+        (layer.kind, *(str(getattr(layer, name, "")) for name in ("repeats", "relaxed", "retry")))
+        for layer in layers
+    ]
+    return int.from_bytes(hashlib.blake2b(repr(agreed).encode(), digest_size=8).digest(), "big")
+
+
+class Stack:
+    """What both ends share: the step, the deadline, the counters, the queue of things to do."""
+
+    TRANSIENT: ClassVar[tuple[str, ...]] = (
+        *("pipe", "tag", "options", "digest", "rng", "reverse", "boundary"),
+        *("ports", "layers", "intake", "desk", "_effects", "_todo"),
+    )
+
+    def __init__(
+        self, pipe: str, layers: Sequence[LayerOptions], rng: Randomness, *, reverse: bool
+    ) -> None:
+        if not layers:
+            raise ConfigurationError(f"pipe {pipe!r} has no layers")
+        self.pipe = pipe
+        self.tag = tag_of(pipe)
+        self.options = tuple(layers)
+        self.digest = stack_digest(layers)
+        self.rng = rng
+        self.reverse = reverse
+        self.now = 0
+        self.started = False
+        self.closing = False
+        self._armed: int | None = None
+        self._last_ticket = 0
+        self._callers: dict[int, int] = {}
+        self._counts = fresh_counters()
+        self._effects: list[Effect] = []
+        self._todo: deque[Callable[[], None]] = deque()
+
+    def __str__(self) -> str:
+        return composition(self.options)
+
+    # For the parts of the stack.
+
+    def emit(self, effect: Effect) -> None:
+        """Add to the effects of this step."""
+        self._effects.append(effect)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter."""
+        self._counts[name] += amount
+
+    def ticket(self) -> int:
+        """A new ticket number."""
+        self._last_ticket += 1
+        return self._last_ticket
+
+    def call_from(self, layer: int, request: object) -> int:
+        """A store call of a layer."""
+        ticket = self.ticket()
+        self._callers[ticket] = layer
+        self.emit(Call(ticket, request))
+        return ticket
+
+    def later(self, todo: Callable[[], None]) -> None:
+        """Do this when the layer that runs now has returned."""
+        self._todo.append(todo)
+
+    # The step.
+
+    def _begin(self, now: int) -> None:
+        if now < self.now:
+            raise MisuseError(
+                f"time went back from {self.now} to {now}: machines need a monotonic clock"
+            )
+        self.now = now
+        self._effects = []
+
+    def _run(self) -> None:
+        while self._todo:
+            self._todo.popleft()()
+
+    def _finish(self, deadlines: Iterable[int | None]) -> list[Effect]:
+        deadline = min((time for time in deadlines if time is not None), default=None)
+        if deadline != self._armed:
+            self._armed = deadline
+            self._effects.append(WakeAt(deadline))
+        return self._effects
+
+    def _decoded(self, frame: object) -> Frame | None:
+        if isinstance(frame, bytes | bytearray | memoryview):
+            decoded = codec.decode(bytes(frame))
+            if isinstance(decoded, codec.Undecodable):
+                self.count(decoded.counter)
+                return None
+            frame = decoded
+        if not isinstance(frame, _FORWARD + _BACKWARD):
+            self.count("malformed")
+            return None
+        if frame.pipe != self.tag:
+            self.count("foreign")
+            return None
+        if frame.layer >= len(self.options):
+            self.count("wrong_state")
+            return None
+        return frame
+
+    # For hosts.
+
+    def counters(self) -> Mapping[str, int]:
+        """Everything counted since the machine was built, by name."""
+        return dict(self._counts)
+
+    def _parts(self) -> Sequence[object]:
+        raise NotImplementedError
+
+    def export(self) -> object:
+        """The whole state as a plain value, for ``restore``; the random generator is not part of it."""
+        return [snapshot.export_attributes(part) for part in (self, *self._parts())]
+
+    def restore(self, state: object) -> None:
+        """Go on from an exported state. This machine must have been built with the same arguments."""
+        for part, value in zip((self, *self._parts()), cast("list[object]", state), strict=True):
+            snapshot.restore_attributes(part, value)
+
+
+class _LayerPort:
+    """The parts of a port that both halves have."""
+
+    def __init__(self, stack: Stack, layer: int) -> None:
+        self.stack = stack
+        self.layer = layer
+        self.tag = stack.tag
+        self.has_reverse = stack.reverse
+        self.stack_digest = stack.digest
+        self.is_innermost = layer == len(stack.options) - 1
+
+    @property
+    def now(self) -> int:
+        return self.stack.now
+
+    def control(self, frame: Frame) -> None:
+        if self.has_reverse:
+            self.stack.emit(Transmit(frame))
+
+    def count(self, name: str, amount: int = 1) -> None:
+        self.stack.count(name, amount)
+
+    def notice(self, kind: NoticeKind, epoch: int, ranges: Ranges = (), detail: str = "") -> None:
+        self.stack.emit(Notice(kind, epoch, ranges, detail))
+
+    def call(self, request: object) -> int:
+        return self.stack.call_from(self.layer, request)
+
+
+class _SenderPort(_LayerPort):
+    """The port of one sender half."""
+
+    def __init__(self, stack: SenderStack, layer: int) -> None:
+        super().__init__(stack, layer)
+        self.sender = stack
+        self.carrier_confirms = any(
+            option.is_retry or option.kind == "stream" for option in stack.options[layer + 1 :]
+        )
+
+    @property
+    def carrier_room(self) -> int:
+        return UNBOUNDED if self.is_innermost else self.sender.layers[self.layer + 1].room
+
+    def pass_down(self, frame: Frame) -> bool:
+        if self.is_innermost:
+            self.stack.emit(Transmit(frame))
+            return True
+        return self.sender.layers[self.layer + 1].send([codec.encode(frame)]) == 1
+
+    def confirmed(self, first: int, last: int) -> None:
+        if self.layer == 0:
+            self.sender.intake.confirmed(first, last)
+        else:
+            above = self.sender.layers[self.layer - 1]
+            self.stack.later(lambda: above.carried(first, last))
+
+    def fenced(self, known: int, *, answered: bool) -> None:
+        intake = self.sender.intake
+        self.stack.later(lambda: intake.fenced(known, answered=answered))
+
+    def epoch_closed(self, through: int, detail: str) -> None:
+        self.stack.later(lambda: self.sender.intake.epoch_closed(through, detail))
+
+    def raise_life(self, above: int) -> None:
+        self.stack.later(lambda: self.sender.intake.raise_life(above))
+
+    def stop(self, detail: str) -> None:
+        self.stack.later(lambda: self.sender.intake.stop(NoticeKind.FENCED, detail))
+
+    def give_up(self, first: int, payloads: Sequence[bytes], attempts: int, since: int) -> None:
+        self.sender.give_up(self.layer, first, payloads, attempts, since)
+
+
+class SenderStack(Stack):
+    """The sending end of a pipe: a machine (see ``surepipe.machines.SenderMachine``)."""
+
+    def __init__(
+        self,
+        pipe: str,
+        layers: Sequence[LayerOptions],
+        *,
+        rng: Randomness,
+        life_hint: int,
+        journal: JournalContents | None = None,
+        reverse: bool = True,
+    ) -> None:
+        super().__init__(pipe, layers, rng, reverse=reverse)
+        self.ports = [_SenderPort(self, number) for number in range(len(layers))]
+        self.layers: list[SenderLayer] = [
+            sender_layer(option, port, rng)
+            for option, port in zip(self.options, self.ports, strict=True)
+        ]
+        limit = layers[0].message_max_bytes
+        self.intake: Intake = (
+            Intake(self, self.layers[0], limit, life_hint)
+            if journal is None
+            else JournaledIntake(self, self.layers[0], limit, life_hint, journal, rng)
+        )
+        self.undeliverable: dict[int, Letter] = {}
+
+    # For the intake.
+
+    def begin(self, epoch: int, base: int) -> None:
+        """Start an epoch in the outermost layer."""
+        self.layers[0].begin(epoch, base)
+
+    def restart(self, life: int) -> None:
+        """Start a new life in every layer, innermost first; what they hold is dropped."""
+        for layer in reversed(self.layers):
+            layer.begin(life, 1)
+
+    def give_up(
+        self, layer: int, first: int, payloads: Sequence[bytes], attempts: int, since: int
+    ) -> None:
+        """Send given-up messages to the dead letters (T-10). Only the outermost layer's are messages."""
+        epoch = self.intake.epoch
+        last = first + len(payloads) - 1
+        detail = f"layer {layer} gave up after {attempts} attempts"
+        self.emit(Notice(NoticeKind.UNDELIVERABLE, epoch, ((first, last),), detail))
+        if layer > 0:
+            return
+        self.count("given_up", len(payloads))
+        for seq, payload in enumerate(payloads, first):
+            ticket = self.ticket()
+            letter = Letter(
+                self.pipe,
+                layer,
+                epoch,
+                seq,
+                payload,
+                attempts,
+                since,
+                self.now,
+                "Undeliverable",
+                detail,
+            )
+            self.undeliverable[ticket] = letter
+            self.emit(DeadLetter(ticket, letter))
+
+    # Inputs.
+
+    def send(self, payloads: Sequence[bytes], now: int) -> list[Effect]:
+        """Offer messages; a prefix of them is accepted, the rest rejected."""
+        self._begin(now)
+        if self.closing:
+            self.count("rejected", len(payloads))
+            self.emit(Reject(RejectReason.CLOSED, len(payloads)))
+        else:
+            self.intake.send(payloads)
+        return self._end()
+
+    def frame(self, frame: object, now: int) -> list[Effect]:
+        """A frame of the reverse path has arrived."""
+        self._begin(now)
+        known = self._decoded(frame)
+        if known is not None and not self.started:
+            self.count("wrong_state")
+        elif known is not None and isinstance(known, _BACKWARD):
+            self.layers[known.layer].control(known)
+        elif known is not None:
+            self.count("wrong_state")
+        return self._end()
+
+    def wake(self, now: int) -> list[Effect]:
+        """The deadline has passed; the first wake starts the machine."""
+        self._begin(now)
+        self._armed = None
+        if not self.started:
+            self.started = True
+            self.intake.start()
+        self.intake.wake()
+        for layer in reversed(self.layers):
+            layer.wake()
+        return self._end()
+
+    def answer(self, ticket: int, outcome: object, now: int) -> list[Effect]:
+        """The outcome of a Persist, Call or DeadLetter."""
+        self._begin(now)
+        caller = self._callers.pop(ticket, None)
+        if caller is not None:
+            self.layers[caller].answer(ticket, outcome)
+        elif ticket in self.undeliverable:
+            del self.undeliverable[ticket]
+        elif not self.intake.answer(ticket, outcome):
+            self.count("late_answer")
+        return self._end()
+
+    def close(self, now: int) -> list[Effect]:
+        """Take nothing more; go on with what was accepted."""
+        self._begin(now)
+        self.closing = True
+        return self._end()
+
+    def _end(self) -> list[Effect]:
+        self._run()
+        self.intake.finish_step()
+        self._run()
+        if self.intake.stopped:
+            return self._finish(())
+        return self._finish([self.intake.deadline, *(layer.deadline for layer in self.layers)])
+
+    # Questions.
+
+    @property
+    def room(self) -> int:
+        """How many more messages ``send`` would accept now, were they small."""
+        return 0 if self.closing else self.intake.room
+
+    @property
+    def room_bytes(self) -> int:
+        """How many more payload bytes ``send`` would accept now."""
+        return 0 if self.closing else self.intake.room_bytes
+
+    @property
+    def confirms(self) -> bool:
+        """True when this stack ever says ``Confirmed``."""
+        return any(option.is_retry or option.kind == "stream" for option in self.options)
+
+    @property
+    def idle(self) -> bool:
+        """True when everything accepted is confirmed, or was sent where nothing confirms."""
+        return not self.intake.pending and not self.intake.unconfirmed()
+
+    def unconfirmed(self) -> Sequence[tuple[int, Ranges]]:
+        """What was accepted and is not confirmed, oldest epoch first."""
+        return self.intake.unconfirmed()
+
+    def gauges(self) -> Mapping[str, int]:
+        """What stands now, of the outermost layer first."""
+        gauges: dict[str, int] = {}
+        for layer in reversed(self.layers):
+            gauges |= layer.gauges()
+        gauges["in_flight"] = self.layers[0].in_flight
+        return gauges
+
+    def _parts(self) -> Sequence[object]:
+        return (self.intake, *self.layers)
+
+
+class _ReceiverPort(_LayerPort):
+    """The port of one receiver half."""
+
+    def __init__(self, stack: ReceiverStack, layer: int) -> None:
+        super().__init__(stack, layer)
+        self.receiver = stack
+        self.durable = stack.boundary.durable
+
+    @property
+    def incarnation(self) -> int:
+        return self.receiver.incarnation
+
+    def hand_up(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+        if self.layer == 0:
+            self.receiver.desk.take(epoch, first, payloads)
+        else:
+            self.stack.later(lambda: self.receiver.carry(self.layer - 1, epoch, first, payloads))
+
+    def settle(self, token: Token | None) -> None:
+        if token is not None:
+            below = self.receiver.layers[self.layer + 1]
+            epoch, seq = token
+            self.stack.later(lambda: below.settled(epoch, seq, seq))
+
+    def refuse(self, token: Token | None) -> None:
+        if token is not None:
+            below = self.receiver.layers[self.layer + 1]
+            epoch, seq = token
+            self.stack.later(lambda: below.refused(epoch, seq, seq))
+
+
+class ReceiverStack(Stack):
+    """The receiving end of a pipe: a machine (see ``surepipe.machines.ReceiverMachine``)."""
+
+    def __init__(
+        self,
+        pipe: str,
+        layers: Sequence[LayerOptions],
+        *,
+        rng: Randomness,
+        boundary: BoundaryOptions | None = None,
+        state: bytes | None = None,
+        reverse: bool = True,
+    ) -> None:
+        super().__init__(pipe, layers, rng, reverse=reverse)
+        self.boundary = boundary or BoundaryOptions()
+        if self.boundary.boundary is Boundary.BEFORE and not self.boundary.durable:
+            raise ConfigurationError(
+                f"pipe {pipe!r}: boundary 'before' stores the cursor first, and nothing here is durable; "
+                "give the receiver a state store, or use boundary 'processed'"
+            )
+        self.incarnation = rng.getrandbits(63) + 1
+        self.ports = [_ReceiverPort(self, number) for number in range(len(layers))]
+        self.layers: list[ReceiverLayer] = [
+            receiver_layer(option, port, rng)
+            for option, port in zip(self.options, self.ports, strict=True)
+        ]
+        self.desk = Desk(self, self.boundary, rng, pipe, ordered=self.layers[0].ordered)
+        if state is not None:
+            for layer, cursor in zip(self.layers, decode_state(state), strict=True):
+                layer.restore_cursor(cursor)
+
+    # For the desk and the layers.
+
+    def settle_outermost(self, epoch: int, first: int, last: int) -> None:
+        """Answer the outermost layer: settled."""
+        self.later(lambda: self.layers[0].settled(epoch, first, last))
+
+    def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
+        """Answer the outermost layer: refused."""
+        self.later(lambda: self.layers[0].refused(epoch, first, last))
+
+    def cursors(self, epoch: int, also: Ranges) -> list[object]:
+        """The cursors of all layers. Those below may lag: what they repeat, the outermost drops."""
+        return [self.layers[0].cursor(epoch, also), *(layer.cursor() for layer in self.layers[1:])]
+
+    def carry(self, layer: int, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+        """Hand messages of the layer below to a layer: each is one of its data frames."""
+        for seq, payload in enumerate(payloads, first):
+            frame = self._decoded(payload)
+            if frame is None:
+                self.layers[layer + 1].refused(epoch, seq, seq)
+            elif frame.layer != layer or not isinstance(frame, Numbered | Data):
+                self.count("wrong_state")
+                self.layers[layer + 1].refused(epoch, seq, seq)
+            else:
+                self.layers[layer].data(frame, (epoch, seq))
+
+    # Inputs.
+
+    def frame(self, frame: object, now: int) -> list[Effect]:
+        """A frame of the forward path has arrived."""
+        self._begin(now)
+        known = self._decoded(frame)
+        if known is not None:
+            self._dispatch(known)
+        return self._end()
+
+    def _dispatch(self, frame: Frame) -> None:
+        is_innermost = frame.layer == len(self.layers) - 1
+        if not self.started or not isinstance(frame, _FORWARD) or self.closing:
+            self.count("wrong_state")
+        elif not isinstance(frame, Numbered | Data):
+            self.layers[frame.layer].control(frame)
+        elif is_innermost:
+            self.layers[frame.layer].data(frame, None)
+        else:
+            self.count("wrong_state")
+
+    def wake(self, now: int) -> list[Effect]:
+        """The deadline has passed; the first wake starts the machine."""
+        self._begin(now)
+        self._armed = None
+        self.started = True
+        for layer in reversed(self.layers):
+            layer.wake()
+        self._run()
+        self.desk.wake()
+        return self._end()
+
+    def answer(self, ticket: int, outcome: object, now: int) -> list[Effect]:
+        """The outcome of a Persist, Call or DeadLetter."""
+        self._begin(now)
+        caller = self._callers.pop(ticket, None)
+        if caller is not None:
+            self.layers[caller].answer(ticket, outcome)
+        elif not self.desk.answer(ticket, outcome):
+            self.count("late_answer")
+        return self._end()
+
+    def settled(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:
+        """These messages of the ticket have crossed the boundary."""
+        self._begin(now)
+        self.desk.settled(ticket, ranges)
+        return self._end()
+
+    def failed(self, ticket: int, seq: int, error: tuple[str, str], now: int) -> list[Effect]:
+        """The handler raised for ``seq`` (error type and text); what stands before it is settled."""
+        self._begin(now)
+        self.desk.failed(ticket, seq, error)
+        return self._end()
+
+    def refused(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:
+        """These messages were not taken; the carrier must bring them again."""
+        self._begin(now)
+        self.desk.refused(ticket, ranges)
+        return self._end()
+
+    def state_after(self, ticket: int, through: int) -> bytes:
+        """The state to commit together with the effect of the ticket's messages up to ``through``."""
+        return self.desk.state_after(ticket, through)
+
+    def close(self, now: int) -> list[Effect]:
+        """Deliver nothing more; what is in work may still be answered, and is still confirmed."""
+        self._begin(now)
+        self.closing = True
+        self.desk.close()
+        return self._end()
+
+    def _end(self) -> list[Effect]:
+        self._run()
+        self.desk.finish_step()
+        self._run()
+        if self.closing:
+            for layer in self.layers:
+                layer.finish()
+        return self._finish([self.desk.deadline, *(layer.deadline for layer in self.layers)])
+
+    # Questions.
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is in work: no delivery, retry, state write or dead letter is open."""
+        return self.desk.idle
+
+    def gauges(self) -> Mapping[str, int]:
+        """What stands now, of the outermost layer first."""
+        gauges: dict[str, int] = {}
+        for layer in reversed(self.layers):
+            gauges |= layer.gauges()
+        return gauges
+
+    def _parts(self) -> Sequence[object]:
+        return (self.desk, *self.layers)

@@ -1,0 +1,1 @@
+"""Queues made of pipes: the book queue, IBC queues and the replicated queue."""

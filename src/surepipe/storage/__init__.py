@@ -1,0 +1,1 @@
+"""Stream, index and Merkle stores: one contract, several backends."""

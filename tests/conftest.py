@@ -1,0 +1,41 @@
+"""Settings of every test run: how hypothesis draws, and that CI accepts no skipped test."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# The speed of the machine decides `too_slow`; no verdict here may depend on that.
+_SUPPRESSED = [HealthCheck.too_slow]
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    max_examples=100,
+    deadline=None,
+    database=None,
+    suppress_health_check=_SUPPRESSED,
+)
+settings.register_profile(
+    "deep",
+    max_examples=5_000,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=_SUPPRESSED,
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Turn a green run with skipped tests red where CI=true: a missing server is a failure."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") != "true" or reporter is None:
+        return
+    skipped = len(reporter.stats.get("skipped", []))
+    if skipped and session.exitstatus == pytest.ExitCode.OK:
+        reporter.write_line(f"\nCI accepts no skipped test, and {skipped} were skipped", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

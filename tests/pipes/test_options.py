@@ -1,0 +1,99 @@
+"""Layers as people write them: what is read, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import pytest
+
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.options import (
+    ContinuousIndexOptions,
+    MultiUnconfirmedOptions,
+    ReliableOptions,
+    SequentialConfirmOptions,
+    parse_layers,
+)
+
+
+def test_layers_are_read_from_names_mappings_and_models() -> None:
+    """Outermost first, defaults filled in."""
+    layers = parse_layers(["continuous-index", {"multi-unconfirmed": {"window": 512}}])
+    assert layers == (ContinuousIndexOptions(), MultiUnconfirmedOptions(window=512))
+    assert parse_layers("reliable") == (ReliableOptions(),)
+    assert parse_layers(ReliableOptions(window=3)) == (ReliableOptions(window=3),)
+    assert parse_layers({"resend": None})[0].kind == "resend"
+
+
+def test_the_receive_window_follows_the_window() -> None:
+    """pipes section 4: receive_window is as window unless it is given."""
+    assert ReliableOptions(window=7).held_max == 7
+    assert ReliableOptions(window=7, receive_window=3).held_max == 3
+    assert ReliableOptions(window_bytes=70).held_max_bytes == 70
+
+
+def test_sequential_confirm_has_runs_of_one() -> None:
+    """pipes section 4: run_max is 1 there and 512 elsewhere."""
+    assert SequentialConfirmOptions().run_max == 1
+    assert ReliableOptions().run_max == 512
+
+
+def test_a_layer_prints_as_it_was_written() -> None:
+    """pipes K-9: only the options that were given."""
+    assert str(MultiUnconfirmedOptions(window=512)) == "multi-unconfirmed(window=512)"
+    assert str(ReliableOptions()) == "reliable"
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ([], "layers is empty: a pipe needs one at least, such as 'reliable'"),
+        (["relable"], "layer 0 is 'relable', which is no pipe: did you mean 'reliable'?"),
+        (
+            ["reliable", "zzz"],
+            "layer 1 is 'zzz', which is no pipe: known are continuous-index, dedupe, "
+            "multi-unconfirmed, reliable, resend, sequential-confirm, stream, strict-monotonic",
+        ),
+        (
+            [{"reliable": {"windw": 5}}],
+            "layer 0 (reliable): option 'windw' is unknown: did you mean 'window'?",
+        ),
+        (
+            [{"reliable": {"run_max": 0}}],
+            "layer 0 (reliable): option 'run_max' is 0: it must be greater than or equal to 1",
+        ),
+        (
+            [{"reliable": {"window": "many"}}],
+            "layer 0 (reliable): option 'window' is 'many': it must be a valid integer",
+        ),
+        (
+            [{"reliable": {"window": True}}],
+            "layer 0 (reliable): option 'window' is True: it must be a valid integer",
+        ),
+        (
+            [{"reliable": {"rto_max_s": float("inf")}}],
+            "layer 0 (reliable): option 'rto_max_s' is inf: it must be a finite number",
+        ),
+        (
+            [{"reliable": {"rto_min_s": 40.0}}],
+            "layer 0 (reliable): rto_min_s (40.0) is above rto_max_s (30.0); raise rto_max_s",
+        ),
+        (
+            [{"sequential-confirm": {"retry": "mine"}}],
+            "layer 0 (sequential-confirm): option 'retry' is 'mine': it must be 'own' or 'carrier'",
+        ),
+        (
+            [17],
+            "layer 0 is 17: write its name, or one mapping of its name to its options, such as "
+            "{'multi-unconfirmed': {'window': 512}}",
+        ),
+        (
+            [{"reliable": {}, "resend": {}}],
+            "layer 0 is {'reliable': {}, 'resend': {}}: write its name, or one mapping of its name "
+            "to its options, such as {'multi-unconfirmed': {'window': 512}}",
+        ),
+    ],
+)
+def test_what_is_wrong_is_refused_with_the_value_and_the_fix(written: object, message: str) -> None:
+    """One clear error each; nothing is half-built because options are values."""
+    with pytest.raises(ConfigurationError) as refusal:
+        parse_layers(written)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert str(refusal.value) == message

@@ -7,7 +7,7 @@ it is not met. ``warnings`` names what is legal and probably not meant. All are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from surepipe.errors import CompositionError
@@ -15,7 +15,9 @@ from surepipe.pipes.declarations import declaration_of
 from surepipe.pipes.derivation import Derived, DerivedChain, evaluate, evaluate_chain, whole
 from surepipe.pipes.findings import Code, Finding, Reason
 from surepipe.pipes.guarantees import (
+    ALL_FAULTS,
     NO_FAULTS,
+    STORE_FAULTS,
     Atom,
     Claim,
     Fault,
@@ -26,11 +28,12 @@ from surepipe.pipes.guarantees import (
     in_order,
 )
 from surepipe.pipes.hops import Chain, Hop, window_of
-from surepipe.pipes.problems import joint_problems, problems
+from surepipe.pipes.problems import joint_problems, problems, stack_mismatch
 from surepipe.pipes.repairs import (
     Edit,
     chain_edits,
     first_group,
+    grown,
     process_edits,
     remedies_for,
     search,
@@ -99,10 +102,14 @@ def warnings(derived: Derived) -> tuple[Finding, ...]:
 
 
 def remedy_for_fault(derived: Derived | DerivedChain, fault: Fault) -> str | None:
-    """What would add this fault to the headline and take nothing from it; None when nothing does."""
-    headline = derived.headline
-    wanted = Claim(headline.atoms, headline.tolerates | {fault})
-    return _process_remedy(derived, wanted)
+    """What would add this fault to the headline and take nothing from it; None when nothing does.
+
+    A store that is added may itself fail: store faults that no store could have had are not kept.
+    """
+    if fault is Fault.STORE_ROLLBACK:  # noticed, never tolerated
+        return None
+    goal = Claim(derived.headline.atoms, frozenset({fault}))
+    return _process_remedy(derived, goal, _lasting(derived))
 
 
 def _unmet(
@@ -110,6 +117,8 @@ def _unmet(
 ) -> Iterator[tuple[Reason, tuple[Fault, ...]]]:
     """The reasons why an atom falls short, each with the faults it explains."""
     tolerated = derived.guarantee.tolerated(atom)
+    if derived.guarantee.holds(atom, wanted):
+        return
     if tolerated is None:
         yield derived.reason(atom, None), ()
         return
@@ -136,7 +145,7 @@ def _expectation(
         Code.EXPECTATION,
         derived.name,
         f"{claim} is expected, and {atoms_text(atoms)} {missing}: {where}{reason.text}",
-        _claim_remedies(derived, claim, reason, atoms, frozenset(faults)),
+        _claim_remedies(derived, claim, reason, Claim(frozenset(atoms), frozenset(faults))),
         layer=reason.layer,
         kind=reason.kind,
         atoms=atoms,
@@ -145,66 +154,61 @@ def _expectation(
 
 
 def _claim_remedies(
-    derived: Derived | DerivedChain,
-    claim: Claim,
-    reason: Reason,
-    atoms: tuple[Atom, ...],
-    faults: Faults,
+    derived: Derived | DerivedChain, claim: Claim, reason: Reason, goal: Claim
 ) -> tuple[str, ...]:
-    """Changes that repair this cause, keep what holds of the claim, and keep the headline."""
-    goal = Claim(frozenset(atoms), faults)
-    if isinstance(derived, Derived) and reason.of_route:
-        return _layer_remedies(derived, claim, goal)
-    remedy = _process_remedy(derived, goal, claim)
-    if remedy is None and isinstance(derived, Derived):
-        return _layer_remedies(derived, claim, goal)
-    return () if remedy is None else (remedy,)
+    """Changes that repair this cause and keep what holds of the claim."""
+    if not (reason.of_route and isinstance(derived, Derived)):
+        kept = Claim(
+            claim.atoms | derived.headline.atoms, claim.tolerates | (ALL_FAULTS - STORE_FAULTS)
+        )
+        remedy = _process_remedy(derived, goal, kept)
+        return () if remedy is None else (remedy,)
+    return _layer_remedies(derived, goal, claim, route_is_cause=reason.layer is None)
 
 
-def _layer_remedies(derived: Derived, claim: Claim, goal: Claim) -> tuple[str, ...]:
-    headline = derived.headline
-    kept = Claim(headline.atoms, headline.tolerates)
+def _layer_remedies(
+    derived: Derived, goal: Claim, claim: Claim, *, route_is_cause: bool = False
+) -> tuple[str, ...]:
+    """Changes of layers that reach the goal, keep the headline, and leave no layer without a use."""
+    old, lasting = derived.guarantee, _lasting(derived)
 
     def accept(hop: Hop) -> bool:
         if problems(hop):
             return False
         new = evaluate(hop)
         return (
-            new.guarantee.meets(goal)
-            and new.guarantee.meets(kept)
-            and _keeps(derived.guarantee, new.guarantee, claim)
+            _reaches(old, new.guarantee, goal, claim)
+            and new.guarantee.meets(lasting)
             and not tuple(_redundant(new))
         )
 
-    found = first_group(derived.hop, structure_edits(), accept)
-    return _one_for_each_layer(found)
+    return first_group(derived.hop, structure_edits(route_is_cause), accept)
 
 
-def _one_for_each_layer(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Of several replacements of one layer, the first."""
-    chosen: dict[str, str] = {}
-    for text in texts:
-        chosen.setdefault(text.rpartition(" by ")[0] or text.split(" ")[0], text)
-    return tuple(chosen.values())
-
-
-def _process_remedy(
-    derived: Derived | DerivedChain, goal: Claim, claim: Claim | None = None
-) -> str | None:
-    old, kept = derived.guarantee, claim or derived.headline
+def _process_remedy(derived: Derived | DerivedChain, goal: Claim, kept: Claim) -> str | None:
+    """The shortest change of journals, boundaries and stores, with a retry pipe where they need one."""
+    old = derived.guarantee
     if isinstance(derived, DerivedChain):
 
         def accept_chain(chain: Chain) -> bool:
-            return not _chain_problems(chain) and _reaches(
-                old, evaluate_chain(chain).guarantee, goal, kept
-            )
+            new = evaluate_chain(chain).guarantee
+            return not _chain_problems(chain) and _reaches(old, new, goal, kept)
 
-        return search(derived.chain, chain_edits, accept_chain, depth=2)
+        return search([Edit("", derived.chain)], chain_edits, accept_chain, depth=2)
 
     def accept(hop: Hop) -> bool:
         return not problems(hop) and _reaches(old, evaluate(hop).guarantee, goal, kept)
 
-    return search(derived.hop, process_edits, accept, depth=3)
+    as_it_is = [Edit("", derived.hop)]
+    return search(as_it_is, process_edits, accept, depth=3) or search(
+        tuple(grown(derived.hop)), process_edits, accept, depth=3
+    )
+
+
+def _lasting(derived: Derived | DerivedChain) -> Claim:
+    """The headline without the store faults."""
+    headline = derived.headline
+    return Claim(headline.atoms, headline.tolerates - STORE_FAULTS)
 
 
 def _chain_problems(chain: Chain) -> tuple[Finding, ...]:
@@ -287,7 +291,6 @@ def _small_buffers(hop: Hop) -> Iterator[Finding]:
 
 
 __all__ = [
-    "Edit",
     "chain_refusals",
     "check_claim",
     "derive",
@@ -295,5 +298,6 @@ __all__ = [
     "refusals",
     "remedy_for_fault",
     "require",
+    "stack_mismatch",
     "warnings",
 ]

@@ -16,16 +16,16 @@ QI-5  ``len`` and ``size_bytes`` are those of the snapshot, and within the bound
 QI-6  after `StoreUnavailable` the contents are those before the call or those after it, exactly
 ====  ==============================================================================================
 
-Other clauses are named by the verb whose duty they state.
+Clauses about a single verb, which name that verb, are checked besides. The queue need not have been
+built for this: anything with the interface can be checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count as numbers_from
-from typing import Generic
+from typing import Generic, TypeVar, cast
 
-from surepipe.errors import ContractBroken
+from surepipe.errors import ContractBroken, ContractViolation, StoreUnavailable
 from surepipe.pipes.message_contract import (
     Enqueued,
     M,
@@ -41,12 +41,14 @@ from surepipe.pipes.message_watch import Doubt, Invariants, Watch
 
 __all__ = ["Checked", "Invariants"]
 
+N = TypeVar("N")
+
 
 class Checked(Generic[M]):
     """The queue given to it, with its contract checked; the interface is the same.
 
     ``invariants`` says when whole snapshots are compared: at ``"each"`` call, ``"sampled"`` (every
-    64th call, and less often with more than 32 members, so that the cost of a call stays the same),
+    64th call, and less often above 16 members, so that the cost of a call stays the same),
     or ``"off"``. Without it, each call while there are at most 256 members, sampled above. What a
     verb promises is always checked.
 
@@ -71,15 +73,14 @@ class Checked(Generic[M]):
         self._form = queue.form
         self._watch = Watch(queue, invariants, on_broken)
 
-    @classmethod
+    @staticmethod
     def adopt(
-        cls,
-        queue: MessageQueue[M],
+        queue: MessageQueue[N],
         invariants: Invariants | None = None,
         on_broken: Callable[[ContractBroken], None] | None = None,
-    ) -> Checked[M]:
+    ) -> Checked[N]:
         """Check a queue that has been used before, such as a stored one that was opened again."""
-        checked: Checked[M] = object.__new__(cls)
+        checked = cast("Checked[N]", object.__new__(Checked))
         checked._queue = queue
         checked._form = queue.form
         checked._watch = Watch(queue, invariants, on_broken, adopting=True)
@@ -139,24 +140,24 @@ class Checked(Generic[M]):
         After `StoreUnavailable`, the same message may be enqueued again: it must be stored once and
         accepted.
         """
+        watch = self._watch
         number = self._form.number_of("enqueue", message)
-        self._watch.settle()
-        repeated = number <= self._watch.ghost.high and self._watch.is_repeat(
-            "enqueue", number, message
-        )
-        answer = self._watch.ask(
-            "enqueue",
-            number,
-            lambda: self._queue.enqueue(message),
-            lambda: Doubt("enqueue", number, (message,)),
-        )
-        self._watch.check_answer(number, answer, repeated)
+        if watch.unsettled:
+            watch.settle()
+        stale = number <= watch.ghost.high
+        repeated = stale and watch.is_repeat("enqueue", number, message)
+        try:
+            answer = self._queue.enqueue(message)
+        except (StoreUnavailable, ContractViolation) as error:
+            watch.failed(error, Doubt("enqueue", number, (message,)))
+            raise
+        watch.check_answer(number, answer, repeated)
         if repeated:
-            self._watch.unanswered.pop(number)
-        elif answer:
-            self._watch.ghost.add(number, message)
-            self._watch.picked = None
-        self._watch.look("enqueue", number)
+            watch.unanswered.pop(number)
+        elif answer.ok:
+            watch.ghost.add(number, message)
+            watch.picked = None
+        watch.look("enqueue", number)
         return answer
 
     def empty(self) -> bool:
@@ -183,12 +184,11 @@ class Checked(Generic[M]):
         """``delete_all`` of the inner queue."""
         require_number("delete_all", number)
         self._watch.settle()
-        removed = self._watch.ask(
-            "delete_all",
-            number,
-            lambda: self._queue.delete_all(number),
-            lambda: Doubt("delete_all", number, through=number),
-        )
+        try:
+            removed = self._queue.delete_all(number)
+        except (StoreUnavailable, ContractViolation) as error:
+            self._watch.failed(error, Doubt("delete_all", number, through=number))
+            raise
         expected = self._watch.delete(number)
         if removed != expected:
             counts = f"{expected} members had such numbers, and it answered {removed!r}"
@@ -199,48 +199,40 @@ class Checked(Generic[M]):
     # Batches and runs.
 
     def enqueue_many(self, messages: Sequence[M]) -> int:
-        """``enqueue_many`` of the inner queue. After `StoreUnavailable` the same batch may come
-        again.
-        """
+        """``enqueue_many`` of the inner queue; after `StoreUnavailable` it may be repeated."""
         number_of = self._form.number_of
         numbered = [(number_of("enqueue_many", message), message) for message in messages]
         if len(dict(numbered)) < len(numbered):
-            raise broken_duty("enqueue_many", messages, "no number may come twice")
+            raise broken_duty("enqueue_many", len(messages), "no number may come twice in a batch")
         self._watch.settle()
         repeated = [self._watch.is_repeat("enqueue_many", *each) for each in numbered]
         span = (numbered[0][0], numbered[-1][0]) if numbered else ()
-        accepted = self._watch.ask(
-            "enqueue_many",
-            span,
-            lambda: self._queue.enqueue_many(messages),
-            lambda: Doubt("enqueue_many", span, tuple(messages)),
-        )
+        try:
+            accepted = self._queue.enqueue_many(messages)
+        except (StoreUnavailable, ContractViolation) as error:
+            self._watch.failed(error, Doubt("enqueue_many", span, tuple(messages)))
+            raise
         if self._watch.check_count("enqueue_many", span, accepted, len(messages)):
             self._watch.add_accepted("enqueue_many", numbered, accepted, repeated)
         self._watch.look("enqueue_many", span)
         return accepted
 
     def enqueue_run(self, first: int, payloads: Sequence[bytes]) -> int:
-        """``enqueue_run`` of the inner queue. After `StoreUnavailable` the same run may come again."""
+        """``enqueue_run`` of the inner queue; after `StoreUnavailable` it may be repeated."""
         require_run("enqueue_run", first, len(payloads))
         build = self._form.builder("enqueue_run")
         self._watch.settle()
-        repeated = (
-            self._watch.repeats_in_run(first, payloads) if first <= self._watch.ghost.high else []
-        )
-        accepted = self._watch.ask(
-            "enqueue_run",
-            first,
-            lambda: self._queue.enqueue_run(first, payloads),
-            lambda: Doubt("enqueue_run", first, tuple(map(build, numbers_from(first), payloads))),
-        )
+        stale = first <= self._watch.ghost.high
+        repeated = self._watch.repeats_in_run(first, payloads) if stale else []
+        try:
+            accepted = self._queue.enqueue_run(first, payloads)
+        except (StoreUnavailable, ContractViolation) as error:
+            offered = tuple(build(n, payload) for n, payload in enumerate(payloads, first))
+            self._watch.failed(error, Doubt("enqueue_run", first, offered))
+            raise
         if self._watch.check_count("enqueue_run", first, accepted, len(payloads)):
             if any(repeated):
-                numbered = list(
-                    zip(
-                        numbers_from(first), map(build, numbers_from(first), payloads), strict=False
-                    )
-                )
+                numbered = [(n, build(n, payload)) for n, payload in enumerate(payloads, first)]
                 self._watch.add_accepted("enqueue_run", numbered, accepted, repeated)
             elif accepted:
                 self._watch.check_profile("enqueue_run", first)

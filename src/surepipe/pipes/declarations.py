@@ -52,6 +52,11 @@ class Provision:
     term: Term
     because: str
 
+    @property
+    def own(self) -> bool:
+        """True when the layer gives the atom by itself, whatever its carrier is."""
+        return self.term is _ALL
+
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
@@ -140,19 +145,30 @@ def _is(name: str, value: object) -> Callable[[LayerOptions], bool]:
     return lambda layer: getattr(layer, name) == value
 
 
+def _is_sequential(retry: str, repeats: str, run_max: int | None) -> Callable[[LayerOptions], bool]:
+    def applies(layer: LayerOptions) -> bool:
+        return (
+            isinstance(layer, SequentialConfirmOptions)
+            and (layer.retry, layer.repeats) == (retry, repeats)
+            and run_max in (None, layer.run_max)
+        )
+
+    return applies
+
+
 def _sequential(
-    when: str, provides: tuple[Provision, Provision, Provision, Provision], **options: object
+    repeats: str,
+    provides: tuple[Provision, Provision, Provision, Provision],
+    when: str = "",
+    run_max: int | None = None,
 ) -> list[Declaration]:
-    """The two rows of sequential-confirm that differ in who sends again."""
-    tests = [_is(name, value) for name, value in options.items()]
+    """Two rows of sequential-confirm, which differ in who sends again."""
     return [
         _row(
             SequentialConfirmOptions,
             provides,
             when=f"retry: {retry}{when}",
-            applies=lambda layer, retry=retry: (
-                getattr(layer, "retry", None) == retry and all(test(layer) for test in tests)
-            ),
+            applies=_is_sequential(retry, repeats, run_max),
             reverse=reverse,
             at_least_once_carrier=retry == "carrier",
         )
@@ -186,17 +202,17 @@ DECLARATIONS: tuple[Declaration, ...] = (
         ),
         reverse=Reverse.FAIR,
     ),
-    *_sequential("", _EXACT, repeats="none"),
+    *_sequential("none", _EXACT),
     *_sequential(
-        ", repeats: forward, run_max: 1",
+        "forward",
         (_RESENDS, _SEQUENTIAL_REPEATS, _ONE_IN_FLIGHT, _ONE_UNIT),
-        repeats="forward",
+        ", repeats: forward, run_max: 1",
         run_max=1,
     ),
     *_sequential(
-        ", repeats: forward",
+        "forward",
         (_RESENDS, _SEQUENTIAL_REPEATS, _RUNS_REPEAT, _ONE_UNIT),
-        repeats="forward",
+        ", repeats: forward",
     ),
     _row(
         StrictMonotonicOptions,

@@ -54,12 +54,14 @@ class Derived:
         text = obstacle(Standing(self.hop, self.hop.layers, atom, route), fault)
         return Reason(self.name, text or "nothing stands against it", of_route=False)
 
-    def source(self, atom: Atom) -> int | None:
-        """The outermost layer that changes the atom; None when it is as the bare route has it."""
-        for number in range(len(self.hop.layers)):
-            if self.parts[number].tolerated(atom) != self.parts[number + 1].tolerated(atom):
-                return number
-        return None
+    def because(self, atom: Atom) -> str:
+        """Why the atom is as it is: the outermost layer that makes it so, else the route."""
+        for number, layer in enumerate(self.hop.layers):
+            provision = declaration_of(layer).provides[atom]
+            changed = self.parts[number].tolerated(atom) != self.parts[number + 1].tolerated(atom)
+            if changed or provision.own:
+                return f"{self.hop.label(number)} {provision.because}"
+        return f"as route {self.hop.route.name} has it"
 
     def _route_reason(self, atom: Atom, fault: Fault | None) -> Reason:
         """The outermost layer whose carrier still had what is missing above it, else the route."""
@@ -148,9 +150,7 @@ def evaluate_chain(chain: Chain) -> DerivedChain:
 
 def _as_part(guarantee: Guarantee, first: bool, last: bool) -> Guarantee:
     """A hop's guarantee in the words of its chain: the crash of an inner end is that of a relay."""
-    return Guarantee.of(
-        {atom: _renamed(faults, first, last) for atom, faults in guarantee.items()}
-    )
+    return Guarantee.of({atom: _renamed(faults, first, last) for atom, faults in guarantee.items()})
 
 
 def _renamed(faults: Faults, first: bool, last: bool) -> Faults:

@@ -80,6 +80,14 @@ ROUTE: Faults = frozenset(fault for fault in Fault if fault.startswith("route-")
 LOSSY: Faults = frozenset({Fault.ROUTE_LOSS, Fault.ROUTE_OUTAGE, Fault.ROUTE_CORRUPTION})
 """The route faults under which a frame never arrives."""
 
+_PREFIX = (Atom.NO_DUPLICATE, Atom.GAP_FREE)
+"""Together: the trace is a prefix of what was accepted, and so in order."""
+
+STORE_FAULTS: Faults = frozenset(
+    {Fault.STORE_OUTAGE, Fault.STORE_CRASH, Fault.STORE_ROLLBACK, Fault.STORE_TRIM}
+)
+"""What only a store can do: tolerated for certain where there is none."""
+
 GROUPS: Mapping[str, Faults] = {"route": ROUTE}
 """Names that stand for several faults in a claim."""
 
@@ -124,9 +132,14 @@ class Guarantee:
                 yield atom, faults
 
     def holds(self, atom: Atom, faults: Faults) -> bool:
-        """True when ``atom`` is provided under all of ``faults`` together."""
+        """True when ``atom`` is provided under all of ``faults`` together.
+
+        Gap-free without repeats is a prefix, so monotonic follows wherever those two hold.
+        """
         tolerated = self.tolerated(atom)
-        return tolerated is not None and faults <= tolerated
+        if tolerated is not None and faults <= tolerated:
+            return True
+        return atom is Atom.MONOTONIC and all(self.holds(a, faults) for a in _PREFIX)
 
     def meets(self, claim: Claim) -> bool:
         """True when every atom of the claim holds under everything it tolerates."""
@@ -134,11 +147,13 @@ class Guarantee:
 
     def headline(self, exhibits: Faults) -> Claim:
         """The strongest names that hold over a route that exhibits these faults, and all they tolerate."""
-        atoms = tuple(atom for atom in Atom if self.holds(atom, exhibits))
+        atoms = frozenset(atom for atom in Atom if self.holds(atom, exhibits))
         tolerates = ALL_FAULTS
-        for atom in atoms:
-            tolerates &= self.tolerated(atom) or NO_FAULTS
-        return Claim(frozenset(atoms), tolerates)
+        for atom in Atom:
+            follows = atom is Atom.MONOTONIC and atoms.issuperset(_PREFIX)
+            if atom in atoms and not follows:
+                tolerates &= self.tolerated(atom) or NO_FAULTS
+        return Claim(atoms, tolerates)
 
     def __le__(self, other: Guarantee) -> bool:
         return all(other.holds(atom, faults) for atom, faults in self.items())
@@ -185,7 +200,7 @@ class Claim:
     tolerates: Faults = NO_FAULTS
 
     def __post_init__(self) -> None:
-        if {Atom.GAP_FREE, Atom.NO_DUPLICATE} <= self.atoms:  # together they make a prefix
+        if self.atoms.issuperset(_PREFIX):
             object.__setattr__(self, "atoms", self.atoms | {Atom.MONOTONIC})
 
     @classmethod

@@ -13,7 +13,12 @@ from enum import IntEnum
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.guarantees import LOSSY, NO_FAULTS, ROUTE, Fault, Faults
-from surepipe.pipes.options import LayerOptions, ReliableOptions, StreamOptions
+from surepipe.pipes.options import (
+    LayerOptions,
+    MultiUnconfirmedOptions,
+    ReliableOptions,
+    StreamOptions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,9 @@ class Hop:
         if not self.layers:
             raise ConfigurationError(f"pipe {self.name} has no layers: write one, such as reliable")
         if self.stream is None and self.stream_layer is not None:
-            raise ConfigurationError(f"pipe {self.name} has a stream layer: say which store keeps it")
+            raise ConfigurationError(
+                f"pipe {self.name} has a stream layer: say which store keeps it"
+            )
 
     @property
     def stream_layer(self) -> int | None:
@@ -188,8 +195,8 @@ def confirms_return(route: Route) -> bool:
 
 def window_of(layer: LayerOptions) -> int:
     """How many messages of this layer may be under way at once; 0 when it keeps no count."""
-    if isinstance(layer, ReliableOptions) or layer.kind == "multi-unconfirmed":
-        return int(getattr(layer, "window", 0))
+    if isinstance(layer, MultiUnconfirmedOptions | ReliableOptions):
+        return layer.window
     return layer.run_max if layer.is_retry else 0
 
 

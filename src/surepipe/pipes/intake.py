@@ -50,8 +50,8 @@ class IntakePort(Protocol):
         """Start an epoch in the outermost layer (and keep the layers below as they are)."""
         ...
 
-    def restart(self, life: int) -> None:
-        """Start a new life in all layers; the outermost begins epoch ``life`` at 1."""
+    def restart(self, life: int, epoch: int, base: int) -> None:
+        """Start a new life in all layers below; the outermost begins ``epoch`` at ``base``."""
         ...
 
 
@@ -69,19 +69,40 @@ class Intake:
         self.message_max_bytes = message_max_bytes
         self.life = life
         self.next = 1
+        self.begun = False
         self.closed = False
         self.stopped = ""
+        self.renumbered: list[bytes] = []
         self.newly_confirmed = RangeSet()
 
     @property
     def room(self) -> int:
         """Messages that would be taken now."""
-        return 0 if self.closed or self.stopped else self.outermost.room
+        return self.outermost.room if self._takes else 0
 
     @property
     def room_bytes(self) -> int:
         """Payload bytes that would be taken now."""
-        return 0 if self.closed or self.stopped else self.outermost.room_bytes
+        return self.outermost.room_bytes if self._takes else 0
+
+    @property
+    def _takes(self) -> bool:
+        return not (self.closed or self.stopped or self.renumbered)
+
+    @property
+    def active(self) -> bool:
+        """False before the first epoch has begun and after the end: then no layer may act."""
+        return self.begun and not self.stopped
+
+    @property
+    def backlog(self) -> int:
+        """Accepted messages that no layer has taken yet."""
+        return len(self.renumbered)
+
+    @property
+    def loaded(self) -> int:
+        """Messages that this life found in its journal."""
+        return 0
 
     @property
     def pending(self) -> int:
@@ -95,12 +116,13 @@ class Intake:
 
     def start(self) -> None:
         """Begin the epoch of this life."""
-        self.port.restart(self.life)
+        self.begun = True
+        self.port.restart(self.life, self.life, 1)
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Take a prefix of the messages, reject the rest with one reason."""
         fitting, reason = self.admissible(payloads)
-        taken = self.outermost.send(fitting) if fitting else 0
+        taken = self.outermost.send(fitting) if fitting and not self.renumbered else 0
         if taken:
             self.port.emit(Accepted(self.life, self.next, taken))
             self.port.count("accepted", taken)
@@ -133,8 +155,20 @@ class Intake:
         self.newly_confirmed.add(first, last)
         self.port.count("confirmed", last - first + 1)
 
+    def given_up(self, epoch: int, seq: int) -> None:
+        """This message is in the dead letters for good."""
+
+    def reached(self, through: int) -> None:
+        """The receiver has settled this epoch up to ``through``, which may be more than was sent in this life."""
+
     def finish_step(self) -> None:
-        """Report what was confirmed in this step, in one effect."""
+        """Bring down what waits for room, and report what was confirmed in this step."""
+        if self.renumbered and self.active:
+            del self.renumbered[: self.outermost.send(self.renumbered)]
+        self.report_confirmed()
+
+    def report_confirmed(self) -> None:
+        """Tell what was confirmed since the last report, in one effect."""
         if self.newly_confirmed:
             self.port.emit(Confirmed(self.epoch, tuple(self.newly_confirmed)))
             self.newly_confirmed = RangeSet()
@@ -161,15 +195,16 @@ class Intake:
 
     def raise_life(self, above: int) -> None:
         """Number again everything that waits, under a life above ``above``."""
-        self.finish_step()
-        waiting = self.outermost.waiting()
+        if above < self.life:
+            return  # this was asked of an earlier life
+        self.report_confirmed()
+        waiting = [*self.outermost.waiting(), *self.renumbered]
         former, first = self.life, self.next - len(waiting)
         self.life, self.next = above + 1, 1 + len(waiting)
         if waiting:
             self.port.emit(Renumbered(former, first, len(waiting), self.life, 1))
-        self.port.restart(self.life)
-        taken = self.outermost.send(waiting)
-        assert taken == len(waiting), f"{taken} of {len(waiting)} messages fit where all had room"
+        self.renumbered = waiting
+        self.port.restart(self.life, self.life, 1)
 
     def epoch_closed(self, through: int, detail: str) -> None:
         """Our own epoch is closed at the receiver: somebody newer was served."""
@@ -183,10 +218,13 @@ class Intake:
     def stop(self, kind: NoticeKind, detail: str) -> None:
         """Reject everything from now on and tell what is unconfirmed."""
         if not self.stopped:
+            self.report_confirmed()
             self.stopped = detail
-            self.port.emit(Notice(kind, self.epoch, self.outermost.unconfirmed(), detail))
+            for epoch, ranges in self.unconfirmed() or [(self.epoch, ())]:
+                self.port.emit(Notice(kind, epoch, ranges, detail))
 
     def unconfirmed(self) -> list[tuple[int, Ranges]]:
         """What was accepted and is not confirmed, oldest epoch first."""
-        ranges = self.outermost.unconfirmed()
-        return [(self.epoch, ranges)] if ranges else []
+        ranges = RangeSet(self.outermost.unconfirmed())
+        ranges.add(self.next - len(self.renumbered), self.next - 1)
+        return [(self.epoch, tuple(ranges))] if ranges else []

@@ -73,6 +73,11 @@ class SenderPort(Port, Protocol):
         ...
 
     @property
+    def life(self) -> int:
+        """The number of this life of the sender, for Open. The epoch that is served may be an older one."""
+        ...
+
+    @property
     def carrier_confirms(self) -> bool:
         """True when some layer below confirms, so that ``carried`` will be called."""
         ...
@@ -82,10 +87,15 @@ class SenderPort(Port, Protocol):
         """How many messages (frames of this layer) the carrier would take now."""
         ...
 
+    @property
+    def carrier_room_bytes(self) -> int:
+        """How many bytes of frames the carrier would take now."""
+        ...
+
     def pass_down(self, frame: Frame) -> bool:
         """Give a data frame to the carrier; False when it has no room now and took nothing.
 
-        The n-th frame that the carrier took since ``begin`` is its message n.
+        The n-th frame that the carrier took since ``carrier_restarted`` is its message n.
         """
         ...
 
@@ -98,6 +108,10 @@ class SenderPort(Port, Protocol):
         ever accepted this epoch in this life. The stack starts a higher life or stops this sender."""
         ...
 
+    def reached(self, through: int) -> None:
+        """The receiver has settled this epoch up to ``through``, which may be more than was sent in this life."""
+        ...
+
     def epoch_closed(self, through: int, detail: str) -> None:
         """The receiver has gone past this epoch; ``through`` is the last message of it that it settled."""
         ...
@@ -106,7 +120,7 @@ class SenderPort(Port, Protocol):
         """Nothing of this epoch was transmitted and its number is taken: go on under a higher one."""
         ...
 
-    def stop(self, detail: str) -> None:
+    def stop(self, detail: str, kind: NoticeKind = NoticeKind.FENCED) -> None:
         """This sender can't go on; the stack rejects what comes and tells what is unconfirmed."""
         ...
 
@@ -131,6 +145,11 @@ class ReceiverPort(Port, Protocol):
     @property
     def durable(self) -> bool:
         """True when the cursors of this stack survive a crash."""
+        ...
+
+    @property
+    def carrier_is_stream(self) -> bool:
+        """True when messages come out of a store below, which can't bring a refused one again."""
         ...
 
     def hand_up(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
@@ -168,6 +187,9 @@ class SenderLayer(ABC):
         Called once before anything else, again for each later epoch (what came before is confirmed),
         and when the stack takes a higher life (what is dropped comes again through ``send``).
         """
+
+    def carrier_restarted(self) -> None:
+        """The carrier dropped everything and numbers its messages from 1 again. ``begin`` follows."""
 
     @abstractmethod
     def send(self, payloads: Sequence[bytes]) -> int:

@@ -93,7 +93,7 @@ def broken_duty(verb: str, argument: object, clause: str) -> ContractViolation:
 
 
 def require_number(verb: str, number: object, least: int = 0) -> None:
-    """Refuse what is not an int between ``least`` and `MAX_NUMBER`; ``True`` and ``1.0`` are none."""
+    """Refuse what is no int between ``least`` and `MAX_NUMBER`; ``True`` and ``1.0`` are none."""
     if type(number) is not int or not least <= number <= MAX_NUMBER:
         raise broken_duty(verb, number, f"a number must be an int, {least} <= number <= 2**63 - 2")
 
@@ -133,12 +133,12 @@ class MessageForm(Generic[M]):
         try:
             number = self.number(message)
         except (AttributeError, TypeError, LookupError) as error:
-            raise broken_duty(verb, message, "a message must have a number") from error
+            raise broken_duty(verb, type(message), "a message must have a number") from error
         if type(number) is not int or not 0 <= number <= MAX_NUMBER:
             require_number(verb, number)
         if self.only is not None and type(message) is not self.only:
             clause = f"this queue keeps bytes and gives back {self.only.__name__}; give it build="
-            raise broken_duty(verb, message, clause)
+            raise broken_duty(verb, type(message), clause)
         return number
 
     def builder(self, verb: str) -> Callable[[int, bytes], M]:
@@ -157,12 +157,12 @@ def message_form(
     *,
     keeps_bytes: bool,
 ) -> MessageForm[M]:
-    """The form that constructor arguments describe; `ConfigurationError` when they don't suffice."""
+    """The form that the arguments describe; `ConfigurationError` when they don't suffice."""
     of_message = number is None and payload is None and build is None
     if keeps_bytes and build is None and not of_message:
         raise ConfigurationError(
-            "an increasing queue keeps numbers and bytes: to give back messages of your own kind it "
-            "needs build=, a function of a number and a payload, besides number= and payload="
+            "an increasing queue keeps numbers and bytes: to give back messages of your own kind "
+            "it needs build=, a function of a number and a payload, besides number= and payload="
         )
     return MessageForm(
         number=number or cast("Callable[[M], int]", _NUM),

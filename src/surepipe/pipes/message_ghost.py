@@ -36,8 +36,7 @@ class Ghost(Generic[M]):
         self._spans.put(number, ((message,), (payload,)))
         self.count += 1
         self.size_bytes += len(payload)
-        if number > self.high:
-            self.high = number
+        self.high = max(self.high, number)
 
     def add_run(self, first: int, payloads: Sequence[bytes]) -> None:
         """These consecutive messages were accepted."""

@@ -119,8 +119,7 @@ class _ShelvedQueue(Generic[M]):
         if reason is not None:
             return _REFUSED[reason]
         self._shelf.add(number, message, payload)
-        if number > self._high:
-            self._high = number
+        self._high = max(self._high, number)
         return ACCEPTED
 
     def _refusal(self, number: int, size_bytes: int) -> Reason | None:
@@ -159,18 +158,21 @@ class _ShelvedQueue(Generic[M]):
         Raises `ContractViolation`, with nothing added, when any of them breaks a duty of
         ``enqueue``.
         """
-        seen: dict[int, None] = {}
-        for message in messages:
-            number = self._form.number_of("enqueue_many", message)
-            if number in seen or self._shelf.holds(number):
-                raise broken_duty("enqueue_many", number, "no member may have the number already")
-            seen[number] = None
+        self._require_new(messages)
         accepted = 0
         for message in messages:
             if not self.enqueue(message):
                 break
             accepted += 1
         return accepted
+
+    def _require_new(self, messages: Sequence[M]) -> None:
+        seen: dict[int, None] = {}
+        for message in messages:
+            number = self._form.number_of("enqueue_many", message)
+            if number in seen or self._shelf.holds(number):
+                raise broken_duty("enqueue_many", number, "no member may have the number already")
+            seen[number] = None
 
     def enqueue_run(self, first: int, payloads: Sequence[bytes]) -> int:
         """Add messages numbered from ``first`` on, up to the first refusal; how many were added.
@@ -180,7 +182,7 @@ class _ShelvedQueue(Generic[M]):
         """
         require_run("enqueue_run", first, len(payloads))
         self._form.builder("enqueue_run")
-        if first <= self._high:
+        if payloads and first <= self._high:
             held = self._shelf.first_held(first, first + len(payloads) - 1)
             if held is not None:
                 raise broken_duty("enqueue_run", held, "no member may have the number already")
@@ -201,7 +203,7 @@ class _ShelvedQueue(Generic[M]):
         return self._shelf.above(after, limit)
 
     def pick_runs(self, limit: int, after: int = -1) -> list[Run]:
-        """The same as runs, each as long as consecutive numbers allow; ``limit`` counts messages."""
+        """The same as runs, each as long as can be; ``limit`` counts messages."""
         require_count("pick_runs", limit)
         require_number("pick_runs", after, least=-1)
         return self._shelf.runs_above(after, limit)
@@ -241,7 +243,7 @@ class OrderedQueue(_ShelvedQueue[M]):
     def __init__(
         self,
         *,
-        number: Callable[[M], int] | None = None,
+        number: Callable[[M], int],
         payload: Callable[[M], bytes] | None = None,
         build: Callable[[int, bytes], M] | None = None,
     ) -> None: ...
@@ -293,7 +295,7 @@ class BoundedQueue(_ShelvedQueue[M]):
         *,
         increasing: bool = False,
         dense: bool = False,
-        number: Callable[[M], int] | None = None,
+        number: Callable[[M], int],
         payload: Callable[[M], bytes] | None = None,
         build: Callable[[int, bytes], M] | None = None,
     ) -> None: ...

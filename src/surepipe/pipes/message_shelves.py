@@ -241,7 +241,7 @@ class RunShelf(Generic[M]):
         self.size_bytes += len(payload)
 
     def add_run(self, first: int, payloads: list[bytes], size_bytes: int) -> None:
-        """Put in a run numbered above all members; the list is kept as it is when it fits a chunk."""
+        """Put in a run numbered above all members; a list that fits a chunk is kept as it is."""
         row = self._row
         count = len(payloads)
         if first == self._next and row.keys and len(row.values[-1]) + count <= CHUNK_MAX:
@@ -343,7 +343,7 @@ def _joined(pieces: Iterator[tuple[int, list[bytes]]]) -> list[Run]:
 
 
 def fitting(payloads: Sequence[bytes], messages: int, size_bytes: int) -> tuple[list[bytes], int]:
-    """The longest beginning within so many messages and bytes, as a list of its own, and its bytes."""
+    """The longest beginning within both bounds, as a list of its own, and its bytes."""
     taken = list(payloads[:messages])
     total = sum(map(len, taken))
     while total > size_bytes:

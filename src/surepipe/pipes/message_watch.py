@@ -24,8 +24,10 @@ _SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Doubt(Generic[M]):
-    """A call that raised `StoreUnavailable`: this was added, or a beginning of it; or this was
-    deleted.
+    """A call that raised `StoreUnavailable`.
+
+    All of ``added`` may be in the queue, or a beginning of it, or none; what is numbered up to
+    ``through`` may be gone, or not.
     """
 
     verb: str
@@ -35,10 +37,9 @@ class Doubt(Generic[M]):
 
 
 class Watch(Generic[M]):
-    """What one `Checked` knows of its queue. The ghost changes only after the queue has answered."""
+    """What one `Checked` knows of its queue. The ghost changes only after the queue answered."""
 
     __slots__ = (
-        "_adopting",
         "_doubt",
         "_form",
         "_invariants",
@@ -48,6 +49,7 @@ class Watch(Generic[M]):
         "ghost",
         "picked",
         "unanswered",
+        "unsettled",
     )
 
     def __init__(
@@ -66,7 +68,7 @@ class Watch(Generic[M]):
         self._on_broken = on_broken
         self.ghost = Ghost(queue.form)
         self._doubt: Doubt[M] | None = None
-        self._adopting = adopting
+        self.unsettled = adopting
         self.unanswered: dict[int, M] = {}
         self.picked: int | None = None
         self._until_look = 1
@@ -74,9 +76,7 @@ class Watch(Generic[M]):
     # The caller's duties that depend on what is in the queue.
 
     def is_repeat(self, verb: str, number: int, message: M) -> bool:
-        """False for a new number, true for a repeat of an unanswered message; else the caller's
-        fault.
-        """
+        """True when an unanswered message comes again, false for a number not in use."""
         if not self.ghost.holds(number):
             return False
         if number in self.unanswered and self._same(self.unanswered[number], message):
@@ -84,6 +84,7 @@ class Watch(Generic[M]):
         raise broken_duty(verb, number, "no member may have the number already")
 
     def repeats_in_run(self, first: int, payloads: Sequence[bytes]) -> list[bool]:
+        """``is_repeat`` of each message of a run; empty when none of its numbers is in use."""
         if self.ghost.first_held(first, first + len(payloads) - 1) is None:
             return []
         build = self._form.builder("enqueue_run")
@@ -94,23 +95,26 @@ class Watch(Generic[M]):
 
     # The inner call, and what is known after it failed.
 
-    def ask(
-        self,
-        verb: str,
-        argument: object,
-        act: Callable[[], R],
-        doubt: Callable[[], Doubt[M]] | None = None,
-    ) -> R:
+    def ask(self, verb: str, argument: object, act: Callable[[], R]) -> R:
+        """Call a verb of the inner queue that changes nothing."""
         try:
             return act()
-        except StoreUnavailable:
-            if doubt is not None:
-                self._doubt = doubt()
-            raise
         except ContractViolation as blame:
-            clause = "the caller kept its duties, and the queue blames it"
-            self.broken(clause, verb, argument, str(blame))
+            self.blamed(verb, argument, blame)
             raise
+
+    def failed(self, error: StoreUnavailable | ContractViolation, doubt: Doubt[M]) -> None:
+        """A verb that changes something raised: keep in mind what it may have done."""
+        if isinstance(error, StoreUnavailable):
+            self._doubt = doubt
+            self.unsettled = True
+        else:
+            self.blamed(doubt.verb, doubt.argument, error)
+
+    def blamed(self, verb: str, argument: object, blame: ContractViolation) -> None:
+        """The queue found fault with a caller who had none."""
+        clause = "the caller kept its duties, and the queue blames it"
+        self.broken(clause, verb, argument, str(blame))
 
     def settle(self) -> None:
         """Find out which of the two possible contents there are, before anything else is done.
@@ -118,20 +122,17 @@ class Watch(Generic[M]):
         Raises `StoreUnavailable` when the queue can't be looked at: both stay possible, nothing was
         called.
         """
-        while self._adopting or self._doubt is not None:
+        while self.unsettled:
             snapshot = self._queue.snapshot()
-            doubt, self._doubt = self._doubt, None
-            if self._adopting or doubt is None:
-                self._adopting = False
+            doubt, self._doubt, self.unsettled = self._doubt, None, False
+            if doubt is None:
                 self.unanswered.clear()
                 self.ghost = Ghost(self._form, snapshot.values(), self._queue.high)
             else:
                 self._decide(doubt, snapshot)
 
     def _decide(self, doubt: Doubt[M], snapshot: Mapping[int, M]) -> None:
-        """The contents are those before the call, or those after; of a batch any beginning may be
-        in.
-        """
+        """Take what the snapshot tells for true, if it is one of the possibilities."""
         self.picked = None
         if doubt.through >= 0 and self._difference(snapshot):
             self.delete(doubt.through)
@@ -150,6 +151,7 @@ class Watch(Generic[M]):
     # What the queue owes after a call.
 
     def check_answer(self, number: int, answer: Enqueued, repeated: bool) -> None:
+        """An answer and its reason must be true of the queue's profile."""
         high = self.ghost.high
         reason = answer.reason
         if answer.ok is not (reason is None):
@@ -166,6 +168,7 @@ class Watch(Generic[M]):
             self.broken("GAP only beyond high + 1", "enqueue", number, f"high is {high}")
 
     def check_profile(self, verb: str, number: int) -> None:
+        """What was accepted must have been acceptable."""
         high = self.ghost.high
         if self._queue.increasing and number <= high:
             clause = "an increasing queue takes only numbers above high"
@@ -175,6 +178,7 @@ class Watch(Generic[M]):
             self.broken(clause, verb, number, f"taken, and high is {high}")
 
     def check_count(self, verb: str, argument: object, accepted: object, offered: int) -> bool:
+        """True when this can be a number of messages accepted."""
         if type(accepted) is int and 0 <= accepted <= offered:
             return True
         clause = f"{verb} says how many it accepted"
@@ -188,6 +192,7 @@ class Watch(Generic[M]):
         accepted: int,
         repeated: Sequence[bool],
     ) -> None:
+        """The beginning of a batch was accepted; what was there already is not added again."""
         for place, (number, message) in enumerate(numbered):
             if repeated[place]:
                 self.unanswered.pop(number)
@@ -202,6 +207,7 @@ class Watch(Generic[M]):
                 self.picked = None
 
     def delete(self, number: int) -> int:
+        """The queue deleted; how many members that must have been."""
         removed = self.ghost.remove_through(number)
         if removed:
             self.picked = None
@@ -210,12 +216,13 @@ class Watch(Generic[M]):
         return removed
 
     def check_picked(self, message: M) -> None:
-        number = self._form.number_of("pick_one", message)
+        """What was picked must be a member: the least where that is promised, or the same again."""
         ghost = self.ghost
-        if not ghost.holds(number) or not self._same(message, ghost.member(number)):
-            self.broken(
-                "pick_one gives a member", "pick_one", None, f"gave {number}, which is none"
-            )
+        number = self._number_in(message)
+        if number is None or not ghost.holds(number):
+            self.broken("pick_one gives a member", "pick_one", None, f"gave number {number}")
+        elif not self._same(message, ghost.member(number)):
+            self.broken("pick_one gives a member", "pick_one", None, f"gave {number}, altered")
         elif self._queue.picks_least and number != ghost.least():
             clause = "QI-3 pick_one gives the first of the snapshot"
             self.broken(clause, "pick_one", None, f"gave {number}, the least is {ghost.least()}")
@@ -225,25 +232,31 @@ class Watch(Generic[M]):
         self.picked = number
 
     def check_view(self, verb: str, argument: object, answer: object, members: object) -> None:
+        """A view must show the members."""
         if answer != members:
             self.broken(
                 f"{verb} gives what the members are", verb, argument, "it gave something else"
             )
         self.look(verb, argument)
 
+    def _number_in(self, message: M) -> int | None:
+        try:
+            return self._form.number_of("pick_one", message)
+        except ContractViolation:
+            return None
+
     # Invariants.
 
     def look(self, verb: str, argument: object) -> None:
-        """Check the invariants that are due. A store that can't be looked at now is looked at next
-        time.
-        """
-        if self._invariants == "off" or self._adopting:
-            return
+        """Check the invariants that are due; a store that isn't there is looked at next time."""
         self._until_look -= 1
+        if self._until_look > 0 and not self._looks_each_time():
+            return
+        if self._invariants == "off" or self.unsettled:
+            return
+        self._until_look = max(SAMPLE_EVERY, 4 * self.ghost.count)
         try:
-            if self._until_look <= 0 or self._looks_each_time():
-                self._until_look = max(SAMPLE_EVERY, 2 * self.ghost.count)
-                self.compare(self._queue.snapshot(), verb, argument)
+            self.compare(self._queue.snapshot(), verb, argument)
             self.check_high(verb, argument)
             self.check_sums(verb, argument)
         except StoreUnavailable:
@@ -255,45 +268,48 @@ class Watch(Generic[M]):
         return self._invariants == "each"
 
     def compare(self, snapshot: Mapping[int, M], verb: str, argument: object) -> None:
-        for key, message in snapshot.items():
-            if key != self._form.number(message):
-                clause = "QI-1 each message stands under its number"
-                self.broken(clause, verb, argument, f"{self._form.number(message)} under {key}")
+        """Compare a whole snapshot with the ghost."""
         numbers = list(snapshot)
+        for key, number in zip(numbers, map(self._form.number, snapshot.values()), strict=True):
+            if key != number:
+                clause = "QI-1 each message stands under its number"
+                self.broken(clause, verb, argument, f"{number} under {key}")
         if numbers != sorted(numbers):
             self.broken("QI-3 the snapshot is in order", verb, argument, f"it begins {numbers[:5]}")
         difference = self._difference(snapshot)
         if difference:
             self.broken("QI-2 the snapshot holds exactly the members", verb, argument, difference)
-        if self.ghost.count and self._queue.picks_least and not self._adopting:
+        if self.ghost.count and self._queue.picks_least and not self.unsettled:
             self.check_picked(self._queue.pick_one())
 
     def _difference(self, snapshot: Mapping[int, M]) -> str:
-        """How a snapshot differs from the ghost; empty when it doesn't. Numbers only, never
-        payloads.
-        """
+        """How a snapshot differs from the ghost, in numbers, never payloads; or nothing."""
         ghost = self.ghost.contents()
-        parts = {
-            "missing": [n for n in ghost if n not in snapshot],
-            "too many": [n for n in snapshot if n not in ghost],
-            "altered": [
-                n for n, m in ghost.items() if n in snapshot and not self._same(m, snapshot[n])
-            ],
-        }
+        altered: list[int] = []
+        missing: list[int] = []
+        for number, message in ghost.items():
+            found = snapshot.get(number)
+            if found is None:
+                missing.append(number)
+            elif found is not message and not self._same(found, message):
+                altered.append(number)
+        extra = len(snapshot) - len(ghost) + len(missing)
+        too_many = [number for number in snapshot if number not in ghost] if extra else []
+        parts = {"missing": missing, "too many": too_many, "altered": altered}
         return "; ".join(f"{name} {_some(numbers)}" for name, numbers in parts.items() if numbers)
 
     def _same(self, one: M, other: M) -> bool:
-        return one is other or (
-            one == other and self._form.payload(one) == self._form.payload(other)
-        )
+        return one == other and self._form.payload(one) == self._form.payload(other)
 
     def check_high(self, verb: str, argument: object) -> None:
+        """The greatest number accepted is known exactly."""
         if self._queue.high != self.ghost.high:
             clause = "QI-4 high is the greatest number ever accepted"
             answer = f"it says {self._queue.high}, and it is {self.ghost.high}"
             self.broken(clause, verb, argument, answer)
 
     def check_sums(self, verb: str, argument: object) -> None:
+        """Sums must be true, and within the bounds."""
         queue, ghost = self._queue, self.ghost
         sums = (len(queue), queue.size_bytes)
         if sums != (ghost.count, ghost.size_bytes):
@@ -306,13 +322,13 @@ class Watch(Generic[M]):
 
     def broken(self, clause: str, verb: str, argument: object, difference: str) -> None:
         """Raise, or report once per call and start again from what the queue holds."""
-        if self._adopting:
+        if self.unsettled:
             return
         call = f"{verb}()" if argument is None else f"{verb}({argument})"
         error = ContractBroken(f"{clause}: after {call} of {self._queue!r}: {difference}")
         if self._on_broken is None:
             raise error
-        self._adopting = True
+        self._doubt, self.unsettled = None, True
         self._on_broken(error)
 
 

@@ -152,7 +152,10 @@ def _split_store(hop: Hop, state: Store) -> Finding:
         "boundary committed writes effect and cursor in one transaction, "
         f"and the receiver state is in store {state.name} while the sink is {sink}"
     )
-    remedies = ("keep both in one store (one SQLite file, one Redis slot)", "use boundary processed")
+    remedies = (
+        "keep both in one store (one SQLite file, one Redis slot)",
+        "use boundary processed",
+    )
     return _finding(hop, Code.SPLIT_STORE, why, *remedies)
 
 

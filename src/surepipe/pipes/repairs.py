@@ -21,13 +21,20 @@ S = TypeVar("S", Hop, Chain)
 
 @dataclass(frozen=True, slots=True)
 class Edit(Generic[S]):
-    """A changed composition, and what was changed, as an instruction."""
+    """A changed composition, and what was changed, as an instruction.
+
+    Of edits with the same ``instead_of`` only the first that helps is advised.
+    """
 
     text: str
     result: S
+    instead_of: str = ""
 
 
 Edits: TypeAlias = Callable[[Hop], Iterator[Edit[Hop]]]
+
+NEW_STORE = Store("new", Level.PROCESS)
+"""Stands for the store that a person would add."""
 
 _MADE_FOR_ORDER = ("continuous-index", "strict-monotonic", "dedupe")
 _MADE_FOR_LOSS = ("multi-unconfirmed", "resend")
@@ -35,11 +42,16 @@ _REPLACEMENTS = ("continuous-index", *_MADE_FOR_LOSS, "strict-monotonic", "dedup
 
 
 def search(
-    start: S, edits: Callable[[S], Iterator[Edit[S]]], accept: Callable[[S], bool], depth: int
+    starts: Sequence[Edit[S]],
+    edits: Callable[[S], Iterator[Edit[S]]],
+    accept: Callable[[S], bool],
+    depth: int,
 ) -> str | None:
-    """The shortest row of edits that leads to something accepted, in words."""
-    frontier = [Edit("", start)]
-    seen = {start}
+    """The shortest row of edits, from any of the starts, that leads to something accepted, in words."""
+    frontier, seen = list(starts), {start.result for start in starts}
+    for start in starts:
+        if start.text and accept(start.result):
+            return start.text
     for _ in range(depth):
         further: list[Edit[S]] = []
         for before in frontier:
@@ -58,11 +70,14 @@ def search(
 def first_group(
     hop: Hop, groups: Sequence[Edits], accept: Callable[[Hop], bool]
 ) -> tuple[str, ...]:
-    """All edits that are accepted, of the first group that has any."""
+    """The edits that are accepted, of the first group that has any."""
     for group in groups:
-        found = tuple(edit.text for edit in group(hop) if accept(edit.result))
+        found: dict[str, str] = {}
+        for edit in group(hop):
+            if accept(edit.result):
+                found.setdefault(edit.instead_of or edit.text, edit.text)
         if found:
-            return found
+            return tuple(found.values())
     return ()
 
 
@@ -81,9 +96,16 @@ def process_edits(hop: Hop) -> Iterator[Edit[Hop]]:
         yield Edit("drop retention.force", replace(hop, forced_trim=False))
 
 
-def structure_edits() -> tuple[Edits, ...]:
+def grown(hop: Hop) -> Iterator[Edit[Hop]]:
+    """The stack with a retry pipe, without which some process edits are not possible."""
+    yield from _puts_below(hop)
+    yield from _reliable_alone(hop)
+
+
+def structure_edits(route_is_cause: bool) -> tuple[Edits, ...]:
     """Changes of the layers, in groups: what leaves more as it is comes first."""
-    return (_swaps, _replacements, _puts_above, _puts_below, _reliable_alone)
+    first: tuple[Edits, ...] = (_puts_below,) if route_is_cause else ()
+    return (*first, _swaps, _replacements, _puts_above, _puts_below, _reliable_alone)
 
 
 def remedies_for(finding: Finding) -> tuple[Edits, ...]:
@@ -94,12 +116,12 @@ def remedies_for(finding: Finding) -> tuple[Edits, ...]:
             lambda hop: _swap_with_retry_above(hop, number),
             lambda hop: _stream_innermost(hop, number),
             lambda hop: _retry_below(hop, number),
-            lambda hop: _strict_alone(hop),
+            _strict_alone,
         )
     if finding.code is Code.ONE_WAY:
         return (
             lambda hop: _dropped(hop, number),
-            lambda hop: _way_back_or_none_needed(hop),
+            _way_back_or_none_needed,
         )
     if finding.code is Code.UNPROTECTED_CONFIRMS:
         return (lambda hop: _protected(hop, number),)
@@ -143,7 +165,11 @@ def _home(hop: Hop) -> Store:
     """A store that may hold more: one that the hop uses already, else a new one."""
     used = (hop.receiver_state, hop.sink, hop.journal, hop.stream)
     fitting = (store for store in used if store is not None and not store.volatile)
-    return next(fitting, Store("main", Level.POWER))
+    return next(fitting, NEW_STORE)
+
+
+def _called(store: Store) -> str:
+    return "the new store" if store == NEW_STORE else f"store {store.name}"
 
 
 def _cursor_edits(hop: Hop, home: Store) -> Iterator[Edit[Hop]]:
@@ -155,10 +181,10 @@ def _cursor_edits(hop: Hop, home: Store) -> Iterator[Edit[Hop]]:
 
 def _raised(hop: Hop) -> Edit[Hop]:
     low = [store for store in hop.stores if store.level < Level.POWER]
-    text = " and ".join(f"for store {store.name}, {store.how_to_raise}" for store in low)
+    text = " and ".join(f"for {_called(store)}, {store.how_to_raise}" for store in low)
 
     def raised(store: Store | None) -> Store | None:
-        if store not in low or store is None:
+        if store is None or store not in low:
             return store
         kind = "sqlite" if store.kind == "memory" else store.kind
         return replace(store, level=Level.POWER, kind=kind)
@@ -175,11 +201,11 @@ def _raised(hop: Hop) -> Edit[Hop]:
 
 
 def _layer(kind: str) -> LayerOptions:
-    return KINDS[kind]()
+    return KINDS[kind].model_validate({})
 
 
-def _layers(hop: Hop, text: str, *layers: LayerOptions) -> Edit[Hop]:
-    return Edit(text, replace(hop, layers=layers))
+def _layers(hop: Hop, text: str, *layers: LayerOptions, instead_of: str = "") -> Edit[Hop]:
+    return Edit(text, replace(hop, layers=layers), instead_of)
 
 
 def _swap(hop: Hop, above: int, below: int) -> tuple[LayerOptions, ...]:
@@ -200,7 +226,8 @@ def _replacements(hop: Hop) -> Iterator[Edit[Hop]]:
         for kind in _REPLACEMENTS:
             if kind != old.kind:
                 layers = _with(hop.layers, number, _layer(kind))
-                yield _layers(hop, f"replace layer {number} by {kind}", *layers)
+                text = f"replace layer {number} by {kind}"
+                yield _layers(hop, text, *layers, instead_of=f"layer {number}")
 
 
 def _puts_above(hop: Hop) -> Iterator[Edit[Hop]]:
@@ -248,7 +275,9 @@ def _strict_alone(hop: Hop) -> Iterator[Edit[Hop]]:
 def _dropped(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
     if hop.stream_layer is not None and len(hop.layers) > 1:
         layers = (*hop.layers[:number], *hop.layers[number + 1 :])
-        yield _layers(hop, f"drop layer {number}, since the stream below repeats by itself", *layers)
+        yield _layers(
+            hop, f"drop layer {number}, since the stream below repeats by itself", *layers
+        )
 
 
 def _way_back_or_none_needed(hop: Hop) -> Iterator[Edit[Hop]]:

@@ -10,9 +10,7 @@ from surepipe.pipes.hops import Hop, Route, confirms_return
 from surepipe.pipes.options import LayerOptions, StreamOptions
 
 _BARE: dict[Atom, Faults] = {
-    Atom.NO_LOSS: frozenset(
-        {Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING, Fault.ROUTE_DELAY}
-    ),
+    Atom.NO_LOSS: frozenset({Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING, Fault.ROUTE_DELAY}),
     Atom.NO_DUPLICATE: ROUTE - {Fault.ROUTE_DUPLICATION},
     Atom.MONOTONIC: ROUTE - {Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING},
     Atom.GAP_FREE: frozenset({Fault.ROUTE_DUPLICATION, Fault.ROUTE_DELAY}),

@@ -3,6 +3,9 @@
 A class whose instances are part of a machine's state is registered with ``@stateful``; everything it holds is
 exported except the attributes named in its ``TRANSIENT`` (its port, its options, the random generator). The
 value can be stored, sent to another process, compared and digested.
+
+A registered class whose attributes are no plain values has ``to_state`` (a method that gives one) and
+``from_state`` (a class method that builds an instance from it).
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ def export(value: object) -> object:
         return ["dict", *[[export(key), export(item)] for key, item in pairs]]
     if _REGISTRY.get(type(value).__name__) is not type(value):
         raise TypeError(f"{type(value).__name__} is not registered as part of a machine's state")
+    if hasattr(value, "to_state"):
+        return ["made", type(value).__name__, export(value.to_state())]
     return ["object", type(value).__name__, export_attributes(value)]
 
 
@@ -58,6 +63,8 @@ def restore(value: object) -> object:
         made: object = object.__new__(_REGISTRY[rest[0]])
         restore_attributes(made, rest[1])
         return made
+    if tag == "made":
+        return cast("Any", _REGISTRY[rest[0]]).from_state(restore(rest[1]))
     return _BUILDERS[tag]([restore(item) for item in rest])
 
 

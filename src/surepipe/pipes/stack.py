@@ -26,6 +26,7 @@ from surepipe.effects import (
     RejectReason,
     Transmit,
     WakeAt,
+    WriteStored,
 )
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.machines import Randomness
@@ -74,7 +75,7 @@ class Stack:
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (
         *("pipe", "tag", "options", "digest", "rng", "reverse", "boundary"),
-        *("ports", "layers", "intake", "desk", "_effects", "_todo"),
+        *("ports", "layers", "intake", "desk", "take_confirm", "_effects", "_todo"),
     )
 
     def __init__(
@@ -225,8 +226,16 @@ class _SenderPort(_LayerPort):
         )
 
     @property
+    def life(self) -> int:
+        return self.sender.intake.life
+
+    @property
     def carrier_room(self) -> int:
         return UNBOUNDED if self.is_innermost else self.sender.layers[self.layer + 1].room
+
+    @property
+    def carrier_room_bytes(self) -> int:
+        return UNBOUNDED if self.is_innermost else self.sender.layers[self.layer + 1].room_bytes
 
     def pass_down(self, frame: Frame) -> bool:
         if self.is_innermost:
@@ -245,14 +254,18 @@ class _SenderPort(_LayerPort):
         intake = self.sender.intake
         self.stack.later(lambda: intake.fenced(known, answered=answered))
 
+    def reached(self, through: int) -> None:
+        if self.layer == 0:
+            self.sender.intake.reached(through)
+
     def epoch_closed(self, through: int, detail: str) -> None:
         self.stack.later(lambda: self.sender.intake.epoch_closed(through, detail))
 
     def raise_life(self, above: int) -> None:
         self.stack.later(lambda: self.sender.intake.raise_life(above))
 
-    def stop(self, detail: str) -> None:
-        self.stack.later(lambda: self.sender.intake.stop(NoticeKind.FENCED, detail))
+    def stop(self, detail: str, kind: NoticeKind = NoticeKind.FENCED) -> None:
+        self.stack.later(lambda: self.sender.intake.stop(kind, detail))
 
     def give_up(self, first: int, payloads: Sequence[bytes], attempts: int, since: int) -> None:
         self.sender.give_up(self.layer, first, payloads, attempts, since)
@@ -281,7 +294,7 @@ class SenderStack(Stack):
         self.intake: Intake = (
             Intake(self, self.layers[0], limit, life_hint)
             if journal is None
-            else JournaledIntake(self, self.layers[0], limit, life_hint, journal, rng)
+            else JournaledIntake(self, self.layers[0], layers[0], life_hint, journal, rng)
         )
         self.undeliverable: dict[int, Letter] = {}
 
@@ -291,10 +304,13 @@ class SenderStack(Stack):
         """Start an epoch in the outermost layer."""
         self.layers[0].begin(epoch, base)
 
-    def restart(self, life: int) -> None:
+    def restart(self, life: int, epoch: int, base: int) -> None:
         """Start a new life in every layer, innermost first; what they hold is dropped."""
-        for layer in reversed(self.layers):
+        for layer in reversed(self.layers[1:]):
+            layer.carrier_restarted()
             layer.begin(life, 1)
+        self.layers[0].carrier_restarted()
+        self.layers[0].begin(epoch, base)
 
     def give_up(
         self, layer: int, first: int, payloads: Sequence[bytes], attempts: int, since: int
@@ -336,11 +352,17 @@ class SenderStack(Stack):
             self.intake.send(payloads)
         return self._end()
 
+    def send_inside(self, layer: int, payload: bytes, now: int) -> tuple[bool, list[Effect]]:
+        """Make a message of an inner layer: how a channel sends the confirms of the other direction."""
+        self._begin(now)
+        taken = self.layers[layer].send([payload]) == 1
+        return taken, self._end()
+
     def frame(self, frame: object, now: int) -> list[Effect]:
         """A frame of the reverse path has arrived."""
         self._begin(now)
         known = self._decoded(frame)
-        if known is not None and not self.started:
+        if known is not None and not self.intake.active:
             self.count("wrong_state")
         elif known is not None and isinstance(known, _BACKWARD):
             self.layers[known.layer].control(known)
@@ -356,8 +378,9 @@ class SenderStack(Stack):
             self.started = True
             self.intake.start()
         self.intake.wake()
-        for layer in reversed(self.layers):
-            layer.wake()
+        if self.intake.active:
+            for layer in reversed(self.layers):
+                layer.wake()
         return self._end()
 
     def answer(self, ticket: int, outcome: object, now: int) -> list[Effect]:
@@ -367,7 +390,9 @@ class SenderStack(Stack):
         if caller is not None:
             self.layers[caller].answer(ticket, outcome)
         elif ticket in self.undeliverable:
-            del self.undeliverable[ticket]
+            letter = self.undeliverable.pop(ticket)
+            if isinstance(outcome, WriteStored):
+                self.intake.given_up(letter.epoch, letter.seq)
         elif not self.intake.answer(ticket, outcome):
             self.count("late_answer")
         return self._end()
@@ -382,9 +407,10 @@ class SenderStack(Stack):
         self._run()
         self.intake.finish_step()
         self._run()
-        if self.intake.stopped:
-            return self._finish(())
-        return self._finish([self.intake.deadline, *(layer.deadline for layer in self.layers)])
+        deadlines = [self.intake.deadline]
+        if self.intake.active:
+            deadlines += [layer.deadline for layer in self.layers]
+        return self._finish(deadlines)
 
     # Questions.
 
@@ -417,7 +443,11 @@ class SenderStack(Stack):
         gauges: dict[str, int] = {}
         for layer in reversed(self.layers):
             gauges |= layer.gauges()
-        gauges["in_flight"] = self.layers[0].in_flight
+        begun = self.intake.begun
+        gauges["in_flight"] = self.layers[0].in_flight if begun else 0
+        waiting = self.layers[0].gauges().get("backlog", 0) if begun else 0
+        gauges["backlog"] = waiting + self.intake.backlog
+        gauges["loaded"] = self.intake.loaded
         return gauges
 
     def _parts(self) -> Sequence[object]:
@@ -431,6 +461,9 @@ class _ReceiverPort(_LayerPort):
         super().__init__(stack, layer)
         self.receiver = stack
         self.durable = stack.boundary.durable
+        self.carrier_is_stream = any(
+            option.kind == "stream" for option in stack.options[layer + 1 :]
+        )
 
     @property
     def incarnation(self) -> int:
@@ -467,8 +500,10 @@ class ReceiverStack(Stack):
         boundary: BoundaryOptions | None = None,
         state: bytes | None = None,
         reverse: bool = True,
+        take_confirm: Callable[[bytes], bool] | None = None,
     ) -> None:
         super().__init__(pipe, layers, rng, reverse=reverse)
+        self.take_confirm = take_confirm
         self.boundary = boundary or BoundaryOptions()
         if self.boundary.boundary is Boundary.BEFORE and not self.boundary.durable:
             raise ConfigurationError(
@@ -503,6 +538,9 @@ class ReceiverStack(Stack):
     def carry(self, layer: int, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
         """Hand messages of the layer below to a layer: each is one of its data frames."""
         for seq, payload in enumerate(payloads, first):
+            if self.take_confirm is not None and self.take_confirm(payload):
+                self.layers[layer + 1].settled(epoch, seq, seq)
+                continue
             frame = self._decoded(payload)
             if frame is None:
                 self.layers[layer + 1].refused(epoch, seq, seq)

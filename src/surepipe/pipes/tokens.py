@@ -43,6 +43,10 @@ class WaitingTokens:
         """The tokens whose whole run is in ``settled``."""
         return self._pop(lambda first, last: settled.covers(first, last))
 
+    def pop_outside(self, in_work: RangeSet) -> list[Token]:
+        """The tokens that wait for nothing that is in work."""
+        return self._pop(lambda first, last: not in_work.within(first, last))
+
     def pop_overlapping(self, first: int, last: int) -> list[Token]:
         """The tokens that wait for any of first..last, because it is refused."""
         return self._pop(lambda start, end: start <= last and first <= end)

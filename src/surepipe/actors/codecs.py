@@ -1,0 +1,159 @@
+"""Between what applications send and the bytes that pipes carry.
+
+The codec of a pipe is one of
+
+* ``"auto"`` (default): bytes stay as they are, everything else travels as JSON, and the receiver gets back what
+  was sent. JSON is told apart by a first byte 0x1E (the record separator of RFC 7464); bytes that happen to
+  begin with it travel with one more in front.
+* ``"json"``: plain JSON on the wire, for readers that are not surepipe. Bytes are refused.
+* ``"bytes"``: bytes, and nothing else.
+* a pydantic model: messages are instances of it, plain JSON on the wire, validated at both ends.
+* any object with ``encode`` and ``decode``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from surepipe.errors import ConfigurationError, MisuseError
+
+_MARK = b"\x1e"
+M = TypeVar("M", bound=BaseModel)
+
+
+class Undecodable(Exception):
+    """A payload is not what the codec expects. It goes to the dead letters, at the first attempt."""
+
+
+class Codec(Protocol):
+    """Turns messages into payloads and back."""
+
+    def encode(self, message: object) -> bytes:
+        """The payload of a message. Raises MisuseError, which names the message's type and the fix."""
+        ...
+
+    def decode(self, payload: bytes) -> object:
+        """The message of a payload. Raises Undecodable."""
+        ...
+
+
+class BytesCodec:
+    """Bytes, untouched."""
+
+    def encode(self, message: object) -> bytes:
+        """The bytes themselves; bytearray and memoryview are copied."""
+        if isinstance(message, bytes):
+            return message
+        if isinstance(message, bytearray | memoryview):
+            return bytes(message)
+        raise MisuseError(
+            f"codec 'bytes' got a message of type {type(message).__name__}: send bytes, or choose "
+            "codec='json' or a pydantic model"
+        )
+
+    def decode(self, payload: bytes) -> bytes:
+        """The bytes themselves."""
+        return payload
+
+
+class JsonCodec:
+    """JSON, as the standard library reads and writes it, without NaN and infinities."""
+
+    def __init__(self) -> None:
+        self._write = json.JSONEncoder(
+            allow_nan=False, ensure_ascii=False, separators=(",", ":")
+        ).encode
+
+    def encode(self, message: object) -> bytes:
+        """Compact JSON in UTF-8."""
+        try:
+            return self._write(message).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise MisuseError(
+                f"a message of type {type(message).__name__} can't be written as JSON ({error}); "
+                "nothing was accepted. Send JSON values or bytes, or choose another codec"
+            ) from error
+
+    def decode(self, payload: bytes) -> object:
+        """The JSON value."""
+        try:
+            value: object = json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise Undecodable(f"not JSON: {type(error).__name__}") from error
+        return value
+
+
+class AutoCodec:
+    """Bytes as they are, everything else as JSON, told apart by the first byte."""
+
+    def __init__(self) -> None:
+        self._json = JsonCodec()
+
+    def encode(self, message: object) -> bytes:
+        """Bytes as they are (one byte longer if they begin with the mark), else mark and JSON."""
+        if isinstance(message, bytes | bytearray | memoryview):
+            payload = bytes(message)
+            return _MARK + payload if payload[:1] == _MARK else payload
+        return _MARK + self._json.encode(message)
+
+    def decode(self, payload: bytes) -> object:
+        """What was sent."""
+        if payload[:1] != _MARK:
+            return payload
+        rest = payload[1:]
+        return rest if rest[:1] == _MARK else self._json.decode(rest)
+
+
+class ModelCodec(Generic[M]):
+    """Instances of one pydantic model, as JSON."""
+
+    def __init__(self, model: type[M]) -> None:
+        self.model = model
+
+    def encode(self, message: object) -> bytes:
+        """The model as JSON; a mapping is validated first."""
+        if not isinstance(message, self.model):
+            try:
+                message = self.model.model_validate(message)
+            except ValidationError as error:
+                raise MisuseError(
+                    f"a message of type {type(message).__name__} is no {self.model.__name__}; "
+                    f"nothing was accepted: {_locations(error)}"
+                ) from None
+        return message.model_dump_json().encode()
+
+    def decode(self, payload: bytes) -> M:
+        """The validated model."""
+        try:
+            return self.model.model_validate_json(payload)
+        except ValidationError as error:
+            raise Undecodable(f"no {self.model.__name__}: {_locations(error)}") from None
+
+
+CodecChoice: TypeAlias = str | type[BaseModel] | Codec
+_NAMED = {"auto": AutoCodec, "json": JsonCodec, "bytes": BytesCodec}
+
+
+def choose_codec(choice: CodecChoice) -> Codec:
+    """The codec that a user named. Raises ConfigurationError for a name that is none."""
+    if isinstance(choice, str):
+        if choice not in _NAMED:
+            raise ConfigurationError(
+                f"codec is {choice!r}: write 'auto', 'json' or 'bytes', a pydantic model, "
+                "or an object with encode and decode"
+            )
+        return _NAMED[choice]()
+    if isinstance(choice, type):
+        return ModelCodec(choice)
+    return choice
+
+
+def _locations(error: ValidationError) -> str:
+    # Where and why, never the value: errors get into logs, payloads must not.
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc'])) or 'message'}: {problem['msg']}"
+        for problem in error.errors(include_input=False, include_url=False)
+    )

@@ -1,0 +1,263 @@
+"""Where messages cross the boundary: works, the queue of them, and the actor that runs a handler.
+
+A *work* is one delivery of the machine. Whoever consumes it says how far it came by setting ``done`` after each
+message; the receiver's actor looks at works when it is told to, and reports to the machine what has been added
+since. So a message costs one attribute, and the handler may take as long as it likes: it runs in an actor of its
+own, the receiver answers probes meanwhile, and an alarm makes it look at a slow work from time to time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeAlias
+
+from surepipe.actors.codecs import Codec, Undecodable
+from surepipe.actors.inbox import Bell, Ring
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.supervision import Kill, Killed
+from surepipe.effects import Deliver
+from surepipe.errors import SurepipeError
+
+Handler: TypeAlias = Callable[[object], object]
+BatchHandler: TypeAlias = Callable[[list[object]], object]
+PROGRESS_US = 20_000
+
+
+class Work:
+    """One delivery, and how far it has come.
+
+    ``left`` is a copy of the payloads; clearing it makes the consumer stop after the message it is at.
+    """
+
+    __slots__ = ("attempt", "cancelled", "done", "epoch", "failure", "first", "last", "left", "reported", "ticket")
+
+    def __init__(self, delivery: Deliver) -> None:
+        self.ticket = delivery.ticket
+        self.epoch = delivery.epoch
+        self.first = delivery.first
+        self.last = delivery.first + len(delivery.payloads) - 1
+        self.attempt = delivery.attempt
+        self.left = list(delivery.payloads)
+        self.done = self.reported = delivery.first - 1
+        self.failure: tuple[int, BaseException] | None = None
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """No message after the one that is being handled."""
+        self.cancelled = True
+        self.left.clear()
+
+
+Loop: TypeAlias = Callable[[Work], None]
+"""Takes the messages of a work in order and sets ``done`` after each. It may raise for the one after ``done``."""
+
+
+def each(handler: Handler, codec: Codec) -> Loop:
+    """Give the handler one message at a time."""
+    decode = codec.decode
+
+    def loop(work: Work) -> None:
+        for seq, payload in enumerate(work.left, work.done + 1):
+            handler(decode(payload))
+            work.done = seq
+
+    return loop
+
+
+def together(handler: BatchHandler, codec: Codec) -> Loop:
+    """Give the handler all messages of a work at once: settled together, and failed together.
+
+    A payload that can't be decoded splits the work: what stands before it is handled first.
+    """
+    decode = codec.decode
+
+    def loop(work: Work) -> None:
+        messages: list[object] = []
+        broken: Undecodable | None = None
+        for payload in work.left[:]:
+            try:
+                messages.append(decode(payload))
+            except Undecodable as error:
+                broken = error
+                break
+        if messages:
+            handler(messages)
+            work.done += len(messages)
+        if broken is not None:
+            raise broken
+
+    return loop
+
+
+class Reports(Protocol):
+    """Who wants to know about works: the receiver's actor."""
+
+    def finished(self, work: Work) -> None:
+        """The work came to its end, by success, failure or cancellation."""
+        ...
+
+    def taken(self, work: Work) -> None:
+        """Somebody began to consume the work."""
+        ...
+
+
+class WorkQueue:
+    """Works that wait for a consumer: one actor with a handler, or one loop that pulls."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.signal = runtime.signal()
+        self.reports: Reports | None = None
+        self.current: Work | None = None
+        self.ended = False
+        self.failure: SurepipeError | None = None
+        self._lock = threading.Lock()
+        self._works: deque[Work] = deque()
+        self._bell: Bell | None = None
+
+    def __len__(self) -> int:
+        return len(self._works)
+
+    def serve(self, bell: Bell) -> None:
+        """Ring this bell when there is work."""
+        self._bell = bell
+        bell.ring()
+
+    def put(self, work: Work) -> None:
+        """Add a work."""
+        with self._lock:
+            self._works.append(work)
+        self._tell()
+
+    def put_back(self, work: Work) -> None:
+        """The consumer leaves, and the work with what is not done yet is there for the next one."""
+        with self._lock:
+            if work is self.current:
+                self.current = None
+                if not work.cancelled:
+                    work.left[: work.done + 1 - self._start_of(work)] = []
+                    self._works.appendleft(work)
+
+    @staticmethod
+    def _start_of(work: Work) -> int:
+        """The seq of the first payload that is still in ``left``."""
+        return work.last - len(work.left) + 1
+
+    def take(self) -> Work | None:
+        """The next work, if there is one; it is current until it is finished or put back."""
+        with self._lock:
+            self.current = self._works.popleft() if self._works else None
+            work, reports = self.current, self.reports
+        if work is not None and reports is not None:
+            reports.taken(work)
+        return work
+
+    def finish(self, work: Work) -> None:
+        """The current work came to its end."""
+        with self._lock:
+            if work is self.current:
+                self.current = None
+            reports = self.reports
+        if reports is not None:
+            reports.finished(work)
+
+    def begin(self, reports: Reports) -> None:
+        """A new incarnation of the receiver: works of the former one mean nothing any more."""
+        with self._lock:
+            self._cancel_all()
+            self.reports = reports
+
+    def cancel(self) -> None:
+        """Nothing after the message that is being handled; its work is finished as usual."""
+        with self._lock:
+            self._cancel_all()
+            self.ended = True
+        self._tell()
+
+    def end(self, failure: SurepipeError | None = None) -> None:
+        """No more work will come; a loop that pulls raises ``failure`` if there is one."""
+        self.failure = failure
+        self.ended = True
+        self._tell()
+
+    def _cancel_all(self) -> None:
+        for work in self._works:
+            work.cancel()
+        self._works.clear()
+        if self.current is not None:
+            self.current.cancel()
+
+    def _tell(self) -> None:
+        self.signal.notify()
+        if self._bell is not None:
+            self._bell.ring()
+
+
+class ConsumerActor:
+    """Runs the loop over works, one after the other. Handlers that raise are the machine's business, not ours."""
+
+    def __init__(
+        self, queue: WorkQueue, loop: Loop, bell: Bell, on_death: Callable[[BaseException], None]
+    ) -> None:
+        self._queue = queue
+        self._loop = loop
+        self._bell = bell
+        self._on_death = on_death
+
+    def receive(self, message: object) -> None:
+        """Ring: consume what is there. Start: the same, after what the former life left behind."""
+        if isinstance(message, Kill):
+            raise Killed("the consumer was told to die")
+        if isinstance(message, Ring):
+            self._bell.take_down()
+        while (work := self._queue.take()) is not None:
+            self.run(work)
+
+    def run(self, work: Work) -> None:
+        """Take one work through the loop."""
+        try:
+            self._loop(work)
+        except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
+            work.failure = (work.done + 1, error)
+        self._queue.finish(work)
+
+    def died(self, error: BaseException) -> None:
+        """Pass it on: the receiver's end starts over."""
+        self._on_death(error)
+
+
+def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
+    """The messages of a queue for a ``for`` loop: each is settled when the next one is asked for.
+
+    When the loop is left early the last message is not settled; the next loop gets it again.
+    """
+    while True:
+        queue.signal.wait(lambda: bool(len(queue)) or queue.ended, None)
+        work = queue.take()
+        if work is None:
+            if queue.failure is not None:
+                raise queue.failure
+            return
+        try:
+            yield from _messages(work, codec)
+        except Undecodable as error:
+            work.failure = (work.done + 1, error)
+            queue.finish(work)
+        except BaseException:  # GeneratorExit: the loop was left
+            queue.put_back(work)
+            raise
+        else:
+            queue.finish(work)
+
+
+def _messages(work: Work, codec: Codec) -> Iterator[object]:
+    for seq, payload in enumerate(work.left, work.done + 1):
+        yield codec.decode(payload)
+        work.done = seq
+
+
+def error_text(error: BaseException) -> tuple[str, str]:
+    """Type and text of an error, as letters hold them."""
+    text = str(error)
+    return type(error).__name__, text if len(text) <= 500 else text[:497] + "..."

@@ -1,0 +1,76 @@
+"""How things get to an actor without a message each: a bell, and boxes that it empties when the bell rings.
+
+Whoever has something for an actor puts it into a box and rings. Ringing tells the actor only when it has not
+been told since it last looked, so a burst of any size costs one message. No lock is needed: the actor takes the
+bell down *before* it empties the boxes, so what is put after that rings again, and what was put before is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Ring:
+    """The message of a bell."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Ring()"
+
+
+RING = Ring()
+
+
+class Bell:
+    """Tells an actor, once until it looks, that its boxes hold something."""
+
+    __slots__ = ("_tell", "rung")
+
+    def __init__(self, tell: Callable[[object], object]) -> None:
+        self._tell = tell
+        self.rung = False
+
+    def ring(self) -> None:
+        """Tell the actor, if it isn't told already."""
+        if not self.rung:
+            self.rung = True
+            self._tell(RING)
+
+    def take_down(self) -> None:
+        """The actor is about to look."""
+        self.rung = False
+
+
+class Box(Generic[T]):
+    """A bounded box: what doesn't fit is dropped and counted. For frames, where that is route loss."""
+
+    __slots__ = ("_bell", "_bound", "_items", "dropped")
+
+    def __init__(self, bell: Bell, bound: int) -> None:
+        self._bell = bell
+        self._bound = bound
+        self._items: list[T] = []
+        self.dropped = 0
+
+    def put(self, item: T) -> None:
+        """Add an item for the actor, or drop it when the box is full."""
+        if len(self._items) >= self._bound:
+            self.dropped += 1
+            return
+        self._items.append(item)
+        self._bell.ring()
+
+    def take(self) -> list[T]:
+        """Everything in the box, oldest first."""
+        # One slice and one deletion, each atomic: what others append in between stays for the next time.
+        taken = self._items[:]
+        del self._items[: len(taken)]
+        return taken
+
+    def clear(self) -> None:
+        """Lose what is in the box, with the actor that it was for."""
+        self._items.clear()

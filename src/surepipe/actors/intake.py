@@ -1,0 +1,329 @@
+"""Where callers put messages for a sender's actor: bounded, ordered, and without a lock on the usual path.
+
+Credit. Every message takes a *ticket*, the next of an endless row of numbers, and may be put when its ticket is
+below ``limit``. The actor raises the limit after each of its steps, to what was drained so far plus the room that
+its machine has: so what is put is certain to be accepted, by the machine's own bounds. Taking a ticket and adding
+to a list are single steps of the interpreter, so any number of threads may do both, and a thread's messages keep
+their order because it does one after the other. Whoever has a ticket above the limit waits, first come, first served.
+
+Bytes. A ticket stands for ``unit`` bytes at most, a larger message takes several. So counting tickets holds the
+bound in bytes too, a little on the safe side.
+
+Closing. ``close`` takes the limit away, and knows by counting which tickets had been granted before: the intake
+is *drained* when each of these was either put and taken by the actor, or given back. So no message that ``send``
+accepted is left behind.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from surepipe.actors.inbox import Bell
+from surepipe.actors.marks import Item, Mark, Until
+from surepipe.actors.runtime import Runtime
+from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeFull, SurepipeError
+
+Refusal: TypeAlias = tuple[type[SurepipeError], str]
+UNITS_MAX = 16_384
+"""Messages that wait for the actor at the most, where the machine itself has no bound."""
+CHUNK_MAX = 2048
+
+
+class Intake:
+    """The entry of one sender. Callers use ``put``, ``offer``, ``offer_many`` and ``flush``; the rest is its end's."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        bell: Bell,
+        pipe: str,
+        *,
+        unit: int,
+        message_max: int,
+        durable: bool,
+    ) -> None:
+        self.pipe = pipe
+        self.bell = bell
+        self.message_max = message_max
+        self.limit = 0
+        self.refusal: Refusal | None = None
+        self.lost: list[Item] = []
+        self._over: Refusal | None = None
+        self._durable = durable
+        self._runtime = runtime
+        self._signal = runtime.signal()
+        self._unit = unit
+        # With a journal, acceptance is a stored row: every message has to be waited for, none may be quick.
+        self._quick = -1 if durable else unit
+        self._tickets = itertools.count()
+        self._items: list[bytes | Mark] = []
+        self._append = self._items.append
+        self._lock = threading.Lock()
+        self._marks_put = 0
+        self._marks_taken = 0
+        self._promised = 0
+        self._drained = 0
+        self._voided = 0
+        self._voids: list[int] = []
+        self._capacity = 0
+
+    # For callers.
+
+    def put(self, payload: bytes) -> None:
+        """Take one message, waiting for credit if need be. See ``offer`` for what it raises."""
+        if len(payload) <= self._quick:
+            ticket = next(self._tickets)
+            if ticket >= self.limit:
+                self._await([ticket], None)
+            self._append(payload)
+            if not self.bell.rung:
+                self.bell.ring()
+        else:
+            self.offer(payload, Until.ACCEPTED, None)
+
+    def offer(self, payload: bytes, until: Until, timeout: float | None) -> None:
+        """Take one message and wait for what is asked.
+
+        Raises PayloadTooLarge, PipeFull (no room within the time; not taken), PipeClosed, PipeStopped,
+        and NotConfirmed (taken, and not confirmed within the time).
+        """
+        self._check_size(payload, "the payload")
+        end = self._end(timeout)
+        units = self._units_of(payload)
+        mark = Mark((payload,), units, until if self._waits(until) else Until.TAKEN)
+        self._await(self._take(units), timeout)
+        self._put_mark(mark)
+        if mark.until is not Until.TAKEN:
+            self._wait_for(mark, self._left(end))
+
+    def offer_many(self, payloads: Sequence[bytes], until: Until, timeout: float | None) -> int:
+        """Take messages in order, waiting for credit piece by piece; gives how many.
+
+        Raises what ``offer`` raises; after PayloadTooLarge none was taken, PipeFull says how many were.
+        """
+        for number, payload in enumerate(payloads):
+            self._check_size(payload, f"payload {number}")
+        end = self._end(timeout)
+        taken = 0
+        try:
+            while taken < len(payloads):
+                taken += self._put_some(payloads, taken, self._left(end))
+        except PipeFull as error:
+            raise PipeFull(f"{error}; the first {taken} of {len(payloads)} were accepted") from None
+        if self._waits(until) and taken:
+            self._await_all(until, self._left(end))
+        return taken
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until everything put so far is confirmed.
+
+        Raises NotConfirmed, which names what is not, or was lost since the last call; PipeStopped.
+        """
+        self._await_all(Until.CONFIRMED, timeout)
+        self.raise_lost()
+
+    def raise_lost(self) -> None:
+        """Raise NotConfirmed for messages that a crash of the sender lost, once for each."""
+        lost, self.lost = self.lost, []
+        if lost:
+            raise NotConfirmed(
+                f"pipe {self.pipe}: the sender crashed and these messages went with it, unconfirmed: "
+                f"{describe(lost)}. Send them again if the receiver must have them, or give the pipe "
+                "a journal",
+                lost,
+            )
+
+    def _await_all(self, until: Until, timeout: float | None) -> None:
+        mark = Mark((), 0, until)
+        self._put_mark(mark)
+        self._wait_for(mark, timeout)
+
+    def _waits(self, until: Until) -> bool:
+        return until is Until.CONFIRMED or (self._durable and until is Until.ACCEPTED)
+
+    def _check_size(self, payload: bytes, what: str) -> None:
+        if len(payload) > self.message_max:
+            raise PayloadTooLarge(
+                f"pipe {self.pipe}: {what} has {len(payload)} bytes and {self.message_max} are allowed; "
+                "nothing was accepted. Raise message_max_bytes (and backlog_bytes), or cut it up"
+            )
+
+    def _units_of(self, payload: bytes) -> int:
+        return max(1, -(-len(payload) // self._unit))
+
+    def _put_some(self, payloads: Sequence[bytes], start: int, timeout: float | None) -> int:
+        """Put the next piece and say how many that was."""
+        if not self._capacity:  # the first life has not said yet how much room it has
+            self._signal.wait(lambda: self._capacity > 0 or self.refusal is not None, timeout)
+        piece = payloads[start : start + max(1, min(CHUNK_MAX, self._capacity // 2))]
+        if max(map(len, piece)) > self._unit:
+            self.offer(piece[0], Until.TAKEN, timeout)
+            return 1
+        self._await(self._take(len(piece)), timeout)
+        self._items.extend(piece)
+        self.bell.ring()
+        return len(piece)
+
+    # Tickets.
+
+    def _take(self, count: int) -> list[int]:
+        # Several at once are taken under the lock, so they lie together but for single ones in between:
+        # two callers that took turns could each hold what the other needs.
+        with self._lock:
+            return list(itertools.islice(self._tickets, count))
+
+    def _await(self, tickets: list[int], timeout: float | None) -> None:
+        """Wait until these tickets are below the limit; give them back when that fails."""
+        last = tickets[-1]
+        if last < self.limit:
+            return
+        try:
+            self._signal.wait(lambda: last < self.limit or self.refusal is not None, timeout)
+        finally:
+            if last >= self.limit:
+                self._give_back(tickets)
+        if last >= self.limit:
+            raise self._refused()
+
+    def _give_back(self, tickets: list[int]) -> None:
+        """These tickets will not be used: they count as spent once the limit reaches them."""
+        with self._lock:
+            for ticket in tickets:
+                heapq.heappush(self._voids, ticket)
+            self._count_voids()
+            if self.refusal is None:
+                self.limit = self._promised
+        self._signal.notify()
+        self.bell.ring()
+
+    def _refused(self) -> SurepipeError:
+        if self.refusal is not None:
+            kind, text = self.refusal
+            return kind(text)
+        return PipeFull(
+            f"pipe {self.pipe} has no room: what was sent waits for its confirmation. Try again, "
+            "raise backlog, or look at what the handler does"
+        )
+
+    # Marks.
+
+    def _put_mark(self, mark: Mark) -> None:
+        with self._lock:
+            self._marks_put += 1
+            self._append(mark)
+        self.bell.ring()
+
+    def _wait_for(self, mark: Mark, timeout: float | None) -> None:
+        try:
+            self._signal.wait(lambda: mark.resolved or self._over is not None, timeout)
+        finally:
+            mark.abandoned = True
+        if mark.error is not None:
+            raise mark.error
+        if mark.done:
+            return
+        if self._over is not None:
+            kind, text = self._over
+            raise kind(text)
+        raise NotConfirmed(self._still_open(mark), mark.open or ())
+
+    def _still_open(self, mark: Mark) -> str:
+        if mark.until is not Until.CONFIRMED:
+            return (
+                f"pipe {self.pipe}: the journal has not said in time whether it stored the message; "
+                "it may be accepted yet"
+            )
+        what = describe(mark.open) if mark.open else "messages that have no number yet"
+        return (
+            f"pipe {self.pipe}: not confirmed in time: {what}. They stay with the pipe and are tried "
+            "on; wait again, or look at what the handler does"
+        )
+
+    def _end(self, timeout: float | None) -> int | None:
+        return None if timeout is None else self._runtime.now() + round(timeout * 1_000_000)
+
+    def _left(self, end: int | None) -> float | None:
+        return None if end is None else max(0, end - self._runtime.now()) / 1_000_000
+
+    # For the sender's actor.
+
+    def drain(self) -> tuple[list[bytes | Mark], bool]:
+        """Everything put so far, in order, and whether there are marks in it."""
+        items = self._items[:]
+        del self._items[: len(items)]
+        if self._marks_taken == self._marks_put:  # then no mark can be among them
+            self._drained += len(items)
+            return items, False
+        marks = [item for item in items if isinstance(item, Mark)]
+        self._marks_taken += len(marks)
+        self._drained += len(items) - len(marks) + sum(mark.units for mark in marks)
+        return items, True
+
+    def publish(self, room: int, room_bytes: int, held: int) -> None:
+        """The machine has this room after a step; ``held`` messages drained from here still need some of it."""
+        units = max(0, min(room, room_bytes // self._unit, UNITS_MAX) - held)
+        with self._lock:
+            self._capacity = max(self._capacity, units)
+            if self.refusal is None:
+                self._promised = max(self._promised, self._drained + self._voided + units)
+                self._count_voids()
+                grown = self._promised > self.limit
+                self.limit = self._promised
+            else:
+                self._count_voids()
+                grown = False
+        if grown:
+            self._signal.notify()
+
+    def _count_voids(self) -> None:
+        while self._voids and self._voids[0] < self._promised:
+            heapq.heappop(self._voids)
+            self._voided += 1
+            if self.refusal is None:
+                self._promised += 1
+
+    def notify(self) -> None:
+        """Marks were resolved."""
+        self._signal.notify()
+
+    # For the sender's end.
+
+    def refuse(self, kind: type[SurepipeError], text: str) -> None:
+        """Take nothing more; whoever waits for room is told so. The first refusal stands."""
+        with self._lock:
+            if self.refusal is None:
+                self.refusal = (kind, text)
+                self._promised = min(self._promised, next(self._tickets))
+                self.limit = 0
+                self._count_voids()
+        self._signal.notify()
+        self.bell.ring()
+
+    def end(self, kind: type[SurepipeError], text: str) -> None:
+        """The actor is gone for good: nothing that is waited for will happen any more."""
+        self.refuse(kind, text)
+        self._over = self._over or (kind, text)
+        self._signal.notify()
+
+    @property
+    def drained(self) -> bool:
+        """True when nothing more is taken and the actor has all that was."""
+        return self.refusal is not None and self._drained + self._voided >= self._promised
+
+    @property
+    def waiting(self) -> int:
+        """Messages put and not yet taken by the actor (a mark counts as one)."""
+        return len(self._items)
+
+
+def describe(items: Sequence[Item]) -> str:
+    """Ranges as people read them."""
+    shown = [
+        f"epoch {epoch}: {first}" if first == last else f"epoch {epoch}: {first} to {last}"
+        for epoch, first, last in items[:8]
+    ]
+    return ", ".join(shown) + (f" and {len(items) - 8} more ranges" if len(items) > 8 else "")

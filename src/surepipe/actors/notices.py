@@ -1,0 +1,61 @@
+"""What a pipe tells the people who run it: notices with identities, never with payloads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from surepipe.effects import Notice, NoticeKind, Ranges
+
+logger = logging.getLogger("surepipe")
+
+
+@dataclass(frozen=True, slots=True)
+class PipeNotice:
+    """A notice of one end of a pipe, with the exact messages that it concerns."""
+
+    pipe: str
+    end: str
+    kind: NoticeKind
+    epoch: int
+    ranges: Ranges
+    detail: str
+
+    def __str__(self) -> str:
+        spans = ", ".join(
+            f"{first}" if first == last else f"{first} to {last}" for first, last in self.ranges
+        )
+        where = f", epoch {self.epoch}" if self.epoch else ""
+        which = f", messages {spans}" if spans else ""
+        detail = f": {self.detail}" if self.detail else ""
+        return f"pipe {self.pipe} ({self.end}): {self.kind}{where}{which}{detail}"
+
+
+NoticeCallback: TypeAlias = Callable[[PipeNotice], object]
+
+
+def log_notice(notice: PipeNotice) -> None:
+    """What happens to notices by default: a line of the logger ``surepipe``."""
+    level = logging.INFO if notice.kind in (NoticeKind.UP, NoticeKind.DOWN) else logging.WARNING
+    logger.log(level, "%s", notice)
+
+
+class Notices:
+    """Passes the notices of one end to a callback, which can't do the end any harm."""
+
+    def __init__(self, pipe: str, end: str, callback: NoticeCallback) -> None:
+        self._pipe = pipe
+        self._end = end
+        self._callback = callback
+
+    def tell(self, notice: Notice) -> None:
+        """Call back. What the callback raises is logged."""
+        told = PipeNotice(
+            self._pipe, self._end, notice.kind, notice.epoch, notice.ranges, notice.detail
+        )
+        try:
+            self._callback(told)
+        except Exception:
+            logger.exception("the notices callback of pipe %s raised for: %s", self._pipe, told)

@@ -1,0 +1,148 @@
+"""Supervision: a stable address for an actor that may die, and a new life for it when it does.
+
+pykka has neither. A message to an actor that is dying is lost without a word, and that is how it is treated
+here: as something a crash loses, which the protocol of the machines repairs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from surepipe.actors.runtime import Actor, Runtime, Running
+
+logger = logging.getLogger("surepipe")
+
+
+class Start:
+    """The first message of every life: build the machine and wake it."""
+
+
+class Kill:
+    """End by an exception, as a defect would. For fault injection and tests."""
+
+
+class Killed(RuntimeError):
+    """What a ``Kill`` raises."""
+
+
+START = Start()
+KILL = Kill()
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How often, and after which waits, an actor gets another life. Times are seconds.
+
+    The waits double from ``wait_min_s`` to ``wait_max_s`` and start over after a quiet ``within_s``. More than
+    ``restarts_max`` deaths within ``within_s`` end it for good.
+    """
+
+    restarts_max: int = 5
+    within_s: float = 60.0
+    wait_min_s: float = 0.05
+    wait_max_s: float = 5.0
+
+
+class Keeper:
+    """Keeps one actor alive at one address.
+
+    ``make`` builds the actor of the next life. ``gone`` is called when it will not be restarted any more.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        name: str,
+        make: Callable[[], Actor],
+        gone: Callable[[str], None],
+        policy: RestartPolicy | None = None,
+    ) -> None:
+        self.name = name
+        self.restarts = 0
+        self._runtime = runtime
+        self._make = make
+        self._gone = gone
+        self._policy = policy or RestartPolicy()
+        self._lock = threading.Lock()
+        self._running: Running | None = None
+        self._threads: list[Running] = []
+        self._stopped = False
+        self._deaths: list[int] = []
+        self._alarm = runtime.alarm(self._live)
+
+    def start(self) -> None:
+        """Begin the first life."""
+        self._live()
+
+    def tell(self, message: object) -> bool:
+        """Tell whoever lives here now; False when nobody does."""
+        running = self._running
+        return running is not None and running.tell(message)
+
+    def ask(self, message: object, timeout: float | None) -> object:
+        """Ask whoever lives here now; LookupError when nobody does."""
+        running = self._running
+        if running is None:
+            raise LookupError(f"{self.name} is between two lives")
+        return running.ask(message, timeout)
+
+    def died(self, error: BaseException) -> None:
+        """The actor that lived here has died: plan its next life, or give up."""
+        with self._lock:
+            if self._stopped:
+                return
+            self._running = None
+            now = self._runtime.now()
+            since = now - round(self._policy.within_s * 1_000_000)
+            self._deaths = [*(at for at in self._deaths if at > since), now]
+            deaths = len(self._deaths)
+            self._stopped = gives_up = deaths > self._policy.restarts_max
+            if not gives_up:
+                self.restarts += 1
+                self._alarm.set(now + self._wait(deaths))
+        logger.warning("%s died of %s, death %d", self.name, type(error).__name__, deaths)
+        if gives_up:
+            self._gone(
+                f"{self.name} died {deaths} times within {self._policy.within_s:g} s, "
+                f"the last time of {type(error).__name__}: {error}"
+            )
+
+    def _wait(self, deaths: int) -> int:
+        wait = self._policy.wait_min_s * 2 ** (deaths - 1)
+        return round(min(wait, self._policy.wait_max_s) * 1_000_000)
+
+    def _live(self) -> None:
+        with self._lock:
+            if self._stopped:
+                return
+            running = self._runtime.start(self._make(), self.name)
+            self._threads = [*(old for old in self._threads if not old.join(0.0)), running]
+            self._running = running
+        running.tell(START)
+
+    def retire(self) -> None:
+        """No further life after this one."""
+        with self._lock:
+            self._stopped = True
+            self._alarm.set(None)
+
+    def stop(self) -> None:
+        """End the actor after what it has in its inbox; no further life. A second call does nothing."""
+        self.retire()
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of every life that was begun here; False when one goes on."""
+        end = self._runtime.now() + round(timeout * 1_000_000)
+        left = [
+            running
+            for running in self._threads
+            if not running.join(max(0, end - self._runtime.now()) / 1_000_000)
+        ]
+        self._alarm.close()
+        return not left

@@ -1,0 +1,168 @@
+"""The runtime of production: each actor is a pykka actor with a thread, and one timer thread serves them all.
+
+pykka's seams are used as they are meant: the inbox is the C queue of the standard library, the loop keeps hold of
+its thread so that it can be joined, and every actor stands in ``pykka.ActorRegistry`` while it lives.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pykka
+
+from surepipe.actors.runtime import Actor
+from surepipe.actors.timers import ThreadAlarm, TimerThread
+
+if TYPE_CHECKING:
+    from pykka._actor import ActorInbox
+
+JOIN_FOREVER_S = 365 * 86_400.0
+
+
+class ActorFailed(RuntimeError):
+    """Stands for an exception that is none of ``Exception``: pykka would end every actor for it."""
+
+
+class ThreadShell(pykka.ThreadingActor):
+    """The pykka actor around one of ours. Its thread is a daemon: a forgotten pipe doesn't hang the exit."""
+
+    use_daemon_thread = True
+
+    def __init__(self, actor: Actor, name: str) -> None:
+        super().__init__()
+        self.actor = actor
+        self.thread = threading.Thread(target=self._actor_loop, name=name, daemon=True)
+
+    @staticmethod
+    def _create_actor_inbox() -> ActorInbox:
+        inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        return inbox
+
+    def _start_actor_loop(self) -> None:
+        self.thread.start()
+
+    def on_receive(self, message: object) -> object:
+        """Pass the message on."""
+        try:
+            return self.actor.receive(message)
+        except Exception:
+            raise
+        except BaseException as error:
+            raise ActorFailed(f"{type(error).__name__} in {self.thread.name}") from error
+
+    def on_failure(
+        self,
+        exception_type: type[BaseException] | None,
+        exception_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Pass the end on; pykka has logged it."""
+        del exception_type, traceback
+        assert exception_value is not None
+        self.actor.died(exception_value)
+
+    def __str__(self) -> str:
+        return self.thread.name
+
+
+class RunningThread:
+    """A started actor and its thread."""
+
+    def __init__(self, ref: pykka.ActorRef[Any], thread: threading.Thread) -> None:
+        self._ref = ref
+        self._thread = thread
+
+    def tell(self, message: object) -> bool:
+        """Put a message into the inbox; False when the actor has ended."""
+        try:
+            self._ref.tell(message)
+        except pykka.ActorDeadError:
+            return False
+        return True
+
+    def ask(self, message: object, timeout: float | None) -> object:
+        """Tell and wait for the answer."""
+        answer: object = self._ref.ask(message, timeout=timeout)
+        return answer
+
+    def stop(self) -> None:
+        """End after what is in the inbox."""
+        self._ref.stop(block=False)
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the end of the thread; True at once on that very thread, which can't wait for itself."""
+        if self._thread is threading.current_thread():
+            return True
+        self._thread.join(min(max(timeout, 0.0), JOIN_FOREVER_S))
+        return not self._thread.is_alive()
+
+
+class ThreadSignal:
+    """A condition that costs nothing to notify while nobody waits.
+
+    The waiter counts itself before it looks at the predicate, and whoever notifies has changed what the
+    predicate looks at before: one of the two sees the other.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._waiting = 0
+
+    def wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until the predicate holds; False when it doesn't in time."""
+        with self._condition:
+            self._waiting += 1
+            try:
+                limit = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
+                return self._condition.wait_for(predicate, limit)
+            finally:
+                self._waiting -= 1
+
+    def notify(self) -> None:
+        """Whoever waits should look again."""
+        if self._waiting:
+            with self._condition:
+                self._condition.notify_all()
+
+
+class ThreadRuntime:
+    """Actors on threads. One instance, ``THREADS``, serves a whole process."""
+
+    def __init__(self) -> None:
+        self._timer = TimerThread()
+
+    def now(self) -> int:
+        """Monotonic microseconds."""
+        return time.monotonic_ns() // 1000
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def rng(self, seed: int | None) -> Random:
+        """A generator of its own."""
+        return Random(SystemRandom().getrandbits(128) if seed is None else seed)
+
+    def start(self, actor: Actor, name: str) -> RunningThread:
+        """Start an actor on a thread of this name."""
+        shell = ThreadShell(actor, name)
+        pykka.ActorRegistry.register(shell.actor_ref)
+        shell._start_actor_loop()  # noqa: SLF001 - as Actor.start does, which hides the shell
+        return RunningThread(shell.actor_ref, shell.thread)
+
+    def alarm(self, ring: Callable[[], None]) -> ThreadAlarm:
+        """A new alarm on the timer thread."""
+        return self._timer.alarm(ring)
+
+    def signal(self) -> ThreadSignal:
+        """A new signal."""
+        return ThreadSignal()
+
+
+THREADS = ThreadRuntime()

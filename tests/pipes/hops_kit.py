@@ -1,0 +1,77 @@
+"""Short ways to write the hops that the algebra's tests are about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from surepipe.pipes.algebra import derive, refusals, warnings
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.findings import Code, Finding
+from surepipe.pipes.guarantees import Claim
+from surepipe.pipes.hops import LOSSY_ROUTE, Hop, Level, Route, Store, one_way
+from surepipe.pipes.options import LayerOptions, LayerText, parse_layers
+
+PROCESS = Store("main", Level.PROCESS)
+POWER = Store("main", Level.POWER)
+ELSEWHERE = Store("other", Level.POWER)
+MEMORY = Store("scratch", Level.NONE, "memory")
+ONE_WAY = one_way(LOSSY_ROUTE)
+CARRIER_SEQUENTIAL: LayerText = {"sequential-confirm": {"retry": "carrier"}}
+STREAM: LayerText = {"stream": {"start": "earliest"}}
+
+
+def hop(*layers: LayerText, route: Route = LOSSY_ROUTE) -> Hop:
+    """A pipe called orders with these layers and nothing around them."""
+    return Hop("orders", parse_layers(layers), route)
+
+
+def layers_of(*layers: LayerText) -> tuple[LayerOptions, ...]:
+    """Just the layers."""
+    return parse_layers(layers)
+
+
+def stream_hop(
+    store: Store = POWER, *above: LayerText, boundary: Boundary = Boundary.PROCESSED
+) -> Hop:
+    """A pipe through a stream that this store keeps."""
+    layers = parse_layers([*above, STREAM])
+    return Hop("orders", layers, LOSSY_ROUTE, stream=store, boundary=boundary)
+
+
+def committed(plain: Hop, store: Store = POWER) -> Hop:
+    """Journal, receiver state and sink in one store, and the boundary that makes of it."""
+    return replace(
+        plain, journal=store, receiver_state=store, sink=store, boundary=Boundary.COMMITTED
+    )
+
+
+def headline(accepted: Hop) -> str:
+    """The two names of what a hop promises."""
+    claim = derive(accepted).headline
+    return f"{claim.delivery}, {claim.order}"
+
+
+def lacks(accepted: Hop) -> list[str]:
+    """The faults that the headline doesn't tolerate."""
+    return [fault.value for fault in derive(accepted).headline.lacks()]
+
+
+def only_refusal(refused: Hop) -> str:
+    """The text of the one finding against a hop."""
+    (finding,) = refusals(refused)
+    return str(finding)
+
+
+def codes(refused: Hop) -> list[Code]:
+    """The codes of all findings against a hop."""
+    return [finding.code for finding in refusals(refused)]
+
+
+def warned(accepted: Hop) -> list[Finding]:
+    """The warnings about a hop that is accepted."""
+    return list(warnings(derive(accepted)))
+
+
+def claim(text: str) -> Claim:
+    """A claim, as people write it."""
+    return Claim.parse(text)

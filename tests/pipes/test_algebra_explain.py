@@ -1,0 +1,132 @@
+"""An accepted composition in words: a reason for each atom, a way to each missing fault (pipes G-8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surepipe.pipes.algebra import derive, derive_chain
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.explain import explain, explain_chain
+from surepipe.pipes.guarantees import Atom, Fault
+from surepipe.pipes.hops import LOCAL, Chain, Level, Store
+from tests.pipes.hops_kit import ONE_WAY, POWER, committed, hop, layers_of, stream_hop
+
+
+def test_the_explanation_of_the_usual_stack() -> None:
+    """Composition, headline, four atoms with their layer, five lacks with their remedy."""
+    text = str(explain(derive(hop("continuous-index", "multi-unconfirmed"))))
+    everything_else = "store-outage, store-crash, store-rollback, store-trim, clock-step"
+    lossless = (
+        f"route, receiver-crash, relay-crash, receiver-zombie, handler-failure, {everything_else}"
+    )
+    ordered = f"route, sender-crash, relay-crash, sender-zombie, handler-failure, {everything_else}"
+    journal = "without a journal, accepted messages that are not confirmed end with the sender"
+    again = "with boundary processed, what was settled and not confirmed is delivered again"
+    commit = "use boundary committed with receiver state and sink in one store"
+    in_turn = "layer 0 (continuous-index) passes on what comes next and nothing else"
+    assert text.splitlines() == [
+        "orders: continuous-index > multi-unconfirmed / lossy",
+        f"  exactly-once, absolute; tolerates route, relay-crash, handler-failure, {everything_else}",
+        (
+            "  no-loss: layer 1 (multi-unconfirmed) sends again until the receiver has confirmed; "
+            f"survives {lossless}"
+        ),
+        (
+            "  no-duplicate: layer 0 (continuous-index) drops what it has passed on before, by "
+            f"identity; survives {ordered}"
+        ),
+        f"  monotonic: {in_turn}; survives {ordered}",
+        f"  gap-free: {in_turn}; survives {lossless}",
+        f"  lacks sender-crash (no-loss and gap-free): {journal}; to add it: name a journal",
+        f"  lacks receiver-crash (no-duplicate and monotonic): {again}; to add it: {commit}",
+        f"  lacks sender-zombie (no-loss and gap-free): {journal}; to add it: name a journal",
+        f"  lacks receiver-zombie (no-duplicate and monotonic): {again}; to add it: {commit}",
+        (
+            f"  lacks power-loss (no-loss, no-duplicate, monotonic and gap-free): {journal} and {again}; "
+            f"to add it: name a journal and {commit} and for the new store, set synchronous to FULL"
+        ),
+    ]
+
+
+def test_an_atom_that_is_not_provided_says_so() -> None:
+    """With the layer that gives it up; a route that has it says so too."""
+    lines = str(explain(derive(hop("multi-unconfirmed")))).splitlines()
+    assert (
+        "  no-duplicate: not provided, because layer 0 (multi-unconfirmed) delivers a message again "
+        "when its confirm was lost" in lines
+    )
+    local = explain(derive(hop("continuous-index", route=LOCAL)))
+    assert local.atoms[0].because == "as route local has it"
+
+
+def test_every_missing_fault_of_the_best_pipe_is_a_rollback_that_nothing_adds() -> None:
+    """al3: one line."""
+    (lack,) = explain(derive(committed(hop("reliable")))).lacks
+    assert (lack.fault, lack.atoms, lack.remedy) == (Fault.STORE_ROLLBACK, tuple(Atom), None)
+    assert str(lack).endswith("noticed and not repaired; no small change adds it")
+
+
+def test_where_nothing_keeps_messages_confirmed_is_explained() -> None:
+    """K-8."""
+    explained = explain(derive(hop("strict-monotonic", route=ONE_WAY)))
+    assert explained.notes == (
+        "no-loss is not provided: confirmed means that a message reached the receiver",
+    )
+
+
+def test_sequential_confirm_points_to_reliable() -> None:
+    """8.3: kept for completeness."""
+    assert explain(derive(hop("sequential-confirm"))).notes == (
+        "layer 0 (sequential-confirm) sends one frame per round trip; reliable does not",
+    )
+
+
+def test_retained_messages_and_declared_levels_are_told() -> None:
+    """G-6 retain, R-7 declared levels."""
+    store = Store("main", Level.POWER, "redis", declared=True)
+    retaining = layers_of({"stream": {"start": "earliest", "retain": 100}})
+    assert explain(derive(replace(stream_hop(store), layers=retaining))).notes == (
+        "store-rollback: up to 100 messages are appended again",
+        "level power of store main is declared, not probed",
+    )
+
+
+def test_warnings_are_part_of_the_explanation() -> None:
+    """At the end, before the notes."""
+    explained = explain(derive(hop("strict-monotonic", "multi-unconfirmed")))
+    assert len(explained.warnings) == 1
+    assert "  warning weakened: pipe orders: no-loss falls" in str(explained)
+
+
+def test_a_chain_is_explained_by_its_weak_hop() -> None:
+    """relay-crash, with the hand-over that would add it."""
+    onward = replace(committed(hop("reliable")), name="onward")
+    chain = Chain("flow", (replace(onward, name="intake"), onward), (Boundary.PROCESSED,))
+    explained = explain_chain(derive_chain(chain))
+    assert explained.composition == "reliable / lossy | reliable / lossy"
+    relay = explained.lacks[0]
+    assert (relay.fault, relay.atoms) == (Fault.RELAY_CRASH, (Atom.NO_DUPLICATE, Atom.MONOTONIC))
+    assert relay.remedy == (
+        "hand over from intake to onward committed, with the state of one and the journal of the "
+        "other in one store"
+    )
+
+
+@given(
+    st.lists(
+        st.sampled_from(["resend", "multi-unconfirmed", "strict-monotonic", "dedupe", "reliable"]),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from([None, POWER]),
+)
+def test_every_lack_names_atoms_and_a_reason(layers: list[str], journal: Store | None) -> None:
+    """Nothing is left unexplained."""
+    explained = explain(derive(replace(hop(*layers), journal=journal)))
+    for lack in explained.lacks:
+        assert lack.atoms
+        assert lack.because
+        assert "nothing stands against it" not in lack.because

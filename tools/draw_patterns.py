@@ -8,18 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.space_time import (
-    Frame,
-    Note,
-    Scene,
-    Span,
-    Tone,
-    document,
-    draw,
-    panel,
-    route,
-    vertical_arrow,
-)
+from tools import towers
+from tools.space_time import Frame, Note, Scene, Span, Tone, draw
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
@@ -60,9 +50,10 @@ def _dropped(at: float, number: str, text: str) -> Note:
 RESEND = Scene(
     "resend",
     "resend: wait for the confirm, else send again",
-    "The sender sends message 1 and waits for its confirm. It sends message 2, which is lost. No confirm "
-    "comes in time, so it sends 2 again, and 2 is delivered. This time the confirm is lost. The sender can't "
-    "know, sends 2 once more, and 2 is delivered a second time. Only now message 3 is sent.",
+    "The sender sends message 1 and waits for its confirm. It sends message 2, which is lost. No "
+    "confirm comes in time, so it sends 2 again, and 2 is delivered. This time the confirm is "
+    "lost. The sender can't know, sends 2 once more, and 2 is delivered a second time. Only now "
+    "message 3 is sent.",
     "Delivered: 1 2 2 3. Nothing is lost; 2 came twice, because a confirm was lost.",
     (
         _sent(0, "1"),
@@ -85,9 +76,9 @@ RESEND = Scene(
 MULTI_UNCONFIRMED = Scene(
     "multi-unconfirmed",
     "multi-unconfirmed: many on the way, each confirmed by itself",
-    "The sender sends messages 1 to 5 without waiting. Message 2 is lost. The receiver delivers 1, 3, 4 and 5 as "
-    "they arrive. After three later messages it says that 2 is missing. The sender sends 2 again at once, and "
-    "the receiver delivers it last and confirms all five.",
+    "The sender sends messages 1 to 5 without waiting. Message 2 is lost. The receiver delivers "
+    "1, 3, 4 and 5 as they arrive. After three later messages it says that 2 is missing. The "
+    "sender sends 2 again at once, and the receiver delivers it last and confirms all five.",
     "Delivered: 1 3 4 5 2. Nothing is lost and nothing waits; the order is gone.",
     (
         _sent(0, "1"),
@@ -111,9 +102,10 @@ MULTI_UNCONFIRMED = Scene(
 SEQUENTIAL_CONFIRM = Scene(
     "sequential-confirm",
     "sequential-confirm: one message at a time, repeats are dropped",
-    "The sender sends message 1 and gets its confirm. Message 2 is lost, so after a while it is sent again, "
-    "delivered and confirmed, but the confirm is lost. The sender sends 2 once more. The receiver knows it has "
-    "passed 2 on, drops the copy and confirms again. Then message 3 is sent.",
+    "The sender sends message 1 and gets its confirm. Message 2 is lost, so after a while it is "
+    "sent again, delivered and confirmed, but the confirm is lost. The sender sends 2 once more. "
+    "The receiver knows it has passed 2 on, drops the copy and confirms again. Then message 3 is "
+    "sent.",
     "Delivered: 1 2 3. Each once, in order, at one message for each round trip.",
     (
         _sent(0, "1"),
@@ -136,9 +128,9 @@ SEQUENTIAL_CONFIRM = Scene(
 STRICT_MONOTONIC = Scene(
     "strict-monotonic",
     "strict-monotonic: never back, never twice, nothing repaired",
-    "No confirms travel back. Message 1 is delivered. Message 2 is slow, and 3 overtakes it: 3 is delivered, and 2, "
-    "which comes later, is dropped because it would go back. Message 4 is lost and nobody sends it again. Message "
-    "5 is delivered, and a second copy of 5 is dropped.",
+    "No confirms travel back. Message 1 is delivered. Message 2 is slow, and 3 overtakes it: 3 is "
+    "delivered, and 2, which comes later, is dropped because it would go back. Message 4 is lost "
+    "and nobody sends it again. Message 5 is delivered, and a second copy of 5 is dropped.",
     "Delivered: 1 3 5. In order and without repeats; 2 and 4 are gone, and counted.",
     (
         _sent(0, "1"),
@@ -159,9 +151,9 @@ STRICT_MONOTONIC = Scene(
 CONTINUOUS_INDEX = Scene(
     "continuous-index",
     "continuous-index: hold what comes early, pass on in turn",
-    "The carrier below loses nothing in the end, but lets messages pass each other. Message 1 is delivered. The "
-    "frame of 2 is lost on the route. Messages 3 and 4 arrive and are held. The carrier sends 2 again; now 2, 3 "
-    "and 4 are delivered together. A late copy of 3 is dropped.",
+    "The carrier below loses nothing in the end, but lets messages pass each other. Message 1 is "
+    "delivered. The frame of 2 is lost on the route. Messages 3 and 4 arrive and are held. The "
+    "carrier sends 2 again; now 2, 3 and 4 are delivered together. A late copy of 3 is dropped.",
     "Delivered: 1 2 3 4. The carrier repairs the loss, this pipe repairs the order.",
     (
         _sent(0, "1"),
@@ -184,24 +176,26 @@ CONTINUOUS_INDEX = Scene(
 DEDUPE = Scene(
     "dedupe",
     "dedupe: each message once, in the order of arrival",
-    "Messages 1, 2 and 3 are sent over a carrier that sends again. Message 1 is delivered, but its confirm is lost. "
-    "Message 2 is lost. Message 3 is delivered. The carrier sends 1 and 2 again: the copy of 1 was seen before and is "
-    "dropped, and 2 is new and is delivered.",
+    "The carrier below sends again. Message 1 is delivered, but its confirm is lost, so the "
+    "carrier sends 1 again: it was seen before and is dropped. Message 2 is lost. Message 3 is "
+    "delivered at once, without waiting for 2. The carrier sends 2 again, and as it is new, it is "
+    "delivered.",
     "Delivered: 1 3 2. Each once; nothing waits for an earlier message.",
     (
         _sent(0, "1"),
         _delivered(1.6, "1"),
         _back_lost(1.9, "confirm 1"),
-        _lost(4, "2"),
-        _sent(5, "3"),
-        _delivered(6.6, "3"),
-        _back(6.9, "confirm 3"),
-        Span(0.3, 9, 0, "1 and 2 are not\nconfirmed"),
-        _again(9, "1 again"),
-        _dropped(10.6, "1", "seen: dropped"),
-        _again(10, "2 again"),
-        _delivered(11.6, "2"),
-        _back(11.9, "confirm 1 to 3"),
+        Span(0.3, 4.6, 0, "no confirm:\ntime runs out"),
+        _again(4.6, "1 again"),
+        _dropped(6.2, "1", "seen: dropped"),
+        _back(6.5, "confirm 1"),
+        _lost(8.4, "2"),
+        _sent(9.4, "3"),
+        _delivered(11, "3"),
+        _back(11.3, "2 is missing"),
+        _again(13.2, "2 again"),
+        _delivered(14.8, "2"),
+        _back(15.1, "confirm 2, 3"),
     ),
     lanes=("sender and carrier", "receiver"),
 )
@@ -209,9 +203,10 @@ DEDUPE = Scene(
 RELIABLE = Scene(
     "reliable",
     "reliable: a window, repairs, and order, in one pipe",
-    "First the two ends link: the sender opens, the receiver answers what it expects next. Messages 1 to 5 are sent "
-    "without waiting. Message 2 is lost. The receiver delivers 1 and holds 3, 4 and 5. It says that 2 is missing, the "
-    "sender sends 2 again at once, and 2, 3, 4 and 5 are delivered and confirmed.",
+    "First the two ends link: the sender opens, the receiver answers what it expects next. "
+    "Messages 1 to 5 are sent without waiting. Message 2 is lost. The receiver delivers 1 and "
+    "holds 3, 4 and 5. It says that 2 is missing, the sender sends 2 again at once, and 2, 3, 4 "
+    "and 5 are delivered and confirmed.",
     "Delivered: 1 2 3 4 5. Each once, in order, with many on the way at a time.",
     (
         Frame(0, "open", 0, 1, Tone.BACK, takes=1.4),
@@ -238,10 +233,11 @@ RELIABLE = Scene(
 STREAM = Scene(
     "stream",
     "stream: a store in between, so that the ends need not meet",
-    "The receiver is not there at first. The sender appends message 1 and the store keeps it at index 1, but the answer "
-    "is lost. The sender appends 1 again; the store knows it by its identity, stores nothing new and answers. Message 2 "
-    "is stored at index 2. Later the receiver starts, finds that it has no position and reads from the start, as it "
-    "was told to. It delivers 1 and 2 and commits 3 as the next index to read.",
+    "The receiver is not there at first. The sender appends message 1 and the store keeps it at "
+    "index 1, but the answer is lost. The sender appends 1 again; the store knows it by its "
+    "identity, stores nothing new and answers. Message 2 is stored at index 2. Later the receiver "
+    "starts, finds that it has no position and reads from the start, as it was told to. It "
+    "delivers 1 and 2 and commits 3 as the next index to read.",
     "Stored and delivered: 1 2. The sender may be gone before the receiver starts.",
     (
         Frame(0, "append 1", 0, 1),
@@ -282,35 +278,9 @@ SCENES: Mapping[str, Scene] = {
 }
 
 
-STACK_TITLE = "a stack: order outside, retry inside"
-STACK = (
-    "The application gives 1 2 3 to continuous-index, which numbers them and hands them to multi-unconfirmed, "
-    "which sends them over a route. The route loses 2, and multi-unconfirmed sends it again, so that on the far "
-    "side 1 3 2 come out of it. There continuous-index holds 3 until 2 has come, and the application gets 1 2 3."
-)
-
-
-def _stack() -> str:
-    """Two towers of the same layers, with what passes between them."""
-    floors = ("application", "continuous-index", "multi-unconfirmed")
-    duties = (("", ""), ("numbers", "holds 3, waits for 2"), ("sends 2 again", "passes on what comes"))
-    between = (("1 2 3", "1 2 3"), ("1 2 3", "1 3 2"))
-    body: list[str] = []
-    for number, (floor, (left, right)) in enumerate(zip(floors, duties, strict=True)):
-        y = 62.0 + number * 76
-        for x, duty in ((40.0, left), (500.0, right)):
-            body += panel(x, y, 220, 46, floor, duty)
-    for number, (down, up) in enumerate(between):
-        y = 108.0 + number * 76
-        body += vertical_arrow(150, y, y + 30, down, Tone.SENT)
-        body += vertical_arrow(610, y + 30, y, up, Tone.DELIVERED if number == 0 else Tone.SENT)
-    body += route(150, 610, 260, 292, "1 2 3, then 2 again", "route: loses 2", "1 3 2")
-    return document("stack", STACK_TITLE, STACK, 344, body)
-
-
 DESCRIPTIONS: Mapping[str, str] = {
     **{name: scene.description for name, scene in SCENES.items()},
-    "stack": STACK,
+    "stack": towers.DESCRIPTION,
 }
 """What each picture shows, in words: its description, and its alternative text on the page."""
 
@@ -318,7 +288,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 def pictures() -> dict[str, str]:
     """The text of every picture by its file name."""
     drawn = {f"{scene.name}.svg": draw(scene) for scene in SCENES.values()}
-    return {**drawn, "stack.svg": _stack()}
+    return {**drawn, "stack.svg": towers.draw()}
 
 
 def main() -> None:

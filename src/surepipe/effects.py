@@ -7,7 +7,7 @@ every ``Persist``, ``Call`` and ``DeadLetter`` with an outcome under the same ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -44,6 +44,26 @@ class NoticeKind(StrEnum):
     FORCED_TRIM = "ForcedTrim"
     UP = "Up"
     DOWN = "Down"
+
+
+NOTICE_MEANING: Mapping[NoticeKind, str] = {
+    NoticeKind.UNANSWERED: "sent `warn_after` times without an answer, or a store refuses to answer",
+    NoticeKind.UNDELIVERABLE: "given up after `give_up_after_s`; a pipe that keeps the order stops",
+    NoticeKind.STALLED: "a hole older than `gap_alarm_s`: what is behind it waits",
+    NoticeKind.POISON: "the handler has failed on this message `warn_after` times",
+    NoticeKind.FENCED: "this end was replaced and stops; the ranges are those it can't confirm",
+    NoticeKind.ORPHANS: "stored messages that a later life had closed off; sent under new numbers",
+    NoticeKind.JOURNAL_ROLLBACK: "the journal is older than what the receiver has settled",
+    NoticeKind.STATE_ROLLBACK: "the receiver's state is older than what the sender has confirmed",
+    NoticeKind.STORE_ROLLBACK: "the stream lacks messages that it had acknowledged",
+    NoticeKind.TRIMMED: "entries were removed before this reader had read them",
+    NoticeKind.RESET: "the stream was deleted and made anew",
+    NoticeKind.DIVERGED: "the stream holds other entries than those that were read",
+    NoticeKind.FORCED_TRIM: "retention passed a reader that has not read yet",
+    NoticeKind.UP: "both directions of a channel are linked",
+    NoticeKind.DOWN: "a channel was silent for too long; its volatile state was freed",
+}
+"""What each notice tells, in one line."""
 
 
 @dataclass(frozen=True, slots=True)

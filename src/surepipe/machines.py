@@ -87,8 +87,13 @@ class ReceiverMachine(Machine, Protocol):
         """These messages of the ticket have crossed the boundary."""
         ...
 
-    def failed(self, ticket: int, seq: int, error: tuple[str, str], now: int) -> list[Effect]:
-        """The handler raised for ``seq`` (error type and text); what stands before it is settled."""
+    def failed(
+        self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
+    ) -> list[Effect]:
+        """The handler raised for ``seq`` (error type and text); what stands before it is settled.
+
+        ``final``: trying again can't help; it becomes a dead letter at once, where there is a place for it.
+        """
         ...
 
     def refused(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:

@@ -28,6 +28,7 @@ from surepipe.effects import (
     Persist,
     Ranges,
     Reject,
+    Renumber,
     Renumbered,
     SaveState,
     Transmit,
@@ -220,9 +221,9 @@ class Wire:
             self._wake_due()
         self.now = max(self.now, end)
 
-    def settle(self, count: int | None = None) -> None:
-        """The handler returns for the first ``count`` open messages of the oldest delivery (or all)."""
-        ticket, delivery = next(iter(self.open.items()))
+    def settle(self, count: int | None = None, *, at: int = 0) -> None:
+        """The handler returns for the first ``count`` messages (or all) of an open delivery."""
+        ticket, delivery = list(self.open.items())[at]
         last = delivery.first + (len(delivery.payloads) if count is None else count) - 1
         self._cross(delivery, last)
         self._tell_settled(ticket, delivery, last)
@@ -234,9 +235,20 @@ class Wire:
         del self.open[ticket]
         self._step("receiver", lambda: self.receiver.failed(ticket, seq, error, self.now))
 
+    def refuse(self, seq: int) -> None:
+        """The host gives back the oldest delivery from ``seq`` on; it is to be brought again."""
+        ticket, delivery = next(iter(self.open.items()))
+        del self.open[ticket]
+        ranges: Ranges = ((seq, delivery.first + len(delivery.payloads) - 1),)
+        self._step("receiver", lambda: self.receiver.refused(ticket, ranges, self.now))
+
     def close_sender(self) -> None:
         """Tell the sender to take nothing more."""
         self._step("sender", lambda: self.sender.close(self.now))
+
+    def close_receiver(self) -> None:
+        """Tell the receiver to deliver nothing more."""
+        self._step("receiver", lambda: self.receiver.close(self.now))
 
     def answer(self, side: Side, ticket: int, outcome: object) -> None:
         """A store answers."""
@@ -443,7 +455,16 @@ class Wire:
             self._answer_later(side, ticket, WriteStored())
         else:
             assert self.journal is not None, "a sender without a journal asked for one"
+            if isinstance(write, Renumber):
+                self._follow(write, self.journal)
             self._answer_later(side, ticket, self.journal.write(write))
+
+    def _follow(self, write: Renumber, journal: MemoryJournal) -> None:
+        """Rows keep their position under their new identity, even if the sender dies before it tells."""
+        rows = [(e, seq) for e in sorted(write.replaces) for seq, _ in journal.rows.get(e, ())]
+        moved = rows[len(rows) - len(write.payloads) :]
+        for seq, former in enumerate(moved, 1):
+            self.positions[write.epoch, seq] = self.positions[former]
 
     def _answer_later(self, side: Side, ticket: int, outcome: object) -> None:
         if self.auto_answer:

@@ -64,12 +64,12 @@ class Stores:
     def perform(self, request: Request) -> object:
         """The outcome of a request, from the store that it is for."""
         match request:
-            case Persist(_, write) if self.write:
+            case Persist(_, write) if self.write is not None:
                 return self.write(write)
-            case DeadLetter(_, letter) if self.letter:
+            case DeadLetter(_, letter) if self.letter is not None:
                 self.letter(letter)
                 return WriteStored()
-            case Call(_, call) if self.call:
+            case Call(_, call) if self.call is not None:
                 return self.call(call)
             case _:
                 raise ConfigurationError(

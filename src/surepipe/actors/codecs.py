@@ -14,13 +14,17 @@ The codec of a pipe is one of
 from __future__ import annotations
 
 import json
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from operator import methodcaller
+from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
 from surepipe.errors import ConfigurationError, MisuseError
 
 _MARK = b"\x1e"
+_BYTES = {bytes}
+_begins_with_mark = methodcaller("startswith", _MARK)
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -43,11 +47,15 @@ class Codec(Protocol):
 class BytesCodec:
     """Bytes, untouched."""
 
+    def plain(self, items: Sequence[object]) -> bool:
+        """True for bytes."""
+        return set(map(type, items)) <= _BYTES
+
     def encode(self, message: object) -> bytes:
         """The bytes themselves; bytearray and memoryview are copied."""
-        if isinstance(message, bytes):
+        if type(message) is bytes:
             return message
-        if isinstance(message, bytearray | memoryview):
+        if isinstance(message, bytes | bytearray | memoryview):
             return bytes(message)
         raise MisuseError(
             f"codec 'bytes' got a message of type {type(message).__name__}: send bytes, or choose "
@@ -89,13 +97,17 @@ class JsonCodec:
 class AutoCodec:
     """Bytes as they are, everything else as JSON, told apart by the first byte."""
 
+    def plain(self, items: Sequence[object]) -> bool:
+        """True for bytes that don't begin with the mark."""
+        return set(map(type, items)) <= _BYTES and not any(map(_begins_with_mark, items))
+
     def __init__(self) -> None:
         self._json = JsonCodec()
 
     def encode(self, message: object) -> bytes:
         """Bytes as they are (one byte longer if they begin with the mark), else mark and JSON."""
         if isinstance(message, bytes | bytearray | memoryview):
-            payload = bytes(message)
+            payload = bytes(message)  # which is the same object for bytes
             return _MARK + payload if payload[:1] == _MARK else payload
         return _MARK + self._json.encode(message)
 
@@ -149,6 +161,22 @@ def choose_codec(choice: CodecChoice) -> Codec:
     if isinstance(choice, type):
         return ModelCodec(choice)
     return choice
+
+
+def encode_all(codec: Codec, messages: Sequence[object]) -> list[bytes]:
+    """The payloads of these messages."""
+    if _is_plain(codec, messages):
+        return cast("list[bytes]", list(messages))
+    return [codec.encode(message) for message in messages]
+
+
+def decoder(codec: Codec, payloads: Sequence[bytes]) -> Callable[[bytes], object] | None:
+    """What decodes these payloads; None when they are messages as they are."""
+    return None if _is_plain(codec, payloads) else codec.decode
+
+
+def _is_plain(codec: Codec, items: Sequence[object]) -> bool:
+    return isinstance(codec, BytesCodec | AutoCodec) and codec.plain(items)
 
 
 def _locations(error: ValidationError) -> str:

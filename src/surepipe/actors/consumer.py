@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
 
-from surepipe.actors.codecs import Codec, Undecodable
+from surepipe.actors.codecs import Codec, Undecodable, decoder
 from surepipe.actors.inbox import Bell, Ring
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
@@ -25,15 +25,31 @@ BatchHandler: TypeAlias = Callable[[list[object]], object]
 PROGRESS_US = 20_000
 
 
+class Owner(Protocol):
+    """The incarnation of the receiver that a work belongs to; both calls come from the consumer."""
+
+    def taken(self, work: Work) -> None:
+        """Somebody begins to consume the work."""
+        ...
+
+    def finished(self, work: Work) -> None:
+        """The work came to its end, by success, failure or cancellation."""
+        ...
+
+
 class Work:
     """One delivery, and how far it has come.
 
     ``left`` is a copy of the payloads; clearing it makes the consumer stop after the message it is at.
     """
 
-    __slots__ = ("attempt", "cancelled", "done", "epoch", "failure", "first", "last", "left", "reported", "ticket")
+    __slots__ = (
+        *("attempt", "cancelled", "done", "epoch", "failure", "first", "last", "left"),
+        *("owner", "reported", "ticket"),
+    )
 
-    def __init__(self, delivery: Deliver) -> None:
+    def __init__(self, delivery: Deliver, owner: Owner) -> None:
+        self.owner = owner
         self.ticket = delivery.ticket
         self.epoch = delivery.epoch
         self.first = delivery.first
@@ -56,12 +72,17 @@ Loop: TypeAlias = Callable[[Work], None]
 
 def each(handler: Handler, codec: Codec) -> Loop:
     """Give the handler one message at a time."""
-    decode = codec.decode
 
     def loop(work: Work) -> None:
-        for seq, payload in enumerate(work.left, work.done + 1):
-            handler(decode(payload))
-            work.done = seq
+        decode = decoder(codec, work.left)
+        if decode is None:
+            for seq, payload in enumerate(work.left, work.done + 1):
+                handler(payload)
+                work.done = seq
+        else:
+            for seq, payload in enumerate(work.left, work.done + 1):
+                handler(decode(payload))
+                work.done = seq
 
     return loop
 
@@ -91,26 +112,14 @@ def together(handler: BatchHandler, codec: Codec) -> Loop:
     return loop
 
 
-class Reports(Protocol):
-    """Who wants to know about works: the receiver's actor."""
-
-    def finished(self, work: Work) -> None:
-        """The work came to its end, by success, failure or cancellation."""
-        ...
-
-    def taken(self, work: Work) -> None:
-        """Somebody began to consume the work."""
-        ...
-
-
 class WorkQueue:
     """Works that wait for a consumer: one actor with a handler, or one loop that pulls."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.signal = runtime.signal()
-        self.reports: Reports | None = None
         self.current: Work | None = None
         self.ended = False
+        self.handler_thread: int | None = None
         self.failure: SurepipeError | None = None
         self._lock = threading.Lock()
         self._works: deque[Work] = deque()
@@ -148,9 +157,9 @@ class WorkQueue:
         """The next work, if there is one; it is current until it is finished or put back."""
         with self._lock:
             self.current = self._works.popleft() if self._works else None
-            work, reports = self.current, self.reports
-        if work is not None and reports is not None:
-            reports.taken(work)
+            work = self.current
+        if work is not None:
+            work.owner.taken(work)
         return work
 
     def finish(self, work: Work) -> None:
@@ -158,15 +167,12 @@ class WorkQueue:
         with self._lock:
             if work is self.current:
                 self.current = None
-            reports = self.reports
-        if reports is not None:
-            reports.finished(work)
+        work.owner.finished(work)
 
-    def begin(self, reports: Reports) -> None:
+    def begin(self) -> None:
         """A new incarnation of the receiver: works of the former one mean nothing any more."""
         with self._lock:
             self._cancel_all()
-            self.reports = reports
 
     def cancel(self) -> None:
         """Nothing after the message that is being handled; its work is finished as usual."""
@@ -216,10 +222,13 @@ class ConsumerActor:
 
     def run(self, work: Work) -> None:
         """Take one work through the loop."""
+        self._queue.handler_thread = threading.get_ident()
         try:
             self._loop(work)
         except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
             work.failure = (work.done + 1, error)
+        finally:
+            self._queue.handler_thread = None
         self._queue.finish(work)
 
     def died(self, error: BaseException) -> None:

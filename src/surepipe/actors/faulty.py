@@ -54,11 +54,10 @@ class FaultySide:
         """Draw the fate of the frame."""
         assert self._runtime is not None
         now = self._runtime.now()
-        with self._lock:
-            at_once = sum(not self._delay_until(at, frame, now) for at in self._fates(now))
+        with self._lock:  # also while sending: what leaves here keeps its order
+            for at in self._fates(now):
+                self._carry_at(at, frame, now)
             self._arm()
-        for _ in range(at_once):
-            self._inner.send(frame)
 
     def close(self) -> None:
         """Lose what is still on its way."""
@@ -87,24 +86,20 @@ class FaultySide:
             arrivals.append(now + self._draw(faults.delay_us) + self._draw(faults.reorder_us))
         return arrivals
 
-    def _delay_until(self, at: int, frame: object, now: int) -> bool:
-        """False when the frame is to be carried at once: nothing that it must not pass is waiting."""
-        if at <= now:
-            return False
-        self._count += 1
-        heapq.heappush(self._delayed, (at, self._count, frame))
-        return True
+    def _carry_at(self, at: int, frame: object, now: int) -> None:
+        if at <= now and not self._delayed:
+            self._inner.send(frame)
+        else:
+            self._count += 1
+            heapq.heappush(self._delayed, (at, self._count, frame))
 
     def _carry_due(self) -> None:
         assert self._runtime is not None
         now = self._runtime.now()
-        due: list[object] = []
         with self._lock:
             while self._delayed and self._delayed[0][0] <= now:
-                due.append(heapq.heappop(self._delayed)[2])
+                self._inner.send(heapq.heappop(self._delayed)[2])
             self._arm()
-        for frame in due:
-            self._inner.send(frame)
 
     def _arm(self) -> None:
         if self._alarm is not None:

@@ -105,8 +105,9 @@ class Intake:
 
         Raises what ``offer`` raises; after PayloadTooLarge none was taken, PipeFull says how many were.
         """
-        for number, payload in enumerate(payloads):
-            self._check_size(payload, f"payload {number}")
+        if payloads and max(map(len, payloads)) > self.message_max:
+            for number, payload in enumerate(payloads):
+                self._check_size(payload, f"payload {number}")
         end = self._end(timeout)
         taken = 0
         try:
@@ -114,7 +115,7 @@ class Intake:
                 taken += self._put_some(payloads, taken, self._left(end))
         except PipeFull as error:
             raise PipeFull(f"{error}; the first {taken} of {len(payloads)} were accepted") from None
-        if self._waits(until) and taken:
+        if self._waits(until):
             self._await_all(until, self._left(end))
         return taken
 
@@ -125,6 +126,12 @@ class Intake:
         """
         self._await_all(Until.CONFIRMED, timeout)
         self.raise_lost()
+
+    def finish(self, timeout: float | None) -> None:
+        """After ``refuse``: wait until the actor has everything that was granted, and all is confirmed."""
+        end = self._end(timeout)
+        self._signal.wait(lambda: self.drained or self._over is not None, timeout)
+        self.flush(self._left(end))
 
     def raise_lost(self) -> None:
         """Raise NotConfirmed for messages that a crash of the sender lost, once for each."""

@@ -55,7 +55,7 @@ class Backlog:
     def take(self, count: int, size_bytes: int, *, at_least_one: bool) -> list[bytes]:
         """Remove and return the longest beginning within so many messages and bytes."""
         candidate = self._peek(count)
-        size = sum(map(len, candidate))
+        size = self.size_bytes if count >= self.count else sum(map(len, candidate))
         if size > size_bytes:
             candidate, size = prefix_within(candidate, size_bytes, at_least_one=at_least_one)
         self._drop(len(candidate))

@@ -295,6 +295,8 @@ class Channel:
             self._open(now, effects)
         elif self._up and now - self._heard_at >= micros(self.options.idle_forget_s):
             self._go_down(now, effects)
+        # A stack that is woken arms its deadline anew, or has none.
+        self._deadlines = dict.fromkeys(self._deadlines)
         effects += self._from_receiver(self.receiver.wake(now))
         effects += self._from_sender(self.sender.wake(now))
         return self._finish(effects, now)
@@ -352,7 +354,7 @@ class Channel:
             is_restart = self._peer_life > 0
             self._peer_life = frame.life
             self._receiving_open = True
-            if is_restart or not self._sending_open:
+            if is_restart or (not self._sending_open and self._open_at is None):
                 # The other end is new: it doesn't know that we send, so we open to it again.
                 self._up = self._sending_open = False
                 self._attempts = 0

@@ -178,8 +178,8 @@ class ConfirmingReceiver(ReceiverLayer):
         if fitting < last:
             self.port.count("over_limit", last - fitting)
             self.port.refuse(token)
-        elif token is not None:
-            session.in_work.answer_for(first, last, token)
+        elif token is not None and not session.in_work.answer_for(first, last, token):
+            self.port.settle(token)
 
     def _hand_up(self, session: Session, frame: Data, last: int) -> tuple[int, int]:
         """Hand up what is new and has room. How far there was room, and how many are repeats."""
@@ -188,11 +188,10 @@ class ConfirmingReceiver(ReceiverLayer):
         fitting = last
         for start, end in self.wanted(session, first, last):
             payloads = frame.payloads[start - first : end - first + 1]
-            taken = self._room_for(session, start, payloads)
+            taken, size = self._room_for(session, start, payloads)
             if taken:
-                fitted = payloads[:taken]
-                session.in_work.add(start, start + taken - 1, sum(map(len, fitted)))
-                self.port.hand_up(frame.epoch, start, fitted)
+                session.in_work.add(start, start + taken - 1, size)
+                self.port.hand_up(frame.epoch, start, payloads[:taken])
             if taken < len(payloads):
                 fitting = start + taken - 1
                 break
@@ -209,18 +208,21 @@ class ConfirmingReceiver(ReceiverLayer):
             self.port.count("in_work", in_work)
         return in_work + session.count_settled(first, last)
 
-    def _room_for(self, session: Session, first: int, payloads: Sequence[bytes]) -> int:
-        """How many of these fit the receive window. A message larger than its bytes is taken alone."""
+    def _room_for(self, session: Session, first: int, payloads: Sequence[bytes]) -> tuple[int, int]:
+        """How many of these fit the receive window, and their bytes.
+
+        A message larger than the byte bound is taken when nothing else is in work.
+        """
         works = [other.in_work for other in self.sessions.values()]
         count = self.options.held_max - sum(work.ranges.count() for work in works)
         count = min(count, len(payloads), session.cum + self.options.held_max - first + 1)
         count = max(count, 0)
         room = self.options.held_max_bytes - sum(work.size_bytes for work in works)
         size = sum(map(len, payloads[:count]))
-        while size > room and not (count == 1 and not any(works)):
+        while count and size > room and (count > 1 or any(works)):
             count -= 1
             size -= len(payloads[count])
-        return count
+        return count, size
 
     def session(self, epoch: int, link: int, base: int) -> Session | None:
         """The session of an epoch, made when it is new; None when no place can be freed for it."""
@@ -357,4 +359,3 @@ class ConfirmingReceiver(ReceiverLayer):
             "in_work": sum(work.ranges.count() for work in works),
             "in_work_bytes": sum(work.size_bytes for work in works),
         }
-

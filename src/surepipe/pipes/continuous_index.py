@@ -55,8 +55,8 @@ class Sender(IndexSender):
 class Receiver(IndexReceiver):
     """Fresh (``buffer.expected`` 0: holds and asks) or Running. Never finished.
 
-    ``asked_for`` and ``noticed`` name the hole that was asked for and reported: by its first
-    number, 0 for the unknown start of a fresh receiver, -1 for none.
+    ``asked_for`` and ``noticed`` name the hole that was asked for and reported: by its last number,
+    0 for the unknown start of a fresh receiver, -1 for none.
     """
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (
@@ -253,8 +253,8 @@ class Receiver(IndexReceiver):
         """The name of the hole that blocks, and since when it does."""
         if not self.is_running:
             return (0, self.holding_since) if self.holding_since >= 0 else None
-        since = self.buffer.stuck_since
-        return None if since is None else (self.buffer.gaps[0].first, since)
+        holes = self.buffer.holes.holes
+        return (holes[0].last, holes[0].since) if holes else None
 
     @property
     def deadline(self) -> int | None:
@@ -285,9 +285,10 @@ class Receiver(IndexReceiver):
             self._ask(name)
 
     def _missing(self) -> Ranges:
-        """Every number that something above shows to be missing."""
-        top = max(self.buffer.held.highest(), *(gap.last for gap in self.buffer.gaps), 0)
-        return self.buffer.missing(max(1, self.buffer.expected), top)
+        """Every number that something above it shows to be missing."""
+        if self.is_running:
+            return self.buffer.missing
+        return self.buffer.held.missing(1, self.buffer.held.highest())
 
     def _ask(self, hole: int) -> None:
         self.asks = self.asks + 1 if self.asked_for == hole else 1

@@ -53,14 +53,23 @@ class BoundaryOptions:
     """How messages cross the boundary of a receiver. Times are seconds."""
 
     boundary: Boundary = Boundary.PROCESSED
+    """when a message is settled"""
     durable: bool = False
+    """whether the receiver's state is stored"""
     deliver_max: int = 1024
+    """messages in one delivery at the most"""
     retries: int | None = None
+    """attempts after which a message that fails becomes a dead letter; not given: tried for ever"""
     retry_min_s: float = 0.1
+    """wait before a message that failed is tried again; doubles with each attempt"""
     retry_max_s: float = 30.0
+    """longest such wait"""
     jitter: float = 0.1
+    """random part of such a wait"""
     warn_after: int = 5
+    """attempts after which Poison is noticed"""
     dead_letters: bool = False
+    """whether there is a place for dead letters"""
 
 
 class DeskPort(Protocol):
@@ -224,8 +233,10 @@ class Desk:
         self._save_next()
 
     def _may_deliver(self) -> bool:
-        if self.options.boundary is Boundary.BEFORE and self.saving:
+        if self.saving and self.options.boundary is Boundary.BEFORE:
             return False
+        if (self.saving or self.unsaved) and self.options.boundary is Boundary.COMMITTED:
+            return False  # a state written by the host now would be undone by ours
         return not self.ordered or not (self.tickets or self.delayed or self.postings)
 
     def _deliver_next(self) -> None:
@@ -274,37 +285,50 @@ class Desk:
             ranges = ((ranges[0][0], ticket.first + len(ticket.payloads) - 1),)
         for first, last in ranges:
             for part in ticket.open.within(first, last):
-                self.port.refuse_outermost(ticket.epoch, *part)
+                self._refuse(ticket.epoch, *part)
             ticket.open.discard(first, last)
         self._drop_if_answered(number)
         if self.ordered:
             self._refuse_queued()
+
+    def _refuse(self, epoch: int, first: int, last: int) -> None:
+        """What was handed out can be brought again, unless it counts as settled since its cursor is stored."""
+        if self.options.boundary is not Boundary.BEFORE:
+            self.port.refuse_outermost(epoch, first, last)
 
     def _refuse_queued(self) -> None:
         for item in self.queue:
             self.port.refuse_outermost(item.epoch, item.first, item.first + len(item.payloads) - 1)
         self.queue.clear()
 
-    def failed(self, number: int, seq: int, error: tuple[str, str]) -> None:
-        """The handler raised for ``seq``: settle what stands before it, try it again later."""
+    def failed(
+        self, number: int, seq: int, error: tuple[str, str], *, final: bool = False
+    ) -> None:
+        """The handler raised for ``seq``: settle what stands before it, try it again later.
+
+        ``final``: trying again can't help. It becomes a dead letter at once, where there is a place for it.
+        """
         ticket = self._ticket(number)
         if ticket is None:
             return
         if seq not in ticket.open:
             self.port.count("late_answer")
             return
+        last = ticket.first + len(ticket.payloads) - 1
         self.settled(number, ((ticket.first, seq - 1),))
-        self.tickets.pop(number, None)
+        if self.closed or self.stopped:
+            self.refused(number, ((seq, last),))
+            return
+        del self.tickets[number]
         history = self._after_failure(ticket, seq, error)
-        rest = ticket.payloads[seq - ticket.first :]
-        if self._is_poison(history):
+        if self._is_poison(history) or (final and self.options.dead_letters):
             self._post(ticket, seq, history)
-            self._redeliver_later_part(ticket.epoch, seq + 1, rest[1:])
+            self._queue_again(ticket, seq + 1, last)
         elif self.ordered:
-            self._delay(ticket.epoch, seq, rest, history)
+            self._delay(ticket.epoch, seq, ticket.payloads[seq - ticket.first :], history)
         else:
-            self._delay(ticket.epoch, seq, rest[:1], history)
-            self._redeliver_later_part(ticket.epoch, seq + 1, rest[1:])
+            self._delay(ticket.epoch, seq, [ticket.payload(seq)], history)
+            self._queue_again(ticket, seq + 1, last)
 
     def state_after(self, number: int, through: int) -> bytes:
         """The cursors as they will be when the ticket is settled up to ``through``."""
@@ -332,10 +356,20 @@ class Desk:
         if self.options.boundary is Boundary.BEFORE:
             return  # settled when its cursor was stored
         self.port.count("settled", last - first + 1)
-        if self.options.durable and self.options.boundary is not Boundary.COMMITTED:
-            self._queue_saving(epoch, first, last)
-        else:
+        if not self.options.durable or self.options.boundary is Boundary.COMMITTED:
             self.port.settle_outermost(epoch, first, last)
+        elif self.stopped:
+            self.port.refuse_outermost(epoch, first, last)  # its cursor can't be stored any more
+        else:
+            self._queue_saving(epoch, first, last)
+
+    def _settle_letter(self, epoch: int, seq: int) -> None:
+        """A message in the dead letters is settled. No transaction of the host stores the cursor with it."""
+        if self.options.durable and self.options.boundary is Boundary.COMMITTED:
+            self.port.count("settled")
+            self._queue_saving(epoch, seq, seq)
+        else:
+            self._settle(epoch, seq, seq)
 
     # Failed messages.
 
@@ -369,9 +403,11 @@ class Desk:
             self.rng,
         )
 
-    def _redeliver_later_part(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
-        if payloads:
-            self.queue.appendleft(Queued(epoch, first, list(payloads)))
+    def _queue_again(self, ticket: Ticket, first: int, last: int) -> None:
+        """What stands behind a failed message and was not settled goes first among what waits."""
+        for start, end in reversed(ticket.open.within(first, last)):
+            payloads = ticket.payloads[start - ticket.first : end - ticket.first + 1]
+            self.queue.appendleft(Queued(ticket.epoch, start, list(payloads)))
 
     def _post(self, ticket: Ticket, seq: int, history: Failure) -> None:
         letter = Letter(
@@ -398,7 +434,9 @@ class Desk:
         self.unsaved[-1][1].add(first, last)
 
     def _save_next(self) -> None:
-        if self.saving is None and self.unsaved:
+        if self.tickets and self.options.boundary is Boundary.COMMITTED:
+            return  # the host may be storing a state of its own
+        if self.saving is None and self.unsaved and not self.stopped:
             epoch, ranges = self.unsaved.pop(0)
             self._save(Saving(self.port.ticket(), epoch, ranges))
 
@@ -420,7 +458,7 @@ class Desk:
         if isinstance(outcome, WriteStored):
             del self.postings[ticket]
             self.port.count("dead_lettered")
-            self._settle(posting.letter.epoch, posting.letter.seq, posting.letter.seq)
+            self._settle_letter(posting.letter.epoch, posting.letter.seq)
         else:
             posting.repeat_at = self.port.now + self._backoff(posting.attempts)
         return True
@@ -440,7 +478,15 @@ class Desk:
 
     def _stop(self, detail: str) -> None:
         self.stopped = True
+        unsaved, self.unsaved = self.unsaved, []
+        if self.saving:
+            unsaved.insert(0, (self.saving.epoch, self.saving.ranges))
         self.saving = None
+        for epoch, ranges in unsaved:
+            for first, last in ranges:
+                self.port.refuse_outermost(epoch, first, last)
+        self._refuse_delayed()
+        self._refuse_queued()
         self.port.emit(Notice(NoticeKind.FENCED, 0, (), detail))
 
     @property
@@ -484,10 +530,13 @@ class Desk:
     def close(self) -> None:
         """Give back what was not delivered yet; what is in work may still be answered."""
         self.closed = True
-        for item in self.delayed:
-            self.port.refuse_outermost(item.epoch, item.first, item.first + len(item.payloads) - 1)
-        self.delayed.clear()
+        self._refuse_delayed()
         self._refuse_queued()
+
+    def _refuse_delayed(self) -> None:
+        for item in self.delayed:
+            self._refuse(item.epoch, item.first, item.first + len(item.payloads) - 1)
+        self.delayed.clear()
 
 
 def encode_state(cursors: list[object]) -> bytes:

@@ -6,7 +6,7 @@ patience ends; they cover exactly the span that is transmitted and not confirmed
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -57,10 +57,7 @@ class Transmitted(BoundedQueue[Message]):
 @stateful
 @dataclass(slots=True)
 class Flight:
-    """One run on the way. ``attempts`` counts its transmissions, ``waits`` how often patience was armed.
-
-    ``taken`` is False when the carrier had no room for the last transmission.
-    """
+    """One run on the way. ``attempts`` counts its transmissions, ``waits`` how often patience was armed."""
 
     first: int
     last: int
@@ -70,7 +67,6 @@ class Flight:
     attempts: int = 1
     waits: int = 1
     warned: bool = False
-    taken: bool = True
     stamps: list[int] = field(default_factory=list[int])
 
     def part(self, first: int, last: int) -> Flight:
@@ -130,21 +126,25 @@ class Flights:
         self.runs = [flight for flight in self.runs if flight.deadline > now]
         return due
 
+    def overlapping(self, first: int, last: int) -> list[Flight]:
+        """The runs that have a part in first..last."""
+        at = bisect_left(self.runs, first, key=_last)
+        end = bisect_right(self.runs, last, key=_first)
+        return self.runs[at:end]
+
     def carve(self, first: int, last: int) -> list[Flight]:
         """Take out what lies in first..last, cutting runs that reach beyond it."""
         at = bisect_left(self.runs, first, key=_last)
-        end = at
+        touched = self.overlapping(first, last)
         carved: list[Flight] = []
         left: list[Flight] = []
-        while end < len(self.runs) and self.runs[end].first <= last:
-            flight = self.runs[end]
+        for flight in touched:
             if flight.first < first:
                 left.append(flight.part(flight.first, first - 1))
             if flight.last > last:
                 left.append(flight.part(last + 1, flight.last))
             carved.append(flight.part(max(flight.first, first), min(flight.last, last)))
-            end += 1
-        self.runs[at:end] = left
+        self.runs[at : at + len(touched)] = left
         return carved
 
     def hasten(self, now: int) -> None:

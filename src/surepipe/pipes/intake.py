@@ -38,6 +38,15 @@ class IntakePort(Protocol):
         """Add to the effects of this step."""
         ...
 
+    @property
+    def emitted(self) -> int:
+        """How many effects this step has so far."""
+        ...
+
+    def emit_before(self, emitted: int, effect: Effect) -> None:
+        """Put an effect in front of those that came after so many."""
+        ...
+
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
         ...
@@ -122,9 +131,11 @@ class Intake:
     def send(self, payloads: Sequence[bytes]) -> None:
         """Take a prefix of the messages, reject the rest with one reason."""
         fitting, reason = self.admissible(payloads)
+        emitted = self.port.emitted
         taken = self.outermost.send(fitting) if fitting and not self.renumbered else 0
         if taken:
-            self.port.emit(Accepted(self.life, self.next, taken))
+            # Before what transmits them: a message is accepted before it can be settled.
+            self.port.emit_before(emitted, Accepted(self.life, self.next, taken))
             self.port.count("accepted", taken)
             self.next += taken
         if taken < len(fitting):

@@ -43,6 +43,11 @@ class Port(Protocol):
         ...
 
     @property
+    def pipe(self) -> str:
+        """The name of the pipe."""
+        ...
+
+    @property
     def has_reverse(self) -> bool:
         """False when nothing can come back (or, at the receiver, go back): a one-way route or a store."""
         ...
@@ -61,6 +66,14 @@ class Port(Protocol):
 
     def call(self, request: object) -> int:
         """Ask a store; the answer comes to ``answer`` under the ticket that this returns."""
+        ...
+
+    def call_again(self, ticket: int, request: object) -> None:
+        """Ask the same under the same ticket: whichever answer comes first is the answer."""
+        ...
+
+    def forget(self, ticket: int) -> None:
+        """The answer to this ticket matters no more; if it comes it is counted as late."""
         ...
 
 
@@ -150,6 +163,17 @@ class ReceiverPort(Port, Protocol):
     @property
     def carrier_is_stream(self) -> bool:
         """True when messages come out of a store below, which can't bring a refused one again."""
+        ...
+
+    def state(self) -> bytes:
+        """The cursors of all layers as they are now, in their stored form."""
+        ...
+
+    def restore_above(self, state: bytes) -> object:
+        """Give the layers above their cursors from a stored state, before they get their first message.
+
+        Returns the cursor of this layer, or None when the state is not one of this stack (nothing is done).
+        """
         ...
 
     def hand_up(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:

@@ -220,6 +220,8 @@ class StreamOptions(BacklogOptions):
     calls_max: Annotated[int, Field(ge=1, le=64)] = Field(
         4, description="appends under way at once"
     )
+    read_max: Messages = Field(1024, description="messages read and in work at once")
+    read_max_bytes: Bytes = Field(1024 * 1024, description="the same in bytes")
     on_trimmed: Literal["stop", "skip"] = Field("stop", description="when unread entries are gone")
     on_reset: Literal["stop", "earliest"] = Field(
         "stop", description="when the stream was made anew"

@@ -1,9 +1,8 @@
 """The sending engine of all pipes that send again: windows, deadlines, confirms, nacks, probes.
 
-Accepted messages wait in the backlog until the window, the receiver's limit and the bytes allow them. Then they
-are transmitted and stay in a message queue until they are known to be settled. Each transmitted run has a
-deadline; when it passes, what is not settled and not reported held travels again, under the same identity. A
-run that the receiver reports held is asked after with a Probe and not sent again.
+What is accepted and on the way is in ``window``. Each transmitted run has a deadline; when it passes, what is
+not settled and not reported held travels again, under the same identity. A run that the receiver reports held
+is asked after with a Probe and not sent again.
 
 ``RetrySender`` is complete for pipes without a handshake. Where a pipe differs it overrides:
 
@@ -18,216 +17,24 @@ run that the receiver reports held is asked after with a Probe and not sent agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 from surepipe.effects import NoticeKind, Ranges
-from surepipe.machines import Randomness
-from surepipe.pipes.backlog import Backlog
-from surepipe.pipes.flights import NEVER, STAMPS_MAX, Flight, Flights, Transmitted
-from surepipe.pipes.frames import Confirm, Data, Frame, Nack, Probe
-from surepipe.pipes.layers import SenderLayer, SenderPort
-from surepipe.pipes.options import RetryOptions, micros
+from surepipe.pipes.flights import NEVER, STAMPS_MAX, Flight
+from surepipe.pipes.frames import Confirm, Frame, Nack, Probe
 from surepipe.pipes.ranges import RangeSet
-from surepipe.pipes.rto import RoundTrips
-from surepipe.pipes.timing import backoff
+from surepipe.pipes.window import WindowSender
 
 FORMER_MAX = 4
 """Earlier incarnations of the receiver that are remembered, so that their late frames change no hint."""
 
 
-class RetrySender(SenderLayer):
+class RetrySender(WindowSender):
     """The sending half of a retry pipe. Never finished: when nothing is unconfirmed it is idle."""
 
-    one_at_a_time: ClassVar[bool] = False
     takes_nacks: ClassVar[bool] = False
     stops_when_unanswered: ClassVar[bool] = True
-
-    def __init__(self, options: RetryOptions, port: SenderPort, rng: Randomness) -> None:
-        self.options = options
-        self.port = port
-        self.rng = rng
-        self.rto_max = micros(options.rto_max_s)
-        self.give_up_after = (
-            NEVER if options.give_up_after_s is None else micros(options.give_up_after_s)
-        )
-        self.round_trips = RoundTrips(
-            micros(options.rto_initial_s),
-            micros(options.rto_min_s),
-            self.rto_max,
-            micros(options.confirm_delay_s),
-        )
-        self.span = min(options.window, options.run_max) if self.one_at_a_time else options.window
-        self.stamp = 0
-        self.link = 0
-        self.owed = 0
-        self._reset(0, 1)
-
-    def _reset(self, epoch: int, base: int) -> None:
-        self.epoch = epoch
-        self.base = base
-        self.next = base
-        self.limit = base + self.options.initial_credit - 1
-        self.linked = True
-        self.answered = False
-        self.incarnation = 0
-        self.former: list[int] = []
-        self.backlog = Backlog(self.options.backlog, self.options.backlog_bytes)
-        self.queue = Transmitted(self.span)
-        self.done = RangeSet()
-        self.held: Ranges = ()
-        self.flights = Flights()
-        self.stamps: dict[int, int] = {}
-        self.probes = 0
-        self.paced_until = 0
-        self.credit_at = NEVER
-        self.credit_waits = 0
-
-    # What the stack asks.
-
-    @property
-    def room(self) -> int:
-        """Messages that would be taken now: what the backlog has room for, and what may leave at once."""
-        window = 0 if self.backlog else max(self._allowance(), 0)
-        return window + max(self.options.backlog - len(self.backlog), 0)
-
-    @property
-    def room_bytes(self) -> int:
-        """Payload bytes that would be taken now."""
-        return max(self.options.backlog_bytes - self.backlog.size_bytes, 0)
-
-    @property
-    def in_flight(self) -> int:
-        """Messages transmitted and neither confirmed nor given up."""
-        return self.next - self.base - self.done.count()
-
-    def begin(self, epoch: int, base: int) -> None:
-        """Drop what is left; serve this epoch on a link of its own.
-
-        What is dropped comes again through ``send`` when the epoch is taken anew, and then it has room.
-        """
-        self.owed = self.in_flight + len(self.backlog)
-        self._reset(epoch, base)
-        self.link = self.rng.getrandbits(63) + 1
-
-    def send(self, payloads: Sequence[bytes]) -> int:
-        """Take what fits; transmit what may be transmitted."""
-        taken = 0
-        if self.owed:
-            taken = self.backlog.put_owed(payloads[: self.owed])
-            self.owed -= taken
-            self.fill()
-        while taken < len(payloads) and (put := self.backlog.put(payloads, taken)):
-            taken += put
-            self.fill()
-        return taken
-
-    def waiting(self) -> list[bytes]:
-        """Payloads of everything unconfirmed, in order."""
-        transmitted = [
-            payload
-            for first, last in self.done.missing(self.base, self.next - 1)
-            for payload in self.queue.slice_run(first, last - first + 1)
-        ]
-        return transmitted + self.backlog.contents()
-
-    def unconfirmed(self) -> Ranges:
-        """Numbers of everything unconfirmed."""
-        return self.done.missing(self.base, self.next + len(self.backlog) - 1)
-
-    def gauges(self) -> dict[str, int]:
-        """What stands now. Times are in microseconds."""
-        oldest = self.flights.runs[0].since if self.flights else self.port.now
-        return {
-            "in_flight": self.in_flight,
-            "backlog": len(self.backlog),
-            "in_flight_bytes": self.queue.size_bytes,
-            "backlog_bytes": self.backlog.size_bytes,
-            "rto_us": self.round_trips.rto,
-            "oldest_unconfirmed_us": self.port.now - oldest,
-        }
-
-    # Transmitting what is new.
-
-    def fill(self) -> None:
-        """Transmit from the backlog what may be transmitted now; ask on the last frame of it."""
-        runs: list[tuple[int, list[bytes]]] = []
-        while run := self._next_run(len(runs)):
-            runs.append((self.next, run))
-            taken = self.queue.enqueue_run(self.next, run)
-            assert taken == len(run), f"{taken} of {len(run)} messages fit a window that had room"
-            self.next += len(run)
-        deadline = self.next_deadline(1) if runs else NEVER
-        for first, run in runs:
-            self._transmit_new(first, run, deadline, ask=first == runs[-1][0])
-        self._watch_credit()
-
-    def _next_run(self, frames: int) -> list[bytes]:
-        """The next run that may leave after so many frames of this step; empty when none may."""
-        allowance = self._allowance()
-        if not self.backlog or allowance <= 0:
-            return []
-        is_alone = not len(self.queue)
-        if not is_alone and self.port.carrier_room <= frames:
-            return []  # a full carrier: new frames wait for what is on the way
-        room = self.options.window_bytes - self.queue.size_bytes
-        frame_max = self.options.frame_max_bytes
-        run = self.backlog.take(
-            min(allowance, self.options.run_max),
-            frame_max if is_alone else min(room, frame_max),
-            at_least_one=is_alone,
-        )
-        if not run and room > frame_max:
-            run = self._large_message(room)
-        return run
-
-    def _large_message(self, room: int) -> list[bytes]:
-        """The next message, when it exceeds a frame's usual size and still fits the window."""
-        return self.backlog.take(1, room, at_least_one=False)
-
-    def _allowance(self) -> int:
-        """How many messages the window and the limit let go now."""
-        if not self.linked or (self.one_at_a_time and self.base < self.next):
-            return 0
-        return min(self.base + self.span - 1, self.limit) - self.next + 1
-
-    def _transmit_new(self, first: int, run: list[bytes], deadline: int, *, ask: bool) -> None:
-        now = self.port.now
-        flight = Flight(first, first + len(run) - 1, now, now, deadline)
-        flight.deadline = self._bounded(flight, deadline)
-        self._pass_down(flight, run, ask=ask)
-        self.flights.add(flight)
-        self.port.count("transmitted", len(run))
-
-    def _pass_down(self, flight: Flight, payloads: Sequence[bytes], *, ask: bool) -> None:
-        """One transmission. A carrier without room has lost it: the deadline brings it again."""
-        self.stamp += 1
-        self.stamps[self.stamp] = self.port.now
-        flight.stamps.append(self.stamp)
-        if len(flight.stamps) > STAMPS_MAX:
-            self._forget_stamps([flight.stamps.pop(0)])
-        frame = Data(
-            self.port.tag,
-            self.port.layer,
-            self.link,
-            self.epoch,
-            flight.first,
-            self.base,
-            self.stamp,
-            ask,
-            payloads,
-        )
-        flight.taken = self.port.pass_down(frame)
-
-    def next_deadline(self, waits: int) -> int:
-        """When to look again at a run, patience being armed for the ``waits``-th time now."""
-        wait = backoff(self.round_trips.rto, self.rto_max, waits, self.options.jitter, self.rng)
-        return self.port.now + max(wait, 1)
-
-    def carried(self, first: int, last: int) -> None:
-        """The carrier has room again. Its confirms say nothing about messages of this layer."""
-        del first, last
-        self.fill()
 
     # Frames of the reverse path.
 
@@ -252,13 +59,18 @@ class RetrySender(SenderLayer):
             fault = "stale_link"
         elif frame.epoch != self.epoch:
             fault = "stale_epoch"
-        elif any(last >= self.next for part in ranges for _, last in part):
+        elif any(last > self.highest_known for part in ranges for _, last in part):
             fault = "impossible"
         elif not self.linked:
             fault = "wrong_state"
         if fault:
             self.port.count(fault)
         return not fault
+
+    @property
+    def highest_known(self) -> int:
+        """The highest number that a true answer may speak of."""
+        return self.next - 1
 
     def _confirm(self, frame: Confirm) -> None:
         if not self._is_acceptable(frame, (((0, frame.cum),), frame.done, frame.held)):
@@ -281,8 +93,13 @@ class RetrySender(SenderLayer):
         self.fill()
 
     def _take_incarnation(self, incarnation: int) -> bool:
-        """Note who answers; True when it is another one than before."""
-        if incarnation == self.incarnation or incarnation in self.former:
+        """Note who answers; True when it is another one than before.
+
+        A late frame of a former one must not pass for news. But frames overtake each other, so who was
+        taken for former may be the one that lives: it is, when it answers what was asked just now.
+        """
+        is_late = incarnation in self.former and not self.probes
+        if incarnation == self.incarnation or is_late:
             return False
         if self.incarnation:
             self.former = [*self.former, self.incarnation][-FORMER_MAX:]
@@ -309,33 +126,6 @@ class RetrySender(SenderLayer):
         self.round_trips.sample(self.port.now - sent)
         return True
 
-    def take_facts(self, cum: int, done: Ranges) -> bool:
-        """These messages are settled, for ever: report what was not known. True when there was any."""
-        fresh: list[tuple[int, int]] = []
-        for first, last in ((self.base, cum), *done):
-            for part in self.done.missing(max(first, self.base), last):
-                self.done.add(*part)
-                fresh.append(part)
-        if fresh:
-            self._advance_base()
-            for part in fresh:
-                self.port.confirmed(*part)
-        return bool(fresh)
-
-    def _advance_base(self) -> None:
-        base = self.done.end_of_run(self.base) + 1
-        if base == self.base:
-            return
-        self.base = base
-        self.done.discard_below(base)
-        self.queue.delete_all(base - 1)
-        for flight in self.flights.drop_below(base):
-            self._forget_stamps(flight.stamps)
-
-    def _forget_stamps(self, stamps: Iterable[int]) -> None:
-        for stamp in stamps:
-            self.stamps.pop(stamp, None)
-
     def take_hints(self, held: Ranges, limit: int) -> bool:
         """What the receiver has without having settled it, and how far it has room."""
         news = held != self.held or limit > self.limit
@@ -352,17 +142,23 @@ class RetrySender(SenderLayer):
             return
         recent = self.port.now - self.round_trips.usual
         lost: list[Flight] = []
-        kept: list[Flight] = []
         for first, last in frame.missing:
-            for flight in self.flights.carve(max(first, self.base), last):
-                is_due = flight.sent <= recent
-                (lost if is_due else kept).extend(self._unsettled_parts(flight))
-        kept += self._send_again(lost, is_timeout=False)
-        self.flights.put_back(kept)
+            for flight in self.flights.overlapping(max(first, self.base), last):
+                if flight.sent <= recent:
+                    lost += self._carve_unsettled(max(first, flight.first), min(last, flight.last))
+        if lost:
+            self.flights.put_back(self._send_again(lost, is_timeout=False))
         if lost or news:
             self.answered = True
         else:
             self.port.count("repeated_confirm")
+
+    def _carve_unsettled(self, first: int, last: int) -> list[Flight]:
+        return [
+            flight
+            for part in self.done.missing(first, last)
+            for flight in self.flights.carve(*part)
+        ]
 
     # Time.
 
@@ -437,11 +233,6 @@ class RetrySender(SenderLayer):
         flight.deadline = self._bounded(flight, self.next_deadline(flight.waits))
         return flight
 
-    def _bounded(self, flight: Flight, deadline: int) -> int:
-        """A deadline no later than the moment of giving up."""
-        end = flight.since + self.give_up_after
-        return min(deadline, end) if end > self.port.now else deadline
-
     def _send_again(self, lost: list[Flight], *, is_timeout: bool = True) -> list[Flight]:
         """Transmit runs again, neighbours with one history together; what a burst leaves waits.
 
@@ -454,7 +245,8 @@ class RetrySender(SenderLayer):
             flight, payloads, lost = self._join(lost)
             is_last = not lost or len(kept) + 1 == self.options.burst_max
             if not is_timeout:
-                flight.waits -= 1  # a Nack shows that the receiver lives: patience stays as it was
+                # A Nack shows that the receiver lives: patience stays as it was (0 when hastened).
+                flight.waits = max(flight.waits - 1, 0)
             kept.append(self.transmit_again(flight, payloads, ask=is_last))
         if lost and is_timeout:
             self.paced_until = self.port.now + max(self.round_trips.usual, 1)
@@ -491,9 +283,6 @@ class RetrySender(SenderLayer):
         stamps = flight.stamps + following.stamps
         self._forget_stamps(stamps[:-STAMPS_MAX])
         flight.stamps = stamps[-STAMPS_MAX:]
-
-    def payloads_of(self, flight: Flight) -> list[bytes]:
-        return self.queue.slice_run(flight.first, flight.last - flight.first + 1)
 
     def transmit_again(self, flight: Flight, payloads: list[bytes], *, ask: bool) -> Flight:
         flight.sent = self.port.now
@@ -541,18 +330,6 @@ class RetrySender(SenderLayer):
         self.port.control(
             Probe(self.port.tag, self.port.layer, self.link, self.epoch, self.base, self.next)
         )
-
-    def _watch_credit(self) -> None:
-        """Blocked by the limit with nothing on the way: only a question can bring the credit (T-8)."""
-        is_blocked = (
-            self.linked and self.backlog and self.base == self.next and self.limit < self.next
-        )
-        if not is_blocked:
-            self.credit_at = NEVER
-            self.credit_waits = 0
-        elif self.credit_at == NEVER:
-            self.credit_waits += 1
-            self.credit_at = self.next_deadline(self.credit_waits)
 
     def _ask_for_credit(self) -> None:
         self.credit_at = NEVER

@@ -49,7 +49,10 @@ class Sender(RetrySender):
             self.port.fenced(frame.known, answered=self.answered)
 
     def next_deadline(self, waits: int) -> int:
-        """Where the carrier repeats there is no deadline, only the time after which silence is reported."""
+        """Where the carrier repeats there is no deadline, only the time after which silence is reported.
+
+        The carrier never lacks room for a unit: it has confirmed all but the last one or is about to.
+        """
         return (
             self.port.now + self.rto_max if self.carrier_repeats else super().next_deadline(waits)
         )
@@ -61,26 +64,14 @@ class Sender(RetrySender):
         else:
             super().met_incarnation(incarnation)
 
-    def carried(self, first: int, last: int) -> None:
-        """The carrier has room again: a unit that it had no room for goes down now."""
-        super().carried(first, last)
-        if self.carrier_repeats and self.flights and not self.flights.runs[0].taken:
-            self._pass_untaken_down()
-
     def look_at_due(self, now: int) -> None:
         """The unit is unanswered: send it again, or where the carrier does that, tell of it once."""
         if not self.carrier_repeats:
             super().look_at_due(now)
         elif self.is_expired(self.flights.runs[0], RangeSet(self.held)):
             self.stop_undeliverable()
-        elif not self.flights.runs[0].taken:
-            self._pass_untaken_down()
         else:
             self._report_silence()
-
-    def _pass_untaken_down(self) -> None:
-        [unit] = self.flights.carve(self.base, self.next - 1)
-        self.flights.put_back([self.transmit_again(unit, self.payloads_of(unit), ask=True)])
 
     def _report_silence(self) -> None:
         [unit] = self.flights.carve(self.base, self.next - 1)

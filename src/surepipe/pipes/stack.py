@@ -33,7 +33,7 @@ from surepipe.machines import Randomness
 from surepipe.pipes import codec, snapshot
 from surepipe.pipes.catalogue import receiver_layer, sender_layer
 from surepipe.pipes.counters import fresh_counters
-from surepipe.pipes.desk import Boundary, BoundaryOptions, Desk, decode_state
+from surepipe.pipes.desk import Boundary, BoundaryOptions, Desk, decode_state, encode_state
 from surepipe.pipes.frames import (
     Confirm,
     Data,
@@ -108,6 +108,15 @@ class Stack:
         """Add to the effects of this step."""
         self._effects.append(effect)
 
+    @property
+    def emitted(self) -> int:
+        """How many effects this step has so far."""
+        return len(self._effects)
+
+    def emit_before(self, emitted: int, effect: Effect) -> None:
+        """Put an effect in front of those that came after so many."""
+        self._effects.insert(emitted, effect)
+
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
         self._counts[name] += amount
@@ -123,6 +132,15 @@ class Stack:
         self._callers[ticket] = layer
         self.emit(Call(ticket, request))
         return ticket
+
+    def call_again(self, layer: int, ticket: int, request: object) -> None:
+        """A store call of a layer, once more under its ticket."""
+        self._callers[ticket] = layer
+        self.emit(Call(ticket, request))
+
+    def forget_call(self, ticket: int) -> None:
+        """The answer to this ticket matters no more."""
+        self._callers.pop(ticket, None)
 
     def later(self, todo: Callable[[], None]) -> None:
         """Do this when the layer that runs now has returned."""
@@ -193,6 +211,7 @@ class _LayerPort:
         self.stack = stack
         self.layer = layer
         self.tag = stack.tag
+        self.pipe = stack.pipe
         self.has_reverse = stack.reverse
         self.stack_digest = stack.digest
         self.is_innermost = layer == len(stack.options) - 1
@@ -213,6 +232,12 @@ class _LayerPort:
 
     def call(self, request: object) -> int:
         return self.stack.call_from(self.layer, request)
+
+    def call_again(self, ticket: int, request: object) -> None:
+        self.stack.call_again(self.layer, ticket, request)
+
+    def forget(self, ticket: int) -> None:
+        self.stack.forget_call(ticket)
 
 
 class _SenderPort(_LayerPort):
@@ -434,6 +459,11 @@ class SenderStack(Stack):
         """True when everything accepted is confirmed, or was sent where nothing confirms."""
         return not self.intake.pending and not self.intake.unconfirmed()
 
+    @property
+    def stopped(self) -> str:
+        """Why this sender stopped for good; empty while it has not."""
+        return self.intake.stopped
+
     def unconfirmed(self) -> Sequence[tuple[int, Ranges]]:
         """What was accepted and is not confirmed, oldest epoch first."""
         return self.intake.unconfirmed()
@@ -468,6 +498,12 @@ class _ReceiverPort(_LayerPort):
     @property
     def incarnation(self) -> int:
         return self.receiver.incarnation
+
+    def state(self) -> bytes:
+        return encode_state(self.receiver.cursors(0, ()))
+
+    def restore_above(self, state: bytes) -> object:
+        return self.receiver.restore_above(self.layer, state)
 
     def hand_up(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
         if self.layer == 0:
@@ -535,6 +571,18 @@ class ReceiverStack(Stack):
         """The cursors of all layers. Those below may lag: what they repeat, the outermost drops."""
         return [self.layers[0].cursor(epoch, also), *(layer.cursor() for layer in self.layers[1:])]
 
+    def restore_above(self, layer: int, state: bytes) -> object:
+        """Restore the layers above ``layer``; returns its own cursor (None: not a state of this stack)."""
+        try:
+            cursors = decode_state(state)
+        except ValueError:
+            return None
+        if len(cursors) != len(self.layers):
+            return None
+        for above, cursor in zip(self.layers[:layer], cursors[:layer], strict=True):
+            above.restore_cursor(cursor)
+        return cursors[layer]
+
     def carry(self, layer: int, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
         """Hand messages of the layer below to a layer: each is one of its data frames."""
         for seq, payload in enumerate(payloads, first):
@@ -598,10 +646,15 @@ class ReceiverStack(Stack):
         self.desk.settled(ticket, ranges)
         return self._end()
 
-    def failed(self, ticket: int, seq: int, error: tuple[str, str], now: int) -> list[Effect]:
-        """The handler raised for ``seq`` (error type and text); what stands before it is settled."""
+    def failed(
+        self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
+    ) -> list[Effect]:
+        """The handler raised for ``seq`` (error type and text); what stands before it is settled.
+
+        ``final``: trying again can't help; it becomes a dead letter at once, where there is a place for it.
+        """
         self._begin(now)
-        self.desk.failed(ticket, seq, error)
+        self.desk.failed(ticket, seq, error, final=final)
         return self._end()
 
     def refused(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:

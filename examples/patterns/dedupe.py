@@ -1,0 +1,28 @@
+"""dedupe: each payment counts once, and none waits for another."""
+
+from surepipe import FaultyRoute, LocalRoute, Pipe
+
+payments = list(range(1000))
+booked: list[int] = []
+
+
+def book(payment: object) -> None:
+    """An effect that must not be repeated."""
+    assert isinstance(payment, int)
+    booked.append(payment)
+
+
+lossy = FaultyRoute(LocalRoute(), loss=0.1, duplicate=0.1, delay=0.005, seed=13)
+layers = [
+    {"dedupe": {"run_max": 10}},
+    {"multi-unconfirmed": {"run_max": 1, "rto_initial_s": 0.1}},
+]
+
+with Pipe("payments", layers, route=lossy) as pipe:
+    print("promised:", pipe.guarantee.headline.delivery, "and order", pipe.guarantee.headline.order)
+    pipe.receive(book)
+    pipe.send_many(payments)
+    pipe.flush(timeout=30)
+
+print("each exactly once:", sorted(booked) == payments)
+print("in order:", booked == payments)

@@ -1,0 +1,185 @@
+"""What both ends of a pipe have in common: an actor around a machine.
+
+The step is always the same: take one event, give it to the machine with ``now``, perform the effects in order (the
+last of them re-arms the one deadline). Nothing about the protocol is decided here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from surepipe.actors.clerk import Request
+from surepipe.actors.inbox import Bell, Box, Ring
+from surepipe.actors.notices import Notices
+from surepipe.actors.runtime import Alarm, Runtime
+from surepipe.actors.supervision import Kill, Killed, Start
+from surepipe.effects import (
+    Call,
+    DeadLetter,
+    Effect,
+    Notice,
+    Persist,
+    Transmit,
+    WakeAt,
+)
+from surepipe.machines import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to an actor; ``ask`` returns what it answers."""
+
+    question: Callable[[Host], object]
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What an end keeps from life to life, around the actor."""
+
+    runtime: Runtime
+    bell: Bell
+    frames: Box[object]
+    transmit: Callable[[object], None]
+    notices: Notices
+    clerk: Callable[[tuple[object, Request]], object] | None
+    died: Callable[[Host, BaseException], None]
+    alarm: Alarm | None = None
+    """The one deadline. Its ring sets ``due`` and rings the bell."""
+    due: bool = False
+
+    def ring(self) -> None:
+        """The deadline has passed."""
+        self.due = True
+        self.bell.ring()
+
+
+class Host(ABC):
+    """One life of one end: the actor that hosts a machine."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around = around
+        self.now = around.runtime.now
+        self.perform_by_type: dict[type[Effect], Callable[..., None]] = {
+            Transmit: self._transmit,
+            WakeAt: self._wake_at,
+            Notice: self.notice,
+            Persist: self._request,
+            DeadLetter: self._request,
+            Call: self._request,
+        }
+        self._answers: deque[tuple[int, object]] = deque()
+
+    # The actor.
+
+    def receive(self, message: object) -> object:
+        """Look into the boxes, begin, answer a question, or die as told."""
+        match message:
+            case Ring():
+                self.look()
+            case Start():
+                self._begin()
+            case Ask(question):
+                return question(self)
+            case Kill():
+                raise Killed("the actor was told to die")
+            case _:
+                raise TypeError(f"an end takes no {type(message).__name__}")
+        return None
+
+    def died(self, error: BaseException) -> None:
+        """Tell the end."""
+        self.around.died(self, error)
+
+    def _begin(self) -> None:
+        """The start of a life: what the former one had in its inbox is gone with it."""
+        around = self.around
+        around.frames.clear()
+        if around.alarm is not None:
+            around.alarm.set(None)
+        if self.build():
+            self.perform(self.machine.wake(self.now()))
+        self.look()
+
+    def look(self) -> None:
+        """Everything that waits becomes an event: first time, then frames, then answers, then the rest."""
+        around = self.around
+        around.bell.take_down()
+        is_due, around.due = around.due, False
+        if not self.is_built:
+            if is_due:
+                self._begin()
+            return
+        machine = self.machine
+        if is_due:
+            self.perform(machine.wake(self.now()))
+        for frame in around.frames.take():
+            self.perform(machine.frame(frame, self.now()))
+        while self._answers:
+            self.perform(machine.answer(*self._answers.popleft(), self.now()))
+        self.look_further()
+
+    def perform(self, effects: list[Effect]) -> None:
+        """Perform effects in order."""
+        by_type = self.perform_by_type
+        for effect in effects:
+            by_type[type(effect)](effect)
+
+    def retry_build_at(self, at: int) -> None:
+        """Begin again at this time: a store did not answer."""
+        assert self.around.alarm is not None
+        self.around.alarm.set(at)
+
+    # What ends add.
+
+    @property
+    @abstractmethod
+    def machine(self) -> Machine:
+        """The machine of this life."""
+
+    @property
+    @abstractmethod
+    def is_built(self) -> bool:
+        """False while the stores that a life begins with are not answering."""
+
+    @abstractmethod
+    def build(self) -> bool:
+        """Build the machine; False when that is tried again later."""
+
+    @abstractmethod
+    def look_further(self) -> None:
+        """The events that only this kind of end has."""
+
+    # Effects.
+
+    def _transmit(self, effect: Transmit) -> None:
+        self.around.transmit(effect.frame)
+
+    def _wake_at(self, effect: WakeAt) -> None:
+        assert self.around.alarm is not None
+        self.around.alarm.set(effect.deadline)
+
+    def notice(self, effect: Notice) -> None:
+        """Tell the people who run the pipe."""
+        self.around.notices.tell(effect)
+
+    def _request(self, effect: Request) -> None:
+        assert self.around.clerk is not None, f"{type(effect).__name__} without a store"
+        self.around.clerk((self, effect))
+
+    def answered(self, ticket: int, outcome: object) -> None:
+        """From the clerk: the outcome of a request of this life."""
+        self._answers.append((ticket, outcome))
+        self.around.bell.ring()
+
+    # Questions.
+
+    def counters(self) -> Mapping[str, int]:
+        """What the machine of this life counted."""
+        return self.machine.counters() if self.is_built else {}
+
+    def gauges(self) -> Mapping[str, int]:
+        """What stands in the machine now."""
+        return self.machine.gauges() if self.is_built else {}

@@ -1,0 +1,149 @@
+"""The actor of a receiving end: hands deliveries to the consumer and tells the machine how far these have come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from surepipe.actors.codecs import Undecodable
+from surepipe.actors.consumer import PROGRESS_US, Work, WorkQueue, error_text
+from surepipe.actors.host import Host, Surroundings
+from surepipe.actors.runtime import Alarm
+from surepipe.actors.sender import BUILD_AGAIN_US
+from surepipe.effects import Deliver
+from surepipe.errors import StoreUnavailable
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.stack import ReceiverStack
+
+HANDED_WORKS_MAX = 2
+
+
+class Progress:
+    """Makes a receiver look at a slow work from time to time. ``due`` is set by the alarm's ring."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self.alarm: Alarm | None = None
+        self.armed = False
+        self.due = False
+        self._ring = ring
+
+    def ring(self) -> None:
+        """Time to look."""
+        self.due = True
+        self._ring()
+
+
+class ReceiverActor(Host):
+    """One incarnation of a receiver."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        works: WorkQueue,
+        progress: Progress,
+        build: Callable[[], ReceiverStack],
+    ) -> None:
+        super().__init__(around)
+        self._works = works
+        self._progress = progress
+        self._build = build
+        self._machine: ReceiverStack | None = None
+        self._handed = False
+        self._to_look_at: deque[Work] = deque()
+        self.ending = False
+        self.closing = False
+        self.failed_after_handed = 0
+        self.perform_by_type[Deliver] = self._deliver
+
+    @property
+    def machine(self) -> ReceiverStack:
+        """The machine of this incarnation."""
+        assert self._machine is not None
+        return self._machine
+
+    @property
+    def is_built(self) -> bool:
+        """False while the state store is not answering."""
+        return self._machine is not None
+
+    def build(self) -> bool:
+        """Build the machine from the stored state; works of a former incarnation are void."""
+        try:
+            self._machine = self._build()
+        except StoreUnavailable:
+            self.retry_build_at(self.now() + BUILD_AGAIN_US)
+            return False
+        self._handed = self._machine.boundary.boundary is Boundary.HANDED
+        self._works.begin()
+        return True
+
+    def look_further(self) -> None:
+        """Report to the machine what consumers have done."""
+        while self._to_look_at:
+            self._look_at(self._to_look_at.popleft())
+        if self._progress.due:
+            self._look_at_slow_work()
+        if self.ending and self.machine.idle:
+            self._works.end()
+
+    def close(self) -> None:
+        """Deliver nothing more; what is being handled is still reported and confirmed."""
+        if self.is_built and not self.closing:
+            self.closing = True
+            self._works.cancel()
+            self.look()
+            self.perform(self.machine.close(self.now()))
+
+    # Works.
+
+    def _deliver(self, effect: Deliver) -> None:
+        work = Work(effect, self)
+        is_crowded = len(self._works) >= HANDED_WORKS_MAX
+        self._works.put(work)
+        if self._handed and not is_crowded:
+            self._to_look_at.append(work)  # the next consumer's inbox has it: that is the boundary
+            self.around.bell.ring()
+
+    def taken(self, work: Work) -> None:
+        """From the consumer: it begins with this work."""
+        progress = self._progress
+        if self._handed:
+            self.finished(work)
+        elif not progress.armed and progress.alarm is not None:
+            progress.armed = True
+            progress.alarm.set(self.now() + PROGRESS_US)
+
+    def finished(self, work: Work) -> None:
+        """From the consumer: it is through with this work."""
+        self._to_look_at.append(work)
+        self.around.bell.ring()
+
+    def _look_at(self, work: Work) -> None:
+        """Tell the machine what was done since the last look, and why it ended if it did."""
+        through = work.last if self._handed else work.done
+        if through > work.reported:
+            settled = ((work.reported + 1, through),)
+            work.reported = through
+            self.perform(self.machine.settled(work.ticket, settled, self.now()))
+        failure, work.failure = work.failure, None
+        if failure is not None and not work.cancelled:
+            self._failed(work, *failure)
+
+    def _failed(self, work: Work, seq: int, error: BaseException) -> None:
+        if self._handed:
+            self.failed_after_handed += 1
+            return
+        now, text = self.now(), error_text(error)
+        if isinstance(error, Undecodable):
+            self.perform(self.machine.failed(work.ticket, seq, text, now, final=True))
+        else:
+            self.perform(self.machine.failed(work.ticket, seq, text, now))
+
+    def _look_at_slow_work(self) -> None:
+        progress = self._progress
+        # Disarmed before looking: a consumer that takes a work after this line arms it again.
+        progress.due = progress.armed = False
+        current = self._works.current
+        if current is not None and current.owner is self:
+            self._look_at(current)
+            self.taken(current)

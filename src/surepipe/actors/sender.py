@@ -1,0 +1,131 @@
+"""The actor of a sending end: moves what the intake holds into the machine, and tells the intake what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from surepipe.actors.host import Host, Surroundings
+from surepipe.actors.intake import Intake
+from surepipe.actors.marks import Ledger, Mark
+from surepipe.effects import (
+    Accepted,
+    Confirmed,
+    Reject,
+    RejectReason,
+    Renumbered,
+)
+from surepipe.errors import PipeStopped, StoreUnavailable, SurepipeError
+from surepipe.pipes.stack import SenderStack
+
+BUILD_AGAIN_US = 200_000
+
+
+class SenderActor(Host):
+    """One life of a sender. ``stopped`` is called when the machine stops for good, ``drained`` when the
+    intake is closed and everything that was taken is confirmed (or sent, where nothing confirms)."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        intake: Intake,
+        build: Callable[[], SenderStack],
+        stopped: Callable[[SenderActor], None],
+        drained: Callable[[], None],
+    ) -> None:
+        super().__init__(around)
+        self.ledger = Ledger()
+        self._intake = intake
+        self._build = build
+        self._stopped = stopped
+        self._drained = drained
+        self._machine: SenderStack | None = None
+        self._held: list[bytes | Mark] = []
+        self._offering: list[bytes] = []
+        self._is_closing = False
+        self._is_drained = False
+        self._is_stopped = False
+        self.perform_by_type |= {
+            Accepted: self.ledger.accepted,
+            Reject: self._reject,
+            Confirmed: self._confirmed,
+            Renumbered: self.ledger.renumbered,
+        }
+
+    @property
+    def machine(self) -> SenderStack:
+        """The machine of this life."""
+        assert self._machine is not None
+        return self._machine
+
+    @property
+    def is_built(self) -> bool:
+        """False while the journal is not answering."""
+        return self._machine is not None
+
+    def build(self) -> bool:
+        """Build the machine from what the journal holds."""
+        try:
+            self._machine = self._build()
+        except StoreUnavailable:
+            self.retry_build_at(self.now() + BUILD_AGAIN_US)
+        return self.is_built
+
+    def look_further(self) -> None:
+        """Take in what was sent, say how much room is left, and resolve what somebody waits for."""
+        self._take_in()
+        machine, intake = self.machine, self._intake
+        if intake.refusal is not None:
+            self._close()
+        if self.ledger.marks and self.ledger.resolve(machine.unconfirmed()):
+            intake.notify()
+        intake.publish(machine.room, machine.room_bytes, len(self._held))
+        if machine.stopped and not self._is_stopped:
+            self._is_stopped = True
+            self._stopped(self)
+
+    def _take_in(self) -> None:
+        items, has_marks = self._intake.drain()
+        if has_marks:
+            self._offer(self.ledger.offering(items))
+            self._intake.notify()
+        elif items or self._held:
+            self._offer(items)  # type: ignore[arg-type]  # without marks these are all payloads
+
+    def _offer(self, payloads: list[bytes]) -> None:
+        """Offer to the machine. What it has no room for, against expectation, is offered again at the next look."""
+        if self._held:
+            payloads = [*self._held, *payloads]
+            self._held = []
+        if payloads:
+            self._offering = payloads
+            self.ledger.offered(len(payloads))
+            self.perform(self.machine.send(payloads, self.now()))
+            self._offering = []
+
+    def _close(self) -> None:
+        if self._intake.drained and not self._held:
+            if not self._is_closing:
+                self._is_closing = True
+                self.perform(self.machine.close(self.now()))
+                self._intake.notify()
+            if self.machine.idle and not self._is_drained:
+                self._is_drained = True
+                self._drained()
+
+    # Effects that only senders have.
+
+    def _reject(self, effect: Reject) -> None:
+        rest = self._offering[-effect.count :]
+        if effect.reason is RejectReason.FULL:
+            self._held = rest
+            self.ledger.offered(-effect.count)
+        else:
+            self.ledger.rejected(effect.count, self._rejection(effect))
+
+    def _rejection(self, effect: Reject) -> SurepipeError:
+        return PipeStopped(
+            f"pipe {self._intake.pipe} did not accept the message ({effect.reason}); it was not sent"
+        )
+
+    def _confirmed(self, effect: Confirmed) -> None:
+        """Whoever waits is told at the end of the look, from what the machine says is left."""

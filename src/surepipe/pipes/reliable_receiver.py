@@ -1,0 +1,376 @@
+"""The receiving half of ``reliable``: one link at a time, everything in order, once.
+
+States, by ``epoch`` and ``link``: Fresh (epoch 0: nothing is known), Linked, and, after a restart with a stored
+cursor, known but not linked (link 0). Data and Probe of any other link are answered Unknown and not processed;
+only Open changes what is served. The receiver is finished when its stack is closed.
+
+What is remembered of former epochs is how far each was settled (the last ``CLOSED_MAX`` of them): a sender that
+comes back with messages of one learns which of them are settled and that the others never will be.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+from surepipe.effects import NoticeKind, Ranges
+from surepipe.machines import Randomness
+from surepipe.pipes.confirming import RANGES_MAX, ReportClock
+from surepipe.pipes.flights import NEVER
+from surepipe.pipes.frames import (
+    MAX_NUMBER,
+    Confirm,
+    Data,
+    Frame,
+    Nack,
+    Open,
+    Opened,
+    Probe,
+    Refused,
+    RefusedReason,
+    Unknown,
+)
+from surepipe.pipes.layers import ReceiverLayer, ReceiverPort, Token
+from surepipe.pipes.options import RetryOptions, micros
+from surepipe.pipes.ranges import RangeSet
+from surepipe.pipes.reorder import Offered, ReorderBuffer
+from surepipe.pipes.snapshot import stateful
+from surepipe.pipes.timing import backoff
+from surepipe.pipes.tokens import WaitingTokens
+
+CLOSED_MAX = 8
+"""Former epochs whose end is remembered."""
+
+stateful(Open)
+
+
+class Receiver(ReceiverLayer):
+    """Serves the sender with the highest life, epoch after epoch."""
+
+    ordered: ClassVar[bool] = True
+
+    def __init__(self, options: RetryOptions, port: ReceiverPort, rng: Randomness) -> None:
+        self.options = options
+        self.port = port
+        self.rng = rng
+        self.life = 0
+        self.epoch = 0
+        self.link = 0
+        self.closed: list[tuple[int, int]] = []
+        self.forgotten_epoch = 0
+        self.waiting_open: Open | None = None
+        self.stalled_at = 0
+        self.tokens = WaitingTokens()
+        self.buffer = self._new_buffer(1)
+        self.clock = self._new_clock()
+
+    def _new_buffer(self, expected: int) -> ReorderBuffer:
+        options = self.options
+        return ReorderBuffer(
+            options.held_max,
+            options.held_max_bytes,
+            expected,
+            nack_after=options.nack_after,
+            nack_delay=micros(options.nack_delay_s),
+        )
+
+    def _new_clock(self) -> ReportClock:
+        options = self.options
+        return ReportClock(micros(options.confirm_delay_s), max(options.held_max // 2, 1))
+
+    # Links and epochs.
+
+    def control(self, frame: Frame) -> None:
+        """Open and Probe."""
+        if isinstance(frame, Open):
+            self._take_open(frame)
+        elif isinstance(frame, Probe):
+            self._take_probe(frame)
+        else:
+            self.wrong_state()
+
+    def _take_open(self, frame: Open) -> None:
+        if not 1 <= frame.base <= frame.next or not 1 <= frame.epoch <= frame.life or not frame.link:
+            self.port.count("impossible")
+        elif frame.stack != self.port.stack_digest:
+            self.port.count("wrong_state")
+            self._refuse(frame, RefusedReason.STACK)
+        elif frame.life < self.life:
+            self.port.count("fenced")
+            self._refuse(frame, RefusedReason.FENCED)
+        elif frame.epoch < self.epoch:
+            self.life = frame.life
+            self._answer_for_former_epoch(frame)
+        elif frame.epoch > self.epoch and self.buffer.in_work:
+            self.waiting_open = frame  # answered when what is in work of the former epoch is settled
+        else:
+            self._serve(frame)
+
+    def _refuse(self, frame: Open, reason: RefusedReason) -> None:
+        known = max(self.life, self.epoch)
+        head = (self.port.tag, self.port.layer, frame.link, frame.epoch)
+        self.port.control(Refused(*head, reason, known))
+
+    def _answer_for_former_epoch(self, frame: Open) -> None:
+        """Say how far this epoch was settled, and that nothing more of it will be."""
+        through = dict(self.closed).get(frame.epoch)
+        if through is None and frame.epoch <= self.forgotten_epoch:
+            self.port.count("fenced")
+            self._refuse(frame, RefusedReason.UNKNOWN_EPOCH)
+            return
+        if through is None:
+            through = 0 if self.port.durable else frame.base - 1
+        self._say_opened(frame, through + 1, through, through, closed=True)
+
+    def _serve(self, frame: Open) -> None:
+        self.waiting_open = None
+        self.life = frame.life
+        if frame.epoch > self.epoch:
+            self._leave_epoch()
+            self.epoch = frame.epoch
+        elif frame.link != self.link:
+            self._drop_held()
+        if frame.link != self.link:
+            self.link = frame.link
+            self.clock = self._new_clock()
+        self._raise_base(frame.base)
+        buffer = self.buffer
+        self._say_opened(frame, buffer.expected, buffer.settled, buffer.limit, closed=False)
+
+    def _say_opened(
+        self, frame: Open, expected: int, cum: int, limit: int, *, closed: bool
+    ) -> None:
+        head = (self.port.tag, self.port.layer, frame.link, self.port.incarnation, frame.epoch)
+        self.port.control(Opened(*head, expected, cum, min(limit, MAX_NUMBER), closed))
+
+    def _leave_epoch(self) -> None:
+        """Remember how far the epoch was settled; what is held of it will not be delivered."""
+        if not self.epoch:
+            return
+        self._drop_held()
+        self.closed.append((self.epoch, self.buffer.settled))
+        if len(self.closed) > CLOSED_MAX:
+            self.forgotten_epoch = self.closed.pop(0)[0]
+        self.buffer = self._new_buffer(1)
+        self.tokens = WaitingTokens()
+        self.stalled_at = 0
+
+    def _drop_held(self) -> None:
+        dropped = self.buffer.drop_held()
+        if dropped:
+            self.port.count("abandoned", dropped)
+        self._refuse_tokens(self.buffer.expected, MAX_NUMBER)
+
+    def _raise_base(self, base: int) -> None:
+        """The sender knows that everything below ``base`` is settled, even where this receiver forgot it."""
+        if base <= self.buffer.expected:
+            return
+        if self.port.durable:
+            ranges = ((self.buffer.expected, base - 1),)
+            detail = "the sender knows of messages settled here that the stored state does not hold"
+            self.port.notice(NoticeKind.STATE_ROLLBACK, self.epoch, ranges, detail)
+        self._take_offered(self.buffer.start_at(base, self.port.now))
+        self._settle_tokens()
+
+    # Messages.
+
+    def data(self, frame: Frame, token: Token | None) -> None:
+        """A run of messages: hold it, or deliver it with all that follows it."""
+        if not isinstance(frame, Data):
+            self.wrong_state()
+            self.port.refuse(token)
+        elif not self._is_current(frame):
+            self.port.settle(token)  # our own sender brings it again if it must
+        elif not frame.payloads or not 1 <= frame.base <= frame.first <= _highest_first(frame):
+            self.port.count("impossible")
+            self.port.refuse(token)
+        else:
+            self._raise_base(frame.base)
+            self._take_run(frame, token)
+            self._say_what_is_due()
+
+    def _is_current(self, frame: Data | Probe) -> bool:
+        if not self.epoch or frame.link != self.link:
+            self.port.count("unknown_link")
+            head = (self.port.tag, self.port.layer, frame.link, self.port.incarnation)
+            self.port.control(Unknown(*head))
+            return False
+        if frame.epoch != self.epoch:
+            self.port.count("stale_epoch")
+            return False
+        return True
+
+    def _take_run(self, frame: Data, token: Token | None) -> None:
+        now, last = self.port.now, frame.first + len(frame.payloads) - 1
+        offered = self.buffer.offer(frame.first, frame.payloads, now)
+        self.clock.arrived(now, last, frame.stamp, ask=frame.ask)
+        if self._count_ignored(offered) or offered.opened:
+            self.clock.hurry(now)
+        if offered.over_limit:
+            self.port.refuse(token)
+        elif last <= self.buffer.settled:
+            self.port.settle(token)
+        else:
+            self.tokens.add(frame.first, last, token)
+        self._take_offered(offered)
+
+    def _count_ignored(self, offered: Offered) -> int:
+        over_limit = sum(last - first + 1 for first, last in offered.over_limit)
+        ignored = {
+            "duplicate": offered.duplicate + offered.repeated,
+            "in_work": offered.in_work,
+            "conflict": offered.conflict,
+            "over_limit": over_limit,
+        }
+        for name, count in ignored.items():
+            if count:
+                self.port.count(name, count)
+        return sum(ignored.values())
+
+    def _take_offered(self, offered: Offered) -> None:
+        for part in offered.evicted:
+            self._refuse_tokens(*part)
+        if offered.ready:
+            self.port.hand_up(self.epoch, offered.first, offered.ready)
+
+    def _take_probe(self, frame: Probe) -> None:
+        if not self._is_current(frame):
+            return
+        if not 1 <= frame.base <= frame.next:
+            self.port.count("impossible")
+            return
+        self._raise_base(frame.base)
+        self.clock.hurry(self.port.now)
+        self._say_what_is_due()
+
+    def wrong_state(self) -> None:
+        """Count a frame that has no meaning for this layer."""
+        self.port.count("wrong_state")
+
+    # Answers from above.
+
+    def settled(self, epoch: int, first: int, last: int) -> None:
+        """These messages have crossed the boundary."""
+        if epoch != self.epoch:
+            return
+        before = self.buffer.settled
+        self.buffer.settle(first, last)
+        cum = self.buffer.settled
+        self._settle_tokens()
+        self.clock.settle(self.port.now, cum - before, cum)
+        self._say_what_is_due()
+        self._open_when_free()
+
+    def refused(self, epoch: int, first: int, last: int) -> None:
+        """These messages were not taken: they, and what follows, must come again."""
+        if epoch != self.epoch or not self.buffer.settled < first < self.buffer.expected:
+            return
+        self._refuse_tokens(first, max(last, self.buffer.expected - 1))
+        self.buffer.step_back(first, self.port.now)
+        self.clock.hurry(self.port.now + self.clock.delay)
+        self._open_when_free()
+
+    def _open_when_free(self) -> None:
+        frame = self.waiting_open
+        if frame is not None and not self.buffer.in_work:
+            self.waiting_open = None
+            self._take_open(frame)
+
+    def _settle_tokens(self) -> None:
+        if len(self.tokens):
+            for token in self.tokens.pop_through(self.buffer.settled):
+                self.port.settle(token)
+
+    def _refuse_tokens(self, first: int, last: int) -> None:
+        if len(self.tokens):
+            for token in self.tokens.pop_overlapping(first, last):
+                self.port.refuse(token)
+
+    # What is said, and when.
+
+    def _say_what_is_due(self) -> None:
+        now = self.port.now
+        if self.clock.due <= now:
+            self._confirm()
+        holes = self.buffer.holes
+        if holes.holes and holes.is_due(now):
+            missing = holes.name_due(now, RANGES_MAX, self._pause)
+            if missing:
+                self.port.control(Nack(*self._head(), missing))
+
+    def _head(self) -> tuple[int, int, int, int, int]:
+        return self.port.tag, self.port.layer, self.link, self.port.incarnation, self.epoch
+
+    def _confirm(self) -> None:
+        buffer = self.buffer
+        cum = buffer.settled
+        echo = self.clock.reported(cum)
+        if not self.link:
+            return
+        done = buffer.settled_above.lowest(RANGES_MAX)
+        in_work = buffer.settled_above.missing(cum + 1, buffer.expected - 1)
+        held = (*in_work, *buffer.held.lowest(RANGES_MAX))[:RANGES_MAX]
+        limit = min(buffer.limit, MAX_NUMBER)
+        self.port.control(Confirm(*self._head(), cum, done, held, limit, echo))
+
+    def _pause(self, named: int) -> int:
+        options = self.options
+        wait, most = micros(options.rto_initial_s), micros(options.rto_max_s)
+        return max(backoff(wait, most, named, options.jitter, self.rng), 1)
+
+    # Time.
+
+    @property
+    def deadline(self) -> int | None:
+        """When a Confirm or a Nack is due, or a hole is to be told of."""
+        due = min(self.clock.due, self.buffer.holes.due_at, self._stalled_due())
+        return due if due < NEVER else None
+
+    def _stalled_due(self) -> int:
+        since = self.buffer.stuck_since
+        if since is None or self.stalled_at == self.buffer.expected:
+            return NEVER
+        return since + micros(self.options.gap_alarm_s)
+
+    def wake(self) -> None:
+        """Say what is due."""
+        self._say_what_is_due()
+        if self._stalled_due() <= self.port.now:
+            self.stalled_at = self.buffer.expected
+            missing = self.buffer.missing[:1]
+            detail = "later messages wait for these"
+            self.port.notice(NoticeKind.STALLED, self.epoch, missing, detail)
+
+    def finish(self) -> None:
+        """The receiver is closing: whatever is unreported goes out now."""
+        if self.clock.due < NEVER:
+            self._confirm()
+
+    # What survives.
+
+    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+        """Life, epoch, how far it is settled, and the ends of former epochs."""
+        settled = RangeSet(self.buffer.settled_above)
+        if epoch == self.epoch:
+            for part in also:
+                settled.add(*part)
+        cum = settled.end_of_run(self.buffer.settled + 1)
+        return [self.life, self.epoch, cum, self.forgotten_epoch, [list(end) for end in self.closed]]
+
+    def restore_cursor(self, cursor: object) -> None:
+        """Go on behind what is settled. No link is known: the first Data is answered Unknown."""
+        life, epoch, cum, forgotten, closed = cast("tuple[int, int, int, int, list[list[int]]]", cursor)
+        self.life, self.epoch, self.forgotten_epoch = life, epoch, forgotten
+        self.closed = [(former, through) for former, through in closed]
+        self.buffer = self._new_buffer(cum + 1)
+
+    def gauges(self) -> dict[str, int]:
+        """Messages held and in work, and the bytes of both."""
+        return {
+            "held": self.buffer.held_count,
+            "in_work": self.buffer.in_work,
+            "held_bytes": self.buffer.size_bytes,
+        }
+
+
+def _highest_first(frame: Data) -> int:
+    return MAX_NUMBER - len(frame.payloads) + 1

@@ -1,0 +1,271 @@
+"""The window of a sender that awaits confirms: what is accepted, what may travel, what is on the way.
+
+Accepted messages wait in the backlog until the window, the receiver's limit and the bytes allow them. Then they
+are transmitted and stay in a message queue, with a record of each run, until they are known to be settled.
+Numbers: everything below ``base`` is settled (or given up), ``base .. next - 1`` is on the way but for ``done``,
+and the backlog follows from ``next`` on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from surepipe.effects import Ranges
+from surepipe.machines import Randomness
+from surepipe.pipes.backlog import Backlog
+from surepipe.pipes.flights import NEVER, STAMPS_MAX, Flight, Flights, Transmitted
+from surepipe.pipes.frames import Data
+from surepipe.pipes.layers import SenderLayer, SenderPort
+from surepipe.pipes.options import RetryOptions, micros
+from surepipe.pipes.ranges import RangeSet
+from surepipe.pipes.rto import RoundTrips
+from surepipe.pipes.timing import backoff
+
+
+class WindowSender(SenderLayer):
+    """Backlog, window and records of what is on the way. When to send again is up to the subclass."""
+
+    one_at_a_time: ClassVar[bool] = False
+
+    def __init__(self, options: RetryOptions, port: SenderPort, rng: Randomness) -> None:
+        self.options = options
+        self.port = port
+        self.rng = rng
+        self.rto_max = micros(options.rto_max_s)
+        self.give_up_after = (
+            NEVER if options.give_up_after_s is None else micros(options.give_up_after_s)
+        )
+        self.round_trips = RoundTrips(
+            micros(options.rto_initial_s),
+            micros(options.rto_min_s),
+            self.rto_max,
+            micros(options.confirm_delay_s),
+        )
+        self.span = min(options.window, options.run_max) if self.one_at_a_time else options.window
+        self.stamp = 0
+        self.link = 0
+        self.owed = 0
+        self._reset(0, 1)
+
+    def _reset(self, epoch: int, base: int) -> None:
+        self.epoch = epoch
+        self.base = base
+        self.next = base
+        self.limit = base + self.options.initial_credit - 1
+        self.linked = True
+        self.answered = False
+        self.incarnation = 0
+        self.former: list[int] = []
+        self.backlog = Backlog(self.options.backlog, self.options.backlog_bytes)
+        self.queue = Transmitted(self.span)
+        self.done = RangeSet()
+        self.held: Ranges = ()
+        self.flights = Flights()
+        self.stamps: dict[int, int] = {}
+        self.probes = 0
+        self.paced_until = 0
+        self.credit_at = NEVER
+        self.credit_waits = 0
+
+    # What the stack asks.
+
+    @property
+    def room(self) -> int:
+        """Messages that would be taken now: what the backlog has room for, and what may leave at once."""
+        window = 0 if self.backlog else max(self._allowance(), 0)
+        return window + max(self.options.backlog - len(self.backlog), 0)
+
+    @property
+    def room_bytes(self) -> int:
+        """Payload bytes that would be taken now."""
+        return max(self.options.backlog_bytes - self.backlog.size_bytes, 0)
+
+    @property
+    def in_flight(self) -> int:
+        """Messages transmitted and neither confirmed nor given up."""
+        return self.next - self.base - self.done.count()
+
+    def begin(self, epoch: int, base: int) -> None:
+        """Drop what is left; serve this epoch on a link of its own.
+
+        What is dropped comes again through ``send`` when the epoch is taken anew, and then it has room.
+        """
+        self.owed = self.in_flight + len(self.backlog)
+        self._reset(epoch, base)
+        self.link = self.rng.getrandbits(63) + 1
+
+    def send(self, payloads: Sequence[bytes]) -> int:
+        """Take what fits; transmit what may be transmitted."""
+        taken = 0
+        if self.owed:
+            taken = self.backlog.put_owed(payloads[: self.owed])
+            self.owed -= taken
+            self.fill()
+        while taken < len(payloads) and (put := self.backlog.put(payloads, taken)):
+            taken += put
+            self.fill()
+        return taken
+
+    def waiting(self) -> list[bytes]:
+        """Payloads of everything unconfirmed, in order."""
+        transmitted = [
+            payload
+            for first, last in self.done.missing(self.base, self.next - 1)
+            for payload in self.queue.slice_run(first, last - first + 1)
+        ]
+        return transmitted + self.backlog.contents()
+
+    def unconfirmed(self) -> Ranges:
+        """Numbers of everything unconfirmed."""
+        return self.done.missing(self.base, self.next + len(self.backlog) - 1)
+
+    def gauges(self) -> dict[str, int]:
+        """What stands now. Times are in microseconds."""
+        oldest = self.flights.runs[0].since if self.flights else self.port.now
+        return {
+            "in_flight": self.in_flight,
+            "backlog": len(self.backlog),
+            "in_flight_bytes": self.queue.size_bytes,
+            "backlog_bytes": self.backlog.size_bytes,
+            "rto_us": self.round_trips.rto,
+            "oldest_unconfirmed_us": self.port.now - oldest,
+        }
+
+    # Transmitting what is new.
+
+    def fill(self) -> None:
+        """Transmit from the backlog what may be transmitted now; ask on the last frame of it."""
+        if not self.backlog.count:
+            self.credit_at = NEVER
+            self.credit_waits = 0
+            return
+        runs: list[tuple[int, list[bytes]]] = []
+        while run := self._next_run(len(runs)):
+            runs.append((self.next, run))
+            taken = self.queue.enqueue_run(self.next, run)
+            assert taken == len(run), f"{taken} of {len(run)} messages fit a window that had room"
+            self.next += len(run)
+        deadline = self.next_deadline(1) if runs else NEVER
+        for first, run in runs:
+            self._transmit_new(first, run, deadline, ask=first == runs[-1][0])
+        self._watch_credit()
+
+    def _next_run(self, frames: int) -> list[bytes]:
+        """The next run that may leave after so many frames of this step; empty when none may."""
+        allowance = self._allowance()
+        if not self.backlog or allowance <= 0:
+            return []
+        is_alone = not len(self.queue)
+        if not is_alone and self.port.carrier_room <= frames:
+            return []  # a full carrier: new frames wait for what is on the way
+        room = self.options.window_bytes - self.queue.size_bytes
+        frame_max = self.options.frame_max_bytes
+        run = self.backlog.take(
+            min(allowance, self.options.run_max),
+            frame_max if is_alone else min(room, frame_max),
+            at_least_one=is_alone,
+        )
+        if not run and room > frame_max:
+            run = self._large_message(room)
+        return run
+
+    def _large_message(self, room: int) -> list[bytes]:
+        """The next message, when it exceeds a frame's usual size and still fits the window."""
+        return self.backlog.take(1, room, at_least_one=False)
+
+    def _allowance(self) -> int:
+        """How many messages the window and the limit let go now."""
+        if not self.linked or (self.one_at_a_time and self.base < self.next):
+            return 0
+        return min(self.base + self.span - 1, self.limit) - self.next + 1
+
+    def _transmit_new(self, first: int, run: list[bytes], deadline: int, *, ask: bool) -> None:
+        now = self.port.now
+        flight = Flight(first, first + len(run) - 1, now, now, deadline)
+        flight.deadline = self._bounded(flight, deadline)
+        self._pass_down(flight, run, ask=ask)
+        self.flights.add(flight)
+        self.port.count("transmitted", len(run))
+
+    def _pass_down(self, flight: Flight, payloads: Sequence[bytes], *, ask: bool) -> None:
+        """One transmission. A carrier without room has lost it: the deadline brings it again."""
+        self.stamp += 1
+        self.stamps[self.stamp] = self.port.now
+        flight.stamps.append(self.stamp)
+        if len(flight.stamps) > STAMPS_MAX:
+            self._forget_stamps([flight.stamps.pop(0)])
+        frame = Data(
+            self.port.tag,
+            self.port.layer,
+            self.link,
+            self.epoch,
+            flight.first,
+            self.base,
+            self.stamp,
+            ask,
+            payloads,
+        )
+        self.port.pass_down(frame)
+
+    def next_deadline(self, waits: int) -> int:
+        """When to look again at a run, patience being armed for the ``waits``-th time now."""
+        wait = backoff(self.round_trips.rto, self.rto_max, waits, self.options.jitter, self.rng)
+        return self.port.now + max(wait, 1)
+
+    def carried(self, first: int, last: int) -> None:
+        """The carrier has room again. Its confirms say nothing about messages of this layer."""
+        del first, last
+        self.fill()
+
+    # What is settled.
+
+    def take_facts(self, cum: int, done: Ranges) -> bool:
+        """These messages are settled, for ever: report what was not known. True when there was any."""
+        if not done and cum < self.base:
+            return False
+        fresh: list[tuple[int, int]] = []
+        for first, last in ((self.base, cum), *done):
+            for part in self.done.missing(max(first, self.base), last):
+                self.done.add(*part)
+                fresh.append(part)
+        if fresh:
+            self._advance_base()
+            for part in fresh:
+                self.port.confirmed(*part)
+        return bool(fresh)
+
+    def _advance_base(self) -> None:
+        base = self.done.end_of_run(self.base) + 1
+        if base == self.base:
+            return
+        self.base = base
+        self.done.discard_below(base)
+        self.queue.delete_all(base - 1)
+        for flight in self.flights.drop_below(base):
+            self._forget_stamps(flight.stamps)
+
+    def _forget_stamps(self, stamps: Iterable[int]) -> None:
+        for stamp in stamps:
+            self.stamps.pop(stamp, None)
+
+    def _bounded(self, flight: Flight, deadline: int) -> int:
+        """A deadline no later than the moment of giving up."""
+        end = flight.since + self.give_up_after
+        return min(deadline, end) if end > self.port.now else deadline
+
+    def payloads_of(self, flight: Flight) -> list[bytes]:
+        """The payloads of a run that is on the way."""
+        return self.queue.slice_run(flight.first, flight.last - flight.first + 1)
+
+    def _watch_credit(self) -> None:
+        """Blocked by the limit with nothing on the way: only a question can bring the credit (T-8)."""
+        is_blocked = (
+            self.linked and self.backlog and self.base == self.next and self.limit < self.next
+        )
+        if not is_blocked:
+            self.credit_at = NEVER
+            self.credit_waits = 0
+        elif self.credit_at == NEVER:
+            self.credit_waits += 1
+            self.credit_at = self.next_deadline(self.credit_waits)

@@ -1,0 +1,33 @@
+"""Both runtimes as one fixture, and the check that no test leaves an actor or a thread behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pykka
+import pytest
+
+from surepipe.actors import StepRuntime, ThreadRuntime
+from surepipe.actors.runtime import Runtime
+
+
+@pytest.fixture(params=["threads", "steps"])
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    """The runtime of production, and the one in virtual time."""
+    return ThreadRuntime() if request.param == "threads" else StepRuntime(7)
+
+
+@pytest.fixture
+def steps() -> StepRuntime:
+    """The runtime in virtual time."""
+    return StepRuntime(7)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """After each test: no actor in pykka's registry and no thread of ours."""
+    before = set(threading.enumerate())
+    yield
+    assert [str(ref) for ref in pykka.ActorRegistry.get_all()] == []
+    assert [thread.name for thread in threading.enumerate() if thread not in before] == []

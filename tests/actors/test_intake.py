@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from surepipe.actors import StepRuntime, ThreadRuntime
+from surepipe.actors.inbox import Bell
+from surepipe.actors.intake import Intake
+from surepipe.actors.marks import Mark, Until
+from surepipe.actors.runtime import Runtime
+from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeClosed, PipeFull, PipeStopped
+from tests.actors.kit import PATIENCE_S
+
+
+class Entry:
+    """An intake and a machine that takes what is drained and confirms it when told."""
+
+    def __init__(
+        self, runtime: Runtime, room: int, unit: int = 10, message_max: int = 100
+    ) -> None:
+        self.rung = 0
+        self.told = threading.Event()
+        self.room = room
+        self.taken: list[bytes] = []
+        self.intake = Intake(
+            runtime, Bell(self._ring), "p", unit=unit, message_max=message_max, durable=False
+        )
+        self.unit = unit
+
+    def _ring(self, message: object) -> None:
+        del message
+        self.rung += 1
+        self.told.set()
+
+    def look(self, confirm: int = 0) -> None:
+        """A step of the actor: drain, get ``confirm`` messages out of the way, publish the room."""
+        self.intake.bell.take_down()
+        items, _ = self.intake.drain()
+        for item in items:
+            payloads = item.payloads if isinstance(item, Mark) else (item,)
+            self.taken.extend(payloads)
+            self.room -= sum(max(1, -(-len(payload) // self.unit)) for payload in payloads)
+        self.room += confirm
+        self.intake.publish(self.room, self.room * self.unit, 0)
+
+
+def test_messages_are_taken_in_order_and_the_actor_is_told_once_for_all(steps: StepRuntime) -> None:
+    """Three puts, one ring (pipes H-2: batches by tell)."""
+    entry = Entry(steps, room=10)
+    entry.look()
+    for payload in (b"a", b"b", b"c"):
+        entry.intake.put(payload)
+    assert entry.rung == 1
+    entry.look()
+    assert entry.taken == [b"a", b"b", b"c"]
+
+
+def test_nothing_is_taken_before_the_machine_has_said_how_much_room_it_has(
+    steps: StepRuntime,
+) -> None:
+    """The first life is not ready yet."""
+    entry = Entry(steps, room=10)
+    with pytest.raises(PipeFull):
+        entry.intake.offer(b"a", Until.ACCEPTED, 0.0)
+    entry.look()
+    entry.intake.offer(b"a", Until.ACCEPTED, 0.0)
+
+
+def test_a_full_intake_refuses_and_an_attempt_leaves_no_trace(steps: StepRuntime) -> None:
+    """Room for 3; a thousand refused attempts change nothing; confirming one makes room for one (pipes P-9)."""
+    entry = Entry(steps, room=3)
+    entry.look()
+    for payload in (b"a", b"b", b"c"):
+        entry.intake.put(payload)
+    for _ in range(1000):
+        with pytest.raises(PipeFull, match="pipe p has no room"):
+            entry.intake.offer(b"x", Until.ACCEPTED, 0.0)
+    entry.look()
+    assert entry.taken == [b"a", b"b", b"c"]
+    entry.look(confirm=1)
+    entry.intake.offer(b"d", Until.ACCEPTED, 0.0)
+    with pytest.raises(PipeFull):
+        entry.intake.offer(b"x", Until.ACCEPTED, 0.0)
+    entry.look()
+    assert entry.taken == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_wait_for_room_ends_after_its_time(steps: StepRuntime) -> None:
+    """Two virtual seconds."""
+    entry = Entry(steps, room=0)
+    entry.look()
+    with pytest.raises(PipeFull):
+        entry.intake.offer(b"a", Until.ACCEPTED, 2.0)
+    assert steps.now() == 2_000_000
+
+
+def test_a_large_message_takes_as_much_room_as_its_bytes(steps: StepRuntime) -> None:
+    """Room for 5 units of 10 bytes: one message of 41 bytes fills it (pipes P-9: bounds in bytes)."""
+    entry = Entry(steps, room=5)
+    entry.look()
+    entry.intake.put(b"x" * 41)
+    with pytest.raises(PipeFull):
+        entry.intake.offer(b"a", Until.ACCEPTED, 0.0)
+    entry.look()
+    assert entry.taken == [b"x" * 41]
+    entry.look(confirm=5)
+    for _ in range(5):
+        entry.intake.offer(b"a", Until.ACCEPTED, 0.0)
+
+
+def test_a_message_above_the_limit_is_refused_before_anything_is_taken(steps: StepRuntime) -> None:
+    """Alone, and in the middle of many (pipes P-9)."""
+    entry = Entry(steps, room=50)
+    entry.look()
+    with pytest.raises(PayloadTooLarge, match="101 bytes and 100 are allowed"):
+        entry.intake.put(b"x" * 101)
+    with pytest.raises(PayloadTooLarge, match="payload 2 has 101"):
+        entry.intake.offer_many([b"a", b"b", b"x" * 101], Until.ACCEPTED, None)
+    entry.look()
+    assert entry.taken == []
+
+
+def test_many_messages_are_put_piece_by_piece_and_the_error_says_how_many(
+    steps: StepRuntime,
+) -> None:
+    """Room for 6, ten offered: pieces of 3."""
+    entry = Entry(steps, room=6)
+    entry.look()
+    payloads = [str(n).encode() for n in range(10)]
+    with pytest.raises(PipeFull, match="the first 6 of 10 were accepted"):
+        entry.intake.offer_many(payloads, Until.ACCEPTED, 0.0)
+    entry.look()
+    assert entry.taken == payloads[:6]
+    entry.look(confirm=6)
+    assert entry.intake.offer_many(payloads[6:], Until.ACCEPTED, 0.0) == 4
+    entry.look()
+    assert entry.taken == payloads
+
+
+def test_large_messages_among_many_keep_their_place(steps: StepRuntime) -> None:
+    """A piece with a message above the unit goes one by one."""
+    entry = Entry(steps, room=50)
+    entry.look()
+    payloads = [b"a", b"x" * 35, b"b", b"c"]
+    assert entry.intake.offer_many(payloads, Until.ACCEPTED, 0.0) == 4
+    entry.look()
+    assert entry.taken == payloads
+    assert entry.room == 50 - 7
+
+
+def test_a_closed_intake_takes_nothing_and_knows_when_it_is_drained(steps: StepRuntime) -> None:
+    """What was put before is still drained; only then is it drained."""
+    entry = Entry(steps, room=10)
+    entry.look()
+    entry.intake.put(b"a")
+    entry.intake.refuse(PipeClosed, "p is closed")
+    with pytest.raises(PipeClosed, match="p is closed"):
+        entry.intake.put(b"b")
+    with pytest.raises(PipeClosed):
+        entry.intake.offer_many([b"b"], Until.ACCEPTED, None)
+    assert not entry.intake.drained
+    entry.look()
+    assert entry.intake.drained
+    assert entry.taken == [b"a"]
+
+
+def test_an_intake_is_not_drained_while_somebody_holds_a_ticket_that_was_granted(
+    steps: StepRuntime,
+) -> None:
+    """A thread between its ticket and its message when the pipe is closed: its message is waited for."""
+    entry = Entry(steps, room=10)
+    entry.look()
+    ticket = entry.intake._take(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    assert ticket == [0]
+    entry.intake.refuse(PipeClosed, "p is closed")
+    entry.look()
+    assert not entry.intake.drained
+    entry.intake._append(b"late")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    entry.look()
+    assert entry.intake.drained
+    assert entry.taken == [b"late"]
+
+
+def test_a_ticket_given_back_does_not_keep_a_closed_intake_open(steps: StepRuntime) -> None:
+    """Two refused attempts, then room, then close."""
+    entry = Entry(steps, room=1)
+    entry.look()
+    entry.intake.put(b"a")
+    for _ in range(2):
+        with pytest.raises(PipeFull):
+            entry.intake.offer(b"x", Until.ACCEPTED, 0.0)
+    entry.look(confirm=5)
+    entry.intake.refuse(PipeClosed, "p is closed")
+    entry.look()
+    assert entry.intake.drained
+
+
+def test_who_waits_for_room_is_told_when_the_pipe_stops() -> None:
+    """A thread blocked in put gets PipeStopped, not silence."""
+    entry = Entry(ThreadRuntime(), room=0)
+    entry.look()
+    errors: list[Exception] = []
+
+    def blocked() -> None:
+        try:
+            entry.intake.put(b"a")
+        except PipeStopped as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=blocked)
+    thread.start()
+    entry.intake.end(PipeStopped, "fenced")
+    thread.join(PATIENCE_S)
+    assert [str(error) for error in errors] == ["fenced"]
+
+
+def _sends(entry: Entry, name: int, count: int) -> Callable[[], None]:
+    def send() -> None:
+        for number in range(count):
+            payload = f"{name} {number}".encode()
+            if number % 7 == 3:
+                entry.intake.offer_many([payload], Until.ACCEPTED, None)
+            elif number % 11 == 5:
+                entry.intake.put(payload.ljust(25))
+            else:
+                entry.intake.put(payload)
+
+    return send
+
+
+def test_many_threads_at_once_lose_nothing_and_each_keeps_its_order() -> None:
+    """Six threads, little room, mixed calls and sizes; the actor drains all the time (pipes P-9)."""
+    entry = Entry(ThreadRuntime(), room=8)
+    threads = [threading.Thread(target=_sends(entry, name, 500)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    while len(entry.taken) < 6 * 500:
+        assert entry.told.wait(PATIENCE_S), f"nothing came after {len(entry.taken)} messages"
+        entry.told.clear()
+        entry.look()
+        entry.look(confirm=8 - entry.room)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    taken = [payload.decode().split() for payload in entry.taken]
+    for name in range(6):
+        assert [int(n) for who, n in taken if who == str(name)] == list(range(500))
+
+
+def test_waiting_for_confirmation_without_one_names_what_is_not_numbered_yet(
+    steps: StepRuntime,
+) -> None:
+    """Nobody drains the intake: the mark was never seen."""
+    entry = Entry(steps, room=10)
+    entry.look()
+    with pytest.raises(NotConfirmed, match="no number yet"):
+        entry.intake.offer(b"a", Until.CONFIRMED, 1.0)

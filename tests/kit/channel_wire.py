@@ -1,0 +1,174 @@
+"""Both ends of a channel on a fake wire in virtual time; the listening end comes into being by an Open."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from surepipe.effects import (
+    Accepted,
+    Confirmed,
+    Deliver,
+    Effect,
+    Notice,
+    NoticeKind,
+    Transmit,
+    WakeAt,
+)
+from surepipe.pipes.channel import Channel, ChannelOptions, Listener, Role
+from surepipe.pipes.frames import Frame
+from surepipe.pipes.options import LayerText, parse_layers
+
+CALLER, LISTENER = Role.CALLER, Role.LISTENER
+
+
+@dataclass
+class End:
+    """One end and what happened there."""
+
+    machine: Channel
+    deadline: int | None = None
+    accepted: int = 0
+    confirmed: int = 0
+    delivered: list[bytes] = field(default_factory=list[bytes])
+    notices: list[NoticeKind] = field(default_factory=list[NoticeKind])
+
+
+@dataclass
+class ChannelWire:
+    """``lose(frame, to, number)`` decides which transmissions vanish; ``delay_us`` is drawn for each."""
+
+    forward: LayerText | Sequence[LayerText]
+    back: LayerText | Sequence[LayerText]
+    seed: int = 1
+    delay_us: tuple[int, int] = (1_000, 1_000)
+    lose: Callable[[Frame, Role, int], bool] | None = None
+    copies: Callable[[Frame, Role, int], Sequence[int]] | None = None
+    options: ChannelOptions = field(default_factory=ChannelOptions)
+
+    def __post_init__(self) -> None:
+        self.now = 0
+        self.rng = random.Random(self.seed)
+        self.number = 0
+        self.lives = 0
+        self.made = 0
+        self.sent: list[tuple[Role, Frame]] = []
+        self.heap: list[tuple[int, int, Role, Frame]] = []
+        self.deferred: deque[tuple[Role, Deliver]] = deque()
+        self.listener = Listener(["talk"])
+        self.ends: dict[Role, End] = {}
+        self.start(CALLER)
+
+    def start(self, role: Role) -> None:
+        """Start an end, or start it again with an empty memory."""
+        self.lives += 1
+        sends, receives = (self.forward, self.back) if role is CALLER else (self.back, self.forward)
+        machine = Channel(
+            "talk",
+            role,
+            parse_layers(sends),
+            parse_layers(receives),
+            rng=random.Random(self.rng.getrandbits(64)),
+            life_hint=self.lives << 20,
+            options=self.options,
+        )
+        former = self.ends.get(role)
+        self.ends[role] = End(machine)
+        if former:
+            self.ends[role].delivered = former.delivered
+            self.ends[role].notices = former.notices
+        self.made += 1
+        self._perform(role, machine.wake(self.now))
+
+    def stop_listening_end(self) -> None:
+        """The listening process ends; whoever listens there now knows nothing."""
+        del self.ends[LISTENER]
+        self.listener = Listener(["talk"])
+
+    def send(self, role: Role, *payloads: bytes | int) -> None:
+        """The application at one end offers messages."""
+        offered = [p if isinstance(p, bytes) else str(p).encode() for p in payloads]
+        self._perform(role, self.ends[role].machine.send(offered, self.now))
+
+    def run(self, until_us: int) -> None:
+        """Move frames and time up to a moment."""
+        while True:
+            dues = [end.deadline for end in self.ends.values() if end.deadline is not None]
+            due = min(dues, default=None)
+            arrival = self.heap[0][0] if self.heap else None
+            times = [time for time in (due, arrival) if time is not None and time <= until_us]
+            if not times:
+                break
+            self.now = max(self.now, min(times))
+            if arrival is not None and arrival <= self.now:
+                _, _, to, frame = heapq.heappop(self.heap)
+                self._arrive(to, frame)
+            else:
+                self._wake_due()
+        self.now = until_us
+
+    def up(self) -> bool:
+        """Both ends say that the channel is up."""
+        return len(self.ends) == 2 and all(end.machine.is_up for end in self.ends.values())
+
+    def _wake_due(self) -> None:
+        for role, end in list(self.ends.items()):
+            if end.deadline is not None and end.deadline <= self.now:
+                end.deadline = None
+                self._perform(role, end.machine.wake(self.now))
+
+    def _arrive(self, to: Role, frame: Frame) -> None:
+        if to is LISTENER and LISTENER not in self.ends:
+            if self.listener.admits(frame):
+                self.start(LISTENER)
+            elif (answer := self.listener.answer(frame)) is not None:
+                self._put(LISTENER, answer)
+                return
+            else:
+                return
+        elif to is LISTENER:
+            assert self.listener.admits(frame) is None, "a second end for a name that has one"
+        self._perform(to, self.ends[to].machine.frame(frame, self.now))
+
+    def _perform(self, role: Role, effects: list[Effect]) -> None:
+        end = self.ends[role]
+        for effect in effects:
+            match effect:
+                case Transmit(frame):
+                    self._put(role, frame)  # type: ignore[arg-type]
+                case Accepted(_, _, count):
+                    end.accepted += count
+                case Confirmed(_, ranges):
+                    end.confirmed += sum(last - first + 1 for first, last in ranges)
+                case Deliver():
+                    self.deferred.append((role, effect))
+                case WakeAt(deadline):
+                    end.deadline = deadline
+                case Notice(kind):
+                    end.notices.append(kind)
+                case _:
+                    raise AssertionError(f"unexpected {effect}")
+        while self.deferred:
+            self._handle(*self.deferred.popleft())
+
+    def _handle(self, role: Role, delivery: Deliver) -> None:
+        end = self.ends[role]
+        end.delivered.extend(delivery.payloads)
+        last = delivery.first + len(delivery.payloads) - 1
+        ranges = ((delivery.first, last),)
+        self._perform(role, end.machine.settled(delivery.ticket, ranges, self.now))
+
+    def _put(self, sender: Role, frame: Frame) -> None:
+        to = LISTENER if sender is CALLER else CALLER
+        self.number += 1
+        self.sent.append((sender, frame))
+        if not (self.lose and self.lose(frame, sender, self.number)):
+            self._schedule(to, frame, self.rng.randint(*self.delay_us))
+        for extra in self.copies(frame, sender, self.number) if self.copies else ():
+            self._schedule(to, frame, extra)
+
+    def _schedule(self, to: Role, frame: Frame, delay: int) -> None:
+        heapq.heappush(self.heap, (self.now + delay, self.number * 10 + len(self.heap), to, frame))

@@ -1,0 +1,238 @@
+"""Channels: two pipes between two ends, opened from one side, each the way back of the other."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from surepipe.effects import NoticeKind
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.channel import CHANNEL_LAYER, Channel, Listener, Role
+from surepipe.pipes.frames import Data, Frame, Open, Opened, tag_of
+from surepipe.pipes.options import parse_layers
+from tests.kit.channel_wire import CALLER, LISTENER, ChannelWire
+
+SECOND = 1_000_000
+MULTI = "multi-unconfirmed"
+CARRIED = [{"sequential-confirm": {"retry": "carrier"}}, MULTI]
+
+
+def texts(first: int, last: int) -> list[bytes]:
+    """The payloads of numbered messages."""
+    return [str(n).encode() for n in range(first, last + 1)]
+
+
+def is_handshake(frame: Frame) -> bool:
+    """A frame by which a channel opens."""
+    return isinstance(frame, Open | Opened) and frame.layer == CHANNEL_LAYER
+
+
+def test_an_undisturbed_handshake_takes_four_frames() -> None:
+    """pipes C-2: Open and Opened for each direction, then Up at both ends, once."""
+    wire = ChannelWire(MULTI, MULTI)
+    wire.run(SECOND)
+    assert wire.up()
+    assert len(wire.sent) == 4
+    assert [wire.ends[role].notices for role in Role] == [[NoticeKind.UP], [NoticeKind.UP]]
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+@pytest.mark.parametrize("fault", ["lost", "duplicated", "delayed"])
+@pytest.mark.parametrize("layers", [MULTI, "reliable"])
+def test_ch1_any_handshake_frame_may_be_lost_doubled_or_late(
+    layers: str, fault: str, number: int
+) -> None:
+    """pipes C-2, C-3 (ch1): up within two timeouts, one end each, and both directions carry messages."""
+    wire = ChannelWire(
+        layers,
+        layers,
+        lose=lambda _f, _r, n: n == number and fault in ("lost", "delayed"),
+        copies=lambda _f, _r, n: {"duplicated": [500, 5 * SECOND], "delayed": [3 * SECOND]}.get(
+            fault if n == number else "", []
+        ),
+    )
+    wire.run(3 * SECOND)
+    assert wire.up()
+    wire.send(CALLER, *range(1, 11))
+    wire.send(LISTENER, *range(1, 11))
+    wire.run(20 * SECOND)
+    assert wire.made == 2
+    for role in Role:
+        end = wire.ends[role]
+        assert sorted(end.delivered, key=int) == texts(1, 10)
+        assert end.confirmed == end.accepted == 10
+        assert end.notices == [NoticeKind.UP]
+
+
+def test_ch2_the_first_data_frame_of_each_direction_may_be_lost() -> None:
+    """pipes C-1 (ch2): both arrive, by the re-send of each direction."""
+    lost: list[Role] = []
+
+    def lose(frame: Frame, sender: Role, _number: int) -> bool:
+        if isinstance(frame, Data) and sender not in lost:
+            lost.append(sender)
+            return True
+        return False
+
+    wire = ChannelWire(MULTI, MULTI, lose=lose)
+    wire.run(SECOND)
+    wire.send(CALLER, b"there")
+    wire.send(LISTENER, b"back")
+    wire.run(10 * SECOND)
+    assert lost == [CALLER, LISTENER]
+    assert wire.ends[LISTENER].delivered == [b"there"]
+    assert wire.ends[CALLER].delivered == [b"back"]
+
+
+@pytest.mark.parametrize("layers", ["reliable", "continuous-index", "strict-monotonic", "resend"])
+def test_ch3_messages_sent_before_it_is_up_arrive_in_order(layers: str) -> None:
+    """pipes C-3 (ch3): 100 messages while the first two Opens are lost."""
+    wire = ChannelWire(
+        layers, MULTI, lose=lambda f, r, n: n <= 2 and is_handshake(f) and r is CALLER
+    )
+    for n in range(1, 101):
+        wire.send(CALLER, n)
+    assert not wire.up()
+    wire.run(30 * SECOND)
+    assert wire.ends[LISTENER].delivered == texts(1, 100)
+
+
+@pytest.mark.parametrize("back", [[MULTI], CARRIED])
+def test_ch4_sequential_confirm_gets_its_confirms_through_the_opposite_stack(
+    back: list[object],
+) -> None:
+    """pipes C-1, K-4 (ch4): retry: carrier, 20 % of all frames lost: absolute, and nothing is missing."""
+    for seed in range(10):
+        rng = random.Random(seed)
+        wire = ChannelWire(
+            CARRIED,
+            back,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            seed=seed,
+            lose=lambda _f, _r, _n, rng=rng: rng.random() < 0.2,  # type: ignore[misc]
+        )
+        wire.send(CALLER, *range(1, 31))
+        wire.run(5 * SECOND)
+        wire.send(LISTENER, *range(1, 31))
+        wire.run(900 * SECOND)
+        assert wire.ends[LISTENER].delivered == texts(1, 30)
+        assert wire.ends[CALLER].confirmed == 30
+        assert sorted(set(wire.ends[CALLER].delivered), key=int) == texts(1, 30)
+
+
+def test_a_quiet_channel_sends_nothing() -> None:
+    """pipes V-4: after the work is done no frame travels, although confirms were messages themselves."""
+    wire = ChannelWire(CARRIED, CARRIED)
+    wire.send(CALLER, 1, 2, 3)
+    wire.run(10 * SECOND)
+    count = len(wire.sent)
+    wire.run(600 * SECOND)
+    assert wire.ends[LISTENER].delivered == texts(1, 3)
+    assert len(wire.sent) == count
+
+
+@pytest.mark.parametrize("layers", [MULTI, "reliable"])
+def test_the_other_end_links_again_after_a_restart(layers: str) -> None:
+    """pipes C-5: the listening process ends and comes back empty; what was not confirmed arrives."""
+    wire = ChannelWire(layers, layers)
+    wire.send(CALLER, *range(1, 6))
+    wire.run(SECOND)
+    delivered = wire.ends[LISTENER].delivered
+    wire.stop_listening_end()
+    wire.send(CALLER, *range(6, 11))
+    wire.run(60 * SECOND)
+    assert wire.up()
+    assert sorted(delivered + wire.ends[LISTENER].delivered, key=int) == texts(1, 10)
+    wire.send(LISTENER, b"7")
+    wire.run(90 * SECOND)
+    assert wire.ends[CALLER].delivered == [b"7"]
+
+
+@pytest.mark.parametrize("layers", [MULTI, "reliable"])
+def test_a_restarted_caller_is_a_new_life_at_the_same_end(layers: str) -> None:
+    """pipes C-5: no second end comes into being, both directions go on."""
+    wire = ChannelWire(layers, layers)
+    wire.send(CALLER, 1, 2)
+    wire.run(SECOND)
+    wire.start(CALLER)
+    wire.send(CALLER, 3, 4)
+    wire.run(30 * SECOND)
+    wire.send(LISTENER, 5, 6)
+    wire.run(60 * SECOND)
+    assert wire.made == 3
+    assert wire.ends[LISTENER].delivered == texts(1, 4)
+    assert wire.ends[CALLER].delivered == texts(5, 6)
+
+
+def test_silence_frees_what_is_volatile_and_the_next_message_opens_again() -> None:
+    """pipes C-5: Down after idle_forget_s at both ends, then one more handshake."""
+    wire = ChannelWire(MULTI, MULTI)
+    wire.send(CALLER, 1)
+    wire.run(1_000 * SECOND)
+    assert not wire.up()
+    assert all(wire.ends[role].notices == [NoticeKind.UP, NoticeKind.DOWN] for role in Role)
+    wire.send(CALLER, 2)
+    wire.run(1_100 * SECOND)
+    assert wire.up()
+    assert wire.ends[LISTENER].delivered == texts(1, 2)
+
+
+def test_a_listener_makes_one_end_for_a_name_and_life() -> None:
+    """pipes C-2: repeated, older and unknown Opens create nothing; a higher life reaches the end that is."""
+    listener = Listener(["talk"])
+    tag = tag_of("talk/forward")
+
+    def opening(life: int, pipe: int = tag) -> Open:
+        return Open(pipe, CHANNEL_LAYER, life, 7, life, 1, 1, 0)
+
+    assert listener.admits(opening(5, tag_of("other/forward"))) is None
+    assert listener.admits(opening(5)) == "talk"
+    assert listener.admits(opening(5)) is None
+    assert listener.admits(opening(4)) is None
+    assert listener.admits(opening(6)) is None
+    listener.forget("talk")
+    assert listener.admits(opening(7)) == "talk"
+
+
+def test_an_end_with_other_layers_is_refused_and_says_so() -> None:
+    """pipes F-5: the digests differ, so nothing is opened and a person is told."""
+    caller = ChannelWire("reliable", MULTI)
+    listener = Channel(
+        "talk",
+        LISTENER,
+        parse_layers("reliable"),
+        parse_layers("resend"),
+        rng=random.Random(1),
+        life_hint=9,
+    )
+    listener.wake(0)
+    opening = caller.sent[0][1]
+    effects = listener.frame(opening, 1)
+    assert [effect.detail for effect in effects if hasattr(effect, "detail")] == [
+        "the other end has other layers; give both ends the same"
+    ]
+    assert not listener.is_up
+
+
+def test_confirms_need_a_layer_that_carries_them() -> None:
+    """pipes K-4: sequential-confirm alone has nothing that would bring its confirms back."""
+    with pytest.raises(ConfigurationError, match="add multi-unconfirmed below it"):
+        ChannelWire({"sequential-confirm": {"retry": "carrier"}}, CARRIED[:1])
+
+
+def test_foreign_and_meaningless_input_changes_one_counter() -> None:
+    """pipes P-8: another pipe's frame, bytes that are no frame, an answer to no link of ours."""
+    wire = ChannelWire(MULTI, MULTI)
+    wire.run(SECOND)
+    machine = wire.ends[CALLER].machine
+    strangers: list[tuple[object, str]] = [
+        (b"nonsense", "malformed"),
+        (Open(5, CHANNEL_LAYER, 1, 1, 1, 1, 1, 1), "foreign"),
+        (Data(5, 0, 1, 1, 1, 1, 1, False, (b"x",)), "foreign"),
+        (Opened(tag_of("talk/forward"), CHANNEL_LAYER, 99, 1, 1, 1, 0, 0, False), "stale_link"),
+    ]
+    for frame, counter in strangers:
+        before = machine.counters()
+        assert machine.frame(frame, wire.now) == []
+        after = machine.counters()
+        assert {k: after[k] - before[k] for k in after if after[k] != before[k]} == {counter: 1}

@@ -1,0 +1,657 @@
+"""The receiving half of the stream pipe, call by call against a memory store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from surepipe.effects import NoticeKind
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.options import parse_layers
+from surepipe.pipes.snapshot import export_attributes
+from surepipe.pipes.stack import ReceiverStack
+from surepipe.pipes.stream import commit_of
+from surepipe.store_api import (
+    Batch,
+    CommitPosition,
+    Empty,
+    Entries,
+    Failed,
+    Fenced,
+    Hint,
+    Identity,
+    NoPosition,
+    Owner,
+    Position,
+    ReadFrom,
+    Retention,
+    Trimmed,
+    Unavailable,
+)
+from tests.kit.stream_wire import MS, SECOND, Reader, StreamWire
+
+
+def reading(
+    *names: object, hold: bool = False, retention: Retention | None = None, **options: object
+) -> StreamWire:
+    """A wire with these messages in the stream, each of them a page, and a reader that does not settle."""
+    wire = StreamWire(
+        [{"stream": {"start": "earliest", **options}}],
+        auto_settle=False,
+        retention=retention or Retention(),
+        with_reader=False,
+    )
+    put(wire, *names)
+    wire.hold = hold
+    wire.receiver = Reader(wire)
+    return wire
+
+
+def put(wire: StreamWire, *names: object, producer: str = "p", epoch: int = 1) -> None:
+    """Somebody appends to the stream, one message after the other."""
+    opened = wire.store.open_producer("pipe", producer, epoch, 1)
+    last: int = opened.last  # type: ignore[union-attr]
+    for seq, name in enumerate(names, last + 1):
+        wire.store.append("pipe", producer, epoch, seq, [str(name).encode()])
+    wire.do(lambda: None)
+
+
+def delivered(wire: StreamWire) -> list[bytes]:
+    """All payloads delivered, attempt by attempt."""
+    return [payload for delivery in wire.receiver.delivered for payload in delivery.payloads]
+
+
+def position(wire: StreamWire) -> int | None:
+    """The committed next index."""
+    stored = wire.store.get("pipe", "pipe")
+    return stored.next if isinstance(stored, Position) else None
+
+
+def bytes_of(*names: object) -> list[bytes]:
+    return [str(name).encode() for name in names]
+
+
+def commits(reader: Reader) -> Iterator[int]:
+    """The next of each commit that the reader asked for."""
+    for effect in reader.effects:
+        request = getattr(effect, "request", None)
+        if isinstance(request, CommitPosition):
+            yield request.next
+
+
+# Where a reader starts.
+
+
+def test_the_start_policy_must_be_given() -> None:
+    """8.8: no default, and the error says what to write."""
+    import random
+
+    with pytest.raises(ConfigurationError, match="earliest, latest or an index"):
+        ReceiverStack("pipe", parse_layers("stream"), rng=random.Random(1), reverse=False)
+
+
+@pytest.mark.parametrize(("start", "expected"), [("earliest", "abc"), ("latest", ""), (2, "bc")])
+def test_a_reader_without_a_position_starts_where_its_policy_says(
+    start: str | int, expected: str
+) -> None:
+    """8.8: and its place is committed before anything is read."""
+    wire = reading("a", "b", "c", start=start)
+    assert delivered(wire) == bytes_of(*expected)
+    assert position(wire) == 4 - len(expected)
+    put(wire, "d")
+    if not expected:
+        assert delivered(wire) == [b"d"]
+
+
+def test_a_reader_that_starts_at_the_latest_does_not_start_later_after_a_crash() -> None:
+    """8.8, A-18: what came between its first start and its first message is not skipped."""
+    wire = reading("a", "b", start="latest")
+    put(wire, "c")
+    wire.receiver.crash()
+    put(wire, "d")
+    assert [d.payloads[0] for d in wire.receiver.delivered] == [b"c"]
+
+
+def test_a_start_index_beyond_the_end_is_waited_for() -> None:
+    """8.8: nothing is there yet, so nothing went back."""
+    wire = reading("a", start=3)
+    assert position(wire) is None
+    put(wire, "b", "c", "d")
+    wire.advance(10 * SECOND)
+    assert delivered(wire) == bytes_of("c", "d")
+    assert wire.receiver.notices == []
+
+
+def test_a_reader_goes_on_where_its_position_is() -> None:
+    """A-18: the next index to read is committed; nothing before it comes again."""
+    wire = reading("a", "b", "c", commit="message")
+    wire.receiver.settle()
+    wire.receiver.settle()
+    wire.receiver.crash()
+    assert delivered(wire) == [b"c"]
+
+
+# One read.
+
+
+def test_stray_and_repeated_answers_start_no_second_read() -> None:
+    """st3: an idle reader gets three: still one question open, and nothing is delivered twice."""
+    wire = reading(hold=True)
+    reader = wire.receiver
+    reader.answer_all()
+    [(wait, _)] = reader.waits.items()
+    for ticket, outcome in (
+        (wait - 1, Empty(1)),
+        (wait - 1, Batch((Entries(1, "p", 1, 1, [b"stray"]),), 2, 2)),
+        (99, Hint()),
+    ):
+        reader.take_answer(ticket, outcome)
+    assert reader.receiver.counters()["late_answer"] == 3
+    assert (reader.calls, list(reader.waits)) == ([], [wait])
+    put(wire, "a")
+    assert reader.asked() == ["ReadFrom"]
+    ticket = reader.calls[0][0]
+    reader.answer()
+    reader.take_answer(wait, Hint())
+    reader.take_answer(ticket, Batch((Entries(1, "p", 1, 1, [b"a"]),), 2, 2))
+    assert delivered(wire) == [b"a"]
+    assert reader.calls == []
+
+
+def test_at_most_one_question_is_open_at_any_time() -> None:
+    """8.8: over a whole run, with every answer lost once."""
+    wire = reading(*range(20), hold=True, read_max=3)
+    reader = wire.receiver
+    wire.auto_settle = True
+    for _ in range(400):
+        assert len({ticket for ticket, r in reader.calls if isinstance(r, ReadFrom)}) <= 1
+        if reader.calls and wire.now % 2:
+            reader.lose_answer()
+        elif reader.calls:
+            reader.answer()
+        wire.advance(300 * MS + 1)
+    assert reader.payloads == bytes_of(*range(20))
+
+
+def test_without_the_hint_the_reader_looks_for_itself() -> None:
+    """S-7: wait is a hint only; when its answer is lost, the reader reads after a while."""
+    wire = reading(hold=True)
+    wire.receiver.answer_all()
+    wire.receiver.waits.clear()
+    put(wire, "a")
+    wire.advance(10 * SECOND)
+    wire.receiver.answer_all()
+    assert delivered(wire) == [b"a"]
+
+
+def test_an_idle_reader_asks_the_store_less_than_once_a_second() -> None:
+    """R-6: nothing happens for a minute."""
+    wire = reading()
+    before = len(wire.receiver.effects)
+    wire.advance(60 * SECOND)
+    calls = [e for e in wire.receiver.effects[before:] if hasattr(e, "request")]
+    assert len(calls) <= 60
+
+
+def test_a_read_keeps_within_its_bounds() -> None:
+    """P-9: read_max messages, read_max_bytes bytes; the next read follows when all are answered."""
+    wire = reading(*"abcdef", read_max=4)
+    assert delivered(wire) == bytes_of(*"abcd")
+    wire.receiver.settle()
+    assert delivered(wire) == bytes_of(*"abcdef")
+    assert {"held": 0, "in_work": 2, "lag": 2}.items() <= wire.receiver.receiver.gauges().items()
+
+
+# Commit policies.
+
+
+@pytest.mark.parametrize(
+    ("commit", "expected"),
+    [("batch", [1, 7, 11]), (4, [1, 5, 9, 11]), ("message", [*range(1, 12)])],
+)
+def test_the_commit_policy_says_how_often_the_position_is_committed(
+    commit: object, expected: list[int]
+) -> None:
+    """8.8: batch, n or message; what is left over is committed when there is nothing more to read."""
+    wire = reading(*range(10), commit=commit, read_max=6)
+    while wire.receiver.open:
+        wire.receiver.settle()
+    assert list(commits(wire.receiver)) == expected
+
+
+@pytest.mark.parametrize("commit", [1, 3])
+def test_no_more_than_n_are_repeated_after_a_crash(commit: int) -> None:
+    """8.8: at whatever moment, in the middle of a delivery too."""
+    for settled in range(8):
+        wire = reading(*range(8), commit=commit)
+        for _ in range(settled):
+            delivery = next(iter(wire.receiver.open.values()))
+            wire.receiver.settle(count=1 if len(delivery.payloads) > 1 else None)
+            if len(delivery.payloads) > 1:
+                ticket = next(iter(wire.receiver.open))
+                wire.receiver.open[ticket] = _later_part(delivery)
+        wire.receiver.crash()
+        first = int(delivered(wire)[0])
+        assert settled - commit <= first <= settled
+
+
+def _later_part(delivery: object) -> object:
+    from dataclasses import replace
+
+    return replace(delivery, first=delivery.first + 1, payloads=delivery.payloads[1:])  # type: ignore[attr-defined, type-var]
+
+
+def test_a_commit_by_time_waits_for_its_time() -> None:
+    """8.8: seconds; reading goes on meanwhile, and commits come at the pace that was set."""
+    wire = reading(*range(6), commit=2.0, read_max=2)
+    for _ in range(3):
+        wire.receiver.settle()
+        wire.advance(500 * MS)
+    assert position(wire) == 1
+    wire.advance(500 * MS)
+    assert position(wire) == 7
+    assert list(commits(wire.receiver)) == [1, 7]
+
+
+def test_an_unanswered_commit_is_repeated_before_anything_else_is_read() -> None:
+    """8.8: Committing; the repeat is Committed."""
+    wire = reading("a", "b", hold=True, read_max=1)
+    reader = wire.receiver
+    reader.answer_all()
+    reader.settle()
+    assert reader.asked() == ["CommitPosition"]
+    reader.lose_answer()
+    wire.advance(2 * SECOND)
+    assert reader.asked() == ["CommitPosition"]
+    reader.answer()
+    assert position(wire) == 2
+    assert reader.asked() == ["ReadFrom"]
+
+
+# Outages.
+
+
+def test_after_an_outage_the_anchor_is_checked_before_reading_on() -> None:
+    """8.8, S-12: Unavailable, then info and identify, then the read."""
+    wire = reading("a", hold=True)
+    reader = wire.receiver
+    reader.answer_all()
+    reader.settle()
+    reader.answer()
+    put(wire, "b")
+    assert reader.asked() == ["ReadFrom"]
+    reader.answer(outcome=Unavailable())
+    assert reader.calls == []
+    asked: list[str] = []
+    wire.advance(SECOND)
+    while reader.calls:
+        asked += reader.asked()
+        reader.answer()
+    assert asked == ["DescribeStream", "IdentifyEntry", "ReadFrom"]
+    assert delivered(wire) == bytes_of("a", "b")
+
+
+def test_every_call_survives_unavailable() -> None:
+    """S-1: each is asked again after a pause, whatever it was; nothing is skipped or repeated."""
+    wire = reading("a", "b", "c", hold=True, read_max=1)
+    reader = wire.receiver
+    refused: set[str] = set()
+    wire.auto_settle = True
+    for _ in range(300):
+        if reader.calls:
+            kind = reader.asked()[0]
+            reader.answer(outcome=None if kind in refused else Unavailable())
+            refused.add(kind)
+        wire.advance(100 * MS)
+    assert refused == {
+        *("ClaimReader", "GetPosition", "DescribeStream", "IdentifyEntry"),
+        *("ReadFrom", "CommitPosition"),
+    }
+    assert reader.payloads == bytes_of("a", "b", "c")
+    assert position(wire) == 4
+
+
+def test_a_long_outage_is_told_once() -> None:
+    """T-11: with the place of the reader."""
+    wire = reading("a", hold=True)
+    reader = wire.receiver
+    for _ in range(200):
+        if reader.calls:
+            reader.answer(outcome=Unavailable())
+        wire.advance(SECOND)
+    assert [notice.kind for notice in reader.notices] == [NoticeKind.UNANSWERED]
+
+
+def test_a_claim_whose_answer_was_lost_does_not_fence_the_claimer() -> None:
+    """S-2: it is asked again by the same claimant, and gets the same number."""
+    wire = reading("a", hold=True)
+    reader = wire.receiver
+    reader.lose_answer()
+    wire.advance(2 * SECOND)
+    ticket, _ = reader.calls[0]
+    reader.answer()
+    reader.take_answer(ticket, Owner(1))
+    reader.answer_all()
+    reader.settle()
+    reader.answer_all()
+    assert reader.notices == []
+    assert position(wire) == 2
+
+
+def test_a_failure_for_good_stops_the_reader_with_the_reason() -> None:
+    """S-1: loud, and nothing more is asked."""
+    wire = reading("a", hold=True)
+    wire.receiver.answer(outcome=Failed("no such stream"))
+    [notice] = wire.receiver.notices
+    assert notice.kind is NoticeKind.STALLED
+    assert "no such stream" in notice.detail
+    assert wire.receiver.deadline is None
+
+
+# Failing handlers, refusals.
+
+
+def test_a_failing_message_is_tried_again_and_what_follows_waits() -> None:
+    """st5: e3 fails twice: three attempts of e3, then e4 and e5, one delivery each."""
+    wire = reading(*(f"e{n}" for n in range(1, 6)))
+    wire.receiver.failing[b"e3"] = 2
+    wire.auto_settle = True
+    wire.receiver.handle()
+    wire.advance(5 * SECOND)
+    attempts = [d.payloads[0] for d in wire.receiver.delivered if d.attempt > 1]
+    assert attempts == [b"e3", b"e3"]
+    assert wire.receiver.payloads == bytes_of("e1", "e2", "e3", "e4", "e5")
+    assert position(wire) == 6
+
+
+def test_refused_messages_are_read_again_after_a_pause() -> None:
+    """K-2: the cursor steps back to the first of them; what stood before stays settled."""
+    wire = reading("a", "b", "c", "d")
+    wire.receiver.settle(count=2)
+    wire.receiver.refuse()
+    assert delivered(wire) == bytes_of(*"abcd")
+    wire.advance(SECOND)
+    assert delivered(wire) == bytes_of(*"abcd", *"cd")
+    wire.receiver.settle()
+    assert position(wire) == 5
+
+
+def test_a_message_that_is_always_refused_is_told() -> None:
+    """O-3: Stalled with its index, once; it is never skipped."""
+    wire = reading("a", "b")
+    for _ in range(10):
+        wire.receiver.refuse()
+        wire.advance(60 * SECOND)
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.STALLED, ((1, 1),))]
+    wire.receiver.settle()
+    assert position(wire) == 3
+
+
+# Trimmed, reset, diverged.
+
+
+def trimmed(**options: object) -> StreamWire:
+    """A reader at 2 whose entries 2 and 3 are trimmed by force."""
+    wire = reading("a", "b", "c", "d", retention=Retention(force=True), read_max=1, **options)
+    wire.receiver.settle()
+    wire.receiver.stop()
+    assert wire.store.trim("pipe", 4) == Trimmed(4, ("pipe",))
+    wire.receiver = Reader(wire)
+    return wire
+
+
+def test_a_reader_whose_entries_were_trimmed_stops_with_the_range() -> None:
+    """st4: the default."""
+    wire = trimmed()
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.TRIMMED, ((2, 3),))]
+    assert delivered(wire) == []
+    assert wire.receiver.deadline is None
+    assert position(wire) == 2
+
+
+def test_a_reader_may_skip_what_was_trimmed() -> None:
+    """st4: with on_trimmed skip: the same notice first, then the earliest that is left."""
+    wire = trimmed(on_trimmed="skip")
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.TRIMMED, ((2, 3),))]
+    assert delivered(wire) == [b"d"]
+    assert position(wire) == 4
+
+
+def made_anew(**options: object) -> StreamWire:
+    """A reader at 3; the stream is deleted, made again, and has entries again."""
+    wire = reading("a", "b", **options)
+    wire.receiver.settle()
+    wire.store.delete("pipe")
+    wire.create()
+    put(wire, "x", "y", "z")
+    wire.advance(10 * SECOND)
+    return wire
+
+
+def test_a_stream_made_anew_stops_its_reader() -> None:
+    """S-7: Reset with what it had read; index 3 of the new stream is not index 3 of the old one."""
+    wire = made_anew()
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.RESET, ((1, 2),))]
+    assert delivered(wire) == bytes_of("a", "b")
+
+
+def test_a_reader_may_start_over_in_a_stream_made_anew() -> None:
+    """S-9: its position moves back to 1 under the new tag, and stays there after a restart."""
+    wire = made_anew(on_reset="earliest")
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.RESET, ((1, 2),))]
+    assert delivered(wire) == bytes_of("a", "b", "x", "y", "z")
+    wire.receiver.settle()
+    assert position(wire) == 4
+    put(wire, "w")
+    wire.receiver.crash()
+    assert delivered(wire) == [b"w"]
+    assert wire.receiver.notices == []
+
+
+def went_back(grown: int, *, running: bool, **options: object) -> StreamWire:
+    """A reader at 6 of a stream that went back to 3 entries and has grown by others since."""
+    wire = reading("a", "b", "c", **options)
+    wire.receiver.settle()
+    older = wire.store.snapshot()
+    put(wire, "d", "e")
+    wire.receiver.settle()
+    kept = wire.store.get("pipe", "pipe")
+    if not running:
+        wire.receiver.stop()
+    wire.store.roll_back(older)
+    assert isinstance(kept, Position)
+    wire.store.commit(
+        CommitPosition("pipe", "pipe", kept.owner, kept.tag, kept.next, kept.anchor, kept.state)
+    )
+    put(wire, *range(grown), producer="q")
+    if not running:
+        wire.receiver = Reader(wire)
+    return wire
+
+
+@pytest.mark.parametrize(
+    ("grown", "gone"), [(0, (4, 5)), (1, (5, 5)), (2, (5, 5)), (3, (5, 5)), (9, (5, 5))]
+)
+def test_a_store_that_went_back_and_grew_again_is_noticed_at_the_start(
+    grown: int, gone: tuple[int, int]
+) -> None:
+    """st7, S-12: also when the stream has grown past the position: the anchor is another entry."""
+    wire = went_back(grown, running=False)
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.DIVERGED, (gone,))]
+    assert delivered(wire) == []
+
+
+def test_a_store_that_went_back_is_noticed_while_reading() -> None:
+    """S-7: Ahead, before the stream has grown past the reader."""
+    wire = went_back(0, running=True)
+    wire.advance(10 * SECOND)
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.DIVERGED, ((4, 5),))]
+
+
+def test_a_store_that_went_back_in_an_outage_is_noticed_after_it() -> None:
+    """st7: it grew past the position before the reader could see it; the anchor check after Unavailable tells."""
+    wire = went_back(0, running=True)
+    wire.hold = True
+    put(wire, *range(9), producer="q")
+    assert wire.receiver.asked() == ["ReadFrom"]
+    wire.receiver.answer(outcome=Unavailable())
+    wire.advance(SECOND)
+    wire.receiver.answer_all()
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.DIVERGED, ((5, 5),))]
+
+
+def test_a_reader_may_start_over_where_the_store_went_back() -> None:
+    """S-9: the position goes back under a new tag; a restart finds it, and does not diverge again."""
+    wire = went_back(3, running=False, on_diverged="earliest")
+    assert wire.receiver.kinds_noticed() == [NoticeKind.DIVERGED]
+    assert delivered(wire) == bytes_of("a", "b", "c")
+    wire.receiver.settle()
+    wire.receiver.settle()
+    assert position(wire) == 7
+    put(wire, "w", producer="q")
+    wire.receiver.crash()
+    assert delivered(wire) == [b"w"]
+    assert wire.receiver.notices == []
+
+
+# Owners.
+
+
+def test_the_older_of_two_readers_of_one_name_is_fenced_at_its_next_commit() -> None:
+    """st8, S-9: its position is not moved, it says what it could not commit, and it reads no more."""
+    wire = reading("a", "b", "c", read_max=2)
+    old = wire.receiver
+    wire.receiver = Reader(wire)
+    assert delivered(wire) == bytes_of("a", "b")
+    old.settle()
+    assert old.kinds_noticed() == [NoticeKind.FENCED]
+    assert old.deadline is None
+    assert position(wire) == 1
+    wire.receiver.settle()
+    wire.receiver.settle()
+    assert position(wire) == 4
+    assert wire.receiver.payloads == bytes_of("a", "b", "c")
+
+
+def test_answers_of_a_handler_after_the_reader_stopped_are_harmless() -> None:
+    """P-8: the delivery was open when the commit by time was fenced."""
+    wire = reading("a", "b", "c", "d", read_max=2, commit=0.5)
+    old = wire.receiver
+    old.settle()
+    wire.receiver = Reader(wire)
+    wire.advance(SECOND)
+    assert old.kinds_noticed() == [NoticeKind.FENCED]
+    old.settle()
+    assert (old.calls, old.waits, old.deadline) == ([], {}, None)
+
+
+# Several producers.
+
+
+def test_runs_of_several_producers_keep_the_order_of_the_stream() -> None:
+    """S-4: each run under its own producer's identity, split where the producer changes."""
+    wire = reading()
+    for name in "abc":
+        put(wire, f"p{name}", producer="p", epoch=7)
+        put(wire, f"q{name}", producer="q", epoch=9)
+    while wire.receiver.open:
+        wire.receiver.settle()
+    assert wire.receiver.payloads == bytes_of("pa", "qa", "pb", "qb", "pc", "qc")
+    assert {(d.epoch, d.first) for d in wire.receiver.delivered} == {
+        *((7, seq) for seq in (1, 2, 3)),
+        *((9, seq) for seq in (1, 2, 3)),
+    }
+    assert position(wire) == 7
+
+
+def test_producers_with_epochs_of_one_number_are_never_in_work_together() -> None:
+    """K-2: an answer names (epoch, seq), so it must mean one entry."""
+    wire = reading(hold=True)
+    for name in "ab":
+        put(wire, f"p{name}", producer="p")
+        put(wire, f"q{name}", producer="q")
+    wire.receiver.answer_all()
+    seen: list[list[bytes]] = []
+    while wire.receiver.open:
+        assert len(wire.receiver.open) == 1
+        seen.append(list(next(iter(wire.receiver.open.values())).payloads))
+        wire.receiver.settle()
+        wire.receiver.answer_all()
+    assert seen == [[b"pa"], [b"qa"], [b"pb"], [b"qb"]]
+    assert position(wire) == 5
+
+
+# The end.
+
+
+def test_a_closing_reader_commits_what_is_settled_and_reads_no_more() -> None:
+    """P-15: what is in work may still be answered; it is committed too."""
+    wire = reading("a", "b", "c", "d", read_max=3, commit=100)
+    wire.receiver.settle(count=1)
+    wire.receiver.close()
+    assert position(wire) == 2
+    ticket = next(iter(wire.receiver.open))
+    wire.receiver.step(lambda: wire.receiver.receiver.settled(ticket, ((2, 3),), wire.now))
+    assert position(wire) == 4
+    wire.advance(60 * SECOND)
+    assert delivered(wire) == bytes_of("a", "b", "c")
+
+
+def test_an_idle_reader_that_closes_asks_nothing_more() -> None:
+    """P-15: not even when the wait is answered late."""
+    wire = reading()
+    wire.receiver.close()
+    assert wire.receiver.deadline is None
+    put(wire, "a")
+    assert wire.receiver.calls == []
+    assert delivered(wire) == []
+
+
+# Totality.
+
+
+def test_frames_mean_nothing_to_a_stream() -> None:
+    """P-8: exactly one counter changes, and nothing else."""
+    wire = reading("a")
+    before = export_attributes(wire.receiver.receiver.layers[0])
+    wire.receiver.step(lambda: wire.receiver.receiver.frame(b"nonsense", wire.now))
+    counters = wire.receiver.receiver.counters()
+    assert counters["malformed"] + counters["version"] == 1
+    assert export_attributes(wire.receiver.receiver.layers[0]) == before
+
+
+def test_an_outcome_that_does_not_fit_is_no_answer() -> None:
+    """S-1: treated as Unavailable: the question stays open and is asked again."""
+    wire = reading("a", hold=True)
+    reader = wire.receiver
+    wire.auto_settle = True
+    nonsense = ("nonsense", NoPosition(), Fenced(1), None)
+    for outcome in nonsense:
+        for _ in range(40):
+            if reader.calls and not isinstance(reader.calls[0][1], ReadFrom):
+                break
+            if reader.calls:
+                reader.answer()
+            wire.advance(SECOND)
+        if reader.calls and not reader.asked()[0].startswith(("GetPosition", "Commit")):
+            ticket, request = reader.calls.pop(0)
+            reader.take_answer(ticket, outcome)
+            assert request is not None
+    wire.hold = False
+    reader.answer_all()
+    wire.advance(60 * SECOND)
+    assert reader.payloads == [b"a"]
+
+
+def test_a_state_names_its_commit() -> None:
+    """S-10, K-5: commit_of gives the request that stores a state with its position."""
+    wire = reading("a", "b", "c")
+    reader = wire.receiver
+    ticket = next(iter(reader.open))
+    state = reader.receiver.state_after(ticket, 2)
+    assert commit_of(state) == CommitPosition(
+        "pipe", "pipe", 1, 1001, 3, Identity("p", 1, 2), state, None
+    )
+    with pytest.raises(ValueError, match="no position in a stream"):
+        commit_of(b"[null]")

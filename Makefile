@@ -3,7 +3,8 @@
 #
 #   make test    all tests                    make demo    see a pipe survive what it promises to
 #   make lint    style, types, layers         make bench   measure against peers
-#   make clean   remove what runs left        make distclean   ... and the environment too
+#   make docs    renew patterns.md            make clean   remove what runs left
+#   make distclean   ... and the environment too
 #
 # PYTHON=...  interpreter to use      PYTEST_FLAGS=...  e.g. PYTEST_FLAGS='-k stream'
 
@@ -14,13 +15,13 @@ EXTRAS := metrics,test,dev
 PYTEST_FLAGS ?=
 
 # The folders that hold Python code today; the type checkers refuse an empty one.
-CODE := $(foreach dir,src tests examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
+CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
 
-.PHONY: help test demo lint lint-ruff lint-layers lint-mypy lint-pyright bench clean distclean moved
+.PHONY: help test demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,8s/^# \{0,1\}//p' Makefile
+	@sed -n '4,9s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
@@ -28,6 +29,9 @@ test: $(READY)
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py
+
+docs: $(READY)
+	@$(BIN)/python -m tools.patterns
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/run.py

@@ -80,7 +80,7 @@ _ATOM_MEANING: Mapping[Atom, str] = {
     Atom.NO_LOSS: "every accepted message is settled in the end",
     Atom.NO_DUPLICATE: "no message is settled twice",
     Atom.MONOTONIC: "no message is settled after a later one",
-    Atom.GAP_FREE: "no message is settled for the first time before all earlier ones",
+    Atom.GAP_FREE: "a message is first settled only after every earlier one was",
 }
 
 

@@ -85,14 +85,14 @@ def fill(page: str, *, run_examples: bool) -> str:
             return block[0]
         body = _WITHOUT[name]() if argument is None else _WITH[name](argument)
         marker = " ".join(filter(None, (name, argument)))
-        return f"<!-- generated: {marker} -->\n{body}\n<!-- /generated -->"
+        return f"<!-- generated: {marker} -->\n\n{body}\n\n<!-- /generated -->"
 
     return _BLOCK.sub(made, page)
 
 
 def blocks(page: str) -> dict[tuple[str, str], str]:
     """The bodies of the blocks by name and argument."""
-    return {(b["name"], b["argument"] or ""): b["body"] for b in _BLOCK.finditer(page)}
+    return {(b["name"], b["argument"] or ""): b["body"].strip() for b in _BLOCK.finditer(page)}
 
 
 def main() -> int:

@@ -143,8 +143,8 @@ def _outward(lane: int) -> tuple[int, str]:
 
 def _frame(scene: Scene, frame: Frame) -> list[str]:
     from_x, to_x = scene.xs[frame.source], scene.xs[frame.target]
-    start = (round(from_x + (to_x - from_x) * frame.begins), _y(frame.at))
-    end = (to_x, _y(frame.at + frame.takes))
+    start: Point = (round(from_x + (to_x - from_x) * frame.begins), _y(frame.at))
+    end: Point = (to_x, _y(frame.at + frame.takes))
     direction = 1 if to_x > from_x else -1
     if frame.lost:
         end = _between(start, end, 0.6)
@@ -186,6 +186,7 @@ def _note(scene: Scene, note: Note) -> list[str]:
         parts.append(box((left, y - 11), width, 22, note.tone))
         parts.append(words((left + width / 2, y + 5), text, note.tone, "middle"))
         x += (width + 5) * outward
-    if note.boxes:
-        x += 4 * outward
-    return [*parts, words((x, y + 5), note.text, note.tone, anchor)]
+    if note.text:
+        x += 4 * outward if note.boxes else 0
+        parts.append(words((x, y + 5), note.text, note.tone, anchor))
+    return parts

@@ -13,12 +13,10 @@ def book(payment: object) -> None:
 
 
 lossy = FaultyRoute(LocalRoute(), loss=0.1, duplicate=0.1, delay=0.005, seed=13)
-layers = [
-    {"dedupe": {"run_max": 10}},
-    {"multi-unconfirmed": {"run_max": 1, "rto_initial_s": 0.1}},
-]
+once = {"dedupe": {"run_max": 10}}  # outside: drops what it has seen
+again = {"multi-unconfirmed": {"run_max": 1, "rto_initial_s": 0.1}}  # inside: sends again
 
-with Pipe("payments", layers, route=lossy) as pipe:
+with Pipe("payments", [once, again], route=lossy) as pipe:
     print("promised:", pipe.guarantee.headline.delivery, "and order", pipe.guarantee.headline.order)
     pipe.receive(book)
     pipe.send_many(payments)

@@ -13,6 +13,6 @@ with Pipe("plant", [in_turn], route=lossy) as pipe:
     for step in steps:
         pipe.send(step, until="confirmed", timeout=30)  # returns when the step was done
 
-for number, step in enumerate(done, 1):
-    print(number, step)
+for number, name in enumerate(done, 1):
+    print(number, name)
 print("frames lost on the way:", lossy.sender.lost + lossy.receiver.lost > 0)

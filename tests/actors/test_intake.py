@@ -240,7 +240,8 @@ def test_many_threads_at_once_lose_nothing_and_each_keeps_its_order() -> None:
         assert entry.told.wait(PATIENCE_S), f"nothing came after {len(entry.taken)} messages"
         entry.told.clear()
         entry.look()
-        entry.look(confirm=8 - entry.room)
+        while entry.room < 8:  # whatever it holds is confirmed at once
+            entry.look(confirm=8 - entry.room)
     for thread in threads:
         thread.join(PATIENCE_S)
     taken = [payload.decode().split() for payload in entry.taken]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from surepipe.pipes.frames import Data, Frame, Nack, Probe
+from surepipe.pipes.frames import Confirm, Data, Frame, Nack, Probe
 from surepipe.pipes.options import RetryOptions, parse_layers
+from surepipe.pipes.retry import RetrySender
 from tests.kit.wire import MS, Faults, Wire
 
 ROUGH = Faults(loss=0.2, duplication=0.1, delay_us=(1 * MS, 40 * MS), fifo=False)
@@ -78,3 +79,38 @@ def is_gap_free(settled: list[int]) -> bool:
             return False
         highest = max(highest, position)
     return True
+
+
+def wire_of(**options: object) -> Wire:
+    """multi-unconfirmed with single-message frames, nothing settled unless told."""
+    return Wire({"multi-unconfirmed": {"run_max": 1, **options}}, auto_settle=False)
+
+
+def engine_of(wire: Wire) -> RetrySender:
+    """The sending half."""
+    [layer] = wire.sender.layers
+    assert isinstance(layer, RetrySender)
+    return layer
+
+
+def confirm(wire: Wire, cum: int, **fields: object) -> Confirm:
+    """A Confirm as the receiver would send it, with some fields changed."""
+    engine = engine_of(wire)
+    values: dict[str, object] = {
+        "link": engine.link,
+        "incarnation": wire.receiver.incarnation,
+        "epoch": engine.epoch,
+        "done": (),
+        "held": (),
+        "limit": cum + 1024,
+        "echo": 0,
+        **fields,
+    }
+    return Confirm(wire.sender.tag, 0, cum=cum, **values)  # type: ignore[arg-type]
+
+
+def nack(wire: Wire, *missing: tuple[int, int]) -> Nack:
+    """A Nack of the current link."""
+    engine = engine_of(wire)
+    head = (wire.sender.tag, 0, engine.link, wire.receiver.incarnation, engine.epoch)
+    return Nack(*head, missing)

@@ -7,54 +7,21 @@ from itertools import pairwise
 import pytest
 
 from surepipe.effects import NoticeKind
-from surepipe.pipes.frames import Confirm, Data, Nack, Open
-from surepipe.pipes.retry import RetrySender
+from surepipe.pipes.frames import Confirm, Nack, Open
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
     assert_quiet,
+    confirm,
     data_of,
-    nacks,
+    engine_of,
+    nack,
     probes,
     send_all,
     spans,
+    wire_of,
 )
 
 MANY = "multi-unconfirmed"
-
-
-def wire_of(**options: object) -> Wire:
-    """multi-unconfirmed with single-message frames, nothing settled unless told."""
-    return Wire({MANY: {"run_max": 1, **options}}, auto_settle=False)
-
-
-def engine_of(wire: Wire) -> RetrySender:
-    """The sending half."""
-    [layer] = wire.sender.layers
-    assert isinstance(layer, RetrySender)
-    return layer
-
-
-def confirm(wire: Wire, cum: int, **fields: object) -> Confirm:
-    """A Confirm as the receiver would send it, with some fields changed."""
-    engine = engine_of(wire)
-    values: dict[str, object] = {
-        "link": engine.link,
-        "incarnation": wire.receiver.incarnation,
-        "epoch": engine.epoch,
-        "done": (),
-        "held": (),
-        "limit": cum + 1024,
-        "echo": 0,
-        **fields,
-    }
-    return Confirm(wire.sender.tag, 0, cum=cum, **values)  # type: ignore[arg-type]
-
-
-def nack(wire: Wire, *missing: tuple[int, int]) -> Nack:
-    """A Nack of the current link."""
-    engine = engine_of(wire)
-    head = (wire.sender.tag, 0, engine.link, wire.receiver.incarnation, engine.epoch)
-    return Nack(*head, missing)
 
 
 def test_before_the_first_confirm_only_the_initial_credit_is_used() -> None:
@@ -279,100 +246,6 @@ def test_late_frames_of_a_former_incarnation_keep_their_facts_and_no_hints() -> 
     assert len(wire.sent) == sent
 
 
-def test_a_confirm_goes_out_at_once_on_ask_repeat_probe_and_hole() -> None:
-    """T-6: each of the four reasons, at the moment of arrival."""
-    wire = wire_of()
-    wire.send(1, 2)  # two frames, the second asks
-    wire.transfer(1, back=0)
-    assert wire.sent_back == []
-    wire.transfer(1, back=0)
-    assert len(wire.sent_back) == 1
-    [_, asking] = wire.sent
-    assert isinstance(asking, Data)
-    quiet = Data(*(*fields_of(asking)[:7], False, asking.payloads))
-    wire.arrive(quiet)
-    assert len(wire.sent_back) == 2
-    ahead = Data(*(*fields_of(asking)[:4], 5, 1, 9, False, [b"5"]))
-    wire.arrive(ahead)
-    assert len(wire.sent_back) == 3
-
-
-def fields_of(frame: Data) -> tuple[object, ...]:
-    """The fields of a frame in order."""
-    return tuple(getattr(frame, name) for name in Data.__slots__)
-
-
-def test_other_confirms_wait_a_moment_for_company() -> None:
-    """T-6: within confirm_delay_s of the first unreported event; half a receive_window goes at once."""
-    wire = wire_of(receive_window=8, window=8)
-    send_all(wire, 8)
-    wire.to_receiver.pop()  # the one that asks
-    wire.transfer(back=0)
-    assert wire.sent_back == []
-    for _ in range(3):
-        wire.settle()
-    assert wire.sent_back == []
-    wire.settle()
-    assert len(wire.sent_back) == 1
-    wire.settle()
-    wire.advance(9 * MS)
-    assert len(wire.sent_back) == 1
-    wire.advance(MS)
-    assert len(wire.sent_back) == 2
-
-
-def test_what_the_sender_waits_for_is_confirmed_when_it_is_settled() -> None:
-    """T-6: the end of what was asked about is reported at once, not after the delay."""
-    wire = wire_of()
-    wire.send(1, 2)
-    wire.exchange()
-    wire.settle()
-    assert wire.confirmed == set()
-    wire.settle()
-    wire.exchange()
-    assert wire.confirmed == {1, 2}
-    assert wire.now == 0
-
-
-def test_a_confirm_names_at_most_64_ranges_lowest_first() -> None:
-    """T-6: 100 holes in what is held."""
-    wire = wire_of(window=300, initial_credit=300)
-    send_all(wire, 300)
-    frames = list(wire.to_receiver)
-    wire.to_receiver.clear()
-    for frame in frames[1::2]:
-        wire.arrive(frame)
-    last = [frame for frame in wire.sent_back if isinstance(frame, Confirm)][-1]
-    assert last.held == tuple((n, n) for n in range(2, 130, 2))
-    assert all(len(frame.missing) <= 64 for frame in nacks(wire.sent_back))
-
-
-def test_a_nack_of_what_is_settled_or_never_sent_sends_nothing() -> None:
-    """T-7: beyond next: impossible; settled: nothing new."""
-    wire = wire_of()
-    send_all(wire, 3)
-    wire.arrive_back(confirm(wire, 2))
-    wire.advance(200 * MS)
-    sent = len(wire.sent)
-    wire.arrive_back(nack(wire, (2, 4)))
-    assert wire.sender.counters()["impossible"] == 1
-    wire.arrive_back(nack(wire, (1, 2)))
-    assert wire.sender.counters()["repeated_confirm"] == 1
-    assert len(wire.sent) == sent
-
-
-def test_a_nack_sends_the_named_part_of_a_run_again() -> None:
-    """T-7: 4..6 of a run of 10, and the deadline of the rest stays."""
-    wire = Wire(MANY, auto_settle=False)
-    wire.send(*range(1, 11))
-    wire.to_receiver.clear()
-    wire.advance(200 * MS)
-    wire.arrive_back(nack(wire, (4, 6)))
-    assert spans(wire)[1:] == [(4, 6)]
-    runs = [(run.first, run.last, run.waits) for run in engine_of(wire).flights.runs]
-    assert runs == [(1, 3, 1), (4, 6, 1), (7, 10, 1)]
-
-
 def test_a_sender_blocked_by_a_limit_asks_until_it_has_credit() -> None:
     """T-8: nothing in flight, no credit, its Probe lost: it asks again, and goes on."""
     wire = wire_of(initial_credit=2)
@@ -442,15 +315,3 @@ def test_a_hundred_thousand_messages_cost_calls_per_frame() -> None:
     wire.run()
     assert len(wire.confirmed) == 100_000
     assert len(wire.sent_back) < 200
-
-
-def test_closing_says_the_last_confirm_and_the_sender_goes_on() -> None:
-    """P-15: the receiver finishes what is in work and confirms it without waiting."""
-    wire = wire_of()
-    wire.send(1, 2)
-    wire.to_receiver.pop()
-    wire.transfer(back=0)
-    wire.close_receiver()
-    wire.settle()
-    wire.exchange()
-    assert wire.confirmed == {1}

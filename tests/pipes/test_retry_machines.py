@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 
@@ -38,10 +39,10 @@ class Driver:
     receiver: ReceiverStack
     rng: random.Random
     now: int = 0
-    forward: list[Frame] = field(default_factory=list)
-    back: list[Frame] = field(default_factory=list)
-    open: list[Deliver] = field(default_factory=list)
-    effects: list[Effect] = field(default_factory=list)
+    forward: list[Frame] = field(default_factory=list[Frame])
+    back: list[Frame] = field(default_factory=list[Frame])
+    open: list[Deliver] = field(default_factory=list[Deliver])
+    effects: list[Effect] = field(default_factory=list[Effect])
 
     def drive(self, steps: int) -> list[Effect]:
         """So many random inputs; all effects of both ends, in order."""
@@ -144,8 +145,7 @@ def test_a_restored_machine_goes_on_with_the_same_effects(
 def machine_state(machine: SenderStack | ReceiverStack) -> list[object]:
     """The exported parts of a machine, without its clock and counters."""
     state = machine.export()
-    assert isinstance(state, list)
-    return state[1:]
+    return cast("list[object]", state)[1:]
 
 
 def frame_counts(machine: SenderStack | ReceiverStack) -> int:
@@ -157,9 +157,10 @@ def frame_counts(machine: SenderStack | ReceiverStack) -> int:
 def addressed(frame: Frame, sender: SenderStack, rng: random.Random) -> Frame:
     """Often the link and epoch that the sender uses now, so that the frame is nearly right."""
     layer = sender.layers[frame.layer]
-    if isinstance(layer, RetrySender) and rng.randrange(4):
-        if isinstance(frame, Data | Probe | Confirm | Nack):
-            return replace(frame, link=layer.link, epoch=layer.epoch)
+    if not isinstance(layer, RetrySender) or not rng.randrange(4):
+        return frame
+    if isinstance(frame, Data | Probe | Confirm | Nack):
+        return replace(frame, link=layer.link, epoch=layer.epoch)
     return frame
 
 

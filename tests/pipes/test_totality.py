@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Protocol, cast
 
 import pytest
@@ -17,7 +18,9 @@ from tests.kit.frames import mutated, random_frame
 from tests.kit.wire import Wire
 
 PIPE = tag_of("pipe")
-STACKS: dict[str, list[LayerText]] = {kind: [kind] for kind in KINDS if kind != "stream"} | {
+STACKS: dict[str, list[LayerText]] = {
+    **{kind: [kind] for kind in KINDS if kind != "stream"},
+    "stream": [{"stream": {"start": "earliest"}}],
     "continuous-index > multi-unconfirmed": ["continuous-index", "multi-unconfirmed"],
     "dedupe > multi-unconfirmed": ["dedupe", "multi-unconfirmed"],
     "strict-monotonic > resend": ["strict-monotonic", "resend"],
@@ -68,13 +71,20 @@ def touched(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
     return [name for name in after if after[name] != before[name]]
 
 
-def undecodable_bytes(rng: random.Random, layers: int) -> bytes:
+@lru_cache(maxsize=1)
+def undecodable_inputs() -> list[bytes]:
+    """10,000 of them, the same for every pipe."""
+    rng = random.Random(11)
+    return [undecodable_bytes(rng) for _ in range(10_000)]
+
+
+def undecodable_bytes(rng: random.Random) -> bytes:
     """Random bytes, or a frame after an accident that it did not survive."""
     while True:
         if rng.random() < 0.3:
             data = rng.randbytes(rng.randrange(80))
         else:
-            data = mutated(rng, encode(random_frame(rng, PIPE, layers)))
+            data = mutated(rng, encode(random_frame(rng, PIPE, layers=2)))
         if isinstance(decode(data), Undecodable):
             return data
 
@@ -83,15 +93,15 @@ def undecodable_bytes(rng: random.Random, layers: int) -> bytes:
 def test_random_bytes_change_nothing_but_one_counter(layers: list[LayerText]) -> None:
     """10,000 inputs to each end in mid-run: no effect, no change, exactly one counter by one."""
     wire = busy_wire(layers)
-    rng = random.Random(11)
     for end in (wire.sender, wire.receiver):
-        before = state_of(end)
-        for _ in range(10_000):
-            counted = end.counters()
-            assert end.frame(undecodable_bytes(rng, len(layers)), wire.now) == []
-            (name,) = touched(counted, end.counters())
+        before, counted = state_of(end), end.counters()
+        for data in undecodable_inputs():
+            assert end.frame(data, wire.now) == []
+            counts = end.counters()
+            (name,) = touched(counted, counts)
             assert name in ("malformed", "version")
-            assert end.counters()[name] == counted[name] + 1
+            assert counts[name] == counted[name] + 1
+            counted = counts
         assert state_of(end) == before
 
 
@@ -104,7 +114,7 @@ def test_frames_of_another_pipe_or_layer_change_nothing_but_one_counter(
     rng = random.Random(12)
     for end in (wire.sender, wire.receiver):
         before = state_of(end)
-        for _ in range(500):
+        for _ in range(100):
             for frame, name in (
                 (random_frame(rng, PIPE + 1, len(layers)), "foreign"),
                 (random_frame(rng, PIPE, 1000), "wrong_state"),
@@ -118,15 +128,15 @@ def test_frames_of_another_pipe_or_layer_change_nothing_but_one_counter(
 
 
 @all_stacks
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_sound_frame_gives_a_defined_result(layers: list[LayerText], seed: int) -> None:
-    """2,000 frames of all kinds with nearly sensible numbers: nothing is raised, bounds hold, and
+    """200 frames of all kinds with nearly sensible numbers: nothing is raised, bounds hold, and
     what changed nothing and answered nothing touched exactly one counter."""
     wire = busy_wire(layers)
     rng = random.Random(seed)
     host = Host(wire.receiver)
     for end in (wire.sender, wire.receiver):
-        for _ in range(2_000):
+        for _ in range(200):
             frame = random_frame(rng, PIPE, len(layers))
             before, counted = state_of(end), end.counters()
             effects = end.frame(frame, wire.now)

@@ -32,7 +32,6 @@ class Sender(RetrySender):
         self.life = 0
         self.begun_at = base
         self.settled_through = base - 1
-        self.received_through = base - 1
         self.open_at = NEVER
         self.opens = 0
         self.opening_since = 0
@@ -139,7 +138,6 @@ class Sender(RetrySender):
         self.paced_until = 0
         self.held = ((frame.cum + 1, frame.expected - 1),) if frame.expected > frame.cum + 1 else ()
         self.limit = frame.limit
-        self.received_through = max(self.received_through, frame.expected - 1)
         self.port.reached(frame.cum)
         self.take_facts(frame.cum, ())
         if self.flights:
@@ -163,15 +161,7 @@ class Sender(RetrySender):
     def take_facts(self, cum: int, done: Ranges) -> bool:
         """A cum beyond what was sent in this life speaks of messages that an earlier life sent."""
         self.settled_through = max(self.settled_through, cum)
-        sent = self.next - 1
-        return super().take_facts(
-            min(cum, sent), tuple((a, min(b, sent)) for a, b in done if a <= sent)
-        )
-
-    @property
-    def highest_known(self) -> int:
-        """The highest number that a true answer may speak of."""
-        return max(self.next - 1, self.received_through)
+        return super().take_facts(cum, done)
 
     def fill(self) -> None:
         """Transmit what may be transmitted, without what is known to be settled."""

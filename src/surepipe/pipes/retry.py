@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from surepipe.effects import NoticeKind, Ranges
 from surepipe.pipes.flights import NEVER, STAMPS_MAX, Flight
-from surepipe.pipes.frames import Confirm, Frame, Nack, Probe
+from surepipe.pipes.frames import MAX_NUMBER, Confirm, Frame, Nack, Probe
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.window import WindowSender
 
@@ -69,8 +69,11 @@ class RetrySender(WindowSender):
 
     @property
     def highest_known(self) -> int:
-        """The highest number that a true answer may speak of."""
-        return self.next - 1
+        """The highest number that a true answer may speak of.
+
+        An epoch that an earlier life began was sent further, perhaps, than this life has come.
+        """
+        return MAX_NUMBER if self.epoch < self.port.life else self.next - 1
 
     def _confirm(self, frame: Confirm) -> None:
         if not self._is_acceptable(frame, (((0, frame.cum),), frame.done, frame.held)):

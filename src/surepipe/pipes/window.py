@@ -225,8 +225,9 @@ class WindowSender(SenderLayer):
         if not done and cum < self.base:
             return False
         fresh: list[tuple[int, int]] = []
+        sent = self.next - 1  # an earlier life may have sent more of this epoch
         for first, last in ((self.base, cum), *done):
-            for part in self.done.missing(max(first, self.base), last):
+            for part in self.done.missing(max(first, self.base), min(last, sent)):
                 self.done.add(*part)
                 fresh.append(part)
         if fresh:

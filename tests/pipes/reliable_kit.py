@@ -1,0 +1,140 @@
+"""What the tests of ``reliable``, of lives and of journals share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from surepipe.effects import Effect, NoticeKind, Ranges, Transmit
+from surepipe.machines import Machine
+from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.pipes.frames import Confirm, Data, Frame, Open, Opened
+from surepipe.pipes.guarantees import Atom
+from surepipe.pipes.options import ReliableOptions, parse_layers
+from surepipe.pipes.predicates import judge_trace
+from surepipe.pipes.stack import SenderStack
+from tests.kit.wire import MS, Faults, Wire
+
+COMMITTED = BoundaryOptions(boundary=Boundary.COMMITTED, durable=True)
+DURABLE = BoundaryOptions(durable=True)
+BEFORE = BoundaryOptions(boundary=Boundary.BEFORE, durable=True)
+
+EVERYTHING = Faults(
+    loss=0.2,
+    duplication=0.2,
+    delay_us=(1 * MS, 60 * MS),
+    copy_delay_us=(0, 5_000 * MS),
+    fifo=False,
+)
+"""All route faults together; an outage is loss for a while, corruption is loss by its checksum."""
+
+ALL_ATOMS = frozenset(Atom)
+
+
+def atoms_of(wire: Wire) -> frozenset[Atom]:
+    """The atoms that the settled messages have, now that the run is over."""
+    verdict = judge_trace(wire.settled, accepted=len(wire.accepted))
+    return frozenset(atom for atom in Atom if verdict.held(atom))
+
+
+def assert_all_confirmed(wire: Wire) -> None:
+    """C = S, exactly once and in order, and both ends at rest (pipes V-4)."""
+    everything = list(range(1, len(wire.accepted) + 1))
+    assert wire.settled == everything
+    assert wire.confirmed == set(everything)
+    assert wire.sender.idle
+    assert wire.receiver.idle
+
+
+def bounds_of(wire: Wire) -> Callable[[], None]:
+    """Bounds, conservation and soundness of confirms, for each step (pipes V-2, V-5, O-2)."""
+    options = parse_layers(wire.layers)[0]
+    assert isinstance(options, ReliableOptions)
+
+    def check() -> None:
+        sender, receiver = wire.sender.gauges(), wire.receiver.gauges()
+        assert 0 <= sender["in_flight"] <= options.window
+        assert receiver["held"] + receiver["in_work"] <= options.held_max
+        assert receiver["held_bytes"] <= options.held_max_bytes
+        assert_conserved(wire)
+
+    return check
+
+
+def assert_conserved(wire: Wire) -> None:
+    """Loaded and accepted are confirmed, in flight, in the backlog, or given up (pipes O-2, V-2)."""
+    gauges, counts = wire.sender.gauges(), wire.sender.counters()
+    left = gauges["in_flight"] + gauges["backlog"]
+    assert gauges["loaded"] + counts["accepted"] == counts["confirmed"] + left + counts["given_up"]
+    if wire.boundary.boundary is not Boundary.BEFORE:
+        assert wire.confirmed <= set(wire.settled)
+
+
+def linked(
+    options: dict[str, object] | None = None, boundary: BoundaryOptions | None = None
+) -> Wire:
+    """A wire with an established link; deliveries wait to be settled by hand."""
+    wire = Wire(
+        {"reliable": options or {}}, boundary=boundary or BoundaryOptions(), auto_settle=False
+    )
+    wire.exchange()
+    return wire
+
+
+def frames(wire: Wire, kind: type[Frame]) -> list[Frame]:
+    """All frames of one kind that were ever sent, forward and back."""
+    return [frame for frame in (*wire.sent, *wire.sent_back) if isinstance(frame, kind)]
+
+
+def opens(wire: Wire) -> list[Open]:
+    """Each Open ever sent."""
+    return [frame for frame in wire.sent if isinstance(frame, Open)]
+
+
+def openeds(wire: Wire) -> list[Opened]:
+    """Each Opened ever sent."""
+    return [frame for frame in wire.sent_back if isinstance(frame, Opened)]
+
+
+def data(wire: Wire) -> list[Data]:
+    """Each Data ever sent."""
+    return [frame for frame in wire.sent if isinstance(frame, Data)]
+
+
+def confirms(wire: Wire) -> list[Confirm]:
+    """Each Confirm ever sent."""
+    return [frame for frame in wire.sent_back if isinstance(frame, Confirm)]
+
+
+def noticed(wire: Wire, kind: NoticeKind) -> list[tuple[int, Ranges]]:
+    """(epoch, ranges) of each notice of a kind."""
+    return [(n.epoch, n.ranges) for _, n in wire.notices if n.kind is kind]
+
+
+def counted(machine: Machine) -> dict[str, int]:
+    """The counters of a machine that are not zero."""
+    counters = machine.counters()
+    return {name: count for name, count in counters.items() if count}
+
+
+def transmitted(effects: list[Effect]) -> list[Frame]:
+    """The frames among the effects of a machine that the wire does not host (a zombie)."""
+    return [e.frame for e in effects if isinstance(e, Transmit) and not isinstance(e.frame, bytes)]  # type: ignore[misc]
+
+
+def talk(wire: Wire, zombie: SenderStack, effects: list[Effect]) -> list[Effect]:
+    """Let a former sender, still running, talk with the receiver until nothing more is said.
+
+    Returns everything that it did. Frames for the sender that the wire hosts stay on the wire.
+    """
+    everything = list(effects)
+    going = transmitted(effects)
+    while going:
+        here = len(wire.to_sender)
+        wire.arrive(going.pop(0))
+        answers = wire.to_sender[here:]
+        del wire.to_sender[here:]
+        for answer in answers:
+            more = zombie.frame(answer, wire.now)
+            everything += more
+            going += transmitted(more)
+    return everything

@@ -1,0 +1,108 @@
+"""When a receiver says something, and what the sender makes of a Nack (pipes T-6, T-7, P-15)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from surepipe.pipes.frames import Confirm, Data
+from tests.kit.wire import MS, Wire
+from tests.pipes.retry_kit import confirm, engine_of, nack, nacks, send_all, spans, wire_of
+
+
+def test_a_confirm_goes_out_at_once_on_ask_repeat_probe_and_hole() -> None:
+    """T-6: each of the four reasons, at the moment of arrival."""
+    wire = wire_of()
+    wire.send(1, 2)  # two frames, the second asks
+    wire.transfer(1, back=0)
+    assert wire.sent_back == []
+    wire.transfer(1, back=0)
+    assert len(wire.sent_back) == 1
+    [_, asking] = wire.sent
+    assert isinstance(asking, Data)
+    wire.arrive(replace(asking, ask=False))
+    assert len(wire.sent_back) == 2
+    wire.arrive(replace(asking, ask=False, first=5, stamp=9, payloads=[b"5"]))
+    assert len(wire.sent_back) == 3
+
+
+def test_other_confirms_wait_a_moment_for_company() -> None:
+    """T-6: within confirm_delay_s of the first unreported event; half a receive_window goes at once."""
+    wire = wire_of(receive_window=8, window=8)
+    send_all(wire, 8)
+    wire.to_receiver.pop()  # the one that asks
+    wire.transfer(back=0)
+    assert wire.sent_back == []
+    for _ in range(3):
+        wire.settle()
+    assert wire.sent_back == []
+    wire.settle()
+    assert len(wire.sent_back) == 1
+    wire.settle()
+    wire.advance(9 * MS)
+    assert len(wire.sent_back) == 1
+    wire.advance(MS)
+    assert len(wire.sent_back) == 2
+
+
+def test_what_the_sender_waits_for_is_confirmed_when_it_is_settled() -> None:
+    """T-6: the end of what was asked about is reported at once, not after the delay."""
+    wire = wire_of()
+    wire.send(1, 2)
+    wire.exchange()
+    wire.settle()
+    assert wire.confirmed == set()
+    wire.settle()
+    wire.exchange()
+    assert wire.confirmed == {1, 2}
+    assert wire.now == 0
+
+
+def test_a_confirm_names_at_most_64_ranges_lowest_first() -> None:
+    """T-6: 100 holes in what is held."""
+    wire = wire_of(window=300, initial_credit=300)
+    send_all(wire, 300)
+    frames = list(wire.to_receiver)
+    wire.to_receiver.clear()
+    for frame in frames[1::2]:
+        wire.arrive(frame)
+    last = [frame for frame in wire.sent_back if isinstance(frame, Confirm)][-1]
+    assert last.held == tuple((n, n) for n in range(2, 130, 2))
+    assert all(len(frame.missing) <= 64 for frame in nacks(wire.sent_back))
+
+
+def test_a_nack_of_what_is_settled_or_never_sent_sends_nothing() -> None:
+    """T-7: beyond next: impossible; settled: nothing new."""
+    wire = wire_of()
+    send_all(wire, 3)
+    wire.arrive_back(confirm(wire, 2))
+    wire.advance(200 * MS)
+    sent = len(wire.sent)
+    wire.arrive_back(nack(wire, (2, 4)))
+    assert wire.sender.counters()["impossible"] == 1
+    wire.arrive_back(nack(wire, (1, 2)))
+    assert wire.sender.counters()["repeated_confirm"] == 1
+    assert len(wire.sent) == sent
+
+
+def test_a_nack_sends_the_named_part_of_a_run_again() -> None:
+    """T-7: 4..6 of a run of 10, and the deadline of the rest stays."""
+    wire = Wire("multi-unconfirmed", auto_settle=False)
+    wire.send(*range(1, 11))
+    wire.to_receiver.clear()
+    wire.advance(200 * MS)
+    wire.arrive_back(nack(wire, (4, 6)))
+    assert spans(wire)[1:] == [(4, 6)]
+    runs = [(run.first, run.last, run.waits) for run in engine_of(wire).flights.runs]
+    assert runs == [(1, 3, 1), (4, 6, 1), (7, 10, 1)]
+
+
+def test_closing_says_the_last_confirm_and_the_sender_goes_on() -> None:
+    """P-15: the receiver finishes what is in work and confirms it without waiting."""
+    wire = wire_of()
+    wire.send(1, 2)
+    wire.to_receiver.pop()
+    wire.transfer(back=0)
+    wire.close_receiver()
+    wire.settle()
+    wire.exchange()
+    assert wire.confirmed == {1}

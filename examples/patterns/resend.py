@@ -2,11 +2,11 @@
 
 from surepipe import FaultyRoute, LocalRoute, Pipe
 
-orders = list(range(1, 21))
+orders = list(range(1, 13))
 arrived: list[object] = []
 
 # The confirms meet the same losses. One message a frame, and quick to try again.
-lossy = FaultyRoute(LocalRoute(), loss=0.25, seed=2)
+lossy = FaultyRoute(LocalRoute(), loss=0.25, seed=4)
 resend = {"resend": {"run_max": 1, "rto_initial_s": 0.02, "rto_min_s": 0.02, "rto_max_s": 0.05}}
 
 with Pipe("orders", [resend], route=lossy) as pipe:

@@ -5,7 +5,7 @@ from surepipe import FaultyRoute, LocalRoute, Pipe
 steps = ["open valve", "start pump", "wait for pressure", "close valve", "stop pump"]
 done: list[object] = []
 
-lossy = FaultyRoute(LocalRoute(), loss=0.25, seed=2)
+lossy = FaultyRoute(LocalRoute(), loss=0.25, seed=4)
 in_turn = {"sequential-confirm": {"rto_initial_s": 0.02, "rto_min_s": 0.02, "rto_max_s": 0.05}}
 
 with Pipe("plant", [in_turn], route=lossy) as pipe:

@@ -113,7 +113,9 @@ class Renumbered:
 class Deliver:
     """Hand these consecutive messages to the boundary; answer with settled, failed or refused.
 
-    ``attempt`` is that of the first message; those behind it run for the first time.
+    ``attempt`` is that of the first message; those behind it run for the first time. ``producer`` is the name
+    of the writer where the messages come straight out of a stream, which several may write into: there, and
+    only there, the identity of a message is (producer, epoch, seq).
     """
 
     ticket: int
@@ -121,6 +123,7 @@ class Deliver:
     first: int
     payloads: Sequence[bytes]
     attempt: int
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ class Letter:
     last_failure_us: int
     error_type: str
     error_text: str
+    producer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,4 +303,5 @@ class WriteUnknown:
     """Done, or not done: nobody knows. Safe to ask again."""
 
 
-WriteOutcome: TypeAlias = WriteStored | WriteFailed | WriteFenced | WriteUnknown
+WriteOutcome: TypeAlias = WriteStored | JournalContents | WriteFailed | WriteFenced | WriteUnknown
+"""``JournalContents`` answers an ``OpenLife`` that is stored, when an older life has written since the load."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.runtime import Runtime
 
-PATIENCE_S = 60.0
+PATIENCE_S = 8.0
 """How long a test on threads waits for what must happen before it fails loudly."""
 
 

@@ -233,6 +233,7 @@ def _sends(entry: Entry, name: int, count: int) -> Callable[[], None]:
 def test_many_threads_at_once_lose_nothing_and_each_keeps_its_order() -> None:
     """Six threads, little room, mixed calls and sizes; the actor drains all the time (pipes P-9)."""
     entry = Entry(ThreadRuntime(), room=8)
+    entry.look()
     threads = [threading.Thread(target=_sends(entry, name, 500)) for name in range(6)]
     for thread in threads:
         thread.start()

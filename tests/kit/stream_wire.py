@@ -26,9 +26,11 @@ from surepipe.effects import (
     NoticeKind,
     Persist,
     Reject,
+    Renumber,
     Renumbered,
     SaveState,
     WakeAt,
+    Write,
     WriteFenced,
     WriteStored,
 )
@@ -113,10 +115,11 @@ class StreamWire:
         self.events_made = 0
         self.soon: deque[Callable[[], None]] = deque()
         self.draining = False
+        self.sender: Writer
         self.receiver: Reader
-        self.sender = Writer(self)
+        Writer(self)
         if self.with_reader:
-            self.receiver = Reader(self)
+            Reader(self)
 
     def _next_incarnation(self) -> int:
         self.incarnations += 1
@@ -201,8 +204,8 @@ class StreamWire:
         self.draining = True
         while self.soon:
             self.soon.popleft()()
+            self._answer_waits()
         self.draining = False
-        self._answer_waits()
 
     def _answer_waits(self) -> None:
         for end in list(self.ends):
@@ -233,7 +236,8 @@ class End:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Join the wire and wake for the first time."""
+        """Join the wire, as its current end of this side, and wake for the first time."""
+        setattr(self.wire, self.side, self)
         self.wire.ends.append(self)  # type: ignore[arg-type]
         self.wake()
 
@@ -396,7 +400,7 @@ class Writer(End):
 
     def crash(self) -> None:
         self.stop()
-        self.wire.sender = Writer(self.wire, self.layers)
+        Writer(self.wire, self.layers)
 
     def send(self, *names: object) -> None:
         """The application offers messages."""
@@ -430,11 +434,22 @@ class Writer(End):
                 for i in range(count):
                     positions[new_epoch, new_first + i] = positions[epoch, first + i]
             case Persist(ticket, write):
-                assert self.wire.journal is not None
-                outcome = self.wire.journal.write(write)
+                outcome = self._write(write)
                 self.wire.do(lambda: self.take_answer(ticket, outcome))
             case _:
                 super().perform(effect)
+
+    def _write(self, write: Write) -> object:
+        journal = self.wire.journal
+        assert journal is not None, "a sender without a journal asked for one"
+        if isinstance(write, Renumber):
+            # The identities change with the write, whether or not this process lives to hear of it.
+            old = [
+                (epoch, row[0]) for epoch in write.replaces for row in journal.rows.get(epoch, [])
+            ]
+            for seq, former in enumerate(old, 1):
+                self.wire.positions[write.epoch, seq] = self.wire.positions[former]
+        return journal.write(write)
 
 
 class Reader(End):
@@ -469,7 +484,7 @@ class Reader(End):
 
     def crash(self) -> None:
         self.stop()
-        self.wire.receiver = Reader(self.wire, self.layers)
+        Reader(self.wire, self.layers)
 
     def close(self) -> None:
         """Close the machine."""

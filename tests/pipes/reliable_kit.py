@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 from surepipe.effects import Effect, NoticeKind, Ranges, Transmit
@@ -11,8 +12,8 @@ from surepipe.pipes.frames import Confirm, Data, Frame, Open, Opened
 from surepipe.pipes.guarantees import Atom
 from surepipe.pipes.options import ReliableOptions, parse_layers
 from surepipe.pipes.predicates import judge_trace
-from surepipe.pipes.stack import SenderStack
-from tests.kit.wire import MS, Faults, Wire
+from surepipe.pipes.stack import ReceiverStack, SenderStack
+from tests.kit.wire import MS, Faults, Side, Wire
 
 COMMITTED = BoundaryOptions(boundary=Boundary.COMMITTED, durable=True)
 DURABLE = BoundaryOptions(durable=True)
@@ -138,3 +139,52 @@ def talk(wire: Wire, zombie: SenderStack, effects: list[Effect]) -> list[Effect]
             everything += more
             going += transmitted(more)
     return everything
+
+
+class TwinWire(Wire):
+    """Before each input the machine is exported; a twin that goes on from that takes the same input."""
+
+    compared: int = 0
+
+    def _step(self, side: Side, give: Callable[[], list[Effect]]) -> None:
+        super()._step(side, lambda: self._twice(side, give))
+
+    def _twice(self, side: Side, give: Callable[[], list[Effect]]) -> list[Effect]:
+        machine = self.sender if side == "sender" else self.receiver
+        state, chance = machine.export(), self._chance(machine).getstate()
+        effects = give()
+        twin = self._twin(side, state)
+        self._chance(twin).setstate(chance)
+        self._put_in_place(twin)
+        assert give() == effects
+        assert twin.export() == machine.export()
+        self._put_in_place(machine)
+        self.compared += 1
+        return effects
+
+    @staticmethod
+    def _chance(machine: SenderStack | ReceiverStack) -> random.Random:
+        assert isinstance(machine.rng, random.Random)
+        return machine.rng
+
+    def _twin(self, side: Side, state: object) -> SenderStack | ReceiverStack:
+        layers, rng = parse_layers(self.layers), random.Random(0)
+        twin = (
+            SenderStack(
+                self.pipe,
+                layers,
+                rng=rng,
+                life_hint=1,
+                journal=self.journal.contents() if self.journal else None,
+            )
+            if side == "sender"
+            else ReceiverStack(self.pipe, layers, rng=rng, boundary=self.boundary)
+        )
+        twin.restore(state)
+        return twin
+
+    def _put_in_place(self, machine: SenderStack | ReceiverStack) -> None:
+        if isinstance(machine, SenderStack):
+            self.sender = machine
+        else:
+            self.receiver = machine

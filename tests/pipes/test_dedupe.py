@@ -85,6 +85,23 @@ def test_a_message_in_work_is_not_lost_when_a_copy_arrived() -> None:
     assert wire.confirmed == {1}
 
 
+def test_what_is_remembered_spans_the_window_only() -> None:
+    """8.6: every other message arrives, the first one is settled last: ranges above the floor only."""
+    wire = wire_with(200, {KIND: {"dedupe_window": 10}}, auto_settle=False)
+    wire.arrive(run(wire, 1, 1))
+    first = next(iter(wire.open))
+    for number in range(3, 201, 2):
+        wire.arrive(run(wire, number, number))
+        newest = list(wire.open)[-1]
+        wire.receiver.settled(newest, ((number, number),), 0)
+    epoch = epoch_of(wire)
+    kept = [[number, number] for number in range(191, 200, 2)]
+    assert wire.receiver.layers[0].cursor() == [epoch, 199, kept]
+    wire.receiver.settled(first, ((1, 1),), 0)
+    assert wire.receiver.layers[0].cursor() == [epoch, 199, kept]
+    assert in_work(wire) == 0
+
+
 def test_repeats_are_dropped_in_any_order() -> None:
     """1 2 2 4 3 4 5: each once, as they come."""
     wire = wire_with(5, KIND)

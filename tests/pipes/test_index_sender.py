@@ -104,6 +104,18 @@ def test_a_run_is_cut_shorter_when_the_carrier_has_no_room_for_its_bytes() -> No
     assert accepted + sum(reject.count for reject in wire.rejected) == 80
 
 
+def test_a_shorter_run_goes_where_a_full_one_does_not_fit() -> None:
+    """K-1, P-5: room for some 500 bytes and a batch of eight messages of 100: half of it is accepted."""
+    carrier: LayerText = {"multi-unconfirmed": {"window": 1, "backlog_bytes": 600}}
+    wire = Wire(["strict-monotonic", carrier])
+    wire.send(b"in flight")
+    wire.send(b"waits")
+    wire.send(*[b"x" * 100 for _ in range(8)])
+    assert len(wire.accepted) == 2 + 4
+    wire.run()
+    assert wire.settled == [1, 2, 3, 4, 5, 6]
+
+
 @pytest.mark.parametrize("kind", ["continuous-index", "dedupe"])
 def test_it_stays_within_the_window_of_its_receiver(kind: str) -> None:
     """Over a confirming carrier: `receive_window` 5 beyond the base, then rejected."""

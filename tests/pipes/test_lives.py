@@ -43,9 +43,7 @@ RELIABLE = parse_layers("reliable")
 
 def sender(hint: int, contents: JournalContents | None = None) -> SenderStack:
     """A sender on its own."""
-    return SenderStack(
-        "pipe", RELIABLE, rng=random.Random(hint), life_hint=hint, journal=contents
-    )
+    return SenderStack("pipe", RELIABLE, rng=random.Random(hint), life_hint=hint, journal=contents)
 
 
 def open_frame(wire: Wire, life: int, epoch: int, *, base: int = 1, link: int = 0) -> Open:

@@ -72,9 +72,7 @@ def test_a_crash_after_any_effect_breaks_only_what_the_guarantee_gives_up(
     """One crash after the k-th effect, for every k; the atoms that G-5 keeps hold (pipes rl2)."""
     broken: set[Atom] = set()
     for effect in range(1, 1000):
-        wire = twenty_messages(
-            frozenset({(side, effect)}), BOUNDARIES[boundary], journal=journal
-        )
+        wire = twenty_messages(frozenset({(side, effect)}), BOUNDARIES[boundary], journal=journal)
         if wire.effects_done[side] < effect:
             assert effect > 15, "every effect of the run had its crash"
             break

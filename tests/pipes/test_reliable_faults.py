@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from surepipe.pipes.algebra import derive
 from surepipe.pipes.frames import Confirm, Frame
+from surepipe.pipes.hops import Store
 from tests.kit.journal import MemoryJournal
-from tests.kit.wire import MS, SECOND, Faults, Wire
+from tests.kit.wire import MS, SECOND, Faults, Side, Wire
+from tests.pipes.hops_kit import POWER, committed, hop
 from tests.pipes.reliable_kit import (
     COMMITTED,
     assert_all_confirmed,
@@ -18,6 +22,7 @@ from tests.pipes.reliable_kit import (
 )
 
 MESSAGES = 10_000
+BOTH: tuple[Side, Side] = ("sender", "receiver")
 
 
 def with_outages(seed: int) -> Faults:
@@ -50,14 +55,13 @@ def test_ten_thousand_messages_over_all_route_faults_arrive_once_and_in_order(bl
         run_max = random.Random(seed).choice([50, 128, 512])
         wire = Wire({"reliable": {"run_max": run_max}}, seed=seed)
         check = bounds_of(wire)
-        payloads = [b"%d" % number for number in range(MESSAGES)]
         sent = 0
 
         def step(wire: Wire = wire, check: Callable[[], None] = check) -> None:
             nonlocal sent
             check()
             if sent < MESSAGES and wire.sender.room >= 1000:
-                wire.send(*payloads[sent : sent + 1000])
+                wire.send(*range(sent, sent + 1000))
                 sent += 1000
 
         wire.run(with_outages(seed), each_step=step)
@@ -218,9 +222,7 @@ def test_frames_of_another_life_of_both_ends_do_no_harm_while_traffic_goes_on() 
             seed=seed,
             boundary=COMMITTED,
             journal=MemoryJournal(),
-            crashes=frozenset(
-                (side, at) for at in range(40, 400, 70) for side in ("sender", "receiver")  # type: ignore[misc]
-            ),
+            crashes=frozenset((side, at) for at in range(40, 400, 70) for side in BOTH),
         )
         wire.send(*range(150))
         wire.run(faults, each_step=bounds_of(wire))
@@ -250,3 +252,13 @@ def test_it_delivers_what_continuous_index_over_multi_unconfirmed_delivers(seed:
     assert settled[0] == settled[1] == list(range(1, sum(batches) + 1))
 
 
+@pytest.mark.parametrize("journal", [None, POWER])
+def test_its_guarantee_is_that_of_continuous_index_over_multi_unconfirmed(
+    journal: Store | None,
+) -> None:
+    """The algebra derives the same atoms with the same faults, plain and with everything (pipes rl9)."""
+    fused = replace(hop("reliable"), journal=journal)
+    stacked = replace(hop("continuous-index", "multi-unconfirmed"), journal=journal)
+    assert derive(fused).guarantee == derive(stacked).guarantee
+    if journal:
+        assert derive(committed(fused)).guarantee == derive(committed(stacked)).guarantee

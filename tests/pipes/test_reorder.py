@@ -16,6 +16,7 @@ def run(first: int, last: int) -> list[bytes]:
 
 
 def offer(buffer: ReorderBuffer, first: int, last: int, now: int = 0) -> Offered:
+    """Offer the run first..last."""
     return buffer.offer(first, run(first, last), now)
 
 

@@ -215,6 +215,15 @@ def test_a_confirm_is_reported_once_for_each_message() -> None:
     assert engine_of(wire).base == 6
 
 
+def test_facts_beyond_what_was_sent_settle_what_was_sent() -> None:
+    """L-3, T-4: the receiver knows more of an old epoch than this life has sent: only that is reported."""
+    wire = wire_of(initial_credit=3)
+    send_all(wire, 5)
+    engine_of(wire).take_facts(99, ((101, 102),))
+    assert engine_of(wire).unconfirmed() == ((4, 5),)
+    assert (engine_of(wire).base, engine_of(wire).in_flight) == (4, 0)
+
+
 def test_another_incarnation_voids_the_hints_and_makes_all_due() -> None:
     """T-5, L-11: what the former receiver held travels again at once."""
     wire = wire_of(jitter=0.0)
@@ -295,8 +304,10 @@ def test_frames_that_a_sender_never_gets_are_counted() -> None:
 
 def test_what_was_taken_anew_has_room_again() -> None:
     """L-5: window and backlog were full when the epoch began anew: all of it comes back in."""
-    wire = wire_of(window=10, initial_credit=10, backlog=5)
-    send_all(wire, 15, batch=15)
+    wire = wire_of(window=10, initial_credit=4, backlog=5)
+    send_all(wire, 4)
+    wire.arrive_back(confirm(wire, 0))
+    wire.send(*range(5, 16))
     engine = engine_of(wire)
     assert engine.room == 0
     waiting = engine.waiting()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -117,6 +118,15 @@ def test_carving_cuts_runs_without_losing_or_doubling_a_number(
     flights.put_back(carved)
     numbers = [n for a, b in spans_of(flights) for n in range(a, b + 1)]
     assert numbers == list(range(1, end + 1))
+
+
+def test_only_neighbours_with_one_history_go_together() -> None:
+    """T-2, T-11: another patience or a notice already given keeps runs apart."""
+    first = flight(1, 3)
+    assert first.goes_with(flight(4, 4))
+    assert not first.goes_with(flight(5, 6))
+    for change in ({"waits": 2}, {"warned": True}):
+        assert not first.goes_with(replace(flight(4, 4), **change))
 
 
 def test_the_earliest_deadline_is_never_overlooked() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from surepipe.effects import Transmit
 from surepipe.pipes.frames import Confirm, Data
 from tests.kit.wire import MS, Wire
 from tests.pipes.retry_kit import confirm, engine_of, nack, nacks, send_all, spans, wire_of
@@ -106,3 +107,35 @@ def test_closing_says_the_last_confirm_and_the_sender_goes_on() -> None:
     wire.settle()
     wire.exchange()
     assert wire.confirmed == {1}
+
+
+def test_what_is_beyond_the_limit_is_ignored_even_when_little_is_in_work() -> None:
+    """T-1, P-9: 1 is missing and 2 to 4 are settled: with a window of 4 there is no place for 5."""
+    wire = wire_of(receive_window=4, initial_credit=8)
+    send_all(wire, 5)
+    frames = list(wire.to_receiver)
+    wire.to_receiver.clear()
+    for frame in frames[1:4]:
+        wire.arrive(frame)
+        wire.settle()
+    wire.arrive(frames[4])
+    assert wire.open == {}
+    assert wire.receiver.counters()["over_limit"] == 1
+    last = wire.sent_back[-1]
+    assert isinstance(last, Confirm)
+    assert (last.cum, last.done, last.limit) == (0, ((2, 4),), 4)
+
+
+def test_a_refused_unit_is_reported_as_not_held_at_once() -> None:
+    """T-6, K-2: resend keeps no state behind it, so the sender must hear before it is forgotten."""
+    wire = Wire("resend", auto_settle=False)
+    wire.send(1, 2)
+    wire.exchange()
+    before = len(wire.sent_back)
+    ticket = next(iter(wire.open))
+    for effect in wire.receiver.refused(ticket, ((1, 2),), wire.now):
+        if isinstance(effect, Transmit) and isinstance(effect.frame, Confirm):
+            assert (effect.frame.cum, effect.frame.held) == (0, ())
+            before -= 1
+    assert len(wire.sent_back) == before + 1
+    assert wire.receiver.gauges()["in_work"] == 0

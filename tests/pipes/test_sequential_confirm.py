@@ -86,6 +86,23 @@ def test_a_lost_confirm_under_retry_carrier_stops_the_pipe_and_is_noticed() -> N
     assert_quiet(wire)
 
 
+def test_under_retry_carrier_another_receiver_is_no_reason_to_send_or_to_warn() -> None:
+    """T-5: the carrier brings the unit to the new receiver; this layer waits on."""
+    wire = Wire(CARRIER, auto_settle=False)
+    wire.send(1)
+    wire.exchange()
+    wire.crash_receiver()
+    [frame] = wire.sent
+    wire.arrive(frame)
+    wire.exchange()
+    wire.advance(SECOND)
+    assert spans(wire) == [(1, 1)]
+    assert wire.notices == []
+    wire.settle()
+    wire.exchange()
+    assert wire.confirmed == {1}
+
+
 def test_retry_carrier_works_over_a_carrier_that_repeats() -> None:
     """8.3: over multi-unconfirmed on a lossy forward path with whole confirms: absolute, N."""
     wire = Wire([CARRIER, "multi-unconfirmed"])

@@ -10,7 +10,8 @@ import pytest
 from surepipe.effects import Call, Deliver, NoticeKind
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import parse_layers
-from surepipe.pipes.predicates import Outcome, judge_trace
+from surepipe.pipes.guarantees import Atom
+from surepipe.pipes.predicates import judge_trace
 from surepipe.pipes.snapshot import export_attributes
 from surepipe.pipes.stack import ReceiverStack, SenderStack
 from surepipe.pipes.stream import commit_of
@@ -120,8 +121,7 @@ def test_a_reader_that_crashes_at_any_step_loses_nothing_and_repeats_what_it_had
         send_slowly(wire, 8)
         wire.run(wire.all_settled_and_confirmed)
         verdict = judge_trace(wire.settled, accepted=8)
-        assert verdict.no_loss is Outcome.HOLDS, f"crash after effect {step}"
-        assert verdict.gap_free is Outcome.HOLDS
+        assert verdict.held(Atom.NO_LOSS, Atom.GAP_FREE), f"crash after effect {step}"
 
 
 def test_with_boundary_before_a_crash_loses_and_never_repeats() -> None:
@@ -163,7 +163,7 @@ def test_a_sender_that_crashes_at_any_step_with_a_journal_loses_and_repeats_noth
         send_slowly(wire, 8)
         wire.run(wire.all_settled_and_confirmed)
         assert is_absolute(wire), f"crash after effect {step}"
-        assert len(wire.accepted) >= 6
+        assert len(wire.accepted) >= 5
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -189,7 +189,7 @@ def test_a_zombie_reader_changes_nothing_with_committed() -> None:
     wire = StreamWire(STREAM, boundary=COMMITTED, auto_settle=False)
     wire.send("a", "b")
     zombie = wire.receiver
-    wire.receiver = Reader(wire)
+    Reader(wire)
     zombie.settle()
     assert wire.settled == []
     wire.receiver.settle()
@@ -219,7 +219,7 @@ def test_the_ends_need_not_be_alive_together() -> None:
     wire.send("a", "b")
     assert wire.confirmed == {1, 2}
     wire.sender.stop()
-    wire.receiver = Reader(wire)
+    Reader(wire)
     wire.advance(SECOND)
     assert wire.receiver.payloads == [b"a", b"b"]
 
@@ -239,14 +239,15 @@ def test_frames_of_a_former_life_above_a_stream_are_settled_with_a_notice() -> N
     wire = StreamWire(["continuous-index", {"stream": {"start": "earliest", "producer": "new"}}])
     wire.send("a")
     wire.advance(SECOND)
-    wire.life_hint = 0
+    young = wire.sender
+    wire.life_hint = -(1 << 20) + 5
     old = Writer(wire, ["continuous-index", {"stream": {"producer": "old"}}])
-    wire.life_hint = 1 << 30
-    old.send("zombie")
-    wire.send("b")
+    old.send("zombie", "horde")
+    young.send("b")
     wire.advance(SECOND)
-    assert wire.receiver.payloads == [b"a", b"b"] or b"zombie" not in wire.receiver.payloads
-    assert wire.receiver.receiver.counters()["stale_epoch"] >= 0
+    assert wire.receiver.payloads == [b"a", b"b"]
+    notices = [(n.kind, n.epoch, n.ranges) for n in wire.receiver.notices]
+    assert notices == [(NoticeKind.FENCED, 5, ((1, 2),))]
     position = wire.store.get("pipe", "pipe")
     assert isinstance(position, Position)
     assert position.next == 4, "nothing holds the stream up"
@@ -256,7 +257,7 @@ def test_what_is_not_a_frame_of_the_pipe_is_refused_told_and_never_skipped() -> 
     """P-8, K-2: somebody wrote something else into the stream of a stack."""
     wire = StreamWire(["continuous-index", STREAM], with_reader=False)
     wire.store.append("pipe", "stranger", 1, 1, [b"not a frame"])
-    wire.receiver = Reader(wire)
+    Reader(wire)
     wire.advance(600 * SECOND)
     assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.STALLED, ((1, 1),))]
     position = wire.store.get("pipe", "pipe")
@@ -284,7 +285,7 @@ def test_the_state_of_another_stack_stops_the_reader() -> None:
     wire = StreamWire(["continuous-index", STREAM])
     send_slowly(wire, 2)
     wire.receiver.stop()
-    wire.receiver = Reader(wire, [STREAM])
+    Reader(wire, [STREAM])
     assert wire.receiver.kinds_noticed() == [NoticeKind.DIVERGED]
     assert wire.receiver.deadline is None
 
@@ -358,7 +359,7 @@ def test_the_cost_of_a_message_is_the_cost_of_its_batch() -> None:
     wire.send(*[b"x" * 10] * 100_000)
     wire.hold = False
     wire.sender.answer_all()
-    wire.receiver = Reader(wire)
+    Reader(wire)
     wire.run(wire.all_settled_and_confirmed)
     calls = [effect for effect in wire.sender.effects if isinstance(effect, Call)]
     assert len(calls) == 1 + -(-100_000 // 512)

@@ -8,6 +8,7 @@ import pytest
 
 from surepipe.effects import NoticeKind
 from surepipe.errors import ConfigurationError
+from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.options import parse_layers
 from surepipe.pipes.snapshot import export_attributes
 from surepipe.pipes.stack import ReceiverStack
@@ -44,7 +45,7 @@ def reading(
     )
     put(wire, *names)
     wire.hold = hold
-    wire.receiver = Reader(wire)
+    Reader(wire)
     return wire
 
 
@@ -397,7 +398,7 @@ def trimmed(**options: object) -> StreamWire:
     wire.receiver.settle()
     wire.receiver.stop()
     assert wire.store.trim("pipe", 4) == Trimmed(4, ("pipe",))
-    wire.receiver = Reader(wire)
+    Reader(wire)
     return wire
 
 
@@ -466,7 +467,7 @@ def went_back(grown: int, *, running: bool, **options: object) -> StreamWire:
     )
     put(wire, *range(grown), producer="q")
     if not running:
-        wire.receiver = Reader(wire)
+        Reader(wire)
     return wire
 
 
@@ -522,7 +523,7 @@ def test_the_older_of_two_readers_of_one_name_is_fenced_at_its_next_commit() -> 
     """st8, S-9: its position is not moved, it says what it could not commit, and it reads no more."""
     wire = reading("a", "b", "c", read_max=2)
     old = wire.receiver
-    wire.receiver = Reader(wire)
+    Reader(wire)
     assert delivered(wire) == bytes_of("a", "b")
     old.settle()
     assert old.kinds_noticed() == [NoticeKind.FENCED]
@@ -539,7 +540,7 @@ def test_answers_of_a_handler_after_the_reader_stopped_are_harmless() -> None:
     wire = reading("a", "b", "c", "d", read_max=2, commit=0.5)
     old = wire.receiver
     old.settle()
-    wire.receiver = Reader(wire)
+    Reader(wire)
     wire.advance(SECOND)
     assert old.kinds_noticed() == [NoticeKind.FENCED]
     old.settle()
@@ -558,9 +559,9 @@ def test_runs_of_several_producers_keep_the_order_of_the_stream() -> None:
     while wire.receiver.open:
         wire.receiver.settle()
     assert wire.receiver.payloads == bytes_of("pa", "qa", "pb", "qb", "pc", "qc")
-    assert {(d.epoch, d.first) for d in wire.receiver.delivered} == {
-        *((7, seq) for seq in (1, 2, 3)),
-        *((9, seq) for seq in (1, 2, 3)),
+    assert {(d.producer, d.epoch, d.first) for d in wire.receiver.delivered} == {
+        *(("p", 7, seq) for seq in (1, 2, 3)),
+        *(("q", 9, seq) for seq in (1, 2, 3)),
     }
     assert position(wire) == 7
 
@@ -572,14 +573,32 @@ def test_producers_with_epochs_of_one_number_are_never_in_work_together() -> Non
         put(wire, f"p{name}", producer="p")
         put(wire, f"q{name}", producer="q")
     wire.receiver.answer_all()
-    seen: list[list[bytes]] = []
+    seen: list[tuple[str, list[bytes]]] = []
     while wire.receiver.open:
         assert len(wire.receiver.open) == 1
-        seen.append(list(next(iter(wire.receiver.open.values())).payloads))
+        delivery = next(iter(wire.receiver.open.values()))
+        seen.append((delivery.producer, list(delivery.payloads)))
         wire.receiver.settle()
         wire.receiver.answer_all()
-    assert seen == [[b"pa"], [b"qa"], [b"pb"], [b"qb"]]
+    assert seen == [("p", [b"pa"]), ("q", [b"qa"]), ("p", [b"pb"]), ("q", [b"qb"])]
     assert position(wire) == 5
+
+
+def test_poison_of_two_producers_gives_two_letters_with_names_of_their_own() -> None:
+    """D-2, D-3: both are message 1 of epoch 1; the name of the producer tells the letters apart."""
+    poison = BoundaryOptions(retries=2, dead_letters=True)
+    wire = StreamWire(boundary=poison, with_reader=False)
+    put(wire, "bad p", producer="p")
+    put(wire, "bad q", producer="q")
+    reader = Reader(wire)
+    reader.failing = {b"bad p": 9, b"bad q": 9}
+    wire.advance(10 * SECOND)
+    letters = [effect.letter for effect in reader.letters]
+    assert [(x.producer, x.epoch, x.seq, x.payload) for x in letters] == [
+        ("p", 1, 1, b"bad p"),
+        ("q", 1, 1, b"bad q"),
+    ]
+    assert position(wire) == 3
 
 
 # The end.

@@ -199,7 +199,7 @@ def test_a_fenced_sender_that_was_heard_stops_and_says_what_is_unconfirmed() -> 
     wire.sender.answer()
     old = wire.sender
     old.send(2, 3)
-    wire.sender = Writer(wire)
+    Writer(wire)
     wire.sender.answer()
     old.answer()
     assert ranges_of(old.notices) == [(NoticeKind.FENCED, ((2, 3),))]

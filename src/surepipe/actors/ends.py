@@ -107,7 +107,7 @@ class End:
         if self._stores.any:
             clerk = Clerk(f"{self.address}-clerk", self._stores)
             self._clerk = self.runtime.start(clerk, f"{self.address}-clerk")
-        self._side.open(self.around.frames.put, self.runtime)
+        self._side.open(self.around, self.runtime)
         self._keeper.start()
 
     @property
@@ -240,7 +240,14 @@ class SenderEnd(End):
         )
 
     def _new_life(self) -> SenderActor:
-        return SenderActor(self.around, self.intake, self._build, self._stop_for_good, self._drained)
+        return SenderActor(
+            self.around,
+            self.intake,
+            self._build,
+            self._stop_for_good,
+            self._drained,
+            lambda: self._side.room,
+        )
 
     def _drained(self) -> None:
         if self._on_drained is not None:
@@ -369,7 +376,9 @@ class ReceiverEnd(End):
         )
 
     def _new_life(self) -> ReceiverActor:
-        actor = ReceiverActor(self.around, self.works, self._progress, self._build)
+        actor = ReceiverActor(
+            self.around, self.works, self._progress, self._build, self._side.taken
+        )
         actor.ending = self._is_ending
         self._actor = actor
         return actor

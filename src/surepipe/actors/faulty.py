@@ -11,7 +11,7 @@ import threading
 from random import Random
 from typing import TypeAlias
 
-from surepipe.actors.routes import Receive, Route, RouteSide
+from surepipe.actors.routes import Landing, Route, RouteSide
 from surepipe.actors.runtime import Alarm, Runtime
 from surepipe.errors import ConfigurationError
 from surepipe.pipes import hops
@@ -44,11 +44,16 @@ class FaultySide:
         """As the route inside."""
         return self._inner.has_reverse
 
-    def open(self, receive: Receive, runtime: Runtime) -> None:
+    @property
+    def room(self) -> int:
+        """As the route inside, less what is on its way."""
+        return max(0, self._inner.room - len(self._delayed))
+
+    def open(self, landing: Landing, runtime: Runtime) -> None:
         """Open the side inside; delays need the runtime's time."""
         self._runtime = runtime
         self._alarm = runtime.alarm(self._carry_due)
-        self._inner.open(receive, runtime)
+        self._inner.open(landing, runtime)
 
     def send(self, frame: object) -> None:
         """Draw the fate of the frame."""
@@ -58,6 +63,10 @@ class FaultySide:
             for at in self._fates(now):
                 self._carry_at(at, frame, now)
             self._arm()
+
+    def taken(self) -> None:
+        """As the route inside."""
+        self._inner.taken()
 
     def close(self) -> None:
         """Lose what is still on its way."""

@@ -50,6 +50,19 @@ class Surroundings:
     """The one deadline. Its ring sets ``due`` and rings the bell."""
     due: bool = False
 
+    def put(self, frame: object) -> None:
+        """From the route: a frame has arrived."""
+        self.frames.put(frame)
+
+    @property
+    def room(self) -> int:
+        """For the route: how many more frames fit."""
+        return self.frames.room
+
+    def wake(self) -> None:
+        """From the route: the other end has room again."""
+        self.bell.ring()
+
     def ring(self) -> None:
         """The deadline has passed."""
         self.due = True
@@ -115,11 +128,15 @@ class Host(ABC):
         machine = self.machine
         if is_due:
             self.perform(machine.wake(self.now()))
-        for frame in around.frames.take():
-            self.perform(machine.frame(frame, self.now()))
+        self.take_frames()
         while self._answers:
             self.perform(machine.answer(*self._answers.popleft(), self.now()))
         self.look_further()
+
+    def take_frames(self) -> None:
+        """Every frame that has arrived is an event."""
+        for frame in self.around.frames.take():
+            self.perform(self.machine.frame(frame, self.now()))
 
     def perform(self, effects: list[Effect]) -> None:
         """Perform effects in order."""

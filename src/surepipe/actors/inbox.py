@@ -71,6 +71,18 @@ class Box(Generic[T]):
         del self._items[: len(taken)]
         return taken
 
+    def take_one(self) -> T | None:
+        """The oldest item, if there is one."""
+        return self._items.pop(0) if self._items else None
+
+    @property
+    def room(self) -> int:
+        """How many more items fit."""
+        return max(0, self._bound - len(self._items))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
     def clear(self) -> None:
         """Lose what is in the box, with the actor that it was for."""
         self._items.clear()

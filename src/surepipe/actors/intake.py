@@ -58,7 +58,7 @@ class Intake:
         self._signal = runtime.signal()
         self._unit = unit
         # With a journal, acceptance is a stored row: every message has to be waited for, none may be quick.
-        self._quick = -1 if durable else unit
+        self._quick = -1 if durable else min(unit, message_max)
         self._tickets = itertools.count()
         self._items: list[bytes | Mark] = []
         self._append = self._items.append

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import threading
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -20,16 +20,19 @@ class DeadLetters:
     """
 
     def __init__(self, letters_max: int = 10_000) -> None:
-        self._letters: deque[Letter] = deque()
+        self._letters: dict[tuple[str, int, int], Letter] = {}
+        self._lock = threading.Lock()
         self._letters_max = letters_max
 
     def __call__(self, letter: Letter) -> None:
         """Store a letter. The same message stored twice is one letter. Raises OverflowError when full."""
-        if any(_identity(known) == _identity(letter) for known in list(self._letters)):
-            return
-        if len(self._letters) >= self._letters_max:
-            raise OverflowError(f"{self._letters_max} dead letters are stored and none was taken")
-        self._letters.append(letter)
+        identity = (letter.pipe, letter.epoch, letter.seq)
+        with self._lock:
+            if identity not in self._letters and len(self._letters) >= self._letters_max:
+                raise OverflowError(
+                    f"{self._letters_max} dead letters are stored and none was taken"
+                )
+            self._letters.setdefault(identity, letter)
 
     def __len__(self) -> int:
         return len(self._letters)
@@ -39,7 +42,8 @@ class DeadLetters:
 
     def list(self) -> list[Letter]:
         """All letters, oldest first."""
-        return [*self._letters]
+        with self._lock:
+            return [*self._letters.values()]
 
     def show(self) -> str:
         """One line for each letter, without payloads."""
@@ -51,15 +55,11 @@ class DeadLetters:
 
     def take(self) -> Letter | None:
         """Remove and give the oldest letter; None when there is none."""
-        try:
-            return self._letters.popleft()
-        except IndexError:
-            return None
+        with self._lock:
+            oldest = next(iter(self._letters), None)
+            return None if oldest is None else self._letters.pop(oldest)
 
     def clear(self) -> None:
         """Forget all letters."""
-        self._letters.clear()
-
-
-def _identity(letter: Letter) -> tuple[str, int, int]:
-    return (letter.pipe, letter.epoch, letter.seq)
+        with self._lock:
+            self._letters.clear()

@@ -21,7 +21,7 @@ from surepipe.actors.routes import LocalRoute, Route
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.pipes.algebra import derive
 from surepipe.pipes.derivation import Derived
 from surepipe.pipes.desk import Boundary, BoundaryOptions
@@ -282,10 +282,21 @@ class Pipe:
         self.sender.finish()
         if not (self.receiver.has_consumer or self._is_iterated):
             timeout = min(timeout, UNATTENDED_S)
+        end = self._runtime.now() + round(timeout * 1_000_000)
         try:
             self.sender.intake.finish(timeout)
+            self._await_handled(max(0, end - self._runtime.now()) / 1_000_000)
         finally:
             self._end(max(timeout, 1.0))
+
+    def _await_handled(self, timeout: float) -> None:
+        """Where nothing confirms, what arrived may still wait for the handler."""
+        works = self.receiver.works
+        if not works.signal.wait(lambda: works.ended, timeout):
+            raise NotConfirmed(
+                f"pipe {self.name}: closed while messages that had arrived were not handled yet; "
+                "give close more time"
+            )
 
     def _check_outside(self, what: str) -> None:
         if self.receiver.works.handler_thread == threading.get_ident():

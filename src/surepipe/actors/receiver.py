@@ -42,11 +42,13 @@ class ReceiverActor(Host):
         works: WorkQueue,
         progress: Progress,
         build: Callable[[], ReceiverStack],
+        taken: Callable[[], None],
     ) -> None:
         super().__init__(around)
         self._works = works
         self._progress = progress
         self._build = build
+        self._frames_taken = taken
         self._machine: ReceiverStack | None = None
         self._handed = False
         self._to_look_at: deque[Work] = deque()
@@ -83,8 +85,23 @@ class ReceiverActor(Host):
             self._look_at(self._to_look_at.popleft())
         if self._progress.due:
             self._look_at_slow_work()
-        if self.ending and self.machine.idle:
+        if not self.machine.confirms and len(self.around.frames):
+            self.take_frames()
+        if self.ending and self.machine.idle and not len(self.around.frames):
             self._works.end()
+
+    def take_frames(self) -> None:
+        """What nobody would send again waits in the inbox while the machine is full."""
+        machine, frames = self.machine, self.around.frames
+        if machine.confirms:
+            super().take_frames()
+            return
+        taken = 0
+        while machine.has_room and (frame := frames.take_one()) is not None:
+            self.perform(machine.frame(frame, self.now()))
+            taken += 1
+        if taken:
+            self._frames_taken()
 
     def close(self) -> None:
         """Deliver nothing more; what is being handled is still reported and confirmed."""

@@ -7,13 +7,26 @@ from that. Sending never blocks and never raises: what can't be carried now is r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 from surepipe.actors.runtime import Runtime
 from surepipe.pipes import hops
 
-Receive = Callable[[object], None]
+class Landing(Protocol):
+    """Where a side puts what arrives: the inbox of an end. None of it blocks."""
+
+    def put(self, frame: object) -> None:
+        """A frame has arrived."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """How many more frames fit into the inbox now."""
+        ...
+
+    def wake(self) -> None:
+        """The other end has room again."""
+        ...
 
 
 class RouteSide(Protocol):
@@ -24,12 +37,24 @@ class RouteSide(Protocol):
         """True when frames can travel from the receiver to the sender."""
         ...
 
-    def open(self, receive: Receive, runtime: Runtime) -> None:
-        """Begin to carry; what arrives here is given to ``receive``, which is quick."""
+    @property
+    def room(self) -> int:
+        """How many frames the other end would take now; ``UNBOUNDED`` where that isn't known.
+
+        Only stacks that never send again need it: they don't send what there is no room for.
+        """
+        ...
+
+    def open(self, landing: Landing, runtime: Runtime) -> None:
+        """Begin to carry; what arrives here is put there."""
         ...
 
     def send(self, frame: object) -> None:
         """Carry a frame to the other side, or lose it."""
+        ...
+
+    def taken(self) -> None:
+        """This end has taken frames out of its inbox: there is room again, where anybody asks for it."""
         ...
 
     def close(self) -> None:
@@ -63,30 +88,46 @@ class LocalSide:
         self.has_reverse = has_reverse
         self.lost = 0
         self._may_send = may_send
-        self._receive: Receive | None = None
+        self._landing: Landing | None = None
         self._other: LocalSide | None = None
 
     def join(self, other: LocalSide) -> None:
         """Make these two the sides of one route."""
         self._other, other._other = other, self  # noqa: SLF001 - the same class
 
-    def open(self, receive: Receive, runtime: Runtime) -> None:
+    def open(self, landing: Landing, runtime: Runtime) -> None:
         """Begin to take frames."""
         del runtime
-        self._receive = receive
+        self._landing = landing
+
+    @property
+    def _there(self) -> Landing | None:
+        assert self._other is not None
+        return self._other._landing  # noqa: SLF001 - the same class
+
+    @property
+    def room(self) -> int:
+        """What fits into the other end's inbox."""
+        there = self._there
+        return 0 if there is None else there.room
 
     def send(self, frame: object) -> None:
         """Give the frame to the other side; it is lost when that one is not open."""
-        assert self._other is not None
-        receive = self._other._receive  # noqa: SLF001 - the same class
-        if receive is None or not self._may_send:
+        there = self._there
+        if there is None or not self._may_send:
             self.lost += 1
         else:
-            receive(frame)
+            there.put(frame)
+
+    def taken(self) -> None:
+        """Wake the other end: it may have waited for room."""
+        there = self._there
+        if there is not None:
+            there.wake()
 
     def close(self) -> None:
         """Take nothing more."""
-        self._receive = None
+        self._landing = None
 
 
 class LocalRoute:

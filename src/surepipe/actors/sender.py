@@ -31,6 +31,7 @@ class SenderActor(Host):
         build: Callable[[], SenderStack],
         stopped: Callable[[SenderActor], None],
         drained: Callable[[], None],
+        route_room: Callable[[], int],
     ) -> None:
         super().__init__(around)
         self.ledger = Ledger()
@@ -38,6 +39,7 @@ class SenderActor(Host):
         self._build = build
         self._stopped = stopped
         self._drained = drained
+        self._route_room = route_room
         self._machine: SenderStack | None = None
         self._held: list[bytes | Mark] = []
         self._offering: list[bytes] = []
@@ -78,7 +80,9 @@ class SenderActor(Host):
             self._close()
         if self.ledger.marks and self.ledger.resolve(machine.unconfirmed()):
             intake.notify()
-        intake.publish(machine.room, machine.room_bytes, len(self._held))
+        # What is never sent again must not meet a full inbox: there the route's room is a bound too.
+        room = machine.room if machine.confirms else min(machine.room, self._route_room())
+        intake.publish(room, machine.room_bytes, len(self._held))
         if machine.stopped and not self._is_stopped:
             self._is_stopped = True
             self._stopped(self)

@@ -199,10 +199,14 @@ class ConfirmingReceiver(ReceiverLayer):
 
     def wanted(self, session: Session, first: int, last: int) -> Ranges:
         """What of first..last is handed up: all but what is in work already."""
+        if not session.in_work.ranges:
+            return ((first, last),)
         return session.in_work.ranges.missing(first, last)
 
     def _count_repeats(self, session: Session, first: int, last: int) -> int:
         """How many of first..last are in work or settled; those in work are counted."""
+        if not (session.in_work.ranges or session.settled or first <= session.cum):
+            return 0
         in_work = count_of(session.in_work.ranges.within(first, last))
         if in_work:
             self.port.count("in_work", in_work)
@@ -211,15 +215,18 @@ class ConfirmingReceiver(ReceiverLayer):
     def _room_for(self, session: Session, first: int, payloads: Sequence[bytes]) -> tuple[int, int]:
         """How many of these fit the receive window, and their bytes.
 
-        A message larger than the byte bound is taken when nothing else is in work.
+        A message larger than the byte bound is taken when nothing else is in work. The oldest unsettled
+        message always has room: what a former life of the sender left in work may be held above, behind
+        just this message, and would otherwise fill the window for ever.
         """
+        least = 1 if first == session.cum + 1 else 0
         works = [other.in_work for other in self.sessions.values()]
         count = self.options.held_max - sum(work.ranges.count() for work in works)
         count = min(count, len(payloads), session.cum + self.options.held_max - first + 1)
-        count = max(count, 0)
+        count = max(count, least)
         room = self.options.held_max_bytes - sum(work.size_bytes for work in works)
         size = sum(map(len, payloads[:count]))
-        while count and size > room and (count > 1 or any(works)):
+        while count > least and size > room and (count > 1 or any(works)):
             count -= 1
             size -= len(payloads[count])
         return count, size
@@ -269,11 +276,10 @@ class ConfirmingReceiver(ReceiverLayer):
     def settled(self, epoch: int, first: int, last: int) -> None:
         """These messages were settled: confirm them in time."""
         session = self.sessions[epoch]
-        count = count_of(session.in_work.ranges.within(first, last))
         for token in session.in_work.settle(first, last):
             self.port.settle(token)
         session.settle(first, last)
-        session.clock.settle(self.port.now, count, session.cum)
+        session.clock.settle(self.port.now, last - first + 1, session.cum)
         self._after_answer(epoch, session)
 
     def refused(self, epoch: int, first: int, last: int) -> None:
@@ -304,7 +310,7 @@ class ConfirmingReceiver(ReceiverLayer):
             self._nack(epoch, session, now)
 
     def _confirm(self, epoch: int, session: Session) -> None:
-        held: Ranges = session.in_work.ranges.lowest(RANGES_MAX)
+        done, held = session.settled, session.in_work.ranges
         self.port.control(
             Confirm(
                 self.port.tag,
@@ -313,8 +319,8 @@ class ConfirmingReceiver(ReceiverLayer):
                 self.port.incarnation,
                 epoch,
                 session.cum,
-                session.settled.lowest(RANGES_MAX),
-                held,
+                done.lowest(RANGES_MAX) if done else (),
+                held.lowest(RANGES_MAX) if held else (),
                 min(session.cum + self.options.held_max, MAX_NUMBER),
                 session.clock.reported(session.cum),
             )

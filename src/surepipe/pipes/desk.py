@@ -14,14 +14,13 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from surepipe.effects import (
     DeadLetter,
     Deliver,
-    Effect,
     Letter,
     Notice,
     NoticeKind,
@@ -33,6 +32,15 @@ from surepipe.effects import (
 )
 from surepipe.errors import MisuseError
 from surepipe.machines import Randomness
+from surepipe.pipes.desk_records import (
+    Delayed,
+    DeskPort,
+    Failure,
+    Posting,
+    Queued,
+    Saving,
+    Ticket,
+)
 from surepipe.pipes.options import micros
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.snapshot import stateful
@@ -72,114 +80,6 @@ class BoundaryOptions:
     """whether there is a place for dead letters"""
 
 
-class DeskPort(Protocol):
-    """What the desk may ask of its stack."""
-
-    @property
-    def now(self) -> int:
-        """Monotonic microseconds of the step that is running."""
-        ...
-
-    def emit(self, effect: Effect) -> None:
-        """Add to the effects of this step."""
-        ...
-
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter."""
-        ...
-
-    def ticket(self) -> int:
-        """A new number for a Deliver, Persist or DeadLetter."""
-        ...
-
-    def settle_outermost(self, epoch: int, first: int, last: int) -> None:
-        """Answer the outermost layer: settled."""
-        ...
-
-    def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
-        """Answer the outermost layer: refused."""
-        ...
-
-    def cursors(self, epoch: int, also: Ranges) -> list[object]:
-        """The cursors of all layers, ``also`` taken as settled in the outermost."""
-        ...
-
-
-stateful(Letter)
-
-
-@stateful
-@dataclass(slots=True)
-class Ticket:
-    """One Deliver that the host has not answered in full."""
-
-    epoch: int
-    first: int
-    payloads: Sequence[bytes]
-    history: Failure | None
-    open: RangeSet
-
-    def payload(self, seq: int) -> bytes:
-        """The payload of one message of the ticket."""
-        return self.payloads[seq - self.first]
-
-
-@stateful
-@dataclass(slots=True)
-class Failure:
-    """What is known of a message that failed."""
-
-    attempts: int
-    first_us: int
-    last_us: int
-    error: tuple[str, str] = ("", "")
-
-
-@stateful
-@dataclass(slots=True)
-class Delayed:
-    """Messages that will be delivered at ``due``; ``history`` is that of the first of them."""
-
-    due: int
-    epoch: int
-    first: int
-    payloads: Sequence[bytes]
-    history: Failure
-
-
-@stateful
-@dataclass(slots=True)
-class Saving:
-    """A state write under way, and what happens when it is stored."""
-
-    ticket: int
-    epoch: int
-    ranges: RangeSet
-    deliver: Ticket | None = None
-    attempts: int = 1
-    repeat_at: int | None = None
-
-
-@stateful
-@dataclass(slots=True)
-class Posting:
-    """A dead letter under way."""
-
-    letter: Letter
-    attempts: int = 1
-    repeat_at: int | None = None
-
-
-@stateful
-@dataclass(slots=True)
-class Queued:
-    """Messages that wait for their delivery."""
-
-    epoch: int
-    first: int
-    payloads: list[bytes] = field(default_factory=list[bytes])
-
-
 @stateful
 class Desk:
     """The boundary of one receiver."""
@@ -216,15 +116,17 @@ class Desk:
         if self.stopped or self.closed:
             self.port.refuse_outermost(epoch, first, first + len(payloads) - 1)
             return
+        producer = self.port.producer_of(epoch)
         last = self.queue[-1] if self.queue else None
         if (
             last
             and self.ordered
             and (last.epoch, last.first + len(last.payloads)) == (epoch, first)
+            and last.producer == producer
         ):
             last.payloads.extend(payloads)
         else:
-            self.queue.append(Queued(epoch, first, list(payloads)))
+            self.queue.append(Queued(epoch, first, list(payloads), producer))
 
     def finish_step(self) -> None:
         """Deliver what may be delivered now."""
@@ -244,11 +146,12 @@ class Desk:
         limit = self.options.deliver_max
         payloads = head.payloads[:limit]
         if len(head.payloads) > limit:
-            self.queue[0] = Queued(head.epoch, head.first + limit, head.payloads[limit:])
+            rest = head.payloads[limit:]
+            self.queue[0] = Queued(head.epoch, head.first + limit, rest, head.producer)
         else:
             self.queue.popleft()
         span = RangeSet([(head.first, head.first + len(payloads) - 1)])
-        ticket = Ticket(head.epoch, head.first, payloads, None, span)
+        ticket = Ticket(head.epoch, head.first, payloads, None, span, head.producer)
         if self.options.boundary is Boundary.BEFORE:
             self._save(Saving(self.port.ticket(), head.epoch, RangeSet(span), deliver=ticket))
         else:
@@ -258,7 +161,9 @@ class Desk:
         number = self.port.ticket()
         self.tickets[number] = ticket
         attempt = ticket.history.attempts + 1 if ticket.history else 1
-        self.port.emit(Deliver(number, ticket.epoch, ticket.first, ticket.payloads, attempt))
+        self.port.emit(
+            Deliver(number, ticket.epoch, ticket.first, ticket.payloads, attempt, ticket.producer)
+        )
 
     # From the host.
 
@@ -301,9 +206,7 @@ class Desk:
             self.port.refuse_outermost(item.epoch, item.first, item.first + len(item.payloads) - 1)
         self.queue.clear()
 
-    def failed(
-        self, number: int, seq: int, error: tuple[str, str], *, final: bool = False
-    ) -> None:
+    def failed(self, number: int, seq: int, error: tuple[str, str], *, final: bool = False) -> None:
         """The handler raised for ``seq``: settle what stands before it, try it again later.
 
         ``final``: trying again can't help. It becomes a dead letter at once, where there is a place for it.
@@ -325,9 +228,9 @@ class Desk:
             self._post(ticket, seq, history)
             self._queue_again(ticket, seq + 1, last)
         elif self.ordered:
-            self._delay(ticket.epoch, seq, ticket.payloads[seq - ticket.first :], history)
+            self._delay(ticket, seq, ticket.payloads[seq - ticket.first :], history)
         else:
-            self._delay(ticket.epoch, seq, [ticket.payload(seq)], history)
+            self._delay(ticket, seq, [ticket.payload(seq)], history)
             self._queue_again(ticket, seq + 1, last)
 
     def state_after(self, number: int, through: int) -> bytes:
@@ -387,12 +290,15 @@ class Desk:
         limit = self.options.retries
         return limit is not None and self.options.dead_letters and history.attempts >= limit
 
-    def _delay(self, epoch: int, first: int, payloads: Sequence[bytes], history: Failure) -> None:
+    def _delay(
+        self, ticket: Ticket, first: int, payloads: Sequence[bytes], history: Failure
+    ) -> None:
         if history.attempts == self.options.warn_after:
             detail = f"{history.attempts} attempts, the last raised {history.error[0]}"
-            self.port.emit(Notice(NoticeKind.POISON, epoch, ((first, first),), detail))
+            self.port.emit(Notice(NoticeKind.POISON, ticket.epoch, ((first, first),), detail))
         due = self.port.now + self._backoff(history.attempts)
-        self.delayed.append(Delayed(due, epoch, first, payloads, history))
+        delayed = Delayed(due, ticket.epoch, first, payloads, history, ticket.producer)
+        self.delayed.append(delayed)
 
     def _backoff(self, attempts: int) -> int:
         return backoff(
@@ -407,7 +313,7 @@ class Desk:
         """What stands behind a failed message and was not settled goes first among what waits."""
         for start, end in reversed(ticket.open.within(first, last)):
             payloads = ticket.payloads[start - ticket.first : end - ticket.first + 1]
-            self.queue.appendleft(Queued(ticket.epoch, start, list(payloads)))
+            self.queue.appendleft(Queued(ticket.epoch, start, list(payloads), ticket.producer))
 
     def _post(self, ticket: Ticket, seq: int, history: Failure) -> None:
         letter = Letter(
@@ -421,6 +327,7 @@ class Desk:
             last_failure_us=history.last_us,
             error_type=history.error[0],
             error_text=history.error[1],
+            producer=ticket.producer,
         )
         number = self.port.ticket()
         self.postings[number] = Posting(letter)
@@ -507,9 +414,8 @@ class Desk:
         self.delayed = [delayed for delayed in self.delayed if delayed.due > now]
         for delayed in due:
             span = RangeSet([(delayed.first, delayed.first + len(delayed.payloads) - 1)])
-            self._hand_out(
-                Ticket(delayed.epoch, delayed.first, delayed.payloads, delayed.history, span)
-            )
+            identity = (delayed.epoch, delayed.first, delayed.payloads)
+            self._hand_out(Ticket(*identity, delayed.history, span, delayed.producer))
         for ticket, posting in self.postings.items():
             if posting.repeat_at is not None and posting.repeat_at <= now:
                 posting.repeat_at = None
@@ -526,6 +432,16 @@ class Desk:
     def idle(self) -> bool:
         """True when nothing is in work."""
         return not (self.queue or self.tickets or self.delayed or self.postings or self.saving)
+
+    @property
+    def in_work(self) -> int:
+        """Messages taken and not answered."""
+        return (
+            sum(len(item.payloads) for item in self.queue)
+            + sum(ticket.open.count() for ticket in self.tickets.values())
+            + sum(len(delayed.payloads) for delayed in self.delayed)
+            + len(self.postings)
+        )
 
     def close(self) -> None:
         """Give back what was not delivered yet; what is in work may still be answered."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import ClassVar
 
@@ -38,6 +37,7 @@ from surepipe.effects import (
 )
 from surepipe.machines import Randomness
 from surepipe.pipes.intake import Intake, IntakePort
+from surepipe.pipes.journal_rows import Rows, Writing
 from surepipe.pipes.layers import SenderLayer
 from surepipe.pipes.options import BacklogOptions, LayerOptions
 from surepipe.pipes.ranges import RangeSet
@@ -49,56 +49,6 @@ REPEAT_MAX_US = 30_000_000
 JITTER = 0.1
 FORGET_EVERY = 1024
 """Confirmed messages after which the journal is told even though other writes wait."""
-
-for _write in (OpenLife, AppendRows, NoteTransmitted, ForgetRows, Renumber):
-    stateful(_write)
-
-
-@stateful
-@dataclass(slots=True)
-class Rows:
-    """Stored messages of one epoch that the outermost layer has not taken yet."""
-
-    epoch: int
-    first: int
-    """Number of the first message that was not taken."""
-    payloads: list[bytes] = field(default_factory=list[bytes])
-    taken: int = 0
-    """How many of ``payloads`` were taken; they are cut off now and then, so that it costs little."""
-
-    def __len__(self) -> int:
-        return len(self.payloads) - self.taken
-
-    @property
-    def last(self) -> int:
-        """Number of the last stored message."""
-        return self.first + len(self) - 1
-
-    def waiting(self) -> list[bytes]:
-        """All that was not taken."""
-        return self.payloads[self.taken :]
-
-    def give(self, layer: SenderLayer) -> Sequence[bytes]:
-        """Let the layer take what it has room for; return what it took."""
-        offered = self.payloads[self.taken : self.taken + layer.room]
-        count = layer.send(offered) if offered else 0
-        self.first += count
-        self.taken += count
-        if self.taken * 2 >= len(self.payloads):
-            del self.payloads[: self.taken]
-            self.taken = 0
-        return offered[:count]
-
-
-@stateful
-@dataclass(slots=True)
-class Writing:
-    """The write under way."""
-
-    ticket: int
-    write: Write
-    attempts: int = 1
-    repeat_at: int | None = None
 
 
 @stateful
@@ -113,12 +63,15 @@ class JournaledIntake(Intake):
         outermost: SenderLayer,
         options: LayerOptions,
         life_hint: int,
+        *,
         contents: JournalContents,
         rng: Randomness,
     ) -> None:
         life = max(contents.last_life + 1, life_hint)
         super().__init__(port, outermost, options.message_max_bytes, life)
-        bounds = options if isinstance(options, BacklogOptions) else BacklogOptions.model_validate({})
+        bounds = (
+            options if isinstance(options, BacklogOptions) else BacklogOptions.model_validate({})
+        )
         self.bound = bounds.backlog
         self.bound_bytes = bounds.backlog_bytes
         self.rng = rng
@@ -284,16 +237,19 @@ class JournaledIntake(Intake):
             return None
         if self.next_life:
             return self._renumbering()
-        if self.serving != self.life and self._all_confirmed:
-            return ForgetRows(self.serving, self.floor)
         if self.serving == self.life and not self.is_noted and len(self.own):
             return NoteTransmitted(self.life)
-        behind = self.floor - self.forgotten
-        if self.unstored and behind < FORGET_EVERY:
-            return self._append()
-        if behind and (behind >= FORGET_EVERY or self._all_confirmed):
+        if self._must_forget:
             return ForgetRows(self.serving, self.floor)
         return self._append() if self.unstored else None
+
+    @property
+    def _must_forget(self) -> bool:
+        """The journal is told when an older epoch is over, when it lags far behind, and at rest."""
+        behind = self.floor - self.forgotten
+        is_over = self.serving != self.life and self._all_confirmed
+        is_at_rest = self._all_confirmed and not self.unstored
+        return is_over or behind >= FORGET_EVERY or (behind > 0 and is_at_rest)
 
     @property
     def _all_confirmed(self) -> bool:

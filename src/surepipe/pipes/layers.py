@@ -299,6 +299,10 @@ class ReceiverLayer(ABC):
         """What must survive a crash, as a JSON value; ``also`` (of ``epoch``) is taken as settled."""
         return None
 
+    def producer_of(self, epoch: int) -> str:  # noqa: ARG002 - see the stream pipe
+        """The name of the producer whose messages of this epoch are in work, where that is part of their identity."""
+        return ""
+
     def restore_cursor(self, cursor: object) -> None:
         """Start from a stored cursor; called at most once, before anything else."""
 

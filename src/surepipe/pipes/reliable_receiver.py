@@ -89,7 +89,11 @@ class Receiver(ReceiverLayer):
             self.wrong_state()
 
     def _take_open(self, frame: Open) -> None:
-        if not 1 <= frame.base <= frame.next or not 1 <= frame.epoch <= frame.life or not frame.link:
+        if (
+            not 1 <= frame.base <= frame.next
+            or not 1 <= frame.epoch <= frame.life
+            or not frame.link
+        ):
             self.port.count("impossible")
         elif frame.stack != self.port.stack_digest:
             self.port.count("wrong_state")
@@ -101,7 +105,9 @@ class Receiver(ReceiverLayer):
             self.life = frame.life
             self._answer_for_former_epoch(frame)
         elif frame.epoch > self.epoch and self.buffer.in_work:
-            self.waiting_open = frame  # answered when what is in work of the former epoch is settled
+            self.waiting_open = (
+                frame  # answered when what is in work of the former epoch is settled
+            )
         else:
             self._serve(frame)
 
@@ -354,11 +360,19 @@ class Receiver(ReceiverLayer):
             for part in also:
                 settled.add(*part)
         cum = settled.end_of_run(self.buffer.settled + 1)
-        return [self.life, self.epoch, cum, self.forgotten_epoch, [list(end) for end in self.closed]]
+        return [
+            self.life,
+            self.epoch,
+            cum,
+            self.forgotten_epoch,
+            [list(end) for end in self.closed],
+        ]
 
     def restore_cursor(self, cursor: object) -> None:
         """Go on behind what is settled. No link is known: the first Data is answered Unknown."""
-        life, epoch, cum, forgotten, closed = cast("tuple[int, int, int, int, list[list[int]]]", cursor)
+        life, epoch, cum, forgotten, closed = cast(
+            "tuple[int, int, int, int, list[list[int]]]", cursor
+        )
         self.life, self.epoch, self.forgotten_epoch = life, epoch, forgotten
         self.closed = [(former, through) for former, through in closed]
         self.buffer = self._new_buffer(cum + 1)

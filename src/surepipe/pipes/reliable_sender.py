@@ -170,12 +170,11 @@ class Sender(RetrySender):
         super().fill()
 
     def _skip_settled(self) -> None:
-        count = min(len(self.backlog), self.settled_through - self.next + 1)
-        first = self.next
-        self.backlog.take(count, self.backlog.size_bytes, at_least_one=False)
-        self.next += count
-        self.base = self.begun_at = self.next
-        self.port.confirmed(first, self.next - 1)
+        first: int = self.next
+        last: int = min(first + len(self.backlog) - 1, self.settled_through)
+        self.backlog.take(last - first + 1, self.backlog.size_bytes, at_least_one=False)
+        self.base = self.next = self.begun_at = last + 1
+        self.port.confirmed(first, last)
 
     # Time.
 

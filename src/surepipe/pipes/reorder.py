@@ -173,7 +173,8 @@ class ReorderBuffer:
     def _compare(
         self, offered: Offered, first: int, start: int, end: int, payloads: Sequence[bytes]
     ) -> None:
-        for low, high in self.held.within(start, end):
+        for held_first, high in self.held.within(start, end):
+            low = held_first
             at = bisect_right(self._firsts, low) - 1
             while low <= high:
                 chunk_first, chunk = self._firsts[at], self._chunks[at]

@@ -17,7 +17,6 @@ is asked after with a Probe and not sent again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar
 
 from surepipe.effects import NoticeKind, Ranges
@@ -52,14 +51,14 @@ class RetrySender(WindowSender):
         del frame
         self.port.count("wrong_state")
 
-    def _is_acceptable(self, frame: Confirm | Nack, ranges: Iterable[Ranges]) -> bool:
+    def _is_acceptable(self, frame: Confirm | Nack, highest: int) -> bool:
         """Whether the frame speaks of this link and epoch, and of what was transmitted; else count it."""
         fault = ""
         if frame.link != self.link:
             fault = "stale_link"
         elif frame.epoch != self.epoch:
             fault = "stale_epoch"
-        elif any(last > self.highest_known for part in ranges for _, last in part):
+        elif highest > self.highest_known:
             fault = "impossible"
         elif not self.linked:
             fault = "wrong_state"
@@ -76,7 +75,8 @@ class RetrySender(WindowSender):
         return MAX_NUMBER if self.epoch < self.port.life else self.next - 1
 
     def _confirm(self, frame: Confirm) -> None:
-        if not self._is_acceptable(frame, (((0, frame.cum),), frame.done, frame.held)):
+        highest = max(frame.cum, _highest(frame.done), _highest(frame.held))
+        if not self._is_acceptable(frame, highest):
             return
         news = self._take_incarnation(frame.incarnation)
         if not self.linked:
@@ -138,7 +138,7 @@ class RetrySender(WindowSender):
 
     def _nack(self, frame: Nack) -> None:
         """Send at once what is named and unconfirmed, but nothing twice within a round trip."""
-        if not self._is_acceptable(frame, (frame.missing,)):
+        if not self._is_acceptable(frame, _highest(frame.missing)):
             return
         news = self._take_incarnation(frame.incarnation)
         if not self.linked:
@@ -181,6 +181,7 @@ class RetrySender(WindowSender):
             self._ask_for_credit()
 
     def look_at_due(self, now: int) -> None:
+        """Send again, ask after, or give up each run whose patience has ended."""
         held = RangeSet(self.held)
         if self.stops_when_unanswered and self.is_expired(self.flights.runs[0], held):
             self.stop_undeliverable()
@@ -339,3 +340,8 @@ class RetrySender(WindowSender):
         self._watch_credit()
         if self.credit_at < NEVER:
             self._probe()
+
+
+def _highest(ranges: Ranges) -> int:
+    """The highest number spoken of, whatever order the ranges are in."""
+    return max(last for _, last in ranges) if ranges else 0

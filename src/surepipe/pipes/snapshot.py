@@ -13,11 +13,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 C = TypeVar("C", bound=type)
 
 _REGISTRY: dict[str, type] = {}
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """A class that says itself what value stands for it."""
+
+    def to_state(self) -> object:
+        """A plain value, or one that holds registered objects."""
+        ...
+
+    @classmethod
+    def from_state(cls, state: object) -> Self:
+        """An instance from what ``to_state`` gave."""
+        ...
 
 
 def stateful(cls: C) -> C:
@@ -28,7 +42,9 @@ def stateful(cls: C) -> C:
 
 def export(value: object) -> object:
     """The value of a state, made of None, bool, int, str, bytes and lists."""
-    if value is None or (isinstance(value, bool | int | str | bytes) and not isinstance(value, Enum)):
+    if value is None or (
+        isinstance(value, bool | int | str | bytes) and not isinstance(value, Enum)
+    ):
         return value
     if isinstance(value, Enum):
         return ["enum", type(value).__name__, value.value]
@@ -40,7 +56,7 @@ def export(value: object) -> object:
         return ["dict", *[[export(key), export(item)] for key, item in pairs]]
     if _REGISTRY.get(type(value).__name__) is not type(value):
         raise TypeError(f"{type(value).__name__} is not registered as part of a machine's state")
-    if hasattr(value, "to_state"):
+    if isinstance(value, Describing):
         return ["made", type(value).__name__, export(value.to_state())]
     return ["object", type(value).__name__, export_attributes(value)]
 
@@ -54,18 +70,23 @@ def restore(value: object) -> object:
     """Build again what ``export`` made a value of."""
     if not isinstance(value, list):
         return value
-    tag, *rest = cast("list[Any]", value)
+    tag, *rest = _items(cast("object", value))
     if tag == "dict":
         return {restore(key): restore(item) for key, item in rest}
     if tag == "enum":
         return _REGISTRY[rest[0]](rest[1])
     if tag == "object":
-        made: object = object.__new__(_REGISTRY[rest[0]])
+        known: type[object] = _REGISTRY[rest[0]]
+        made = object.__new__(known)
         restore_attributes(made, rest[1])
         return made
     if tag == "made":
-        return cast("Any", _REGISTRY[rest[0]]).from_state(restore(rest[1]))
+        return cast("type[Describing]", _REGISTRY[rest[0]]).from_state(restore(rest[1]))
     return _BUILDERS[tag]([restore(item) for item in rest])
+
+
+def _items(value: object) -> list[Any]:
+    return cast("list[Any]", value)
 
 
 def restore_attributes(owner: object, value: object) -> None:

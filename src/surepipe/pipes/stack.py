@@ -70,6 +70,10 @@ def stack_digest(layers: Iterable[LayerOptions]) -> int:
     return int.from_bytes(hashlib.blake2b(repr(agreed).encode(), digest_size=8).digest(), "big")
 
 
+def _confirms(layers: Iterable[LayerOptions]) -> bool:
+    return any(layer.is_retry or layer.kind == "stream" for layer in layers)
+
+
 class Stack:
     """What both ends share: the step, the deadline, the counters, the queue of things to do."""
 
@@ -319,7 +323,9 @@ class SenderStack(Stack):
         self.intake: Intake = (
             Intake(self, self.layers[0], limit, life_hint)
             if journal is None
-            else JournaledIntake(self, self.layers[0], layers[0], life_hint, journal, rng)
+            else JournaledIntake(
+                self, self.layers[0], layers[0], life_hint, contents=journal, rng=rng
+            )
         )
         self.undeliverable: dict[int, Letter] = {}
 
@@ -452,7 +458,7 @@ class SenderStack(Stack):
     @property
     def confirms(self) -> bool:
         """True when this stack ever says ``Confirmed``."""
-        return any(option.is_retry or option.kind == "stream" for option in self.options)
+        return _confirms(self.options)
 
     @property
     def idle(self) -> bool:
@@ -566,6 +572,10 @@ class ReceiverStack(Stack):
     def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
         """Answer the outermost layer: refused."""
         self.later(lambda: self.layers[0].refused(epoch, first, last))
+
+    def producer_of(self, epoch: int) -> str:
+        """Who wrote the messages of this epoch that are in work, where that is part of their identity."""
+        return self.layers[0].producer_of(epoch)
 
     def cursors(self, epoch: int, also: Ranges) -> list[object]:
         """The cursors of all layers. Those below may lag: what they repeat, the outermost drops."""
@@ -684,6 +694,18 @@ class ReceiverStack(Stack):
         return self._finish([self.desk.deadline, *(layer.deadline for layer in self.layers)])
 
     # Questions.
+
+    @property
+    def confirms(self) -> bool:
+        """True when the sender of this stack learns what is settled, and sends again what is not."""
+        return _confirms(self.options)
+
+    @property
+    def has_room(self) -> bool:
+        """False while what is in work leaves no room for a whole run more."""
+        in_work = self.desk.in_work
+        bound = getattr(self.options[0], "held_max", UNBOUNDED)
+        return not in_work or in_work + self.options[0].run_max <= bound
 
     @property
     def idle(self) -> bool:

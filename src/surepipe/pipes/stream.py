@@ -13,7 +13,8 @@ record. The receiver restores them when it finds its position, so a stack over a
 Where the host stores states itself, ``commit_of`` turns a state into the commit of that record.
 
 Several producers may write into one stream. The order of all is the order of the stream. A message is delivered
-under its producer's (epoch, seq), and two producers whose epochs have the same number are never in work together.
+under its producer's name, epoch and seq, and two producers whose epochs have the same number are never in work
+together, so that an answer, which names epoch and seq, means one entry.
 
 Ranges in the notices of the receiver are indexes of the stream, with epoch 0.
 """

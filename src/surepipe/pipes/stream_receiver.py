@@ -2,108 +2,40 @@
 
 from __future__ import annotations
 
-from collections import deque
-from enum import Enum
-from typing import ClassVar, cast
+from typing import cast
 
-from surepipe.effects import NoticeKind, Ranges
-from surepipe.errors import ConfigurationError
-from surepipe.machines import Randomness
+from surepipe.effects import NoticeKind
 from surepipe.pipes.frames import Frame
-from surepipe.pipes.layers import ReceiverLayer, ReceiverPort, Token
-from surepipe.pipes.options import StreamOptions, micros
+from surepipe.pipes.layers import Token
+from surepipe.pipes.options import micros
 from surepipe.pipes.snapshot import stateful
-from surepipe.pipes.stream_calls import WARN_AFTER, Asked, StoreCalls
-from surepipe.pipes.stream_cursor import commit_in, cursor_of, incarnation_in, is_cursor
-from surepipe.pipes.stream_work import StreamWork, split
+from surepipe.pipes.stream_calls import WARN_AFTER, Asked
+from surepipe.pipes.stream_cursor import commit_in
+from surepipe.pipes.stream_place import Phase, StreamPlace
+from surepipe.pipes.stream_work import split
 from surepipe.store_api import (
-    Absent,
     Ahead,
     Batch,
-    ClaimReader,
     CommitPosition,
     Committed,
-    DescribeStream,
     Empty,
-    Entries,
     Failed,
     Fenced,
-    GetPosition,
-    IdentifyEntry,
-    Identity,
     Kept,
-    NoPosition,
-    Owner,
-    Position,
     ReadFrom,
     Reset,
-    StoreRequest,
-    StreamInfo,
     Trimmed,
     WaitForMore,
 )
 
-IDLE_WAIT_US = 5_000_000
-"""How long one wait for more entries lasts. Its answer is a hint; without it the reader looks for itself."""
-
 
 @stateful
-class Phase(Enum):
-    """What the reader does. From CLAIMING to WAITING one question is open; COMMITTING goes on beside them."""
+class Receiver(StreamPlace):
+    """Reads from its place on, hands up, and commits what is settled.
 
-    NEW = "new"
-    CLAIMING = "claiming"
-    FINDING = "finding"
-    LOOKING = "looking"
-    VERIFYING = "verifying"
-    READING = "reading"
-    WAITING = "waiting"
-    DELIVERING = "delivering"
-    STOPPED = "stopped"
-
-
-@stateful
-class Receiver(ReceiverLayer):
-    """Claims the reader, finds its place, then reads, hands up, and commits what is settled.
-
-    Claiming, Finding (the stored position), Looking (how the stream stands) and Verifying (is the entry before
-    the position still the same) lead to Reading. An outage leads back to Looking: the store may have gone back.
-    Stopped: fenced by a later owner, or by a policy.
+    One question to the store is open at any time, or none while entries are in work; a commit may go on beside
+    it. After an outage the place is checked before anything is read: the store may have gone back.
     """
-
-    TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng", "calls", "stream", "reader")
-
-    def __init__(self, options: StreamOptions, port: ReceiverPort, rng: Randomness) -> None:
-        if options.start is None:
-            raise ConfigurationError(
-                f"stream pipe {port.pipe!r} does not say where a reader without a position begins: "
-                "set start to earliest, latest or an index"
-            )
-        self.options: StreamOptions = options
-        self.port = port
-        self.rng = rng
-        self.calls = StoreCalls(options, port, rng)
-        self.stream = options.stream or port.pipe
-        self.reader = options.reader or port.pipe
-        self.phase = Phase.NEW
-        self.question: Asked | None = None
-        self.owner = 0
-        self.incarnation = 0
-        self.tag = 0
-        self.previous_tag: int | None = None
-        self.work = StreamWork()
-        self.rest: deque[Entries] = deque()
-        self.stream_end = 1
-        self.committed = 0
-        self.is_moved = False
-        self.committing: Asked | None = None
-        self.commit_at: int | None = None
-        self.restored: list[object] | None = None
-        self.rewinding = False
-        self.look_again = False
-        self.failures = 0
-        self.refusals = 0
-        self.closing = False
 
     # Frames: a store sends none.
 
@@ -117,17 +49,45 @@ class Receiver(ReceiverLayer):
         """Count a frame that has no meaning here."""
         self.port.count("wrong_state")
 
-    # Asking.
+    # Answers.
 
-    def _ask(self, phase: Phase, request: StoreRequest, failures: int = 0) -> None:
-        """Go into a phase with its question, at once or after the pause for so many failures."""
-        self.phase = phase
-        ask = self.calls.ask
-        self.question = self.calls.ask_after(request, failures) if failures else ask(request)
+    def answer(self, ticket: int, outcome: object) -> None:
+        """The outcome of a commit, or of the open question."""
+        if self.committing and self.committing.ticket == ticket:
+            self._on_commit(self.committing, outcome)
+            return
+        question = self.question
+        assert question is not None, f"the answer {ticket} was not asked for"
+        self.question = None
+        if isinstance(outcome, Failed):
+            self._stop(NoticeKind.STALLED, (), outcome.reason)
+            return
+        self._take(outcome)
+        if self.question is None and self.phase in _ASKING and not self.closing:
+            self._on_no_outcome(question)
 
-    def _look(self, failures: int = 0) -> None:
-        self.look_again = False
-        self._ask(Phase.LOOKING, DescribeStream(self.stream), failures)
+    def _on_no_outcome(self, question: Asked) -> None:
+        """Unavailable: a read starts over by looking at the stream, anything else is asked again."""
+        self._note_failure("the store is unavailable")
+        if self.phase is Phase.READING:
+            self._look(self.failures)
+        else:
+            self.question = question
+            self.calls.put_off(question, self.failures)
+
+    def _take(self, outcome: object) -> None:
+        """The open question was answered; what the phase does not know is no answer."""
+        take = {
+            Phase.CLAIMING: self._on_owner,
+            Phase.FINDING: self._on_position,
+            Phase.LOOKING: self._on_info,
+            Phase.VERIFYING: self._on_identity,
+            Phase.READING: self._on_read,
+            Phase.WAITING: self._on_hint,
+        }
+        take[self.phase](outcome)
+
+    # Reading and handing up.
 
     def _read(self) -> None:
         if self.closing:
@@ -141,190 +101,6 @@ class Receiver(ReceiverLayer):
         options = self.options
         bounds = (options.read_max, options.read_max_bytes)
         return ReadFrom(self.stream, self.work.next, *bounds, self.incarnation)
-
-    def answer(self, ticket: int, outcome: object) -> None:
-        """The outcome of a commit, or of the open question."""
-        if self.committing and self.committing.ticket == ticket:
-            self._on_commit(self.committing, outcome)
-            return
-        question = self.question
-        assert question is not None, f"the answer {ticket} was not asked for"
-        self.question = None
-        if isinstance(outcome, Failed):
-            self._stop(NoticeKind.STALLED, (), outcome.reason)
-            return
-        _ANSWERS[self.phase](self, outcome)
-        if self.question is None and self.phase in _ASKING and not self.closing:
-            self._on_no_outcome(question)
-
-    def _on_no_outcome(self, question: Asked) -> None:
-        """Unavailable: a read starts over by looking at the stream, anything else is asked again."""
-        self._note_failure("the store is unavailable")
-        if self.phase is Phase.READING:
-            self._look(self.failures)
-        else:
-            self.question = question
-            self.calls.put_off(question, self.failures)
-
-    def _note_failure(self, detail: str) -> None:
-        self.failures += 1
-        if self.failures == WARN_AFTER:
-            place = self.work.next
-            self.port.notice(NoticeKind.UNANSWERED, 0, ((place, place),), detail)
-
-    # Claiming and locating.
-
-    def _on_owner(self, outcome: object) -> None:
-        if isinstance(outcome, Owner):
-            self.owner = outcome.number
-            self._ask(Phase.FINDING, GetPosition(self.stream, self.reader))
-
-    def _on_position(self, outcome: object) -> None:
-        if isinstance(outcome, Position):
-            self._resume_from(outcome)
-        elif isinstance(outcome, NoPosition):
-            if self.restored:
-                self._resume_from_cursor(self.restored)
-            self._look()
-
-    def _resume_from(self, position: Position) -> None:
-        self.committed = position.next
-        if self.restored and self._is_as_far(self.restored, position):
-            self._resume_from_cursor(self.restored)
-            self._look()
-            return
-        incarnation = position.tag
-        if position.state:
-            cursor = self.port.restore_above(position.state)
-            if not is_cursor(cursor):
-                detail = f"the position of reader {self.reader!r} holds the state of another stack"
-                self._stop(NoticeKind.DIVERGED, (), detail)
-                return
-            incarnation = incarnation_in(cursor)
-        self.tag, self.incarnation = position.tag, incarnation
-        self.work.start_at(position.next, position.anchor)
-        self._look()
-
-    @staticmethod
-    def _is_as_far(cursor: list[object], position: Position) -> bool:
-        commit = commit_in(cursor, b"")
-        return commit.tag == position.tag and commit.next >= position.next
-
-    def _resume_from_cursor(self, cursor: list[object]) -> None:
-        commit = commit_in(cursor, b"")
-        self.tag, self.previous_tag = commit.tag, commit.previous_tag
-        self.incarnation = incarnation_in(cursor)
-        self.work.start_at(commit.next, commit.anchor)
-        self.is_moved = commit.next != self.committed
-
-    def _on_info(self, outcome: object) -> None:
-        if not isinstance(outcome, StreamInfo):
-            return
-        self.stream_end = outcome.next
-        if self.rewinding:
-            self._rewind(outcome)
-        elif not self.incarnation:
-            self._start(outcome)
-        elif outcome.incarnation != self.incarnation:
-            self._on_reset(outcome.incarnation)
-        elif outcome.next < self.work.next:
-            self._on_ahead(outcome.next)
-        elif outcome.earliest < self.work.next:
-            self._ask(Phase.VERIFYING, IdentifyEntry(self.stream, self.work.next - 1))
-        else:
-            self._resume()
-
-    def _start(self, info: StreamInfo) -> None:
-        """No position yet: the start policy. The place is committed before anything is read, so that a
-        crash before the first commit neither starts later (latest) nor lets entries be trimmed."""
-        named = {"earliest": info.earliest, "latest": info.next}
-        start = self.options.start
-        index = start if isinstance(start, int) else named[str(start)]
-        if index > info.next:
-            self._wait_for(index)
-            return
-        self.tag = self.incarnation = info.incarnation
-        self._move_to(index)
-
-    def _move_to(self, index: int) -> None:
-        self.work.start_at(index, None)
-        self.is_moved = True
-        self._ask(Phase.VERIFYING, IdentifyEntry(self.stream, index - 1))
-
-    def _on_identity(self, outcome: object) -> None:
-        anchor = self.work.anchor
-        if anchor is None and isinstance(outcome, Identity | Absent):
-            self.work.anchor = outcome if isinstance(outcome, Identity) else None
-            self._resume()
-        elif outcome == anchor or isinstance(outcome, Trimmed):
-            self._resume()
-        elif isinstance(outcome, Absent | Identity):
-            place = self.work.next - 1
-            detail = f"entry {place} of stream {self.stream!r} was {anchor}, and is {outcome}"
-            self._on_diverged(((place, place),), detail)
-
-    def _resume(self) -> None:
-        self.phase = Phase.DELIVERING
-        if self.is_moved:
-            self._commit()
-        self._go_on()
-
-    # Policies. Each gives its notice with the exact range of indexes first.
-
-    def _on_trimmed(self, earliest: int) -> None:
-        place = self.work.next
-        detail = f"entries of stream {self.stream!r} were trimmed before reader {self.reader!r}"
-        self.port.notice(NoticeKind.TRIMMED, 0, ((place, earliest - 1),), detail)
-        if self.options.on_trimmed == "stop":
-            self._halt()
-        else:
-            self._move_to(earliest)
-
-    def _on_reset(self, incarnation: int) -> None:
-        passed = ((1, self.work.next - 1),) if self.work.next > 1 else ()
-        detail = f"stream {self.stream!r} was made anew ({incarnation}, before {self.incarnation})"
-        self.port.notice(NoticeKind.RESET, 0, passed, detail)
-        self._rewind_or_halt(self.options.on_reset)
-
-    def _on_ahead(self, end: int) -> None:
-        gone = ((end, self.work.next - 1),)
-        self._on_diverged(gone, f"stream {self.stream!r} went back to {end}")
-
-    def _on_diverged(self, ranges: Ranges, detail: str) -> None:
-        self.port.notice(NoticeKind.DIVERGED, 0, ranges, detail)
-        self._rewind_or_halt(self.options.on_diverged)
-
-    def _rewind_or_halt(self, policy: str) -> None:
-        if policy == "stop":
-            self._halt()
-        else:
-            self.rewinding = True
-            self._look()
-
-    def _rewind(self, info: StreamInfo) -> None:
-        """Back to the earliest entry. Under its old tag a position never goes back, so it gets a new one."""
-        self.rewinding = False
-        self.previous_tag = self.tag if self.previous_tag is None else self.previous_tag
-        is_new = info.incarnation != self.incarnation
-        self.tag = info.incarnation if is_new else self.rng.getrandbits(62) + 1
-        self.incarnation = info.incarnation
-        self.committed = 0
-        self._move_to(info.earliest)
-
-    def _stop(self, kind: NoticeKind, ranges: Ranges, detail: str) -> None:
-        self.port.notice(kind, 0, ranges, detail)
-        self._halt()
-
-    def _halt(self) -> None:
-        """Ask nothing more. What is in work may still be answered; it is not committed."""
-        for asked in (self.question, self.committing):
-            if asked:
-                self.calls.forget(asked)
-        self.question = self.committing = self.commit_at = None
-        self.rest.clear()
-        self.phase = Phase.STOPPED
-
-    # Reading and handing up.
 
     def _on_read(self, outcome: object) -> None:
         match outcome:
@@ -348,12 +124,6 @@ class Receiver(ReceiverLayer):
                 self._on_ahead(end)
             case _:
                 return
-
-    def _wait_for(self, index: int) -> None:
-        """Let the store say when it is worth while to look again; if it doesn't, look all the same."""
-        self._ask(Phase.WAITING, WaitForMore(self.stream, index, IDLE_WAIT_US))
-        assert self.question
-        self.question.repeat_at += IDLE_WAIT_US
 
     def _on_hint(self, outcome: object) -> None:
         del outcome
@@ -474,7 +244,7 @@ class Receiver(ReceiverLayer):
     def wake(self) -> None:
         """Start, ask again what was not answered, commit what is due."""
         if self.phase is Phase.NEW:
-            self._ask(Phase.CLAIMING, self._claim_request())
+            self._claim()
             return
         if self.question and self.calls.is_due(self.question):
             self._repeat(self.question)
@@ -483,15 +253,11 @@ class Receiver(ReceiverLayer):
         if self.commit_at is not None and self.commit_at <= self.port.now and not self.committing:
             self._commit()
 
-    def _claim_request(self) -> ClaimReader:
-        claimant = self.rng.getrandbits(62) + 1
-        return ClaimReader(self.stream, self.reader, claimant)
-
     def _repeat(self, question: Asked) -> None:
         if isinstance(question.request, WaitForMore):
             self.calls.forget(question)
             self.question = None
-            _ANSWERS[self.phase](self, None)
+            self._take(None)
         else:
             self.calls.repeat(question)
 
@@ -505,6 +271,10 @@ class Receiver(ReceiverLayer):
 
     # The end, and what survives it.
 
+    def producer_of(self, epoch: int) -> str:
+        """The one producer that has messages of this epoch in work."""
+        return self.work.speakers.get(epoch, "")
+
     def finish(self) -> None:
         """Commit what is settled; read nothing more."""
         self.closing = True
@@ -515,24 +285,6 @@ class Receiver(ReceiverLayer):
         if has_place and self.work.next > self.committed and not self.committing:
             self._commit()
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
-        """The position, with everything that ``commit_of`` needs to commit it."""
-        return self._cursor(epoch, also)
-
-    def _cursor(self, epoch: int, also: Ranges) -> list[object]:
-        index, anchor = self.work.position_with(epoch, also)
-        return cursor_of(
-            CommitPosition(
-                *(self.stream, self.reader, self.owner, self.tag, index),
-                *(anchor, b"", self.previous_tag),
-            ),
-            self.incarnation,
-        )
-
-    def restore_cursor(self, cursor: object) -> None:
-        """A stored position that may be further than the committed one."""
-        self.restored = cast("list[object]", cursor)
-
     def gauges(self) -> dict[str, int]:
         """Entries in work, and those still to be read."""
         held = sum(len(entries.payloads) for entries in self.rest)
@@ -540,12 +292,4 @@ class Receiver(ReceiverLayer):
         return {"held": held, "in_work": in_work, "lag": max(0, self.stream_end - self.work.next)}
 
 
-_ANSWERS = {
-    Phase.CLAIMING: Receiver._on_owner,
-    Phase.FINDING: Receiver._on_position,
-    Phase.LOOKING: Receiver._on_info,
-    Phase.VERIFYING: Receiver._on_identity,
-    Phase.READING: Receiver._on_read,
-    Phase.WAITING: Receiver._on_hint,
-}
 _ASKING = (Phase.CLAIMING, Phase.FINDING, Phase.LOOKING, Phase.VERIFYING, Phase.READING)

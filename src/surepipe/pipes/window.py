@@ -50,8 +50,8 @@ class WindowSender(SenderLayer):
 
     def _reset(self, epoch: int, base: int) -> None:
         self.epoch = epoch
-        self.base = base
-        self.next = base
+        self.base: int = base
+        self.next: int = base
         self.limit = base + self.options.initial_credit - 1
         self.linked = True
         self.answered = False
@@ -222,8 +222,8 @@ class WindowSender(SenderLayer):
 
     def take_facts(self, cum: int, done: Ranges) -> bool:
         """These messages are settled, for ever: report what was not known. True when there was any."""
-        if not done and cum < self.base:
-            return False
+        if not done and (cum < self.base or not self.done):
+            return self._settle_through(cum)
         fresh: list[tuple[int, int]] = []
         sent = self.next - 1  # an earlier life may have sent more of this epoch
         for first, last in ((self.base, cum), *done):
@@ -236,12 +236,24 @@ class WindowSender(SenderLayer):
                 self.port.confirmed(*part)
         return bool(fresh)
 
+    def _settle_through(self, cum: int) -> bool:
+        """The usual case of ``take_facts``, without ranges."""
+        base, end = self.base, min(cum, self.next - 1)
+        if end < base:
+            return False
+        self._raise_base(end + 1)
+        self.port.confirmed(base, end)
+        return True
+
     def _advance_base(self) -> None:
+        """What is done from the base on is behind it."""
         base = self.done.end_of_run(self.base) + 1
-        if base == self.base:
-            return
+        if base > self.base:
+            self.done.discard_below(base)
+            self._raise_base(base)
+
+    def _raise_base(self, base: int) -> None:
         self.base = base
-        self.done.discard_below(base)
         self.queue.delete_all(base - 1)
         for flight in self.flights.drop_below(base):
             self._forget_stamps(flight.stamps)

@@ -1,0 +1,445 @@
+"""A sender's journal over any stream store and index store, so that what was accepted outlives the sender.
+
+The journal is one stream with the pipe as its only producer, and one position on it. The epoch of the producer is
+the life of the sender: the store itself fences older lives. Message ``n`` of an epoch is row ``n + 1`` of it; row 1
+is a head that says which older epochs the rows of this one replace. So to number messages again is a single append
+of head and rows, which every store does wholly or not at all; no transaction is needed anywhere.
+
+The position says how far the stream may be trimmed. Its state holds what is confirmed, and which epoch was
+transmitted. Contents are told by identities alone; an index that is not known costs space for a while, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from surepipe.effects import (
+    AppendRows,
+    ForgetRows,
+    JournalContents,
+    JournalRows,
+    NoteTransmitted,
+    OpenLife,
+    Renumber,
+    SaveState,
+    Write,
+    WriteFailed,
+    WriteFenced,
+    WriteOutcome,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.store_api import (
+    KEEP_ALL,
+    AppendRun,
+    Batch,
+    CommitPosition,
+    Committed,
+    Created,
+    Entries,
+    Exists,
+    Failed,
+    Fenced,
+    Full,
+    Gap,
+    Identity,
+    IndexStore,
+    Kept,
+    Level,
+    NoPosition,
+    Opened,
+    Owner,
+    Position,
+    Stored,
+    StreamInfo,
+    StreamStore,
+    Unavailable,
+)
+
+logger = logging.getLogger("surepipe")
+
+READER = "confirmed"
+LOAD_BYTES = 1 << 20
+LOAD_MESSAGES = 1 << 16
+TRIM_AFTER_MESSAGES = 4_096
+TRIM_AFTER_BYTES = 4 << 20
+"""Confirmed rows are removed from the stream when this much of them has gathered."""
+
+
+def head_of(replaces: Sequence[int]) -> bytes:
+    """Row 1 of an epoch."""
+    return json.dumps({"replaces": list(replaces)}, separators=(",", ":")).encode()
+
+
+def _replaced_by(head: bytes) -> list[int]:
+    return [int(epoch) for epoch in json.loads(head)["replaces"]]
+
+
+@dataclass(slots=True)
+class _Confirmed:
+    """What the state of the position holds."""
+
+    transmitted: int = 0
+    epoch: int = 0
+    through: int = 0
+
+    def encode(self) -> bytes:
+        return json.dumps([self.transmitted, self.epoch, self.through]).encode()
+
+    @classmethod
+    def decode(cls, state: bytes) -> _Confirmed:
+        return cls(*json.loads(state)) if state else cls()
+
+
+@dataclass(slots=True)
+class _OwnRows:
+    """The rows of this life that are not confirmed: to store them again if the store loses them."""
+
+    epoch: int = 0
+    head: bytes = b""
+    first: int = 1
+    payloads: list[bytes] = field(default_factory=list[bytes])
+
+    def begin(self, epoch: int, head: bytes) -> None:
+        """A new epoch, without rows yet."""
+        self.epoch, self.head, self.first = epoch, head, 1
+        self.payloads = []
+
+    def add(self, first: int, payloads: Sequence[bytes]) -> None:
+        """Rows were stored; some of them may be known already."""
+        known = self.first + len(self.payloads) - first
+        self.payloads.extend(payloads[known:] if known > 0 else payloads)
+
+    def forget(self, through: int) -> int:
+        """Rows were confirmed; returns how many bytes they had."""
+        count = max(0, through + 1 - self.first)
+        size = sum(map(len, self.payloads[:count]))
+        del self.payloads[:count]
+        self.first += count
+        return size
+
+    def from_row(self, row: int) -> tuple[int, list[bytes]]:
+        """The rows from ``row`` on, or from the first that is still known."""
+        if row <= 1 and self.first == 1:
+            return 1, [self.head, *self.payloads]
+        start = max(0, row - 1 - self.first)
+        return self.first + 1 + start, self.payloads[start:]
+
+
+class StoreJournal:
+    """The journal of one pipe. Not safe for threads; each life of the sender calls ``load`` first.
+
+    Every write may be repeated. After a crash the next ``load`` has each write that was answered ``WriteStored``;
+    one that was not answered it has wholly or not at all.
+    """
+
+    def __init__(
+        self, streams: StreamStore, positions: IndexStore, pipe: str, *, stream: str | None = None
+    ) -> None:
+        """``stream`` names the stream of the journal; by default it is ``<pipe>/journal``."""
+        self.stream = stream or f"{pipe}/journal"
+        self._streams = streams
+        self._positions = positions
+        self._pipe = pipe
+        self._incarnation = 0
+        self._previous_tag: int | None = None
+        self._owner = 0
+        self._next = 1
+        """The position as committed last: indexes below it are not needed."""
+        self._state = _Confirmed()
+        self._own = _OwnRows()
+        self._places: dict[int, tuple[int, int]] = {}
+        """For an epoch, the index of one of its rows."""
+        self._loaded: object = None
+        self._untrimmed = [0, 0]
+
+    @property
+    def level(self) -> Level:
+        """What survives of an answered write."""
+        return min(self._streams.level, self._positions.level)
+
+    # Loading.
+
+    def load(self) -> JournalContents:
+        """What the journal holds; makes it when it is not there.
+
+        Raises StoreUnavailable (ask again) and ConfigurationError (the stream is used for something else, or the
+        store refuses).
+        """
+        self._incarnation = self._made()
+        self._own = _OwnRows()
+        position = self._position()
+        self._previous_tag = position.tag if position else None
+        self._next = position.next if position and position.tag == self._incarnation else 1
+        self._state = _Confirmed.decode(position.state) if position else _Confirmed()
+        info = self._info()
+        rows = self._rows(info)
+        self._loaded = (info.incarnation, info.next, position)
+        last_life = max((known.epoch for known in info.producers), default=0)
+        confirmed = (self._state.epoch, self._state.through)
+        return JournalContents(last_life, rows, self._state.transmitted, confirmed)
+
+    def _made(self) -> int:
+        outcome = self._streams.create(self.stream, 1, KEEP_ALL)
+        match outcome:
+            case Created(incarnation) | Exists(incarnation):
+                return incarnation
+            case _:
+                raise _as_error(f"journal stream {self.stream!r}", outcome)
+
+    def _position(self) -> Position | None:
+        outcome = self._positions.get(self.stream, READER)
+        match outcome:
+            case Position():
+                return outcome
+            case NoPosition():
+                return None
+            case _:
+                raise _as_error(f"the position of journal {self.stream!r}", outcome)
+
+    def _info(self) -> StreamInfo:
+        outcome = self._streams.info(self.stream)
+        if isinstance(outcome, StreamInfo):
+            return outcome
+        raise _as_error(f"journal stream {self.stream!r}", outcome)
+
+    def _rows(self, info: StreamInfo) -> list[JournalRows]:
+        """The rows that are neither replaced nor confirmed, oldest epoch first."""
+        found: dict[int, list[JournalRows]] = {}
+        for run in self._read_all(info):
+            first, payloads = run.first - 1, run.payloads
+            self._places[run.epoch] = (run.index, run.first)
+            if run.first == 1:
+                for replaced in _replaced_by(payloads[0]):
+                    found.pop(replaced, None)
+                first, payloads = 1, payloads[1:]
+            _extend(found.setdefault(run.epoch, []), JournalRows(run.epoch, first, payloads))
+        parts = [part for epoch in sorted(found) for part in found[epoch]]
+        return [rest for part in parts if (rest := self._unconfirmed(part)).payloads]
+
+    def _read_all(self, info: StreamInfo) -> Iterator[Entries]:
+        index = info.earliest
+        while index < info.next:
+            outcome = self._streams.read(self.stream, index, LOAD_MESSAGES, LOAD_BYTES)
+            if not isinstance(outcome, Batch):
+                raise _as_error(f"journal stream {self.stream!r}", outcome)
+            yield from outcome.entries
+            index = outcome.next
+
+    def _unconfirmed(self, rows: JournalRows) -> JournalRows:
+        if rows.epoch > self._state.epoch:
+            return rows
+        through = (
+            self._state.through
+            if rows.epoch == self._state.epoch
+            else rows.first + len(rows.payloads)
+        )
+        start = max(0, through + 1 - rows.first)
+        return JournalRows(rows.epoch, rows.first + start, rows.payloads[start:])
+
+    # Writing.
+
+    def write(self, write: Write) -> WriteOutcome:  # noqa: PLR0911 - one line per write
+        """Perform a write. WriteUnknown: done or not, ask again. See ``surepipe.effects`` for each of them."""
+        match write:
+            case OpenLife(life):
+                return self._open_life(life)
+            case AppendRows():
+                return self._append_rows(write)
+            case NoteTransmitted(epoch):
+                self._state.transmitted = max(self._state.transmitted, epoch)
+                return self._commit(write.epoch)
+            case ForgetRows(epoch, through):
+                return self._forget(epoch, through)
+            case Renumber():
+                return self._renumber(write)
+            case SaveState():
+                raise MisuseError("a receiver's state is not for a journal: use ReceiverState")
+
+    def _open_life(self, life: int) -> WriteOutcome:
+        """From here on the store fences every older life, so what it holds now is all it will hold of them."""
+        opened = self._streams.open_producer(self.stream, self._pipe, life, 1)
+        if not isinstance(opened, Opened):
+            return _refusal(opened)
+        claimed = self._positions.claim(self.stream, READER, life)
+        if not isinstance(claimed, Owner):
+            return _refusal(claimed)
+        self._owner = claimed.number
+        try:
+            changed = self._contents_if_changed()
+        except StoreUnavailable:
+            return WriteUnknown()
+        self._own.begin(life, head_of(()))
+        return changed or WriteStored()
+
+    def _contents_if_changed(self) -> JournalContents | None:
+        info = self._info()
+        if self._loaded == (info.incarnation, info.next, self._position()):
+            return None
+        return self.load()
+
+    def run_of(self, write: AppendRows) -> AppendRun:
+        """The append that a write is, for a transaction with other writes of the same store."""
+        if write.first == 1:
+            head = self._own.head if self._own.epoch == write.epoch else head_of(())
+            return self._run(write.epoch, 1, [head, *write.payloads])
+        return self._run(write.epoch, write.first + 1, write.payloads)
+
+    def _run(self, epoch: int, row: int, payloads: Sequence[bytes]) -> AppendRun:
+        return AppendRun(self.stream, self._pipe, epoch, row, payloads)
+
+    def _append_rows(self, write: AppendRows) -> WriteOutcome:
+        if self._own.epoch != write.epoch:
+            self._own.begin(write.epoch, head_of(()))
+            self._own.first = write.first
+        outcome = self._append(self.run_of(write))
+        if isinstance(outcome, Gap) or (isinstance(outcome, Failed) and self._made_anew()):
+            outcome = self._store_again(write, outcome)
+        if isinstance(outcome, Stored):
+            self._own.add(write.first, write.payloads)
+        return WriteStored() if isinstance(outcome, Stored) else _refusal(outcome)
+
+    def _append(self, run: AppendRun) -> object:
+        outcome = self._streams.append(run.stream, run.producer, run.epoch, run.first, run.payloads)
+        if isinstance(outcome, Stored) and outcome.first_index is not None:
+            self._places[run.epoch] = (outcome.first_index, outcome.last - outcome.new + 1)
+        return outcome
+
+    def _renumber(self, write: Renumber) -> WriteOutcome:
+        head = head_of(write.replaces)
+        outcome = self._append(self._run(write.epoch, 1, [head, *write.payloads]))
+        if not isinstance(outcome, Stored):
+            return _refusal(outcome)
+        self._own.begin(write.epoch, head)
+        self._own.add(1, write.payloads)
+        return WriteStored()
+
+    # After the store went back.
+
+    def _made_anew(self) -> bool:
+        """Whether the stream had vanished; now it is there again, empty."""
+        outcome = self._streams.create(self.stream, 1, KEEP_ALL)
+        if not isinstance(outcome, Created):
+            return False
+        self._previous_tag, self._incarnation = self._incarnation, outcome.incarnation
+        self._next = 1
+        return True
+
+    def _store_again(self, write: AppendRows, why: Gap | Failed) -> object:
+        """The store has lost rows of this life: they are still here, as far as they are not confirmed."""
+        expected = why.expected if isinstance(why, Gap) else 1
+        wanted = _OwnRows(write.epoch, self._own.head, self._own.first, [*self._own.payloads])
+        if wanted.first + len(wanted.payloads) < write.first:
+            return Failed(f"the journal lacks rows before {write.first} and nobody has them")
+        wanted.add(write.first, write.payloads)
+        row, payloads = wanted.from_row(expected)
+        logger.warning(
+            "journal %s went back to row %d; it gets rows %d to %d of epoch %d again",
+            self.stream, expected, row, row + len(payloads) - 1, write.epoch,
+        )  # fmt: skip
+        if row > expected:  # what is between is confirmed
+            opened = self._streams.open_producer(self.stream, self._pipe, write.epoch, row)
+            if not isinstance(opened, Opened):
+                return opened
+        return self._append(self._run(write.epoch, row, payloads))
+
+    # What is confirmed.
+
+    def _forget(self, epoch: int, through: int) -> WriteOutcome:
+        state = self._state
+        state.epoch, state.through = max((state.epoch, state.through), (epoch, through))
+        if epoch in self._places:
+            index, row = self._places[epoch]
+            self._next = max(self._next, index + (through + 1 - row) + 1)
+        outcome = self._commit(epoch, through)
+        if isinstance(outcome, WriteStored):
+            self._trim_now_and_then(epoch, through)
+        return outcome
+
+    def _trim_now_and_then(self, epoch: int, through: int) -> None:
+        count, size = self._untrimmed
+        if epoch == self._own.epoch:
+            count += max(0, through + 1 - self._own.first)
+            size += self._own.forget(through)
+        else:
+            count += TRIM_AFTER_MESSAGES
+        self._untrimmed = [count, size]
+        if (count >= TRIM_AFTER_MESSAGES or size >= TRIM_AFTER_BYTES) and epoch in self._places:
+            index, row = self._places[epoch]
+            self._streams.trim(
+                self.stream, index + (through + 1 - row) + 1
+            )  # not done: the next time
+            self._untrimmed = [0, 0]
+
+    def _commit(self, epoch: int, through: int | None = None) -> WriteOutcome:
+        """Store the position. The life decides who may, not the owner: a claim that an older life made late is
+        taken back."""
+        anchor = None if through is None else Identity(self._pipe, epoch, through + 1)
+        outcome: object = Unavailable()
+        for _ in range(3):
+            outcome = self._positions.commit(self._request(anchor))
+            match outcome:
+                case Committed():
+                    self._previous_tag = self._incarnation
+                    return WriteStored()
+                case Kept(position):
+                    self._next = max(self._next, position.next)
+                    self._previous_tag = position.tag
+                case Fenced():
+                    refused = self._claim_again(epoch)
+                    if refused is not None:
+                        return refused
+                case _:
+                    return _refusal(outcome)
+        return WriteUnknown()
+
+    def _request(self, anchor: Identity | None) -> CommitPosition:
+        return CommitPosition(
+            self.stream, READER, self._owner, self._incarnation, self._next, anchor,
+            self._state.encode(), self._previous_tag,
+        )  # fmt: skip
+
+    def _claim_again(self, epoch: int) -> WriteOutcome | None:
+        life = max(epoch, self._own.epoch)
+        opened = self._streams.open_producer(self.stream, self._pipe, life, 1)
+        if not isinstance(opened, Opened):
+            return _refusal(opened)
+        claimed = self._positions.claim(self.stream, READER, life)
+        if not isinstance(claimed, Owner):
+            return _refusal(claimed)
+        self._owner = claimed.number
+        return None
+
+
+def _extend(parts: list[JournalRows], rows: JournalRows) -> None:
+    """Add rows to those before them, when they follow at once."""
+    if parts and parts[-1].first + len(parts[-1].payloads) == rows.first:
+        assert isinstance(parts[-1].payloads, list)
+        parts[-1].payloads.extend(rows.payloads)
+    else:
+        parts.append(JournalRows(rows.epoch, rows.first, list(rows.payloads)))
+
+
+def _refusal(outcome: object) -> WriteOutcome:
+    """What a store's refusal is for a machine."""
+    match outcome:
+        case Fenced(by):
+            return WriteFenced(by)
+        case Failed(reason):
+            return WriteFailed(reason)
+        case Full(bound):
+            return WriteFailed(f"the journal's stream is full: {bound}")
+        case Gap(expected):
+            return WriteFailed(f"the journal lacks rows from {expected} on: its store went back")
+        case _:
+            return WriteUnknown()
+
+
+def _as_error(what: str, outcome: object) -> Exception:
+    if isinstance(outcome, Unavailable):
+        return StoreUnavailable(f"{what}: {outcome.detail or 'no answer'}")
+    return ConfigurationError(f"{what}: {outcome}")

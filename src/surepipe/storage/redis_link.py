@@ -1,0 +1,304 @@
+"""The way to a Redis server: few connections, kept, renewed after trouble, never trusted again after an error.
+
+``RedisLink.call`` sends commands in one go and gives back one reply each, or says why there are none. It never
+repeats a command whose outcome is unknown: that is the caller's business, who knows that it is safe.
+
+A connection that ever failed is closed. The next one is made after a pause that doubles with each failure in a
+row, with jitter, so that the clients of a server that comes back don't come all at once.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, cast
+
+from redis import exceptions
+from redis.backoff import NoBackoff
+from redis.connection import Connection, UnixDomainSocketConnection, parse_url
+from redis.retry import Retry
+
+from surepipe.errors import ConfigurationError
+from surepipe.storage.redis_replies import DISCARDING, code_of, meaning_of, moved_to
+from surepipe.store_api import Failed, Unavailable
+
+Command: TypeAlias = tuple[bytes | str | int, ...]
+Reply: TypeAlias = "bytes | int | list[Reply] | None | Exception"
+Address: TypeAlias = tuple[str, int]
+Locator: TypeAlias = Callable[[], Address]
+
+_TROUBLE = (exceptions.RedisError, OSError)
+
+
+class _Connection(Protocol):
+    """What is used of redis-py's connections, which have no usable types of their own."""
+
+    def connect(self) -> None: ...
+    def disconnect(self) -> None: ...
+    def pack_commands(self, commands: Sequence[Command]) -> Sequence[bytes]: ...
+    def send_packed_command(self, command: Sequence[bytes], check_health: bool) -> None: ...
+    def read_response(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long things may take, in seconds. All are finite."""
+
+    connect_s: float = 5.0
+    answer_s: float = 5.0
+    pause_min_s: float = 0.05
+    pause_max_s: float = 2.0
+    idle_max: int = 16
+    """So many idle connections are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRun:
+    """One run of one server process in one role: data can go back only when this changes."""
+
+    run_id: bytes
+    replication_id: bytes
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A connection in use or idle, and the node that it leads to."""
+
+    connection: _Connection
+    node: _Node
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """One server address: its idle connections, and how it has been lately."""
+
+    address: Address | None
+    idle: list[_Line] = field(default_factory=list[_Line])
+    failures: int = 0
+    run: ServerRun | None = None
+
+
+class RedisLink:
+    """Connections to one server, or to the nodes of one cluster. Threads may share it."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        limits: Limits,
+        locate: Locator | None = None,
+        pause: Callable[[float], object] | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        """``settings`` are those of redis-py's connections (``settings_of``). ``locate`` finds the master before
+        each new connection. ``pause`` waits so many seconds (by default until ``close`` at most)."""
+        self._settings = dict(settings)
+        self._class = cast("Callable[..., _Connection]", self._settings.pop("connection_class"))
+        self._limits = limits
+        self._locate = locate
+        self._closed = threading.Event()
+        self._pause = pause or self._closed.wait
+        self._rng = rng or random.SystemRandom()
+        self._lock = threading.Lock()
+        self._nodes: dict[Address | None, _Node] = {}
+        self._routes: dict[str, Address] = {}
+        self._in_use: set[_Line] = set()
+        self.generation = 0
+        """Goes up each time a node turns out to be another process, or the same in another role, than before."""
+
+    # Calling.
+
+    def call(self, tag: str, commands: Sequence[Command]) -> list[Reply] | Unavailable | Failed:
+        """Send the commands to the node that has the tag's slot; one reply each, errors of the server among them."""
+        try:
+            line = self._take(tag)
+        except _TROUBLE as error:
+            return meaning_of(error, self.where(tag))
+        if line is None:
+            return Failed("the store is closed")
+        try:
+            replies = _exchange(line.connection, commands)
+        except _TROUBLE as error:
+            self._discard(line, tag)
+            return meaning_of(error, self.where(tag))
+        except BaseException:
+            # Interrupted between sending and reading: the connection holds an answer that nobody waits for.
+            self._drop(line)
+            raise
+        self._give_back(line, tag, replies)
+        return replies
+
+    def where(self, tag: str = "") -> str:
+        """The server's address, for people. Never the password."""
+        if path := self._settings.get("path"):
+            return str(path)
+        host, port = self._routes.get(tag) or self._fixed_address()
+        return f"{host}:{port}"
+
+    def _address_of(self, node: _Node) -> Address:
+        return node.address or self._fixed_address()
+
+    def _fixed_address(self) -> Address:
+        return (
+            str(self._settings.get("host", "localhost")),
+            int(self._settings.get("port", 6379)),
+        )
+
+    # Connections.
+
+    def _take(self, tag: str) -> _Line | None:
+        """An idle connection or a new one; None when the link is closed."""
+        with self._lock:
+            if self._closed.is_set():
+                return None
+            node = self._node_of(tag)
+            line = node.idle.pop() if node.idle else None
+            if line:
+                self._in_use.add(line)
+                return line
+        return self._connect(node)
+
+    def _node_of(self, tag: str) -> _Node:
+        address = self._routes.get(tag)
+        return self._nodes.setdefault(address, _Node(address))
+
+    def _connect(self, node: _Node) -> _Line | None:
+        if node.failures:
+            self._pause(self._pause_after(node.failures))
+        try:
+            line = _Line(self._new_connection(node), node)
+            with self._lock:
+                if self._closed.is_set():
+                    return None
+                self._in_use.add(line)
+            self._greet(line)
+        except BaseException:
+            node.failures += 1
+            raise
+        return line
+
+    def _greet(self, line: _Line) -> None:
+        try:
+            line.connection.connect()
+            self._note_run(line.node, _server_run(line.connection))
+        except BaseException:
+            self._drop(line)
+            raise
+
+    def _pause_after(self, failures: int) -> float:
+        longest = min(
+            self._limits.pause_min_s * 2.0 ** min(failures - 1, 30), self._limits.pause_max_s
+        )
+        return longest * self._rng.uniform(0.5, 1.0)
+
+    def _new_connection(self, node: _Node) -> _Connection:
+        settings = dict(self._settings)
+        if node.address is not None:
+            settings["host"], settings["port"] = node.address
+        elif self._locate is not None:
+            settings["host"], settings["port"] = self._locate()
+            self._settings.update(host=settings["host"], port=settings["port"])
+        return self._class(**settings)
+
+    def _note_run(self, node: _Node, run: ServerRun | None) -> None:
+        with self._lock:
+            # A server that does not say who it is may be another one each time.
+            if run is None or (node.run is not None and run != node.run):
+                self.generation += 1
+                stale, node.idle = node.idle, []
+            else:
+                stale = []
+            node.run = run
+        for line in stale:
+            line.connection.disconnect()
+
+    def _give_back(self, line: _Line, tag: str, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            if isinstance(reply, Exception) and code_of(reply) in DISCARDING:
+                self._discard(line, tag)
+                return
+            if isinstance(reply, Exception) and (address := moved_to(reply)):
+                self._routes[tag] = (address[0] or self._address_of(line.node)[0], address[1])
+        line.node.failures = 0
+        with self._lock:
+            self._in_use.discard(line)
+            keep = len(line.node.idle) < self._limits.idle_max and not self._closed.is_set()
+            if keep:
+                line.node.idle.append(line)
+        if not keep:
+            line.connection.disconnect()
+
+    def _discard(self, line: _Line, tag: str) -> None:
+        """Close a connection after an error, and with it the idle ones to the same node: they share its fate."""
+        with self._lock:
+            stale, line.node.idle = line.node.idle, []
+            line.node.failures += 1
+            self._routes.pop(tag, None)
+        self._drop(line)
+        for other in stale:
+            other.connection.disconnect()
+
+    def _drop(self, line: _Line) -> None:
+        with self._lock:
+            self._in_use.discard(line)
+        line.connection.disconnect()
+
+    def close(self) -> None:
+        """Close all connections; calls under way answer Unavailable, later ones Failed."""
+        with self._lock:
+            self._closed.set()
+            lines = [*self._in_use, *(line for node in self._nodes.values() for line in node.idle)]
+            for node in self._nodes.values():
+                node.idle = []
+        for line in lines:
+            line.connection.disconnect()
+
+
+def settings_of(url: str, limits: Limits) -> dict[str, Any]:
+    """Settings of connections for a URL: ``redis://``, ``rediss://`` (TLS) or ``unix://``."""
+    try:
+        settings = cast("dict[str, Any]", parse_url(url))
+    except ValueError as error:
+        raise ConfigurationError(f"the URL of the Redis server is not usable: {error}") from error
+    settings.setdefault("connection_class", Connection)
+    if settings["connection_class"] is not UnixDomainSocketConnection:
+        settings.setdefault("socket_keepalive", True)
+        settings["socket_connect_timeout"] = limits.connect_s
+    # No repeats behind our back: an unknown outcome must come to the caller, who then looks for a rollback.
+    settings.update(
+        socket_timeout=limits.answer_s,
+        protocol=2,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=False,
+    )
+    return settings
+
+
+def _exchange(connection: _Connection, commands: Sequence[Command]) -> list[Reply]:
+    connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+    return [_read_reply(connection) for _ in commands]
+
+
+def _read_reply(connection: _Connection) -> Reply:
+    """A reply; an error of the server is one too."""
+    try:
+        return cast("Reply", connection.read_response())
+    except (exceptions.ResponseError, exceptions.BusyLoadingError) as error:
+        return error
+
+
+def _server_run(connection: _Connection) -> ServerRun | None:
+    """Who answers there. A replica is refused: what it shows may be old. None: it does not say."""
+    replies = _exchange(connection, [("INFO", "server"), ("INFO", "replication")])
+    fields: dict[bytes, bytes] = {}
+    for reply in replies:
+        if not isinstance(reply, bytes):
+            return None
+        fields |= dict(
+            line.split(b":", 1) for line in reply.splitlines() if b":" in line
+        )  # one `name:value` a line
+    if fields.get(b"role") == b"slave":
+        raise exceptions.ReadOnlyError("the server is a replica")
+    return ServerRun(fields.get(b"run_id", b""), fields.get(b"master_replid", b""))

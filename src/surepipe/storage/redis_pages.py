@@ -1,0 +1,96 @@
+"""Pages: many messages in one entry of a Redis stream.
+
+A body is one byte that says how the lengths are written, the lengths, and the payloads one after the other. Lengths
+take one, two or four bytes each, and four bytes in all when they are equal, so a message of 100 bytes costs at
+most one byte more, and what is done per message on either side is a length and a slice.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+PAGE_MAX_BYTES = 64 * 1024
+"""A page holds so many payload bytes at most, unless its only message is longer."""
+
+_EQUAL = 0
+_WIDTHS = {1: "B", 2: "H", 4: "I"}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some messages of a run: their first seq, how many, their payload bytes, and the body that holds them."""
+
+    first: int
+    count: int
+    size: int
+    body: bytes
+
+
+def paged(first: int, payloads: Sequence[bytes], limit: int = PAGE_MAX_BYTES) -> Iterator[Page]:
+    """The pages of a run."""
+    lengths = list(map(len, payloads))
+    if sum(lengths) <= limit:
+        if payloads:
+            yield _page(first, payloads, lengths)
+        return
+    start = 0
+    while start < len(payloads):
+        stop = start + _fitting(lengths, start, limit)
+        yield _page(first + start, payloads[start:stop], lengths[start:stop])
+        start = stop
+
+
+def _fitting(lengths: Sequence[int], start: int, limit: int) -> int:
+    """How many of the lengths from ``start`` on fit; one at least."""
+    count, left = 1, limit - lengths[start]
+    while start + count < len(lengths) and lengths[start + count] <= left:
+        left -= lengths[start + count]
+        count += 1
+    return count
+
+
+def _page(first: int, payloads: Sequence[bytes], lengths: list[int]) -> Page:
+    return Page(first, len(payloads), sum(lengths), _head(lengths) + b"".join(payloads))
+
+
+def _head(lengths: list[int]) -> bytes:
+    longest = max(lengths)
+    if min(lengths) == longest:
+        return bytes([_EQUAL]) + longest.to_bytes(4, "little")
+    width = 1 if longest < 1 << 8 else 2 if longest < 1 << 16 else 4
+    return bytes([width]) + _little_endian(array(_WIDTHS[width], lengths)).tobytes()
+
+
+def _little_endian(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def unpaged(body: bytes, count: int) -> list[bytes]:
+    """The payloads of a body. ValueError for a body that ``paged`` did not make."""
+    width = body[0] if body else -1
+    if width == _EQUAL:
+        return _equal_payloads(body, count)
+    if width not in _WIDTHS:
+        raise ValueError(f"a page begins with {body[:1]!r}: written by another version, or damaged")
+    lengths = array(_WIDTHS[width])
+    start = 1 + width * count
+    lengths.frombytes(body[1:start])
+    offsets = list(accumulate(_little_endian(lengths), initial=start))
+    if len(lengths) != count or offsets[-1] != len(body):
+        raise ValueError(f"a page of {count} messages has {len(body)} bytes: damaged")
+    return [body[begin:end] for begin, end in pairwise(offsets)]
+
+
+def _equal_payloads(body: bytes, count: int) -> list[bytes]:
+    length = int.from_bytes(body[1:5], "little")
+    if len(body) != 5 + length * count:
+        raise ValueError(f"a page of {count} messages has {len(body)} bytes: damaged")
+    if not length:
+        return [b""] * count
+    return [body[at : at + length] for at in range(5, len(body), length)]

@@ -1,0 +1,55 @@
+-- needs: common
+-- Positions of readers. Touches
+--   sp:{tag}:i           hash  "<length of stream>:<stream>:<reader>" to a position      owner: claim.lua, commits
+--       "<owner> <claimant> <tag> <next> <committed by> <anchor's epoch> <anchor's seq> <length of anchor's producer>\n"
+--       followed by the anchor's producer and the state. "-" where there is nothing.
+--   sp:{tag}:h:<stream>  hash  its r:<reader> field, where the stream exists              owner: commits
+
+local function find_position(i, field)
+  local found = redis.call("HGET", i, field)
+  if not found then
+    return {owner = 0, claimant = "-", tag = "-", next = 0}
+  end
+  local owner, claimant, tag, next = string.match(found, "^(%d+) (%S+) (%S+) (%d+) ")
+  return {owner = tonumber(owner), claimant = claimant, tag = tag, next = tonumber(next), raw = found}
+end
+
+-- request: owner, tag, next (text), rest (committed by, anchor and state as stored), previous_tag, expected_next. Returns the reply,
+-- and the value to store when it is "committed".
+local function commit_position(known, request)
+  if request.owner < known.owner then
+    return {"fenced", text(known.owner)}
+  end
+  local is_set = known.tag ~= "-"
+  if request.expected_next ~= "" then
+    local repeated = known.tag == request.tag and known.next == tonumber(request.next)
+    local expected = is_set and known.tag == request.tag and known.next == tonumber(request.expected_next)
+    if not (repeated or expected) then
+      return {"kept", known.raw or ""}
+    end
+  end
+  if is_set then
+    if known.tag == request.tag and tonumber(request.next) < known.next then
+      return {"kept", known.raw}
+    end
+    if known.tag ~= request.tag and known.tag ~= request.previous_tag then
+      return {"kept", known.raw}
+    end
+  end
+  local value = text(request.owner) .. " " .. known.claimant .. " " .. request.tag .. " " .. request.next .. " " .. request.rest
+  return {"committed"}, value
+end
+
+-- Stores a committed position and registers the reader with its stream.
+local function write_position(i, h, field, reader, value, next)
+  redis.call("HSET", i, field, value)
+  if redis.call("HEXISTS", h, "incarnation") == 1 then
+    redis.call("HSET", h, "r:" .. reader, next)
+  end
+end
+
+-- Takes a commit from ARGV, from `at` on; returns it and the place after it.
+local function take_commit(at)
+  return {field = ARGV[at], reader = ARGV[at + 1], owner = tonumber(ARGV[at + 2]), tag = ARGV[at + 3], next = ARGV[at + 4],
+    rest = ARGV[at + 5], previous_tag = ARGV[at + 6], expected_next = ARGV[at + 7]}, at + 8
+end

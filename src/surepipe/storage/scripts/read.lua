@@ -1,0 +1,56 @@
+-- needs: common
+-- Pages from an index on; writes nothing.
+--   KEYS[1]  sp:{tag}:layout     string  layout version    owner: whoever wrote first
+--   KEYS[2]  sp:{tag}:h:<stream> hash    head, read only   owner: create.lua, appends
+--   KEYS[3]  sp:{tag}:s:<stream> stream  pages, read only  owner: appends
+-- ARGV: version, index, most messages, most bytes, incarnation or "".
+-- Replies: batch next, pages; empty next; trimmed earliest; ahead next; reset incarnation; missing; damaged key.
+-- The last page may go beyond both bounds, and the first may begin below the index: the reader cuts them.
+
+local refusal = other_layout()
+if refusal then
+  return refusal
+end
+local head = redis.call("HMGET", KEYS[2], "incarnation", "next", "earliest")
+if not head[1] then
+  return {"missing"}
+end
+if ARGV[5] ~= "" and ARGV[5] ~= head[1] then
+  return {"reset", head[1]}
+end
+local index, next = tonumber(ARGV[2]), tonumber(head[2])
+if index < tonumber(head[3]) then
+  return {"trimmed", head[3]}
+end
+if index > next then
+  return {"ahead", head[2]}
+end
+if index == next then
+  return {"empty", head[2]}
+end
+local pages = redis.call("XREVRANGE", KEYS[3], ARGV[2] .. "-0", "-", "COUNT", 1)
+if not pages[1] then
+  return {"damaged", KEYS[3]}
+end
+-- Entry ids are <index>-0; fields are p, e, f, n, t, c, b in this order (streams.lua).
+local function stop_of(page)
+  return tonumber(string.match(page[1], "^%d+")) + tonumber(page[2][8])
+end
+if stop_of(pages[1]) <= index then
+  return {"damaged", KEYS[3]}
+end
+local stop = index + tonumber(ARGV[3])
+local bytes = tonumber(ARGV[4]) - #pages[1][2][14]
+while bytes > 0 and stop_of(pages[#pages]) < math.min(stop, next) do
+  local more = redis.call("XRANGE", KEYS[3], "(" .. pages[#pages][1], "+", "COUNT", 4)
+  if #more == 0 then
+    return {"damaged", KEYS[3]}
+  end
+  for _, page in ipairs(more) do
+    if bytes > 0 and stop_of(pages[#pages]) < stop then
+      pages[#pages + 1] = page
+      bytes = bytes - #page[2][14]
+    end
+  end
+end
+return {"batch", head[2], pages}

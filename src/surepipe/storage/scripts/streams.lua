@@ -1,0 +1,183 @@
+-- needs: common
+-- A stream as it will be: loaded from its keys, changed in Lua, and written at the end, so that a script that finds
+-- a reason to refuse has written nothing. Touches
+--   sp:{tag}:h:<stream>  hash    head of the stream                                    owner: create.lua, then appends
+--       incarnation, partitions, retention parts (max_bytes, max_age_us, force), next (index of the next entry),
+--       earliest (index of the first entry that is kept), total (payload bytes ever appended),
+--       cut (those of them that are trimmed), r:<reader> (next index of each reader with a position)
+--   sp:{tag}:s:<stream>  stream  pages; entry id <index of its first message>-0        owner: appends
+--       p producer, e epoch, f first seq, n count, t wall clock in microseconds, c payload bytes appended to the stream
+--       before this page (so that trimming needs to look at one page only), b body
+--   sp:{tag}:p:<stream>  hash    producer to "<epoch> <last seq>", never removed       owner: open.lua, appends
+
+local function load_stream(h, s, p)
+  local head = redis.call("HMGET", h, "incarnation", "next", "earliest", "total", "cut", "max_bytes", "max_age_us", "force")
+  if not head[1] then
+    return nil
+  end
+  -- A key of another type must fail before anything is written: Redis takes nothing back.
+  redis.call("XLEN", s)
+  redis.call("HLEN", p)
+  return {
+    h = h, s = s, p = p, incarnation = head[1], next = tonumber(head[2]), earliest = tonumber(head[3]),
+    total = tonumber(head[4]), cut = tonumber(head[5]), max_bytes = tonumber(head[6]), max_age = tonumber(head[7]),
+    force = head[8] == "1", pages = {}, producers = {}, trimmed = false,
+  }
+end
+
+-- Epoch and last seq of a producer, or nil.
+local function find_producer(stream, name)
+  local found = stream.producers[name] or redis.call("HGET", stream.p, name)
+  if not found then
+    return nil
+  end
+  local epoch, last = string.match(found, "^(%d+) (%d+)$")
+  return epoch, tonumber(last)
+end
+
+local function set_producer(stream, name, epoch, last)
+  stream.producers[name] = epoch .. " " .. text(last)
+end
+
+-- The stored page that begins at an index, without its body, or nil.
+local function page_at(stream, index)
+  local entry = redis.call("XRANGE", stream.s, text(index) .. "-0", "+", "COUNT", 1)[1]
+  if not entry then
+    return nil
+  end
+  local field = entry[2]
+  return {index = index, stop = index + tonumber(field[8]), time = tonumber(field[10]), cut = tonumber(field[12])}
+end
+
+-- Readers with a position, and the next index of each.
+local function registered(stream)
+  local readers = {}
+  local head = redis.call("HGETALL", stream.h)
+  for at = 1, #head, 2 do
+    if string.sub(head[at], 1, 2) == "r:" then
+      readers[#readers + 1] = {name = string.sub(head[at], 3), next = math.min(tonumber(head[at + 1]), stream.next)}
+    end
+  end
+  table.sort(readers, function(one, other) return one.name < other.name end)
+  return readers
+end
+
+local function lowest_unread(stream)
+  local lowest = stream.next + 1
+  for _, reader in ipairs(registered(stream)) do
+    lowest = math.min(lowest, reader.next)
+  end
+  return lowest
+end
+
+-- The bound of the retention that `size` more bytes would break, counting what comes after `cut`; page: its oldest.
+local function broken_bound(stream, cut, page, size, now)
+  local kept = stream.total - cut
+  if stream.max_bytes and kept > 0 and kept + size > stream.max_bytes then
+    return "max_bytes=" .. text(stream.max_bytes)
+  end
+  if stream.max_age and page and now - page.time > stream.max_age then
+    return "max_age_us=" .. text(stream.max_age)
+  end
+  return nil
+end
+
+local function cut_before(stream, index, page)
+  stream.earliest = index
+  stream.cut = page and page.cut or stream.written or stream.total
+  stream.trimmed = true
+end
+
+-- Lets old pages go; returns the bound that would be broken all the same, or nil.
+local function make_room(stream, size, now)
+  if not (stream.max_bytes or stream.max_age) then
+    return nil
+  end
+  local unread = lowest_unread(stream)
+  local keep = stream.force and stream.next or unread - 1
+  local page = page_at(stream, stream.earliest)
+  while page and page.stop <= keep and broken_bound(stream, stream.cut, page, size, now) do
+    local next_page = page_at(stream, page.stop)
+    cut_before(stream, page.stop, next_page)
+    page = next_page
+  end
+  if stream.force then
+    return nil
+  end
+  -- A page that is read and stays as the anchor is no reason to refuse new messages for ever.
+  local cut = stream.cut
+  if page and page.stop <= unread then
+    page = page_at(stream, page.stop)
+    cut = page and page.cut or stream.written or stream.total
+  end
+  return broken_bound(stream, cut, page, size, now)
+end
+
+-- run: producer, epoch, first, count, size, pages of {first, count, size, body}. Changes the stream or replies a refusal.
+local function append_run(stream, run, now)
+  local epoch, last = find_producer(stream, run.producer)
+  if not epoch then
+    epoch, last = run.epoch, 0
+  end
+  if is_lower(run.epoch, epoch) then
+    return {"fenced", epoch}
+  end
+  if is_lower(epoch, run.epoch) then
+    last = 0
+  end
+  if run.first > last + 1 then
+    return {"gap", last + 1}
+  end
+  local run_last = run.first + run.count - 1
+  if run_last <= last then
+    return {"stored", last, 0, 0}
+  end
+  if run.first <= last then
+    return {"overlap", last}  -- the caller cuts the run and asks again
+  end
+  local bound = make_room(stream, run.size, now)
+  if bound then
+    return {"full", bound}
+  end
+  local index = stream.next
+  stream.written = stream.written or stream.total
+  for _, page in ipairs(run.pages) do
+    stream.pages[#stream.pages + 1] = {
+      text(stream.next) .. "-0", "p", run.producer, "e", run.epoch, "f", page[1], "n", page[2],
+      "t", text(now), "c", text(stream.total), "b", page[4],
+    }
+    stream.next = stream.next + tonumber(page[2])
+    stream.total = stream.total + tonumber(page[3])
+  end
+  set_producer(stream, run.producer, run.epoch, run_last)
+  return {"stored", run_last, run.count, index}
+end
+
+local function write_stream(stream)
+  if stream.trimmed then
+    redis.call("XTRIM", stream.s, "MINID", text(stream.earliest) .. "-0")
+  end
+  for _, page in ipairs(stream.pages) do
+    redis.call("XADD", stream.s, unpack(page))
+  end
+  if stream.trimmed or #stream.pages > 0 then
+    redis.call("HSET", stream.h, "next", text(stream.next), "total", text(stream.total),
+      "earliest", text(stream.earliest), "cut", text(stream.cut))
+  end
+  for name, value in pairs(stream.producers) do
+    redis.call("HSET", stream.p, name, value)
+  end
+end
+
+-- Takes a run from ARGV, from `at` on; returns it and the place after it.
+local function take_run(at)
+  local run = {producer = ARGV[at], epoch = ARGV[at + 1], first = tonumber(ARGV[at + 2]),
+    count = tonumber(ARGV[at + 3]), size = tonumber(ARGV[at + 4]), pages = {}}
+  local pages = tonumber(ARGV[at + 5])
+  at = at + 6
+  for page = 1, pages do
+    run.pages[page] = {ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]}
+    at = at + 4
+  end
+  return run, at
+end

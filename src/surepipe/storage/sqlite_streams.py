@@ -1,0 +1,445 @@
+"""What a stream store does, as SQL on one connection. The caller has begun a transaction and ends it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from surepipe.storage.sqlite_pages import Page, pages_of, payloads_of
+from surepipe.store_api import (
+    Absent,
+    Ahead,
+    AppendOutcome,
+    AppendRun,
+    Batch,
+    Created,
+    Empty,
+    Entries,
+    Exists,
+    Failed,
+    Fenced,
+    Full,
+    Gap,
+    Held,
+    Identity,
+    IdentifyOutcome,
+    InfoOutcome,
+    Mismatch,
+    Opened,
+    OpenOutcome,
+    ProducerInfo,
+    ReaderInfo,
+    ReadFrom,
+    ReadOutcome,
+    Reset,
+    Retention,
+    Stored,
+    StreamInfo,
+    Trimmed,
+    TrimOutcome,
+    partition_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRow:
+    """A stream as its row says."""
+
+    id: int
+    name: str
+    incarnation: int
+    partitions: int
+    retention: Retention
+    earliest: int
+    next: int
+    size_bytes: int
+
+
+def find(connection: sqlite3.Connection, name: str) -> StreamRow | None:
+    """The row of a stream; None when there is no such stream."""
+    row = connection.execute(
+        "SELECT id, incarnation, partitions, max_bytes, max_age_us, forced, earliest, next, bytes"
+        " FROM surepipe_streams WHERE name = ?",
+        (name,),
+    ).fetchone()
+    if row is None:
+        return None
+    number, incarnation, partitions, max_bytes, max_age_us, forced, earliest, following, size = row
+    retention = Retention(max_bytes, max_age_us, bool(forced))
+    return StreamRow(number, name, incarnation, partitions, retention, earliest, following, size)
+
+
+def missing(stream: str) -> Failed:
+    """The answer of all calls but ``create``."""
+    return Failed(f"stream {stream!r} does not exist; create it first")
+
+
+# Making and forgetting.
+
+
+def create(
+    connection: sqlite3.Connection,
+    stream: str,
+    partitions: int,
+    retention: Retention,
+    incarnation: int,
+) -> Created | Exists | Mismatch:
+    """Make a stream, or look whether the one that is there was made in the same way."""
+    known = find(connection, stream) or find(connection, partition_of(stream, 0))
+    if known is not None:
+        what = _difference(known, partitions, retention)
+        return Mismatch(what) if what else Exists(known.incarnation)
+    numbers = range(partitions)
+    names = [stream] if partitions == 1 else [partition_of(stream, n) for n in numbers]
+    connection.executemany(
+        "INSERT INTO surepipe_streams"
+        " (name, incarnation, partitions, max_bytes, max_age_us, forced, earliest, next, bytes)"
+        " VALUES (?, ?, ?, ?, ?, ?, 1, 1, 0)",
+        [
+            (
+                name,
+                incarnation,
+                partitions,
+                retention.max_bytes,
+                retention.max_age_us,
+                retention.force,
+            )
+            for name in names
+        ],
+    )
+    return Created(incarnation)
+
+
+def _difference(known: StreamRow, partitions: int, retention: Retention) -> str:
+    if known.partitions != partitions:
+        return f"it has {known.partitions} partitions, not {partitions}"
+    if known.retention != retention:
+        return f"its retention is {known.retention}, not {retention}"
+    return ""
+
+
+def delete(connection: sqlite3.Connection, stream: str) -> None:
+    """Forget a stream with all its partitions, but not the positions of its readers."""
+    rows = connection.execute("SELECT id, name FROM surepipe_streams").fetchall()
+    for number, name in rows:
+        if name == stream or name.startswith(f"{stream}#"):
+            connection.execute("DELETE FROM surepipe_pages WHERE stream = ?", (number,))
+            connection.execute("DELETE FROM surepipe_producers WHERE stream = ?", (number,))
+            connection.execute("DELETE FROM surepipe_streams WHERE id = ?", (number,))
+
+
+# Writing.
+
+
+def _known_producer(
+    connection: sqlite3.Connection, stream: StreamRow, producer: str
+) -> tuple[int, int] | None:
+    """Epoch and last seq."""
+    query = "SELECT epoch, last FROM surepipe_producers WHERE stream = ? AND name = ?"
+    known: tuple[int, int] | None = connection.execute(query, (stream.id, producer)).fetchone()
+    return known
+
+
+def _remember_producer(
+    connection: sqlite3.Connection, stream: StreamRow, producer: str, epoch: int, last: int
+) -> None:
+    connection.execute(
+        "INSERT INTO surepipe_producers VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET epoch = excluded.epoch, last = excluded.last",
+        (stream.id, producer, epoch, last),
+    )
+
+
+def open_producer(
+    connection: sqlite3.Connection, name: str, producer: str, epoch: int, base: int
+) -> OpenOutcome:
+    """Take the epoch, and say what was stored of it."""
+    stream = find(connection, name)
+    if stream is None:
+        return missing(name)
+    known = _known_producer(connection, stream, producer)
+    known_epoch, last = known or (epoch, base - 1)
+    if epoch < known_epoch:
+        return Fenced(known_epoch)
+    if epoch > known_epoch:
+        last = 0
+    lost = (last + 1, base - 1) if last < base - 1 else None
+    last = max(last, base - 1)
+    if known != (epoch, last):
+        _remember_producer(connection, stream, producer, epoch, last)
+    return Opened(stream.incarnation, last, lost)
+
+
+def append(connection: sqlite3.Connection, run: AppendRun, now_us: int) -> AppendOutcome:
+    """Append what is new of the run."""
+    stream = find(connection, run.stream)
+    if stream is None:
+        return missing(run.stream)
+    epoch, last = _known_producer(connection, stream, run.producer) or (run.epoch, 0)
+    if run.epoch < epoch:
+        return Fenced(epoch)
+    if run.epoch > epoch:
+        last = 0
+    if run.first > last + 1:
+        return Gap(last + 1)
+    new = run.payloads[last + 1 - run.first :]
+    if not new:
+        return Stored(last, 0, None)
+    size = sum(map(len, new))
+    if stream.retention.max_bytes is not None or stream.retention.max_age_us is not None:
+        stream, bound = _make_room(connection, stream, size, now_us)
+        if bound:
+            return Full(bound)
+    _store(connection, stream, replace(run, first=last + 1, payloads=new), size, now_us)
+    return Stored(last + len(new), len(new), stream.next)
+
+
+def _store(
+    connection: sqlite3.Connection, stream: StreamRow, run: AppendRun, size: int, now_us: int
+) -> None:
+    index, seq = stream.next, run.first
+    for page in pages_of(run.payloads):
+        connection.execute(
+            "INSERT INTO surepipe_pages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                stream.id,
+                index,
+                run.producer,
+                run.epoch,
+                seq,
+                page.count,
+                page.size_bytes,
+                now_us,
+                page.lengths,
+                page.body,
+            ),
+        )
+        index, seq = index + page.count, seq + page.count
+    connection.execute(
+        "UPDATE surepipe_streams SET next = ?, bytes = ? WHERE id = ?",
+        (index, stream.size_bytes + size, stream.id),
+    )
+    _remember_producer(connection, stream, run.producer, run.epoch, run.last)
+
+
+# Retention.
+
+
+def _readers(connection: sqlite3.Connection, stream: StreamRow) -> list[tuple[str, int]]:
+    """The readers that have a position, sorted by name, and their next index."""
+    rows = connection.execute(
+        "SELECT reader, next FROM surepipe_positions"
+        " WHERE stream = ? AND next IS NOT NULL ORDER BY reader",
+        (stream.name,),
+    )
+    return [(reader, min(following, stream.next)) for reader, following in rows]
+
+
+def _make_room(
+    connection: sqlite3.Connection, stream: StreamRow, size: int, now_us: int
+) -> tuple[StreamRow, str]:
+    """Let old pages go; also returns the bound that would be broken all the same."""
+    readers = _readers(connection, stream)
+    unread = min((following for _, following in readers), default=stream.next + 1)
+    keep = stream.next if stream.retention.force else unread - 1
+    oldest = _oldest_page(connection, stream, 0)
+    while (
+        oldest and oldest.end <= keep and _broken(stream, oldest, stream.size_bytes, size, now_us)
+    ):
+        stream = _remove_below(connection, stream, oldest.end)
+        oldest = _oldest_page(connection, stream, 0)
+    if stream.retention.force:
+        return stream, ""
+    # Read pages that stay as anchors are no reason to refuse new messages for ever.
+    oldest = _oldest_page(connection, stream, unread)
+    kept = _bytes_from(connection, stream, unread)
+    return stream, _broken(stream, oldest, kept, size, now_us)
+
+
+@dataclass(frozen=True, slots=True)
+class _OldPage:
+    end: int
+    stored_us: int
+
+
+def _oldest_page(connection: sqlite3.Connection, stream: StreamRow, index: int) -> _OldPage | None:
+    """The first page with an entry at ``index`` or behind it."""
+    row = connection.execute(
+        "SELECT first_index + count, stored_us FROM surepipe_pages"
+        " WHERE stream = ? AND first_index >= ? ORDER BY first_index LIMIT 1",
+        (stream.id, _page_start(connection, stream, index)),
+    ).fetchone()
+    return _OldPage(*row) if row and row[0] > index else None
+
+
+def _broken(stream: StreamRow, oldest: _OldPage | None, kept: int, size: int, now_us: int) -> str:
+    """The bound that so many kept bytes, the oldest page, and so many new bytes break together."""
+    limit, age = stream.retention.max_bytes, stream.retention.max_age_us
+    if limit is not None and kept and kept + size > limit:
+        return f"max_bytes={limit}"
+    if age is not None and oldest and now_us - oldest.stored_us > age:
+        return f"max_age_us={age}"
+    return ""
+
+
+def _bytes_from(connection: sqlite3.Connection, stream: StreamRow, index: int) -> int:
+    """Bytes of the pages that hold entries from an index on."""
+    if index <= stream.earliest:
+        return stream.size_bytes
+    if index >= stream.next:
+        return 0
+    (size,) = connection.execute(
+        "SELECT coalesce(sum(bytes), 0) FROM surepipe_pages WHERE stream = ? AND first_index >= ?",
+        (stream.id, _page_start(connection, stream, index)),
+    ).fetchone()
+    return int(size)
+
+
+def _remove_below(connection: sqlite3.Connection, stream: StreamRow, before: int) -> StreamRow:
+    """Remove whole pages below ``before``."""
+    start = stream.next if before >= stream.next else _page_start(connection, stream, before)
+    if start <= stream.earliest:
+        return stream
+    removed = (stream.id, start)
+    where = "FROM surepipe_pages WHERE stream = ? AND first_index < ?"
+    (size,) = connection.execute(f"SELECT coalesce(sum(bytes), 0) {where}", removed).fetchone()
+    connection.execute(f"DELETE {where}", removed)
+    connection.execute(
+        "UPDATE surepipe_streams SET earliest = ?, bytes = bytes - ? WHERE id = ?",
+        (start, size, stream.id),
+    )
+    return replace(stream, earliest=start, size_bytes=stream.size_bytes - size)
+
+
+def trim(connection: sqlite3.Connection, name: str, before: int) -> TrimOutcome:
+    """Forget entries below ``before``, in whole pages."""
+    stream = find(connection, name)
+    if stream is None:
+        return missing(name)
+    readers = _readers(connection, stream)
+    behind = [(reader, at) for reader, at in readers if at < min(before, stream.next)]
+    if stream.retention.force:
+        earliest = _remove_below(connection, stream, before).earliest
+        return Trimmed(earliest, tuple(reader for reader, at in behind if at < earliest))
+    if behind:
+        return Held(*min(behind, key=lambda reader: reader[1]))
+    before = min([before, *(at - 1 for _, at in readers)])
+    return Trimmed(_remove_below(connection, stream, before).earliest)
+
+
+# Reading.
+
+
+def next_index(connection: sqlite3.Connection, name: str) -> int | Failed:
+    """The index that the next append will get."""
+    query = "SELECT next FROM surepipe_streams WHERE name = ?"
+    row = connection.execute(query, (name,)).fetchone()
+    return int(row[0]) if row else missing(name)
+
+
+def read(connection: sqlite3.Connection, request: ReadFrom) -> ReadOutcome:
+    """Entries from an index on."""
+    stream = find(connection, request.stream)
+    if stream is None:
+        return missing(request.stream)
+    if request.incarnation not in (None, stream.incarnation):
+        return Reset(stream.incarnation)
+    if request.index < stream.earliest:
+        return Trimmed(stream.earliest)
+    if request.index > stream.next:
+        return Ahead(stream.next)
+    if request.index == stream.next:
+        return Empty(stream.next)
+    entries = _cut(connection, stream, request.index, request.max_messages, request.max_bytes)
+    last = entries[-1]
+    return Batch(tuple(entries), last.index + len(last.payloads), stream.next)
+
+
+def _page_start(connection: sqlite3.Connection, stream: StreamRow, index: int) -> int:
+    """The first index of the page that holds ``index``; of the next page when none does."""
+    (start,) = connection.execute(
+        "SELECT max(first_index) FROM surepipe_pages WHERE stream = ? AND first_index <= ?",
+        (stream.id, index),
+    ).fetchone()
+    return index if start is None else int(start)
+
+
+def _pages_from(connection: sqlite3.Connection, stream: StreamRow, index: int) -> Iterator[Entries]:
+    rows = connection.execute(
+        "SELECT first_index, producer, epoch, first_seq, count, bytes, lengths, body"
+        " FROM surepipe_pages WHERE stream = ? AND first_index >= ? ORDER BY first_index",
+        (stream.id, _page_start(connection, stream, index)),
+    )
+    for at, producer, epoch, first, count, size, lengths, body in rows:
+        payloads = payloads_of(Page(count, size, lengths, body))
+        yield Entries(at, producer, epoch, first, payloads)
+
+
+def _cut(
+    connection: sqlite3.Connection, stream: StreamRow, index: int, messages: int, size: int
+) -> list[Entries]:
+    """The longest run of entries within both bounds, one at least."""
+    found: list[Entries] = []
+    for page in _pages_from(connection, stream, index):
+        start = max(0, index - page.index)
+        wanted = page.payloads[start : start + max(1, messages)]
+        count = _fitting(wanted, size) or (0 if found else 1)
+        if count:
+            payloads = wanted if count == len(wanted) else wanted[:count]
+            at, first = page.index + start, page.first + start
+            found.append(Entries(at, page.producer, page.epoch, first, payloads))
+        messages -= count
+        size -= sum(map(len, wanted[:count]))
+        if start + count < len(page.payloads) or messages <= 0 or size <= 0:
+            break
+    return found
+
+
+def _fitting(payloads: Sequence[bytes], size: int) -> int:
+    """How many of the first payloads fit into so many bytes."""
+    if sum(map(len, payloads)) <= size:
+        return len(payloads)
+    for count, payload in enumerate(payloads):
+        size -= len(payload)
+        if size < 0:
+            return count
+    return len(payloads)
+
+
+def identify(connection: sqlite3.Connection, name: str, index: int) -> IdentifyOutcome:
+    """Who wrote the entry at an index."""
+    stream = find(connection, name)
+    if stream is None:
+        return missing(name)
+    if not 1 <= index < stream.next:
+        return Absent()
+    if index < stream.earliest:
+        return Trimmed(stream.earliest)
+    start, producer, epoch, first = connection.execute(
+        "SELECT first_index, producer, epoch, first_seq FROM surepipe_pages"
+        " WHERE stream = ? AND first_index = ?",
+        (stream.id, _page_start(connection, stream, index)),
+    ).fetchone()
+    return Identity(producer, epoch, first + index - start)
+
+
+def info(connection: sqlite3.Connection, name: str) -> InfoOutcome:
+    """The whole record."""
+    stream = find(connection, name)
+    if stream is None:
+        return missing(name)
+    producers = connection.execute(
+        "SELECT name, epoch, last FROM surepipe_producers WHERE stream = ? ORDER BY name",
+        (stream.id,),
+    )
+    return StreamInfo(
+        stream.incarnation,
+        stream.earliest,
+        stream.next,
+        stream.size_bytes,
+        tuple(ProducerInfo(*row) for row in producers),
+        tuple(
+            ReaderInfo(reader, at, stream.next - at) for reader, at in _readers(connection, stream)
+        ),
+    )

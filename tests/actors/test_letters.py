@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from surepipe.actors import DeadLetters
+from surepipe.effects import Letter
+
+LETTER = Letter("orders", 0, 7, 3, b"secret", 3, 10, 20, "ValueError", "no")
+
+
+def test_a_letter_stored_twice_is_one_letter() -> None:
+    """The machine asks again when it doesn't know the outcome (pipes D-2)."""
+    letters = DeadLetters()
+    letters(LETTER)
+    letters(LETTER)
+    letters(replace(LETTER, seq=4))
+    assert [letter.seq for letter in letters] == [3, 4]
+    assert len(letters) == 2
+
+
+def test_a_full_list_refuses_and_loses_nothing() -> None:
+    """The message stays with its pipe until there is room (pipes D-4)."""
+    letters = DeadLetters(letters_max=1)
+    letters(LETTER)
+    with pytest.raises(OverflowError, match="1 dead letters"):
+        letters(replace(LETTER, seq=4))
+    assert letters.take() == LETTER
+    letters(replace(LETTER, seq=4))
+    letters.clear()
+    assert letters.take() is None
+
+
+def test_what_is_shown_names_the_message_and_not_its_payload() -> None:
+    """One line for each letter."""
+    letters = DeadLetters()
+    letters(LETTER)
+    assert letters.show() == "orders epoch 7 seq 3: 3 attempts, ValueError: no"

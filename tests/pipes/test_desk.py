@@ -1,0 +1,346 @@
+"""The boundary of a receiver: tickets, order, stored cursors, refusals."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from surepipe.effects import (
+    Deliver,
+    Effect,
+    Notice,
+    NoticeKind,
+    Persist,
+    SaveState,
+    WriteFailed,
+    WriteFenced,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.pipes.desk import Boundary, BoundaryOptions, decode_state
+from surepipe.pipes.options import parse_layers
+from surepipe.pipes.stack import ReceiverStack
+from tests.kit.wire import MS, SECOND, Wire
+from tests.pipes.reliable_kit import BEFORE, COMMITTED, DURABLE, confirms
+
+
+def linked(boundary: BoundaryOptions, layers: object = "reliable") -> Wire:
+    """A wire whose deliveries and state writes are answered by hand."""
+    wire = Wire(layers, boundary=boundary, auto_settle=False, auto_answer=False)  # type: ignore[arg-type]
+    wire.exchange()
+    return wire
+
+
+def stored(wire: Wire) -> list[int]:
+    """The tickets of state writes that wait for their answer."""
+    return [ticket for side, ticket, _ in wire.unanswered if side == "receiver"]
+
+
+def answer(wire: Wire, outcome: object) -> None:
+    """Answer the oldest state write or dead letter."""
+    side, ticket, _ = wire.unanswered.pop(0)
+    wire.answer(side, ticket, outcome)
+
+
+def cum_of(wire: Wire) -> int:
+    """How far the receiver has confirmed, with everything it may still say said."""
+    wire.advance(20 * MS)
+    return max((frame.cum for frame in confirms(wire)), default=0)
+
+
+# Boundaries.
+
+
+@pytest.mark.parametrize("boundary", [Boundary.HANDED, Boundary.PROCESSED])
+def test_without_a_state_a_message_is_confirmed_when_the_host_says_settled(
+    boundary: Boundary,
+) -> None:
+    """Delivered: cum 0; settled: cum 2 (pipes K-3, P-7)."""
+    wire = linked(BoundaryOptions(boundary=boundary))
+    wire.send(1, 2)
+    wire.exchange()
+    assert cum_of(wire) == 0
+    wire.settle()
+    assert cum_of(wire) == 2
+
+
+def test_with_a_state_it_is_confirmed_when_the_cursor_is_stored() -> None:
+    """Settled by the host, state write unanswered: not confirmed; stored: confirmed (pipes P-7)."""
+    wire = linked(DURABLE)
+    wire.send(1, 2)
+    wire.exchange()
+    wire.settle()
+    assert cum_of(wire) == 0
+    answer(wire, WriteStored())
+    assert cum_of(wire) == 2
+
+
+def test_the_next_messages_are_delivered_while_a_cursor_is_being_stored() -> None:
+    """One state write at a time; what is settled meanwhile goes into the next one."""
+    wire = linked(DURABLE, {"reliable": {"run_max": 1}})
+    wire.send(1, 2, 3)
+    wire.exchange()
+    wire.settle()
+    wire.settle()
+    assert len(stored(wire)) == 1
+    answer(wire, WriteStored())
+    assert cum_of(wire) == 1
+    answer(wire, WriteStored())
+    assert cum_of(wire) == 3
+
+
+def test_before_the_delivery_stands_the_stored_cursor() -> None:
+    """No Deliver until the state is stored; then it counts as settled whatever the handler does (pipes K-3)."""
+    wire = linked(BEFORE)
+    wire.send(1, 2)
+    wire.exchange()
+    assert not wire.delivered
+    answer(wire, WriteStored())
+    assert [(d.first, len(d.payloads)) for d in wire.delivered] == [(1, 2)]
+    assert cum_of(wire) == 2
+    assert wire.receiver.counters()["settled"] == 2
+
+
+def test_before_never_repeats_and_may_lose_one_batch_in_a_crash() -> None:
+    """Cursor stored, crash before the handler ran: 1..2 are gone, 3 follows (pipes K-3)."""
+    wire = linked(BEFORE)
+    wire.send(1, 2)
+    wire.exchange()
+    answer(wire, WriteStored())
+    wire.crash_receiver()
+    wire.auto_answer = wire.auto_settle = True
+    wire.send(3)
+    wire.run()
+    assert wire.settled == [3]
+    assert wire.confirmed == {1, 2, 3}
+
+
+def test_committed_leaves_the_state_to_the_host_and_confirms_when_it_says_settled() -> None:
+    """No Persist; state_after holds the cursor as it will be; a crash before: again; after: not (pipes K-3)."""
+    wire = linked(COMMITTED)
+    wire.send(1, 2, 3)
+    wire.exchange()
+    ticket = next(iter(wire.open))
+    before = decode_state(wire.receiver.state_after(ticket, 2))
+    assert before != decode_state(wire.receiver.state_after(ticket, 3))
+    assert cum_of(wire) == 0
+    wire.settle(2)
+    assert not wire.unanswered
+    assert cum_of(wire) == 2
+    wire.crash_receiver()
+    wire.auto_settle = True
+    wire.advance(2 * SECOND)
+    wire.run()
+    assert wire.settled == [1, 2, 3]
+
+
+def test_before_without_a_state_is_refused_when_the_machine_is_built() -> None:
+    """Nothing durable to store the cursor in (pipes K-6)."""
+    with pytest.raises(ConfigurationError, match="state store"):
+        ReceiverStack(
+            "pipe",
+            parse_layers("reliable"),
+            rng=random.Random(1),
+            boundary=BoundaryOptions(boundary=Boundary.BEFORE),
+        )
+
+
+# State writes.
+
+
+@pytest.mark.parametrize("outcome", [WriteUnknown(), WriteFailed("disk full")])
+def test_a_state_write_is_repeated_until_it_is_stored_and_nothing_is_confirmed_before(
+    outcome: object,
+) -> None:
+    """Five bad outcomes with growing pauses, then stored (pipes P-7)."""
+    wire = linked(DURABLE)
+    wire.send(1)
+    wire.exchange()
+    wire.settle()
+    for _ in range(5):
+        answer(wire, outcome)
+        assert not stored(wire)
+        wire.advance(30 * SECOND)
+        assert len(stored(wire)) == 1
+    assert cum_of(wire) == 0
+    answer(wire, WriteStored())
+    assert cum_of(wire) == 1
+
+
+def test_a_receiver_whose_state_belongs_to_another_confirms_and_delivers_nothing_more() -> None:
+    """Fenced on a state write: a notice, what is unsaved and waiting is refused, settled in vain."""
+    wire = linked(DURABLE, {"reliable": {"run_max": 1}})
+    wire.send(1, 2, 3)
+    wire.exchange()
+    wire.settle()
+    assert len(wire.open) == 1
+    answer(wire, WriteFenced(9))
+    wire.settle()
+    assert not wire.open
+    assert not wire.unanswered
+    assert wire.kinds_noticed() == [NoticeKind.FENCED]
+    assert cum_of(wire) == 0
+    assert wire.receiver.idle
+
+
+def test_the_stored_state_holds_the_cursors_of_all_layers_in_one_record() -> None:
+    """Two layers, one SaveState with two entries, outermost first (pipes K-5)."""
+    wire = linked(DURABLE, ["continuous-index", "multi-unconfirmed"])
+    wire.send(1, 2)
+    wire.exchange()
+    wire.settle()
+    assert wire.saved_state is not None
+    cursors = decode_state(wire.saved_state)
+    assert len(cursors) == 2
+    assert cursors[0] is not None
+
+
+# Tickets.
+
+
+def test_each_message_of_a_ticket_is_answered_once() -> None:
+    """Second and unknown answers are counted and change nothing (pipes P-3)."""
+    wire = linked(BoundaryOptions())
+    wire.send(1, 2)
+    wire.exchange()
+    ticket = next(iter(wire.open))
+    wire.settle()
+    counts = wire.receiver.counters()["late_answer"]
+    receiver, now = wire.receiver, wire.now
+    assert receiver.settled(ticket, ((1, 2),), now) == []
+    assert receiver.failed(ticket, 1, ("E", "e"), now) == []
+    assert receiver.refused(ticket, ((1, 2),), now) == []
+    assert receiver.settled(999, ((1, 1),), now) == []
+    assert receiver.counters()["late_answer"] == counts + 4
+    assert receiver.counters()["settled"] == 2
+
+
+def test_a_failure_of_a_message_that_is_settled_already_is_a_late_answer() -> None:
+    """1 settled, then failed(1) for the same ticket: counted, 2 stays open (pipes P-3)."""
+    wire = linked(BoundaryOptions())
+    wire.send(1, 2)
+    wire.exchange()
+    ticket = next(iter(wire.open))
+    wire.receiver.settled(ticket, ((1, 1),), wire.now)
+    wire.receiver.failed(ticket, 1, ("E", "e"), wire.now)
+    assert wire.receiver.counters()["late_answer"] == 1
+    wire.receiver.settled(ticket, ((2, 2),), wire.now)
+    assert wire.receiver.idle
+
+
+def test_the_state_of_a_closed_ticket_is_not_to_be_had() -> None:
+    """state_after of an answered ticket is misuse by the host (pipes P-8)."""
+    wire = linked(COMMITTED)
+    wire.send(1)
+    wire.exchange()
+    ticket = next(iter(wire.open))
+    wire.settle()
+    with pytest.raises(MisuseError, match="not open"):
+        wire.receiver.state_after(ticket, 1)
+
+
+def test_a_delivery_is_bounded_and_the_rest_follows() -> None:
+    """deliver_max 3: 1..3, 4..6, 7 (pipes P-13)."""
+    wire = linked(BoundaryOptions(deliver_max=3))
+    wire.send(*range(7))
+    wire.exchange()
+    while wire.open:
+        wire.settle()
+    assert [(d.first, len(d.payloads)) for d in wire.delivered] == [(1, 3), (4, 3), (7, 1)]
+
+
+def test_nothing_passes_a_refused_message_in_an_ordered_pipe() -> None:
+    """3 refused of 1..4 while 5..6 wait: all from 3 on come again, in order (pipes K-2)."""
+    wire = linked(BoundaryOptions(deliver_max=4))
+    wire.send(*range(1, 7))
+    wire.exchange()
+    wire.settle(2)
+    wire.refuse(3)
+    assert not wire.open
+    wire.auto_settle = True
+    wire.run()
+    assert wire.settled == [1, 2, 3, 4, 5, 6]
+    assert wire.confirmed == set(range(1, 7))
+
+
+def test_before_can_not_give_back_what_its_cursor_has_passed() -> None:
+    """Refused after the cursor was stored: it counts as settled, once, and is not delivered again."""
+    wire = linked(BEFORE)
+    wire.send(1, 2)
+    wire.exchange()
+    answer(wire, WriteStored())
+    wire.refuse(1)
+    wire.auto_answer = wire.auto_settle = True
+    wire.send(3)
+    wire.run()
+    assert wire.settled == [3]
+    assert wire.confirmed == {1, 2, 3}
+
+
+# Closing.
+
+
+def test_a_closing_desk_gives_back_what_waits_and_takes_the_answers_that_are_due() -> None:
+    """1 in work, 2..3 queued: close; 1 settles and is confirmed, 2..3 were refused (pipes P-15)."""
+    wire = linked(BoundaryOptions(deliver_max=1))
+    wire.send(1, 2, 3)
+    wire.exchange()
+    close(wire)
+    assert len(wire.open) == 1
+    wire.settle()
+    assert wire.receiver.idle
+    assert len(wire.delivered) == 1
+    assert cum_of(wire) == 1
+
+
+def test_a_message_that_fails_while_closing_is_given_back_and_not_tried_again() -> None:
+    """No delay, no retry after close: the carrier brings it to the next incarnation (pipes P-15)."""
+    wire = linked(BoundaryOptions())
+    wire.send(1, 2, 3)
+    wire.exchange()
+    close(wire)
+    wire.fail(2)
+    assert wire.receiver.idle
+    assert cum_of(wire) == 1
+    wire.crash_receiver()
+    wire.auto_settle = True
+    wire.advance(2 * SECOND)
+    wire.run()
+    assert wire.settled == [1, 2, 3]
+
+
+def close(wire: Wire) -> None:
+    """Tell the receiver to deliver nothing more."""
+    wire._step("receiver", lambda: wire.receiver.close(wire.now))  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_late_wake_or_an_early_one_delivers_nothing_twice() -> None:
+    """Woken at every millisecond around a retry: one Deliver per attempt (pipes P-4)."""
+    wire = linked(BoundaryOptions(retry_min_s=0.1, jitter=0.0))
+    wire.send(1)
+    wire.exchange()
+    wire.fail(1)
+    seen: list[Effect] = []
+    for _ in range(300):
+        wire.now += MS
+        seen += wire.receiver.wake(wire.now)
+    delivered = [e for e in seen if isinstance(e, Deliver)]
+    assert [d.attempt for d in delivered] == [2]
+    assert not [e for e in seen if isinstance(e, Notice | Persist)]
+
+
+def test_a_saved_state_is_what_a_new_incarnation_starts_from() -> None:
+    """SaveState carries bytes; the next incarnation expects 3 and says so when it is opened."""
+    wire = linked(DURABLE)
+    wire.send(1, 2)
+    wire.exchange()
+    wire.settle()
+    assert isinstance(SaveState(wire.saved_state or b""), SaveState)
+    answer(wire, WriteStored())
+    wire.crash_receiver()
+    wire.auto_answer = wire.auto_settle = True
+    wire.send(3)
+    wire.run()
+    assert wire.settled == [1, 2, 3]

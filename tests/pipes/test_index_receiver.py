@@ -1,0 +1,203 @@
+"""What all receiving halves of the index pipes do: answers to the carrier, epochs that end (K-2, L-9)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from surepipe.effects import NoticeKind
+from surepipe.pipes.codec import encode
+from surepipe.pipes.desk import BoundaryOptions
+from surepipe.pipes.frames import Confirm, Data, Numbered, Open, tag_of
+from surepipe.pipes.options import LayerText
+from surepipe.store_api import Opened, Stored
+from tests.kit.runs import counted
+from tests.kit.stream_wire import StreamWire
+from tests.kit.wire import MS, SECOND, Wire
+
+INDEX_KINDS = ("strict-monotonic", "continuous-index", "dedupe")
+PIPE = tag_of("pipe")
+every_kind = pytest.mark.parametrize("kind", INDEX_KINDS)
+
+
+def carrier_confirms(wire: Wire) -> dict[int, set[int]]:
+    """The carrier's messages that its receiver has confirmed, by the carrier's epoch."""
+    confirmed: dict[int, set[int]] = {}
+    for frame in wire.sent_back:
+        if isinstance(frame, Confirm):
+            numbers = confirmed.setdefault(frame.epoch, set())
+            numbers |= set(range(1, frame.cum + 1))
+            numbers |= {n for a, b in frame.done for n in range(a, b + 1)}
+    return confirmed
+
+
+def carrier_in_work(wire: Wire) -> int:
+    """Messages that the carrier's receiver awaits an answer for."""
+    return wire.receiver.layers[1].gauges()["in_work"]
+
+
+def stack_of(kind: str) -> list[LayerText]:
+    """An index pipe over a carrier that confirms."""
+    return [kind, "multi-unconfirmed"]
+
+
+def life_with_one_in_work(kind: str) -> Wire:
+    """The first life's message is in work when the second life's arrives."""
+    wire = Wire(stack_of(kind), auto_settle=False)
+    wire.send(1)
+    wire.transfer()
+    wire.drop_all()
+    wire.crash_sender()
+    wire.send(2)
+    wire.transfer()
+    return wire
+
+
+@every_kind
+def test_carrier_messages_of_a_former_epoch_are_settled_when_theirs_is(kind: str) -> None:
+    """K-2, L-9: the sender died with its message in work; the handler returns after all."""
+    wire = life_with_one_in_work(kind)
+    assert carrier_in_work(wire) == 2
+    wire.settle()
+    assert carrier_in_work(wire) == 1
+    wire.settle()
+    assert carrier_in_work(wire) == 0
+    wire.advance(50 * MS)
+    assert list(carrier_confirms(wire).values()) == [{1}, {1}]
+    assert wire.settled == [1, 2]
+
+
+@every_kind
+def test_carrier_messages_of_a_former_epoch_are_refused_when_theirs_is(kind: str) -> None:
+    """K-2: the host gives the former life's message back; nobody will bring it, nothing is confirmed."""
+    wire = life_with_one_in_work(kind)
+    wire.refuse(1)
+    wire.auto_settle = True
+    while wire.open:
+        wire.settle()
+    wire.run(until_us=60 * SECOND)
+    assert set(wire.settled) == {2}
+    assert carrier_in_work(wire) == 0
+    assert wire.receiver.gauges()["in_work"] == 0
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_what_was_held_of_a_former_epoch_is_refused(is_fresh: bool) -> None:
+    """L-9: message 2 or 3 of the dead life is held; its carrier message must not wait for ever."""
+    wire = Wire(stack_of("continuous-index"))
+    if not is_fresh:
+        wire.send(0)
+        wire.exchange()
+    wire.send(1)
+    wire.send(2)
+    wire.drop()
+    wire.transfer()
+    assert carrier_in_work(wire) == 1
+    wire.crash_sender()
+    wire.send(3)
+    wire.transfer()
+    assert counted(wire)["abandoned"] == 1
+    assert carrier_in_work(wire) == 0
+
+
+@every_kind
+def test_what_the_carrier_brings_of_a_lower_epoch_is_refused(kind: str) -> None:
+    """K-2: not confirmed, so that its sender, if it lives, learns that it is fenced."""
+    wire = Wire(stack_of(kind))
+    wire.send(1)
+    late = wire.drop()
+    wire.crash_sender()
+    wire.send(2)
+    wire.exchange()
+    wire.arrive(late)
+    wire.advance(50 * MS)
+    assert counted(wire)["stale_epoch"] == 1
+    assert carrier_in_work(wire) == 0
+    assert isinstance(late, Data)
+    assert carrier_confirms(wire).get(late.epoch, set()) == set()
+
+
+@pytest.mark.parametrize("kind", INDEX_KINDS)
+def test_a_stream_can_bring_nothing_again_so_a_lower_epoch_is_settled(kind: str) -> None:
+    """K-2: a message of a former life out of a stream: skipped with Notice(Fenced) and its range."""
+    wire = StreamWire([kind, {"stream": {"start": "earliest"}}])
+    wire.send("a", "b")
+    wire.run(lambda: wire.settled == [1, 2])
+    stale = encode(Numbered(PIPE, 0, 5, 3, [b"x", b"y"]))
+    assert isinstance(wire.store.open_producer("pipe", "another", 1, 1), Opened)
+    assert isinstance(wire.store.append("pipe", "another", 1, 1, [stale]), Stored)
+    wire.send("c")
+    wire.run(lambda: wire.settled == [1, 2, 3])
+    fenced = [n for n in wire.receiver.notices if n.kind is NoticeKind.FENCED]
+    assert [(n.epoch, n.ranges) for n in fenced] == [(5, ((3, 4),))]
+
+
+@every_kind
+def test_each_carrier_message_is_answered_when_its_own_run_is_settled(kind: str) -> None:
+    """K-2 under an unordered layer: the second message is settled first, and confirmed first."""
+    wire = Wire(["multi-unconfirmed", kind, "multi-unconfirmed"], auto_settle=False)
+    wire.send(1)
+    wire.send(2)
+    wire.transfer()
+    second = list(wire.open.values())[1]
+    wire.receiver.settled(second.ticket, ((second.first, second.first),), wire.now)
+    innermost = wire.receiver.layers[2].gauges()["in_work"]
+    if kind == "continuous-index":
+        assert innermost == 2  # it answers in order
+    else:
+        assert innermost == 1
+    wire.receiver.settled(next(iter(wire.open)), ((1, 1),), wire.now)
+    assert wire.receiver.layers[2].gauges()["in_work"] == 0
+
+
+@every_kind
+def test_a_data_frame_for_an_index_pipe_is_counted_and_refused(kind: str) -> None:
+    """P-8: on the raw route, and as a message of the carrier, which must not wait for an answer."""
+    data = Data(PIPE, 0, 1, 1, 1, 1, 1, True, [b"x"])
+    wire = Wire(kind)
+    wire.arrive(data)
+    assert counted(wire) == {"wrong_state": 1}
+    stack = Wire(stack_of(kind))
+    stack.send(1)
+    carried = stack.drop()
+    assert isinstance(carried, Data)
+    stack.arrive(replace(carried, payloads=[encode(data)]))
+    assert counted(stack)["wrong_state"] == 1
+    assert carrier_in_work(stack) == 0
+    assert stack.settled == []
+
+
+@every_kind
+@pytest.mark.parametrize("layers", ["resend", "multi-unconfirmed"])
+def test_a_stored_cursor_never_passes_what_is_in_work(kind: str, layers: str) -> None:
+    """P-7, boundary `processed`: 1 of 3 is settled and stored, the receiver crashes: 2 and 3 come."""
+    wire = Wire([kind, layers], boundary=BoundaryOptions(durable=True), auto_settle=False)
+    wire.send(1, 2, 3)
+    wire.transfer()
+    wire.settle(1)
+    wire.drop_all()
+    wire.crash_receiver()
+    wire.auto_settle = True
+    wire.run(until_us=60 * SECOND)
+    assert wire.settled == [1, 2, 3]
+    assert wire.confirmed == {1, 2, 3}
+
+
+def test_what_an_open_settles_is_answered_at_once() -> None:
+    """8.5: a late copy reaches a restarted receiver; Open says that it is settled, so is the copy."""
+    wire = Wire(stack_of("continuous-index"))
+    for number in range(1, 4):
+        wire.send(number)
+    copy = wire.to_receiver[2]
+    wire.run(until_us=10 * SECOND)
+    wire.crash_receiver()
+    wire.arrive(copy)
+    assert carrier_in_work(wire) == 1
+    opened = wire.receiver.layers[0]
+    wire.transfer(0, back=len(wire.to_sender))
+    wire.transfer(1)
+    assert isinstance(wire.sent[-1], Open)
+    assert opened.gauges() == {"held": 0, "in_work": 0}
+    assert carrier_in_work(wire) == 0
+    assert wire.settled == [1, 2, 3]

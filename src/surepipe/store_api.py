@@ -197,7 +197,6 @@ class CommitPosition:
     anchor: Identity | None = None
     state: bytes = b""
     previous_tag: int | None = None
-    revision: int = 0
 
 
 StreamRequest: TypeAlias = (
@@ -411,7 +410,6 @@ class Position:
     anchor: Identity | None
     state: bytes
     owner: int
-    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -547,10 +545,9 @@ class IndexStore(Protocol):
         """Store the position with its state.
 
         Fenced for an owner below the latest. (One above it claimed before the store went back, and counts.)
-        Under the stored tag a lower next is Kept, a higher one Committed. An equal one is Committed too, unless
-        its owner has already committed a higher ``revision``: so a repeat that was under way for long can't
-        put an older state in the place of a newer one. Another tag is Committed only when ``previous_tag``
-        names the stored one, else Kept. A state above ``STATE_MAX_BYTES`` has Failed. A repeat: Committed.
+        Under the stored tag a lower next is Kept, an equal or higher one Committed. Another tag is Committed
+        only when ``previous_tag`` names the stored one, else Kept. A state above ``STATE_MAX_BYTES`` has
+        Failed. A repeat: Committed.
         """
         ...
 

@@ -175,7 +175,7 @@ def test_a_loop_that_is_left_gives_its_last_message_to_the_next_one(steps: StepR
                 break
         loop.close()  # type: ignore[attr-defined]  # a generator
     assert seen == ["a", "b", "b", "c", "d", "d", "e"]
-    assert owner.ended == [(1, 3), (2, 5)]
+    assert owner.ended == [(1, 1), (1, 3), (2, 3), (2, 5)]
 
 
 def test_a_loop_over_a_pipe_that_stopped_raises_why(steps: StepRuntime) -> None:

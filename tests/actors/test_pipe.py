@@ -70,7 +70,10 @@ def test_a_stack_over_a_bad_route_delivers_exactly_once_in_order(runtime: Runtim
         LocalRoute(), loss=0.1, duplicate=0.1, reorder=0.2, delay=(0.0, 0.002), reorder_s=0.005
     )
     seen: list[object] = []
-    layers = ["continuous-index", {"multi-unconfirmed": {"rto_initial_s": 0.05, "rto_min_s": 0.02}}]
+    layers = [
+        {"continuous-index": {"run_max": 4}},
+        {"multi-unconfirmed": {"run_max": 1, "rto_initial_s": 0.05, "rto_min_s": 0.02}},
+    ]
     with Pipe("p", layers, route=route, runtime=runtime) as pipe:
         pipe.receive(seen.append)
         for number in range(300):

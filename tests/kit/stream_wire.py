@@ -13,7 +13,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from surepipe.effects import (
     Accepted,
@@ -247,8 +247,7 @@ class End:
         self.deadline = None
         self.calls.clear()
         self.waits.clear()
-        if self in self.wire.ends:
-            self.wire.ends.remove(self)
+        self.wire.ends = [end for end in self.wire.ends if end is not self]
 
     def crash(self) -> None:
         """The process ends, and another one starts."""
@@ -542,13 +541,16 @@ class Reader(End):
             self.stop()
             return []
 
-        if count is None:
+        rest = delivery.payloads[last - delivery.first + 1 :]
+        if rest:
+            self.open[ticket] = replace(delivery, first=last + 1, payloads=rest)
+        else:
             del self.open[ticket]
         self.step(give)
 
-    def refuse(self) -> None:
-        """Nothing of the oldest delivery is taken."""
-        ticket = next(iter(self.open))
+    def refuse(self, ticket: int | None = None) -> None:
+        """Nothing of a delivery (the oldest) is taken."""
+        ticket = next(iter(self.open)) if ticket is None else ticket
         delivery = self.open.pop(ticket)
         ranges = ((delivery.first, delivery.first + len(delivery.payloads) - 1),)
         self.step(lambda: self.receiver.refused(ticket, ranges, self.wire.now))

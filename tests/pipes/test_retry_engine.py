@@ -11,6 +11,7 @@ from surepipe.pipes.frames import Confirm, Nack, Open
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
     assert_quiet,
+    bounds_of,
     confirm,
     data_of,
     engine_of,
@@ -36,6 +37,7 @@ def test_messages_leave_while_window_limit_and_bytes_allow() -> None:
     for options, expected in (
         ({"window": 7}, 7),
         ({"window_bytes": 30}, 3),
+        ({"window_bytes": 30, "run_max": 512}, 1),
         ({"receive_window": 4, "initial_credit": 2}, 4),
     ):
         wire = wire_of(**options)
@@ -43,6 +45,7 @@ def test_messages_leave_while_window_limit_and_bytes_allow() -> None:
         wire.advance(10 * MS)
         wire.exchange()
         assert len(spans(wire)) == expected
+        bounds_of(wire)()
 
 
 def test_the_limit_follows_what_is_settled_without_a_hole() -> None:

@@ -103,3 +103,26 @@ def test_stacks_of_retry_pipes_lose_nothing(layers: list[LayerText], handler_us:
     assert wire.sender.idle
     assert wire.receiver.idle
     assert_quiet(wire)
+
+
+@pytest.mark.parametrize("window", [1, 2, 4])
+def test_what_a_former_life_left_held_above_does_not_lock_the_next_life_out(window: int) -> None:
+    """L-9, P-9: the whole receive_window is held by a Fresh continuous-index when the sender restarts."""
+    carrier = {"window": 4, "run_max": 1, "receive_window": window}
+    wire = Wire(["continuous-index", {"multi-unconfirmed": carrier}])
+    for number in range(1, 5):
+        wire.send(number)
+    wire.run()
+    wire.crash_receiver()
+    for number in range(5, 9):
+        wire.send(number)
+    wire.transfer(back=0)  # 5 is the first that the new receiver sees, so it can only hold it
+    assert wire.receiver.gauges()["held"] == min(window, 4)
+    wire.drop_all()
+    wire.crash_sender()
+    for number in range(9, 13):
+        wire.send(number)
+    wire.run(until_us=1_000 * SECOND)
+    assert wire.settled == [1, 2, 3, 4, 9, 10, 11, 12]
+    assert wire.confirmed == {1, 2, 3, 4, 9, 10, 11, 12}
+    assert_quiet(wire)

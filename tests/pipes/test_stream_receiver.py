@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -23,6 +24,7 @@ from surepipe.store_api import (
     Hint,
     Identity,
     NoPosition,
+    Opened,
     Owner,
     Position,
     ReadFrom,
@@ -34,11 +36,15 @@ from tests.kit.stream_wire import MS, SECOND, Reader, StreamWire
 
 
 def reading(
-    *names: object, hold: bool = False, retention: Retention | None = None, **options: object
+    *names: object,
+    hold: bool = False,
+    retention: Retention | None = None,
+    policy: Mapping[str, object] | None = None,
+    **options: object,
 ) -> StreamWire:
     """A wire with these messages in the stream, each of them a page, and a reader that does not settle."""
     wire = StreamWire(
-        [{"stream": {"start": "earliest", **options}}],
+        [{"stream": {"start": "earliest", **(policy or {}), **options}}],
         auto_settle=False,
         retention=retention or Retention(),
         with_reader=False,
@@ -52,8 +58,8 @@ def reading(
 def put(wire: StreamWire, *names: object, producer: str = "p", epoch: int = 1) -> None:
     """Somebody appends to the stream, one message after the other."""
     opened = wire.store.open_producer("pipe", producer, epoch, 1)
-    last: int = opened.last  # type: ignore[union-attr]
-    for seq, name in enumerate(names, last + 1):
+    assert isinstance(opened, Opened)
+    for seq, name in enumerate(names, opened.last + 1):
         wire.store.append("pipe", producer, epoch, seq, [str(name).encode()])
     wire.do(lambda: None)
 
@@ -70,6 +76,7 @@ def position(wire: StreamWire) -> int | None:
 
 
 def bytes_of(*names: object) -> list[bytes]:
+    """Payloads that read as their names."""
     return [str(name).encode() for name in names]
 
 
@@ -86,8 +93,6 @@ def commits(reader: Reader) -> Iterator[int]:
 
 def test_the_start_policy_must_be_given() -> None:
     """8.8: no default, and the error says what to write."""
-    import random
-
     with pytest.raises(ConfigurationError, match="earliest, latest or an index"):
         ReceiverStack("pipe", parse_layers("stream"), rng=random.Random(1), reverse=False)
 
@@ -227,20 +232,10 @@ def test_no_more_than_n_are_repeated_after_a_crash(commit: int) -> None:
     for settled in range(8):
         wire = reading(*range(8), commit=commit)
         for _ in range(settled):
-            delivery = next(iter(wire.receiver.open.values()))
-            wire.receiver.settle(count=1 if len(delivery.payloads) > 1 else None)
-            if len(delivery.payloads) > 1:
-                ticket = next(iter(wire.receiver.open))
-                wire.receiver.open[ticket] = _later_part(delivery)
+            wire.receiver.settle(count=1)
         wire.receiver.crash()
         first = int(delivered(wire)[0])
         assert settled - commit <= first <= settled
-
-
-def _later_part(delivery: object) -> object:
-    from dataclasses import replace
-
-    return replace(delivery, first=delivery.first + 1, payloads=delivery.payloads[1:])  # type: ignore[attr-defined, type-var]
 
 
 def test_a_commit_by_time_waits_for_its_time() -> None:
@@ -394,7 +389,7 @@ def test_a_message_that_is_always_refused_is_told() -> None:
 
 def trimmed(**options: object) -> StreamWire:
     """A reader at 2 whose entries 2 and 3 are trimmed by force."""
-    wire = reading("a", "b", "c", "d", retention=Retention(force=True), read_max=1, **options)
+    wire = reading("a", "b", "c", "d", retention=Retention(force=True), read_max=1, policy=options)
     wire.receiver.settle()
     wire.receiver.stop()
     assert wire.store.trim("pipe", 4) == Trimmed(4, ("pipe",))
@@ -421,7 +416,7 @@ def test_a_reader_may_skip_what_was_trimmed() -> None:
 
 def made_anew(**options: object) -> StreamWire:
     """A reader at 3; the stream is deleted, made again, and has entries again."""
-    wire = reading("a", "b", **options)
+    wire = reading("a", "b", policy=options)
     wire.receiver.settle()
     wire.store.delete("pipe")
     wire.create()
@@ -452,7 +447,7 @@ def test_a_reader_may_start_over_in_a_stream_made_anew() -> None:
 
 def went_back(grown: int, *, running: bool, **options: object) -> StreamWire:
     """A reader at 6 of a stream that went back to 3 entries and has grown by others since."""
-    wire = reading("a", "b", "c", **options)
+    wire = reading("a", "b", "c", policy=options)
     wire.receiver.settle()
     older = wire.store.snapshot()
     put(wire, "d", "e")
@@ -599,6 +594,50 @@ def test_poison_of_two_producers_gives_two_letters_with_names_of_their_own() -> 
         ("q", 1, 1, b"bad q"),
     ]
     assert position(wire) == 3
+
+
+# Layers without order.
+
+
+def test_what_is_settled_out_of_order_moves_the_position_when_the_hole_is_closed() -> None:
+    """8.6 over 8.8: two deliveries are open at once; the later one is settled first."""
+    wire = StreamWire(["dedupe", {"stream": {"start": "earliest"}}], auto_settle=False)
+    wire.hold = True
+    wire.receiver.answer_all()
+    wire.sender.answer_all()
+    for name in "abc":
+        wire.send(name)
+        wire.sender.answer_all()
+    wire.receiver.answer_all()
+    first, second, third = wire.receiver.open
+    wire.receiver.settle(third)
+    wire.receiver.settle(second)
+    assert position(wire) == 1
+    assert wire.receiver.calls == []
+    wire.receiver.settle(first)
+    wire.receiver.answer_all()
+    assert position(wire) == 4
+
+
+def test_refused_messages_between_settled_ones_are_the_only_ones_read_again() -> None:
+    """K-2: what is settled above the refused one is skipped when it is read once more."""
+    wire = StreamWire(["dedupe", {"stream": {"start": "earliest"}}], auto_settle=False, hold=True)
+    wire.receiver.answer_all()
+    wire.sender.answer_all()
+    for name in "abc":
+        wire.send(name)
+        wire.sender.answer_all()
+    wire.receiver.answer_all()
+    first, second, third = wire.receiver.open
+    wire.receiver.settle(third)
+    wire.receiver.settle(first)
+    wire.receiver.refuse(second)
+    wire.advance(SECOND)
+    wire.receiver.answer_all()
+    assert delivered(wire) == bytes_of(*"abcb")
+    wire.receiver.settle()
+    wire.receiver.answer_all()
+    assert position(wire) == 4
 
 
 # The end.

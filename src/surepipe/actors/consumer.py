@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
 
 from surepipe.actors.codecs import Codec, Undecodable, decoder
-from surepipe.actors.inbox import Bell, Ring
+from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
 from surepipe.effects import Deliver
@@ -147,6 +147,7 @@ class WorkQueue:
                 if not work.cancelled:
                     work.left[: work.done + 1 - self._start_of(work)] = []
                     self._works.appendleft(work)
+        work.owner.finished(work)  # for now: what is done so far is settled
 
     @staticmethod
     def _start_of(work: Work) -> int:
@@ -215,8 +216,7 @@ class ConsumerActor:
         """Ring: consume what is there. Start: the same, after what the former life left behind."""
         if isinstance(message, Kill):
             raise Killed("the consumer was told to die")
-        if isinstance(message, Ring):
-            self._bell.take_down()
+        self._bell.take_down()
         while (work := self._queue.take()) is not None:
             self.run(work)
 

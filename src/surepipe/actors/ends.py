@@ -123,6 +123,11 @@ class End:
         """Let the actor die as a defect would, for fault injection. It gets another life after a while."""
         self.keeper.tell(KILL)
 
+    @property
+    def is_alive(self) -> bool:
+        """False between two lives and after the last."""
+        return self._keeper is not None and self._keeper.is_alive
+
     def stop(self, timeout: float) -> bool:
         """End all threads of this end; False when one of them is still busy after ``timeout`` seconds."""
         if not self._is_started or self._is_stopped:
@@ -405,6 +410,11 @@ class ReceiverEnd(End):
         )
         self._consumer.start()
         self.works.serve(bell)
+
+    def crash_consumer(self) -> None:
+        """Let the actor that runs the handler die as a defect would, for fault injection."""
+        if self._consumer is not None:
+            self._consumer.tell(KILL)
 
     @property
     def has_consumer(self) -> bool:

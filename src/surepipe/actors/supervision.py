@@ -77,6 +77,11 @@ class Keeper:
         """Begin the first life."""
         self._live()
 
+    @property
+    def is_alive(self) -> bool:
+        """False between two lives and after the last."""
+        return self._running is not None
+
     def tell(self, message: object) -> bool:
         """Tell whoever lives here now; False when nobody does."""
         running = self._running

@@ -215,18 +215,15 @@ class ConfirmingReceiver(ReceiverLayer):
     def _room_for(self, session: Session, first: int, payloads: Sequence[bytes]) -> tuple[int, int]:
         """How many of these fit the receive window, and their bytes.
 
-        A message larger than the byte bound is taken when nothing else is in work. The oldest unsettled
-        message always has room: what a former life of the sender left in work may be held above, behind
-        just this message, and would otherwise fill the window for ever.
+        A message larger than the byte bound is taken when nothing else is in work.
         """
-        least = 1 if first == session.cum + 1 else 0
         works = [other.in_work for other in self.sessions.values()]
         count = self.options.held_max - sum(work.ranges.count() for work in works)
         count = min(count, len(payloads), session.cum + self.options.held_max - first + 1)
-        count = max(count, least)
+        count = max(count, 0)
         room = self.options.held_max_bytes - sum(work.size_bytes for work in works)
         size = sum(map(len, payloads[:count]))
-        while count > least and size > room and (count > 1 or any(works)):
+        while count and size > room and (count > 1 or any(works)):
             count -= 1
             size -= len(payloads[count])
         return count, size

@@ -74,6 +74,7 @@ class Receiver(IndexReceiver):
         self.jitter = options.jitter
         self.repeats = options.repeats
         self.repeated = Repeats()
+        self.carrier_epoch = 0
         self._start_epoch(0, 0)
 
     def _start_epoch(self, epoch: int, expected: int) -> None:
@@ -95,6 +96,8 @@ class Receiver(IndexReceiver):
 
     def accept(self, frame: Numbered, token: Token | None) -> None:
         """Hand up what is expected and all that follows it, hold what is early."""
+        if token is not None and token[0] > self.carrier_epoch:
+            self._change_carrier(token[0])
         if frame.epoch > self.epoch:
             self._change_epoch(frame.epoch)
         if frame.first == 1 and not self.is_running:
@@ -107,6 +110,15 @@ class Receiver(IndexReceiver):
         self._answer(frame, token, offered)
         if not self.is_running:
             self._note_unknown_start()
+
+    def _change_carrier(self, epoch: int) -> None:
+        """The carrier's sender has a new life: let go of what its former one brought and is held.
+
+        The messages stay; only their carrier messages are answered. Unanswered they would fill the
+        carrier's window, which the message they all wait for, brought by the new life, needs.
+        """
+        self.carrier_epoch = epoch
+        self.refuse_all(self.tokens.pop_older(epoch, self.buffer.expected))
 
     def _change_epoch(self, epoch: int) -> None:
         """A new life: what is held of the former one is dropped, what is in work stays in work."""
@@ -184,6 +196,8 @@ class Receiver(IndexReceiver):
             self.port.refuse(token)
         elif last <= self.buffer.settled:
             self.port.settle(token)
+        elif token is not None and token[0] < self.carrier_epoch and last >= self.buffer.expected:
+            self.port.refuse(token)
         else:
             self.tokens.add(frame.first, last, token)
 

@@ -434,14 +434,12 @@ class Desk:
         return not (self.queue or self.tickets or self.delayed or self.postings or self.saving)
 
     @property
-    def in_work(self) -> int:
-        """Messages taken and not answered."""
-        return (
-            sum(len(item.payloads) for item in self.queue)
-            + sum(ticket.open.count() for ticket in self.tickets.values())
-            + sum(len(delayed.payloads) for delayed in self.delayed)
-            + len(self.postings)
-        )
+    def in_work(self) -> tuple[int, int]:
+        """Messages taken and not answered, and their bytes (those of a whole delivery until all is answered)."""
+        parts = [*self.queue, *self.delayed, *self.tickets.values()]
+        letters = [posting.letter.payload for posting in self.postings.values()]
+        count = sum(len(part.payloads) for part in parts) + len(letters)
+        return count, sum(sum(map(len, part.payloads)) for part in parts) + sum(map(len, letters))
 
     def close(self) -> None:
         """Give back what was not delivered yet; what is in work may still be answered."""

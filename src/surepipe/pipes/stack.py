@@ -703,9 +703,13 @@ class ReceiverStack(Stack):
     @property
     def has_room(self) -> bool:
         """False while what is in work leaves no room for a whole run more."""
-        in_work = self.desk.in_work
-        bound = getattr(self.options[0], "held_max", UNBOUNDED)
-        return not in_work or in_work + self.options[0].run_max <= bound
+        count, size = self.desk.in_work
+        outermost = self.options[0]
+        largest = max(outermost.frame_max_bytes, outermost.message_max_bytes)
+        return not count or (
+            count + outermost.run_max <= getattr(outermost, "held_max", UNBOUNDED)
+            and size + largest <= getattr(outermost, "held_max_bytes", UNBOUNDED)
+        )
 
     @property
     def idle(self) -> bool:

@@ -47,7 +47,8 @@ def commit_of(state: bytes) -> CommitPosition:
     the boundary is ``committed``. Committed means stored; Fenced means that a later owner reads now.
     Raises ValueError for a state of a stack without a stream.
     """
-    cursors = json.loads(state)
-    if not isinstance(cursors, list) or not cursors or not is_cursor(cursors[-1]):
+    cursors = cast("list[object]", json.loads(state))
+    innermost = cursors[-1] if cursors else None
+    if not is_cursor(innermost):
         raise ValueError("this state has no position in a stream: its stack does not end in one")
-    return commit_in(cursors[-1], state)
+    return commit_in(innermost, state)

@@ -289,9 +289,6 @@ class StreamPlace(ReceiverLayer):
 
     def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
         """The position, with everything that ``commit_of`` needs to commit it."""
-        return self._cursor(epoch, also)
-
-    def _cursor(self, epoch: int, also: Ranges) -> list[object]:
         index, anchor = self.work.position_with(epoch, also)
         return cursor_of(
             CommitPosition(

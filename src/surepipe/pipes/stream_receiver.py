@@ -10,7 +10,7 @@ from surepipe.pipes.layers import Token
 from surepipe.pipes.options import micros
 from surepipe.pipes.snapshot import stateful
 from surepipe.pipes.stream_calls import WARN_AFTER, Asked
-from surepipe.pipes.stream_cursor import commit_in
+from surepipe.pipes.stream_cursor import commit_of
 from surepipe.pipes.stream_place import Phase, StreamPlace
 from surepipe.pipes.stream_work import split
 from surepipe.store_api import (
@@ -63,8 +63,12 @@ class Receiver(StreamPlace):
             self._stop(NoticeKind.STALLED, (), outcome.reason)
             return
         self._take(outcome)
-        if self.question is None and self.phase in _ASKING and not self.closing:
+        if self._is_still_open():
             self._on_no_outcome(question)
+
+    def _is_still_open(self) -> bool:
+        """True when the outcome led to no other phase and to no new question."""
+        return self.question is None and self.phase in _ASKING and not self.closing
 
     def _on_no_outcome(self, question: Asked) -> None:
         """Unavailable: a read starts over by looking at the stream, anything else is asked again."""
@@ -214,7 +218,7 @@ class Receiver(StreamPlace):
         self.commit_at = None
         if self.committing:  # of a place that is left by now
             self.calls.forget(self.committing)
-        self.committing = self.calls.ask(commit_in(self._cursor(0, ()), self.port.state()))
+        self.committing = self.calls.ask(commit_of(self.port.state()))
 
     def _on_commit(self, asked: Asked, outcome: object) -> None:
         request = cast("CommitPosition", asked.request)

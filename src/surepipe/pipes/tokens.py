@@ -41,11 +41,15 @@ class WaitingTokens:
 
     def pop_settled(self, settled: RangeSet) -> list[Token]:
         """The tokens whose whole run is in ``settled``."""
-        return self._pop(lambda first, last: settled.covers(first, last))
+        return self._pop(settled.covers)
 
     def pop_outside(self, in_work: RangeSet) -> list[Token]:
         """The tokens that wait for nothing that is in work."""
         return self._pop(lambda first, last: not in_work.within(first, last))
+
+    def pop_older(self, epoch: int, least: int) -> list[Token]:
+        """The tokens of a carrier's epoch below this one that wait for ``least`` or something above it."""
+        return self._pop_tokens(lambda _first, last, token: last >= least and token[0] < epoch)
 
     def pop_overlapping(self, first: int, last: int) -> list[Token]:
         """The tokens that wait for any of first..last, because it is refused."""
@@ -56,11 +60,14 @@ class WaitingTokens:
         return self._pop(lambda _first, _last: True)
 
     def _pop(self, leaves: Callable[[int, int], bool]) -> list[Token]:
+        return self._pop_tokens(lambda first, last, _token: leaves(first, last))
+
+    def _pop_tokens(self, leaves: Callable[[int, int, Token], bool]) -> list[Token]:
         popped: list[Token] = []
         kept: list[tuple[int, int, Token]] = []
         for entry in self._waiting:
             last, first, token = entry
-            if leaves(first, last):
+            if leaves(first, last, token):
                 popped.append(token)
             else:
                 kept.append(entry)

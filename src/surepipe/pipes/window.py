@@ -163,7 +163,7 @@ class WindowSender(SenderLayer):
         frame_max = self.options.frame_max_bytes
         run = self.backlog.take(
             min(allowance, self.options.run_max),
-            frame_max if is_alone else min(room, frame_max),
+            min(room, frame_max),
             at_least_one=is_alone,
         )
         if not run and room > frame_max:

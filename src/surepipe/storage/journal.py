@@ -1,12 +1,12 @@
 """A sender's journal over any stream store and index store, so that what was accepted outlives the sender.
 
-The journal is one stream with the pipe as its only producer, and one position on it. The epoch of the producer is
-the life of the sender: the store itself fences older lives. Message ``n`` of an epoch is row ``n + 1`` of it; row 1
-is a head that says which older epochs the rows of this one replace. So to number messages again is a single append
-of head and rows, which every store does wholly or not at all; no transaction is needed anywhere.
+The journal is one stream with the pipe as its only producer, and one position on it. The epoch of the producer
+is the life of the sender: the store itself fences older lives. Message ``n`` of an epoch is row ``n + 1`` of it;
+row 1 is a head that says which older epochs the rows of this one replace. So to number messages again is a single
+append of head and rows, which every store does wholly or not at all; no transaction is needed anywhere.
 
 The position says how far the stream may be trimmed. Its state holds what is confirmed, and which epoch was
-transmitted. Contents are told by identities alone; an index that is not known costs space for a while, nothing else.
+transmitted. Contents are told by identities alone; an index that is not known costs space, nothing else.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class _OwnRows:
     def add(self, first: int, payloads: Sequence[bytes]) -> None:
         """Rows were stored; some of them may be known already."""
         known = self.first + len(self.payloads) - first
-        self.payloads.extend(payloads[known:] if known > 0 else payloads)
+        if known < 0:  # what is between was stored by somebody else, in a transaction
+            self.first, self.payloads, known = first, [], 0
+        self.payloads.extend(payloads[known:])
 
     def forget(self, through: int) -> int:
         """Rows were confirmed; returns how many bytes they had."""
@@ -154,6 +156,8 @@ class StoreJournal:
         self._own = _OwnRows()
         self._places: dict[int, tuple[int, int]] = {}
         """For an epoch, the index of one of its rows."""
+        self._needed_from = 1
+        """The first index of the oldest epoch with rows, when the journal was loaded."""
         self._loaded: object = None
         self._untrimmed = [0, 0]
 
@@ -210,8 +214,10 @@ class StoreJournal:
     def _rows(self, info: StreamInfo) -> list[JournalRows]:
         """The rows that are neither replaced nor confirmed, oldest epoch first."""
         found: dict[int, list[JournalRows]] = {}
+        starts: dict[int, int] = {}
         for run in self._read_all(info):
             first, payloads = run.first - 1, run.payloads
+            starts.setdefault(run.epoch, run.index)
             self._places[run.epoch] = (run.index, run.first)
             if run.first == 1:
                 for replaced in _replaced_by(payloads[0]):
@@ -219,7 +225,9 @@ class StoreJournal:
                 first, payloads = 1, payloads[1:]
             _extend(found.setdefault(run.epoch, []), JournalRows(run.epoch, first, payloads))
         parts = [part for epoch in sorted(found) for part in found[epoch]]
-        return [rest for part in parts if (rest := self._unconfirmed(part)).payloads]
+        kept = [rest for part in parts if (rest := self._unconfirmed(part)).payloads]
+        self._needed_from = starts[kept[0].epoch] if kept else info.next
+        return kept
 
     def _read_all(self, info: StreamInfo) -> Iterator[Entries]:
         index = info.earliest
@@ -243,7 +251,7 @@ class StoreJournal:
 
     # Writing.
 
-    def write(self, write: Write) -> WriteOutcome:  # noqa: PLR0911 - one line per write
+    def write(self, write: Write) -> WriteOutcome:
         """Perform a write. WriteUnknown: done or not, ask again. See ``surepipe.effects`` for each of them."""
         match write:
             case OpenLife(life):
@@ -252,7 +260,7 @@ class StoreJournal:
                 return self._append_rows(write)
             case NoteTransmitted(epoch):
                 self._state.transmitted = max(self._state.transmitted, epoch)
-                return self._commit(write.epoch)
+                return self._commit(epoch)
             case ForgetRows(epoch, through):
                 return self._forget(epoch, through)
             case Renumber():
@@ -274,6 +282,7 @@ class StoreJournal:
         except StoreUnavailable:
             return WriteUnknown()
         self._own.begin(life, head_of(()))
+        self._streams.trim(self.stream, self._needed_from)  # not done: the next life will
         return changed or WriteStored()
 
     def _contents_if_changed(self) -> JournalContents | None:

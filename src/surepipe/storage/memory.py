@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -275,7 +275,7 @@ class MemoryStore:
     # Both in one step.
 
     @contextmanager
-    def transaction(self) -> Iterator[MemoryTransaction]:
+    def transaction(self) -> Generator[MemoryTransaction, None, None]:
         """See ``surepipe.store_api.Transaction``. Other threads see all of it or nothing."""
         transaction = MemoryTransaction()
         yield transaction
@@ -293,8 +293,9 @@ class MemoryStore:
             undo += [take_back] if take_back else []
         transaction.outcomes = tuple(outcomes)
         transaction.done = all(isinstance(outcome, Stored | Committed) for outcome in outcomes)
-        for take_back in [] if transaction.done else reversed(undo):
-            take_back()
+        if not transaction.done:
+            for undone in reversed(undo):
+                undone()
         for change in transaction.changes if transaction.done else []:
             change()
 

@@ -48,6 +48,8 @@ class Limits:
 
     connect_s: float = 5.0
     answer_s: float = 5.0
+    block_s: float = 10.0
+    """The longest that one ``wait`` blocks. An idle reader asks three times per wait."""
     pause_min_s: float = 0.05
     pause_max_s: float = 2.0
     idle_max: int = 16

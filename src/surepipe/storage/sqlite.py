@@ -3,10 +3,10 @@
     with SqliteStore("orders.db") as store:
         store.create("orders", 1, KEEP_ALL)
 
-The file has a write-ahead log. At level ``power`` each commit is synced to the disk before its outcome is given; at
-level ``process`` the system syncs when it likes, so a crash of the process loses nothing and a power cut may lose
-the last commits, never the order of them. Writes of several threads share a commit. The user's own tables may be in
-the same file: that is what ``transaction`` is for.
+The file has a write-ahead log. At level ``power`` each commit is synced to the disk before its outcome is given;
+at level ``process`` the system syncs when it likes, so a crash of the process loses nothing and a power cut may
+lose the last commits, never one from the middle. Writes of several threads share a commit. The user's own tables
+may be in the same file: that is what ``transaction`` is for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -277,7 +277,7 @@ class SqliteStore:
     # Both in one step.
 
     @contextmanager
-    def transaction(self) -> Iterator[SqliteTransaction]:
+    def transaction(self) -> Generator[SqliteTransaction]:
         """See ``surepipe.store_api.Transaction``; ``SqliteTransaction.connection`` is for the caller's own SQL.
 
         Not inside another one of the same thread, and no other write of this store inside the block:

@@ -73,6 +73,25 @@ TABLES = (
         PRIMARY KEY (stream, reader))""",
 )
 
+_TELLS: dict[int, tuple[type[Failed | Unavailable], str]] = {
+    sqlite3.SQLITE_BUSY: (Unavailable, "another process holds it for longer than the busy timeout"),
+    sqlite3.SQLITE_LOCKED: (Unavailable, "another connection holds it"),
+    sqlite3.SQLITE_FULL: (Unavailable, "there is no room: free some, or raise the file's limit"),
+    sqlite3.SQLITE_IOERR: (Unavailable, "the disk gave an error: done or not done"),
+    sqlite3.SQLITE_READONLY: (
+        Failed,
+        "it can't be written: change its rights, or those of its folder",
+    ),
+    sqlite3.SQLITE_PERM: (Failed, "it can't be used: change its rights"),
+    sqlite3.SQLITE_CANTOPEN: (
+        Failed,
+        "it can't be opened: its folder must be there, with the right to write",
+    ),
+    sqlite3.SQLITE_NOTADB: (Failed, "this is no SQLite database: give another path"),
+    sqlite3.SQLITE_CORRUPT: (Failed, "the database is damaged: restore it from a copy"),
+}
+"""What an error means for who called, and for who runs the store. Disk full comes and goes, so it is no Failed."""
+
 Connect: TypeAlias = Callable[[str, float], sqlite3.Connection]
 """Opens a connection to a path with a busy timeout in seconds, in autocommit mode, usable from any thread."""
 
@@ -131,22 +150,14 @@ class SqliteFile:
 
     def outcome_of(self, error: Exception) -> Failed | Unavailable:
         """What a caller is told instead of an exception of sqlite3."""
+        text = f"{self.path}: {error}"
         code = _primary_code(error)
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return Unavailable(f"{self.path} was locked for {self.busy_timeout_s} s: {error}")
-        if code == sqlite3.SQLITE_FULL:
-            return Unavailable(f"no room for {self.path}, free some: {error}")
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-            return Failed(f"{self.path} can't be written, change its rights: {error}")
-        if code == sqlite3.SQLITE_CANTOPEN:
-            return Failed(f"{self.path} can't be opened, check its folder and rights: {error}")
-        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            return Failed(f"{self.path} is damaged or no SQLite database: {error}")
-        if isinstance(error, OverflowError | UnicodeError | sqlite3.DataError):
-            return Failed(f"SQLite has no room for a value of the request: {error}")
+        if code in _TELLS:
+            kind, advice = _TELLS[code]
+            return kind(f"{text}; {advice}")
         if isinstance(error, sqlite3.OperationalError):
-            return Unavailable(f"{self.path}: {error}")
-        return Failed(f"{self.path}: {type(error).__name__}: {error}")
+            return Unavailable(text)
+        return Failed(f"{text} ({type(error).__name__})")
 
     def _as_exception(self, error: sqlite3.Error) -> Exception:
         match self.outcome_of(error):

@@ -23,7 +23,8 @@ local function commit_position(known, request)
   local is_set = known.tag ~= "-"
   if request.expected_next ~= "" then
     local repeated = known.tag == request.tag and known.next == tonumber(request.next)
-    local expected = is_set and known.tag == request.tag and known.next == tonumber(request.expected_next)
+    local stands = is_set and known.next or 0
+    local expected = (not is_set or known.tag == request.tag) and stands == tonumber(request.expected_next)
     if not (repeated or expected) then
       return {"kept", known.raw or ""}
     end

@@ -1,0 +1,407 @@
+"""A store with misfortunes around any other store: by script, call for call, and by seed.
+
+    store = FaultyStore(MemoryStore())
+    store.script(Misfortune.UNKNOWN, on=AppendRun)      # the next append is done, and nobody hears of it
+
+Going back (``ROLL_BACK``, ``LOSE_LAST``) needs a store that can: one with ``snapshot`` and ``roll_back``.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar, runtime_checkable
+
+from surepipe.errors import MisuseError
+from surepipe.store_api import (
+    AppendOutcome,
+    AppendRun,
+    ClaimOutcome,
+    ClaimReader,
+    CommitOutcome,
+    CommitPosition,
+    CreateOutcome,
+    CreateStream,
+    DescribeStream,
+    Failed,
+    GetOutcome,
+    GetPosition,
+    Hint,
+    IdentifyEntry,
+    IdentifyOutcome,
+    IndexStore,
+    InfoOutcome,
+    Level,
+    OpenOutcome,
+    OpenProducer,
+    ReadFrom,
+    ReadOutcome,
+    Retention,
+    StoreRequest,
+    StreamInfo,
+    StreamStore,
+    Transaction,
+    TransactionalStore,
+    TrimBefore,
+    TrimOutcome,
+    Unavailable,
+    WaitForMore,
+)
+
+T = TypeVar("T")
+S = TypeVar("S")
+WRITES = (CreateStream, OpenProducer, AppendRun, TrimBefore, ClaimReader, CommitPosition)
+
+
+class Misfortune(StrEnum):
+    """What may happen to a call."""
+
+    OUTAGE = "outage"
+    """Not done; Unavailable."""
+    UNKNOWN = "unknown"
+    """Done; Unavailable all the same."""
+    REFUSED = "refused"
+    """Not done; Failed."""
+    SLOW = "slow"
+    """Done after a while."""
+    ROLL_BACK = "roll back"
+    """Before the call the store goes back to the last ``mark``."""
+    LOSE_LAST = "lose last"
+    """Before the call the store loses its last writes."""
+    TRIM = "trim"
+    """Before the call everything in the streams that forces trimming is trimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Probabilities per call; no more than one misfortune happens to a call.
+
+    An outage lasts 1 to ``outage_calls_max`` calls. ``slow_us`` is the range of delays, ``lose_max`` the most
+    writes that are lost at once.
+    """
+
+    outage: float = 0.0
+    unknown: float = 0.0
+    refused: float = 0.0
+    slow: float = 0.0
+    roll_back: float = 0.0
+    lose_last: float = 0.0
+    trim: float = 0.0
+    outage_calls_max: int = 20
+    slow_us: tuple[int, int] = (1_000, 1_000_000)
+    lose_max: int = 5
+
+
+@runtime_checkable
+class GoesBack(Protocol[S]):
+    """A store that can return to an earlier state."""
+
+    def snapshot(self) -> S:
+        """Everything it holds."""
+        ...
+
+    def roll_back(self, state: S) -> None:
+        """Return to a snapshot."""
+        ...
+
+
+class Store(StreamStore, IndexStore, Protocol):
+    """Both interfaces in one object."""
+
+
+@dataclass(slots=True)
+class _Scripted:
+    """A misfortune for calls to come."""
+
+    misfortune: Misfortune
+    on: type[object]
+    calls: int
+    amount: int
+
+
+def _no_sleep(micros: int) -> None:
+    """Slow calls take no time unless somebody says how."""
+    del micros
+
+
+class FaultyStore:
+    """Passes every call on, unless something happens to it. What happens depends on the seed and the calls only.
+
+    Safe for threads as far as the store inside is; with several threads the order of their calls decides.
+    """
+
+    def __init__(
+        self,
+        inside: Store,
+        *,
+        rates: Rates | None = None,
+        seed: int = 0,
+        sleep: Callable[[int], None] = _no_sleep,
+        remember: int = 0,
+    ) -> None:
+        """``sleep`` is called with the microseconds of a slow call. ``remember`` is how many last writes can be
+        lost: a snapshot is kept for each."""
+        self.inside = inside
+        self.rates = rates or Rates()
+        self.happened: Counter[Misfortune] = Counter()
+        self._rng = random.Random(seed)
+        self._sleep = sleep
+        self._remember = remember
+        self._lock = threading.RLock()
+        self._script: list[_Scripted] = []
+        self._outage_left = 0
+        self._names: set[str] = set()
+        self._marked: object = None
+        self._before: deque[object] = deque(maxlen=remember)
+
+    @property
+    def level(self) -> Level:
+        """That of the store inside."""
+        return self.inside.level
+
+    # Script.
+
+    def script(
+        self,
+        misfortune: Misfortune,
+        *,
+        on: type[object] = object,
+        calls: int = 1,
+        amount: int = 1,
+    ) -> None:
+        """The next calls (of the request type ``on``) have this misfortune. ``amount``: microseconds of a slow
+        call, or writes to lose. Scripts are used up in their order; transactions are of type ``FaultyTransaction``."""
+        self._script.append(_Scripted(misfortune, on, calls, amount))
+
+    def calm(self) -> None:
+        """From here on nothing happens any more."""
+        with self._lock:
+            self._script.clear()
+            self._outage_left = 0
+            self.rates = Rates()
+
+    def mark(self) -> None:
+        """Where ``ROLL_BACK`` goes back to."""
+        self._marked = self._rewindable().snapshot()
+
+    def _rewindable(self) -> GoesBack[object]:
+        if isinstance(self.inside, GoesBack):
+            return self.inside
+        raise MisuseError(
+            f"{type(self.inside).__name__} can't go back: it has no snapshot and roll_back"
+        )
+
+    # What happens to a call.
+
+    def _fate(self, kind: type[object]) -> tuple[Misfortune | None, int]:
+        for scripted in self._script:
+            if issubclass(kind, scripted.on):
+                scripted.calls -= 1
+                if not scripted.calls:
+                    self._script.remove(scripted)
+                return scripted.misfortune, scripted.amount
+        return self._drawn()
+
+    def _drawn(self) -> tuple[Misfortune | None, int]:
+        if self._outage_left:
+            self._outage_left -= 1
+            return Misfortune.OUTAGE, 0
+        rates = self.rates
+        drawn = self._rng.random()
+        for misfortune in Misfortune:
+            drawn -= getattr(rates, misfortune.name.lower())
+            if drawn < 0:
+                return misfortune, self._amount(misfortune)
+        return None, 0
+
+    def _amount(self, misfortune: Misfortune) -> int:
+        match misfortune:
+            case Misfortune.OUTAGE:
+                self._outage_left = self._rng.randint(1, self.rates.outage_calls_max) - 1
+                return 0
+            case Misfortune.SLOW:
+                return self._rng.randint(*self.rates.slow_us)
+            case Misfortune.LOSE_LAST:
+                return self._rng.randint(1, self.rates.lose_max)
+            case _:
+                return 0
+
+    def _meet(self, kind: type[object]) -> Misfortune | None:
+        """Draw what happens to a call, and let happen what happens before it."""
+        with self._lock:
+            misfortune, amount = self._fate(kind)
+            if misfortune is not None:
+                self.happened[misfortune] += 1
+            self._happen(misfortune, amount)
+            if self._remember and issubclass(kind, (*WRITES, FaultyTransaction)):
+                self._before.append(self._rewindable().snapshot())
+        if misfortune is Misfortune.SLOW:
+            self._sleep(amount)
+        return misfortune
+
+    def _happen(self, misfortune: Misfortune | None, amount: int) -> None:
+        match misfortune:
+            case Misfortune.ROLL_BACK:
+                if self._marked is None:
+                    raise MisuseError("nothing to go back to: call mark() first")
+                self._rewindable().roll_back(self._marked)
+                self._before.clear()
+            case Misfortune.LOSE_LAST:
+                self._lose_last(amount)
+            case Misfortune.TRIM:
+                self._trim_all()
+            case _:
+                return
+
+    def _lose_last(self, writes: int) -> None:
+        if not self._remember:
+            raise MisuseError("no writes are remembered: FaultyStore(..., remember=5)")
+        state = None
+        for _ in range(min(writes, len(self._before))):
+            state = self._before.pop()
+        if state is not None:
+            self._rewindable().roll_back(state)
+
+    def _trim_all(self) -> None:
+        for name in sorted(self._names):
+            found = self.inside.info(name)
+            if isinstance(found, StreamInfo):
+                self.inside.trim(name, found.next)
+
+    def _do(
+        self, kind: type[StoreRequest], stream: str, act: Callable[[], T]
+    ) -> T | Failed | Unavailable:
+        self._names.add(stream)
+        match self._meet(kind):
+            case Misfortune.OUTAGE:
+                return Unavailable("an outage, on purpose")
+            case Misfortune.REFUSED:
+                return Failed("refused, on purpose")
+            case Misfortune.UNKNOWN:
+                act()
+                return Unavailable("done, and the answer was lost, on purpose")
+            case _:
+                return act()
+
+    # Streams.
+
+    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
+        """See ``StreamStore.create``."""
+        return self._do(
+            CreateStream, stream, lambda: self.inside.create(stream, partitions, retention)
+        )
+
+    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
+        """See ``StreamStore.open_producer``."""
+        return self._do(
+            OpenProducer, stream, lambda: self.inside.open_producer(stream, producer, epoch, base)
+        )
+
+    def append(
+        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+    ) -> AppendOutcome:
+        """See ``StreamStore.append``."""
+        return self._do(
+            AppendRun, stream, lambda: self.inside.append(stream, producer, epoch, first, payloads)
+        )
+
+    def read(
+        self,
+        stream: str,
+        index: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: int | None = None,
+    ) -> ReadOutcome:
+        """See ``StreamStore.read``."""
+        return self._do(
+            ReadFrom,
+            stream,
+            lambda: self.inside.read(stream, index, max_messages, max_bytes, incarnation),
+        )
+
+    def identify(self, stream: str, index: int) -> IdentifyOutcome:
+        """See ``StreamStore.identify``."""
+        return self._do(IdentifyEntry, stream, lambda: self.inside.identify(stream, index))
+
+    def trim(self, stream: str, before: int) -> TrimOutcome:
+        """See ``StreamStore.trim``."""
+        return self._do(TrimBefore, stream, lambda: self.inside.trim(stream, before))
+
+    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
+        """See ``StreamStore.wait``."""
+        return self._do(WaitForMore, stream, lambda: self.inside.wait(stream, index, timeout_us))
+
+    def info(self, stream: str) -> InfoOutcome:
+        """See ``StreamStore.info``."""
+        return self._do(DescribeStream, stream, lambda: self.inside.info(stream))
+
+    # Positions.
+
+    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+        """See ``IndexStore.claim``."""
+        return self._do(ClaimReader, stream, lambda: self.inside.claim(stream, reader, claimant))
+
+    def get(self, stream: str, reader: str) -> GetOutcome:
+        """See ``IndexStore.get``."""
+        return self._do(GetPosition, stream, lambda: self.inside.get(stream, reader))
+
+    def commit(self, request: CommitPosition) -> CommitOutcome:
+        """See ``IndexStore.commit``."""
+        return self._do(CommitPosition, request.stream, lambda: self.inside.commit(request))
+
+    # Both in one step.
+
+    @contextmanager
+    def transaction(self) -> Generator[FaultyTransaction[Transaction]]:
+        """A transaction of the store inside: with an outage nothing of it is done, with an unknown outcome all."""
+        if not isinstance(self.inside, TransactionalStore):
+            raise MisuseError(f"{type(self.inside).__name__} has no transactions")
+        misfortune = self._meet(FaultyTransaction)
+        faulty: FaultyTransaction[Transaction] | None = None
+        try:
+            with self.inside.transaction() as transaction:
+                faulty = FaultyTransaction(transaction)
+                yield faulty
+                if misfortune in (Misfortune.OUTAGE, Misfortune.REFUSED):
+                    raise _NotDone
+        except _NotDone:
+            outcome = (
+                Failed("refused, on purpose") if misfortune is Misfortune.REFUSED else Unavailable()
+            )
+        else:
+            if misfortune is not Misfortune.UNKNOWN:
+                faulty.outcomes, faulty.done = faulty.inside.outcomes, faulty.inside.done
+                return
+            outcome = Unavailable("done, and the answer was lost, on purpose")
+        assert faulty is not None
+        faulty.outcomes = (outcome,) * faulty.count
+
+
+class _NotDone(Exception):
+    """Makes the transaction inside undo everything."""
+
+
+class FaultyTransaction(Generic[T]):
+    """A transaction whose end may be lost. ``inside`` is the store's own, for what only that one has."""
+
+    def __init__(self, inside: T) -> None:
+        self.inside = inside
+        self.done = False
+        self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
+        self.count = 0
+
+    def append(self: FaultyTransaction[Transaction], request: AppendRun) -> None:
+        """Add an append."""
+        self.inside.append(request)
+        self.count += 1
+
+    def commit(self: FaultyTransaction[Transaction], request: CommitPosition) -> None:
+        """Add a commit."""
+        self.inside.commit(request)
+        self.count += 1

@@ -1,0 +1,115 @@
+"""A receiver's durable state over any index store: the state of a position that only its owner moves."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from surepipe.effects import (
+    SaveState,
+    Write,
+    WriteFailed,
+    WriteFenced,
+    WriteOutcome,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.store_api import (
+    CommitPosition,
+    Committed,
+    Failed,
+    Fenced,
+    IndexStore,
+    Kept,
+    Level,
+    NoPosition,
+    Owner,
+    Position,
+    Unavailable,
+)
+
+READER = "receiver"
+TAG = 1
+
+
+def _random_claimant() -> int:
+    return secrets.randbits(62) + 1
+
+
+class ReceiverState:
+    """The state of one receiver. Each incarnation calls ``load`` first, which fences the one before.
+
+    Saves are counted, and the count is the position: a save that arrives late can't undo a newer one.
+    """
+
+    def __init__(
+        self,
+        positions: IndexStore,
+        pipe: str,
+        *,
+        name: str | None = None,
+        new_claimant: Callable[[], int] = _random_claimant,
+    ) -> None:
+        """``name`` is the stream part of the position's name; by default ``<pipe>/state``."""
+        self.name = name or f"{pipe}/state"
+        self._positions = positions
+        self._new_claimant = new_claimant
+        self._claimant = 0
+        self._owner = 0
+        self._saves = 0
+
+    @property
+    def level(self) -> Level:
+        """What survives of an answered write."""
+        return self._positions.level
+
+    def load(self) -> bytes | None:
+        """Take the receiver over and return its stored state; None for a new one.
+
+        Raises StoreUnavailable (ask again) and ConfigurationError (the store refuses).
+        """
+        self._claimant = self._claimant or self._new_claimant()
+        claimed = self._positions.claim(self.name, READER, self._claimant)
+        if not isinstance(claimed, Owner):
+            raise self._as_error(claimed)
+        found = self._positions.get(self.name, READER)
+        if not isinstance(found, Position | NoPosition):
+            raise self._as_error(found)
+        self._claimant = 0  # a later load is another incarnation
+        self._owner = claimed.number
+        self._saves = found.next if isinstance(found, Position) else 0
+        return found.state if isinstance(found, Position) else None
+
+    def request(self, state: bytes) -> CommitPosition:
+        """The commit that saves a state: to be done in one transaction with the effects that it stands for."""
+        self._saves += 1
+        return CommitPosition(
+            self.name, READER, self._owner, TAG, self._saves, None, state, previous_tag=TAG
+        )
+
+    def write(self, write: Write) -> WriteOutcome:
+        """Perform a ``SaveState``; a repeat changes nothing. WriteFenced: another incarnation has taken over."""
+        if not isinstance(write, SaveState):
+            raise MisuseError(
+                f"{type(write).__name__} is for a sender's journal, not for a receiver's state"
+            )
+        outcome = self._positions.commit(self.request(write.state))
+        if isinstance(outcome, Kept):  # we are the owner, so it is our own count that is behind
+            self._saves = outcome.position.next
+            outcome = self._positions.commit(self.request(write.state))
+        match outcome:
+            case Committed():
+                return WriteStored()
+            case Fenced(by):
+                return WriteFenced(by)
+            case Failed(reason):
+                return WriteFailed(reason)
+            case _:
+                return WriteUnknown()
+
+    def _as_error(self, outcome: object) -> Exception:
+        what = f"the receiver's state {self.name!r}"
+        if isinstance(outcome, Unavailable):
+            return StoreUnavailable(f"{what}: {outcome.detail or 'no answer'}")
+        return ConfigurationError(f"{what}: {outcome}")

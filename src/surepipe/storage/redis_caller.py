@@ -1,0 +1,176 @@
+"""Running the scripts of the Redis store on a server that was looked at first."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.storage.redis_keys import LAYOUT_VERSION, type_of
+from surepipe.storage.redis_link import Command, RedisLink, Reply
+from surepipe.storage.redis_probe import Durability, Server, probe
+from surepipe.storage.redis_replies import code_of, meaning_of
+from surepipe.storage.redis_scripts import Script, script
+from surepipe.storage.redis_values import Argument, Replies, damaged, list_of, text_of
+from surepipe.store_api import Failed, Level, Unavailable
+
+logger = logging.getLogger("surepipe")
+WRITING = frozenset({"append", "claim", "commit", "create", "open", "transaction", "trim"})
+
+
+class Caller:
+    """Runs scripts: loads those that the server does not know, refuses a server that would lose messages."""
+
+    def __init__(
+        self,
+        link: RedisLink,
+        home: str,
+        *,
+        declared: Level | None,
+        replicas: int,
+        replicas_within_s: float,
+    ) -> None:
+        """``home`` is the tag whose node is looked at. ``replicas``: see ``RedisStore``."""
+        self.link = link
+        self._home = home
+        self._declared = declared
+        self._replicas = replicas
+        self._replicas_within_ms = max(1, round(replicas_within_s * 1000))
+        self._probing = threading.Lock()
+        self._server: Server | None = None
+        self._probed_generation = -1
+        self._seen: dict[tuple[str, ...], int] = {}
+
+    # The server.
+
+    def server(self) -> Server | Unavailable | Failed:
+        """What the server said about itself; asked anew after each restart or failover, and after a refusal."""
+        with self._probing:
+            known = self._server
+            if known and not known.refusal and self._probed_generation == self.link.generation:
+                return known
+            found = probe(self.link, self._home)
+            if isinstance(found, Server):
+                self._probed_generation = self.link.generation
+                self._note(found)
+            return found
+
+    def _note(self, found: Server) -> None:
+        if (
+            self._declared is not None
+            and found.level < self._declared
+            and found.level != (self._server.level if self._server else None)
+        ):
+            logger.warning(
+                "Redis at %s: level %s is declared, and its settings give %s (%s)",
+                self.link.where(),
+                self._declared,
+                found.level,
+                found.why,
+            )
+        self._server = found
+
+    def durability(self) -> Durability:
+        """See ``RedisStore.durability``."""
+        found = self._server or self.server()
+        if isinstance(found, Unavailable):
+            raise StoreUnavailable(f"the level of a store is not known yet: {found.detail}")
+        if isinstance(found, Failed):
+            raise ConfigurationError(f"the level of a store is not known: {found.reason}")
+        level = found.level if self._declared is None else self._declared
+        return Durability(level, self._declared is not None, found.level, found.why)
+
+    # Scripts.
+
+    def run(
+        self, name: str, tag: str, keys: Sequence[str], arguments: Sequence[Argument]
+    ) -> Replies | Unavailable | Failed:
+        """Run a script: its reply, a list that begins with a word, unless that word says that nothing can be done."""
+        found = self.server()
+        if isinstance(found, Unavailable | Failed):
+            return found
+        if found.refusal:
+            return Failed(found.refusal)
+        reply = self._evaluate(script(name), tag, keys, [LAYOUT_VERSION, *arguments])
+        if isinstance(reply, Unavailable | Failed):
+            return reply
+        match reply[0]:
+            case b"layout":
+                return Failed(_other_layout(self.link.where(tag), text_of(reply[1])))
+            case b"damaged":
+                return damaged(reply[1])
+            case _:
+                return reply
+
+    def _evaluate(
+        self, wanted: Script, tag: str, keys: Sequence[str], arguments: Sequence[Argument]
+    ) -> Replies | Unavailable | Failed:
+        commands: list[Command] = [("EVALSHA", wanted.sha, len(keys), *keys, *arguments)]
+        if self._replicas and wanted.name in WRITING:
+            commands.append(("WAIT", self._replicas, self._replicas_within_ms))
+        replies = self.link.call(tag, commands)
+        if _is_unknown_script(replies):
+            replies = self.link.call(tag, [("SCRIPT", "LOAD", wanted.source), *commands])
+            replies = replies[1:] if isinstance(replies, list) else replies
+        if isinstance(replies, Unavailable | Failed):
+            return replies
+        if isinstance(error := replies[0], Exception):
+            return self._refused(error, tag, keys)
+        return self._replicated(replies) or list_of(replies[0])
+
+    def _refused(self, error: Exception, tag: str, keys: Sequence[str]) -> Unavailable | Failed:
+        meaning = meaning_of(error, self.link.where(tag))
+        if code_of(error) != "WRONGTYPE":
+            return meaning
+        return self._wrong_keys(tag, keys) or meaning
+
+    def _wrong_keys(self, tag: str, keys: Sequence[str]) -> Failed | None:
+        """The server does not say which key has the wrong type, so look."""
+        replies = self.link.call(tag, [("TYPE", key) for key in keys])
+        for key, reply in zip(keys, replies if isinstance(replies, list) else [], strict=False):
+            wanted = type_of(key)
+            if wanted and reply not in (wanted.encode(), b"none", wanted, "none"):
+                found = reply.decode() if isinstance(reply, bytes) else str(reply)
+                return Failed(
+                    f"key {key!r} holds a {found}, not a {wanted}: something else wrote it;"
+                    " remove it, or choose another pipeline name (WRONGTYPE)"
+                )
+        return None
+
+    def _replicated(self, replies: Sequence[Reply]) -> Unavailable | None:
+        if len(replies) < 2 or replies[1] == self._replicas:
+            return None
+        if isinstance(replies[1], int) and replies[1] > self._replicas:
+            return None
+        return Unavailable(
+            f"stored, but only {replies[1]} of {self._replicas} replicas said in time that they have it"
+        )
+
+    # Another server than before.
+
+    def is_new_to(self, *who: str) -> bool:
+        """True once for each asker after the server was restarted or replaced, unless it is the asker's first call.
+
+        Data may have gone back, and a reader must look at its anchor again (R-6). A producer need not be told: it
+        meets a Gap.
+        """
+        generation = self.link.generation
+        before = self._seen.get(who, generation)
+        self._seen[who] = generation
+        return before != generation
+
+
+def _is_unknown_script(replies: object) -> bool:
+    return (
+        isinstance(replies, list)
+        and isinstance(error := replies[0], Exception)  # pyright: ignore[reportUnknownVariableType]
+        and code_of(error) == "NOSCRIPT"
+    )
+
+
+def _other_layout(where: str, version: str) -> str:
+    return (
+        f"Redis at {where} holds this pipeline in layout {version}, and this version of surepipe writes layout"
+        f" {LAYOUT_VERSION}: stop all users of the pipeline and run `surepipe migrate`, or use the version that wrote it"
+    )

@@ -1,0 +1,383 @@
+"""A store on a Redis server (6.2 or newer): streams of pages, positions, and both in one atomic step.
+
+The keys are listed in ``redis_keys``; each script in ``scripts/`` lists what it touches. Commands of newer versions
+are not used, so there is nothing to fall back from. How a server is set up (durability, users, TLS, Sentinel, Cluster) is told
+in docs/redis.md.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+from redis.sentinel import Sentinel
+
+from surepipe.storage.redis_caller import Caller
+from surepipe.storage.redis_keys import Keys, Spread, field_of, prefix_of
+from surepipe.storage.redis_link import Address, Limits, Locator, RedisLink, settings_of
+from surepipe.storage.redis_probe import Durability
+from surepipe.storage.redis_replies import meaning_of
+from surepipe.storage.redis_transaction import RedisTransaction
+from surepipe.storage.redis_values import (
+    SIMPLE,
+    Argument,
+    Replies,
+    append_outcome,
+    batch_of,
+    commit_arguments,
+    commit_outcome,
+    create_outcome,
+    missing,
+    number_of,
+    rest_of,
+    retention_arguments,
+    run_arguments,
+    stream_info,
+    too_long,
+    trimmed_outcome,
+)
+from surepipe.store_api import (
+    AppendOutcome,
+    AppendRun,
+    ClaimOutcome,
+    CommitOutcome,
+    CommitPosition,
+    CreateOutcome,
+    Failed,
+    GetOutcome,
+    Hint,
+    IdentifyOutcome,
+    InfoOutcome,
+    Level,
+    OpenOutcome,
+    ReadFrom,
+    ReadOutcome,
+    Retention,
+    StoreOutcome,
+    TrimOutcome,
+    Unavailable,
+    partition_of,
+)
+
+_NEW_SERVER = Unavailable(
+    "the server was restarted or replaced since the last call, and its data may have gone back: look again"
+)
+
+
+class RedisStore:
+    """A ``StreamStore`` and an ``IndexStore`` on Redis, with transactions. Threads may share it.
+
+    Build one by URL, and close it in the end::
+
+        store = RedisStore.from_url("redis://localhost:6379/0", pipeline="orders")
+        store = RedisStore.from_url("rediss://user:secret@host:6380?ssl_ca_certs=ca.pem", pipeline="orders")
+        store = RedisStore.from_url("unix:///run/redis.sock", pipeline="orders")
+        store = RedisStore.from_sentinel([("host", 26379)], "mymaster", pipeline="orders")
+        store.close()
+
+    Nothing is asked of the server before the first call. Every call takes finite time, and answers ``Unavailable``
+    when the server does not; the next call makes a new connection, after a pause that grows with each failure.
+
+    A server that would throw messages away (``maxmemory-policy`` other than noeviction) gives ``Failed`` to every
+    call until that is changed. What survives is asked of the server (``level``, ``durability``).
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        link: RedisLink,
+        waiting: RedisLink,
+        *,
+        level: Level | None = None,
+        replicas: int = 0,
+        limits: Limits | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """See ``from_url``. ``waiting`` is a link of its own for reads that block."""
+        limits = limits or Limits()
+        self.keys = keys
+        self._waiting = waiting
+        self._limits = limits
+        self._clock = clock
+        self._caller = Caller(
+            link,
+            keys.tag(""),
+            declared=level,
+            replicas=replicas,
+            replicas_within_s=limits.answer_s / 2,
+        )
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        *,
+        pipeline: str,
+        spread: Spread = "pipeline",
+        level: Level | None = None,
+        replicas: int = 0,
+        limits: Limits | None = None,
+        clock: Callable[[], int] | None = None,
+        pause: Callable[[float], object] | None = None,
+        rng: random.Random | None = None,
+        locate: Locator | None = None,
+    ) -> RedisStore:
+        """A store on the server at the URL.
+
+        ``pipeline`` names the keys (``redis_keys``), and ``spread`` says whether one node holds all of them.
+        ``level`` declares what the server keeps, in place of what its settings say; ``durability`` shows that it is
+        declared. With ``replicas`` a write is confirmed only when so many replicas have it, which makes it rare (not
+        impossible) that a failover loses it. ``clock`` gives wall-clock microseconds for retention by age; without it
+        the server's clock counts. ``pause`` and ``rng`` are how it waits, and by how much, before a new
+        connection. ``locate`` finds the master's address before each new connection, in place of the URL's.
+        Raises ConfigurationError for a URL or a name that can't be used.
+        """
+        limits = limits or Limits()
+        keys = Keys(pipeline, spread)
+
+        def link(bounds: Limits) -> RedisLink:
+            return RedisLink(
+                settings_of(url, bounds), limits=bounds, locate=locate, pause=pause, rng=rng
+            )
+
+        # A read that blocks must end before its socket gives up.
+        patient = replace(limits, answer_s=limits.answer_s + limits.block_s)
+        return cls(
+            keys,
+            link(limits),
+            link(patient),
+            level=level,
+            replicas=replicas,
+            limits=limits,
+            clock=clock,
+        )
+
+    @classmethod
+    def from_sentinel(
+        cls,
+        sentinels: Sequence[Address],
+        master: str,
+        *,
+        pipeline: str,
+        url: str = "redis://",
+        limits: Limits | None = None,
+        **options: Any,
+    ) -> RedisStore:
+        """A store on the master that the Sentinels name, asked before each new connection.
+
+        ``url`` gives all but the address: user, password, database, TLS. ``options`` as in ``from_url``.
+        """
+        within = (limits or Limits()).connect_s
+        watch = Sentinel(  # pyright: ignore[reportUnknownMemberType]
+            list(sentinels), socket_timeout=within, socket_connect_timeout=within
+        )
+
+        def locate() -> Address:
+            return cast("Address", watch.discover_master(master))  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType]
+
+        return cls.from_url(url, pipeline=pipeline, limits=limits, locate=locate, **options)
+
+    def close(self) -> None:
+        """Close all connections. Calls under way, waits too, answer Unavailable; later ones Failed."""
+        self._caller.link.close()
+        self._waiting.close()
+
+    @property
+    def level(self) -> Level:
+        """What survives: as declared, else as the server's settings say.
+
+        Raises StoreUnavailable when the server was never reached, ConfigurationError when it refuses us.
+        """
+        return self.durability.level
+
+    @property
+    def durability(self) -> Durability:
+        """The level, whether it is declared, and what the server's settings give. Raises as ``level`` does."""
+        return self._caller.durability()
+
+    # Streams.
+
+    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
+        """See ``StreamStore.create``."""
+        names = (
+            [stream] if partitions == 1 else [partition_of(stream, n) for n in range(partitions)]
+        )
+        keys = [
+            self.keys.positions(self.keys.tag(stream)),
+            self.keys.head(stream),
+            self.keys.head(partition_of(stream, 0)),
+            *(key for name in names for key in self.keys.of_stream(name)),
+        ]
+        arguments: list[Argument] = [secrets.randbits(62) + 1, partitions]
+        arguments += [*retention_arguments(retention), *map(prefix_of, names)]
+        reply = self._run("create", stream, keys, arguments)
+        if isinstance(reply, Unavailable | Failed):
+            return reply
+        return create_outcome(reply, partitions, retention)
+
+    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
+        """See ``StreamStore.open_producer``."""
+        outcome = self._simple("open", stream, self.keys.of_stream(stream), producer, epoch, base)
+        return cast("OpenOutcome", outcome)
+
+    def append(
+        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+    ) -> AppendOutcome:
+        """See ``StreamStore.append``. One command for the run, one stream entry for each 64 KiB of it."""
+        run = AppendRun(stream, producer, epoch, first, payloads)
+        keys = self.keys.of_stream(stream)
+        while True:
+            reply = self._run("append", stream, keys, [self._now(), *run_arguments(run)])
+            if isinstance(reply, Unavailable | Failed):
+                return reply
+            if reply[0] != b"overlap":
+                return append_outcome(reply, stream)
+            # Part of it is stored already. What is stored never shrinks, so this ends.
+            run = rest_of(run, number_of(reply[1]))
+
+    def _now(self) -> Argument:
+        return self._clock() if self._clock else ""
+
+    def read(
+        self,
+        stream: str,
+        index: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: int | None = None,
+    ) -> ReadOutcome:
+        """See ``StreamStore.read``. Unavailable once after the server was restarted or replaced."""
+        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
+        known = "" if incarnation is None else incarnation
+        keys = self.keys.of_stream(stream)[:2]
+        reply = self._run("read", stream, keys, [index, max_messages, max_bytes, known])
+        if self._caller.is_new_to("read", stream):
+            return _NEW_SERVER
+        if isinstance(reply, Unavailable | Failed):
+            return reply
+        if reply[0] == b"batch":
+            return batch_of(reply, request)
+        return cast("ReadOutcome", _simple_outcome(reply, stream))
+
+    def identify(self, stream: str, index: int) -> IdentifyOutcome:
+        """See ``StreamStore.identify``."""
+        outcome = self._simple("identify", stream, self.keys.of_stream(stream)[:2], index)
+        return cast("IdentifyOutcome", outcome)
+
+    def trim(self, stream: str, before: int) -> TrimOutcome:
+        """See ``StreamStore.trim``. Trims whole pages."""
+        outcome = self._simple("trim", stream, self.keys.of_stream(stream), before)
+        return cast("TrimOutcome", outcome)
+
+    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
+        """See ``StreamStore.wait``. Blocks for ``limits.block_s`` at most, on a connection of its own."""
+        tag = self.keys.tag(stream)
+        replies = self._caller.link.call(tag, [("HGET", self.keys.head(stream), "next")])
+        if isinstance(replies, Unavailable | Failed):
+            return replies
+        if isinstance(replies[0], Exception):
+            return meaning_of(replies[0], self._caller.link.where(tag))
+        if replies[0] is None:
+            return missing(stream)
+        end = number_of(replies[0])
+        if end > index or timeout_us <= 0:
+            return Hint()
+        return self._block(stream, end, timeout_us)
+
+    def _block(self, stream: str, end: int, timeout_us: int) -> Hint | Failed | Unavailable:
+        """Wait for the page that will begin at ``end``."""
+        tag = self.keys.tag(stream)
+        micros = min(timeout_us, round(self._limits.block_s * 1_000_000))
+        block_ms = max(1, micros // 1000)  # 0 would mean for ever
+        streams = ("STREAMS", self.keys.pages(stream), f"{end - 1}-0")
+        replies = self._waiting.call(tag, [("XREAD", "BLOCK", block_ms, "COUNT", 1, *streams)])
+        if isinstance(replies, Unavailable | Failed):
+            return replies
+        if isinstance(replies[0], Exception):
+            return meaning_of(replies[0], self._waiting.where(tag))
+        return Hint()
+
+    def info(self, stream: str) -> InfoOutcome:
+        """See ``StreamStore.info``."""
+        head, _, producers = self.keys.of_stream(stream)
+        reply = self._run("info", stream, [head, producers], [])
+        if isinstance(reply, Unavailable | Failed):
+            return reply
+        return stream_info(reply) if reply[0] == b"info" else missing(stream)
+
+    # Positions.
+
+    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+        """See ``IndexStore.claim``."""
+        keys, field = [self.keys.positions(self.keys.tag(stream))], field_of(stream, reader)
+        return cast("ClaimOutcome", self._simple("claim", stream, keys, field, claimant))
+
+    def get(self, stream: str, reader: str) -> GetOutcome:
+        """See ``IndexStore.get``."""
+        keys, field = [self.keys.positions(self.keys.tag(stream))], field_of(stream, reader)
+        return cast("GetOutcome", self._simple("get", stream, keys, field))
+
+    def commit(self, request: CommitPosition) -> CommitOutcome:
+        """See ``IndexStore.commit``. Unavailable once after the server was restarted or replaced."""
+        if failed := too_long(request):
+            return failed
+        keys = [self.keys.positions(self.keys.tag(request.stream)), self.keys.head(request.stream)]
+        reply = self._run("commit", request.stream, keys, commit_arguments(request))
+        if self._caller.is_new_to("commit", request.stream, request.reader):
+            return _NEW_SERVER
+        return reply if isinstance(reply, Unavailable | Failed) else commit_outcome(reply)
+
+    # Both in one step.
+
+    @contextmanager
+    def transaction(self) -> Iterator[RedisTransaction]:
+        """See ``surepipe.store_api.Transaction``: one script, so all streams in it must share a tag.
+
+        One command of the caller's own may take part (``also``).
+        """
+        transaction = RedisTransaction()
+        yield transaction
+        transaction.finish(self._caller, self.keys, self._now())
+
+    def hop(
+        self, source: CommitPosition, expected_next: int, outputs: AppendRun
+    ) -> tuple[AppendOutcome | CommitOutcome, ...]:
+        """Append what was made of a batch, and move the reader past it, in one step (R-5).
+
+        Done only when the reader's position is at ``expected_next`` (0: it has none yet), still the owner's, and the outputs append without
+        a refusal; otherwise nothing changes and the outcomes (of the append, of the commit) say why. A repeat is
+        Stored with ``new`` 0, and Committed.
+        """
+        with self.transaction() as transaction:
+            transaction.append(outputs)
+            transaction.commit(source, expected_next)
+        return transaction.outcomes
+
+    # Calling.
+
+    def _simple(
+        self, name: str, stream: str, keys: Sequence[str], *arguments: Argument
+    ) -> StoreOutcome:
+        """For scripts whose replies say all by themselves."""
+        reply = self._run(name, stream, keys, arguments)
+        if isinstance(reply, Unavailable | Failed):
+            return reply
+        return _simple_outcome(reply, stream)
+
+    def _run(
+        self, name: str, stream: str, keys: Sequence[str], arguments: Sequence[Argument]
+    ) -> Replies | Unavailable | Failed:
+        tag = self.keys.tag(stream)
+        return self._caller.run(name, tag, [self.keys.layout(tag), *keys], arguments)
+
+
+def _simple_outcome(reply: Replies, stream: str) -> StoreOutcome:
+    word = reply[0]
+    assert isinstance(word, bytes), word
+    if word == b"trimmed":
+        return trimmed_outcome(reply if len(reply) > 2 else [*reply, []])
+    return SIMPLE[word](reply) if word in SIMPLE else missing(stream)

@@ -1,0 +1,1 @@
+"""Real things for tests: servers that are found, started, killed and started again."""

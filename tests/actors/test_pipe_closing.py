@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from surepipe import FaultyRoute, LocalRoute, NotConfirmed, Pipe, PipeClosed
+from surepipe.actors import StepRuntime, ThreadRuntime
+from surepipe.actors.runtime import Runtime
+from tests.actors.kit import PATIENCE_S, Gate, await_that
+
+
+def test_the_end_of_a_block_waits_for_everything_sent(runtime: Runtime) -> None:
+    """No flush by hand (pipes P-15)."""
+    seen: list[object] = []
+    with Pipe("p", runtime=runtime) as pipe:
+        pipe.receive(seen.append)
+        pipe.send_many(list(range(1000)))
+    assert seen == list(range(1000))
+    assert pipe.counters()["confirmed"] == 1000, "counters outlive the pipe"
+
+
+def test_no_thread_and_no_actor_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    """With every part in use: dead letters, delays, a handler. Looked at the moment close returns."""
+    before = set(threading.enumerate())
+    route = FaultyRoute(LocalRoute(), delay=0.001)
+    letters: list[object] = []
+    pipe = Pipe("p", route=route, retries=1, dead_letter=letters.append, runtime=ThreadRuntime())
+
+    def handler(message: object) -> None:
+        raise ValueError(message)
+
+    pipe.receive(handler)
+    pipe.send("a")
+    pipe.flush(PATIENCE_S)
+    names = {thread.name for thread in set(threading.enumerate()) - before}
+    assert names == {
+        *("p/sender", "p/receiver", "p/handler"),
+        *("p/sender-clerk", "p/receiver-clerk", "surepipe-timer"),
+    }
+    pipe.close()
+    assert set(threading.enumerate()) == before
+    assert len(letters) == 1
+    assert caplog.records == []
+
+
+def test_a_second_close_does_nothing_and_a_closed_pipe_takes_nothing(runtime: Runtime) -> None:
+    """Every way of sending is told so."""
+    pipe = Pipe("p", runtime=runtime)
+    pipe.close()
+    pipe.close()
+    for attempt in (
+        lambda: pipe.send(1),
+        lambda: pipe.send(1, timeout=1),
+        lambda: pipe.send_nowait(1),
+        lambda: pipe.send_many([1]),
+        lambda: pipe.flush(1),
+    ):
+        with pytest.raises(PipeClosed, match="pipe p is closed"):
+            attempt()
+    assert list(pipe) == []
+
+
+def test_a_block_left_by_an_exception_is_closed_at_once_and_says_what_that_loses(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its own exception comes out, and the count of messages given up is logged."""
+    with pytest.raises(LookupError), Pipe("p", runtime=runtime) as pipe:
+        pipe.send_many(["a", "b", "secret"])
+        raise LookupError
+    assert "ends with 3 messages that are not confirmed" in caplog.text
+    assert "secret" not in caplog.text
+    with pytest.raises(PipeClosed):
+        pipe.send("d")
+
+
+def test_closing_in_vain_names_what_is_not_confirmed_and_leaves_no_thread(
+    runtime: Runtime,
+) -> None:
+    """The handler always raises."""
+
+    def handler(message: object) -> None:
+        raise ValueError(message)
+
+    pipe = Pipe("p", runtime=runtime)
+    pipe.receive(handler)
+    pipe.send_many(["a", "b"])
+    with pytest.raises(NotConfirmed, match="1 to 2") as caught:
+        pipe.close(0.2)
+    assert [(first, last) for _, first, last in caught.value.ranges] == [(1, 2)]
+
+
+def test_a_handler_that_is_still_busy_is_left_alone_and_its_message_not_confirmed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """close gives up on it; the thread ends when the handler does."""
+    gate = Gate("b")
+    pipe = Pipe("p", runtime=ThreadRuntime())
+    pipe.receive(gate)
+    pipe.send_many(["a", "b", "c"])
+    gate.await_reached()
+    with pytest.raises(NotConfirmed) as caught:
+        pipe.close(0.1)
+    assert [(first, last) for _, first, last in caught.value.ranges][-1][1] == 3
+    assert "its handler is still busy" in caplog.text
+    busy = [thread for thread in threading.enumerate() if thread.name == "p/handler"]
+    gate.opened.set()
+    for thread in busy:
+        thread.join(PATIENCE_S)
+    assert gate.seen == ["a", "b"], "c is not begun any more"
+
+
+def test_who_waits_for_room_is_told_when_the_pipe_is_closed() -> None:
+    """A thread blocked in send."""
+    pipe = Pipe("p", {"reliable": {"window": 1, "backlog": 1}}, runtime=ThreadRuntime())
+    errors: list[Exception] = []
+
+    def send_for_ever() -> None:
+        try:
+            while True:
+                pipe.send("x")
+        except PipeClosed as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=send_for_ever)
+    thread.start()
+    await_that(ThreadRuntime(), lambda: pipe.counters()["accepted"] == 2, "a full pipe")
+    with pytest.raises(NotConfirmed):
+        pipe.close(0.1)
+    thread.join(PATIENCE_S)
+    assert len(errors) == 1
+
+
+def test_messages_sent_while_the_pipe_is_being_closed_are_delivered_or_refused() -> None:
+    """Four threads send until they are told that the pipe is closed; none of what was accepted is lost (P-15)."""
+    seen: list[object] = []
+    pipe = Pipe("p", runtime=ThreadRuntime())
+    pipe.receive(seen.append)
+    accepted: list[list[object]] = [[] for _ in range(4)]
+    busy = threading.Barrier(5)
+
+    def send_until_closed(name: int) -> None:
+        number = 0
+        while True:
+            try:
+                pipe.send([name, number])
+            except PipeClosed:
+                return
+            accepted[name].append([name, number])
+            number += 1
+            if number == 200:
+                busy.wait(PATIENCE_S)
+
+    threads = [threading.Thread(target=send_until_closed, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    busy.wait(PATIENCE_S)
+    pipe.close()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sorted(seen, key=str) == sorted((m for sent in accepted for m in sent), key=str)
+
+
+def test_a_pipe_can_be_made_anew_under_the_same_name(steps: StepRuntime) -> None:
+    """Nothing of the first one is in the way."""
+    for number in range(3):
+        seen: list[object] = []
+        with Pipe("p", runtime=steps) as pipe:
+            pipe.receive(seen.append)
+            pipe.send(number)
+        assert seen == [number]

@@ -1,0 +1,110 @@
+"""Redis stores for tests: each with keys of its own, a wall clock that stands, and pauses that take no time."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import Any, cast
+
+import redis
+
+from surepipe.storage.redis_keys import Keys
+from surepipe.storage.redis_link import Limits
+from surepipe.storage.redis_store import RedisStore
+from surepipe.store_api import partition_of
+
+SHORT = Limits(connect_s=10.0, answer_s=10.0, block_s=10.0)
+
+
+class Redis:
+    """A client beside the store, to look at the server and to do it harm."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(url, protocol=2)  # pyright: ignore[reportUnknownMemberType]
+
+    def __call__(self, *command: object) -> Any:
+        """One command, as typed into redis-cli."""
+        return cast("Any", self._client.execute_command(*command))  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType]
+
+    def info(self, section: str) -> dict[str, str]:
+        """One section of INFO."""
+        reply = self._client.execute_command("INFO", section)  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return {str(name): str(value) for name, value in cast("dict[object, object]", reply).items()}
+
+    def calls(self) -> dict[str, int]:
+        """How often each command was called, by clients and by scripts, since CONFIG RESETSTAT."""
+        reply = self._client.execute_command("INFO", "commandstats")  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        stats = cast("dict[str, dict[str, int]]", reply)
+        return {name.removeprefix("cmdstat_"): fields["calls"] for name, fields in stats.items()}
+
+    def clients(self) -> int:
+        """Connections to the server, but this one."""
+        return len(cast("list[object]", self("CLIENT", "LIST"))) - 1
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+class Pauses:
+    """Records how long it was asked to wait, and does not."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+class RedisBench:
+    """A store as the contract suite needs it, on a server that others may use too."""
+
+    def __init__(self, url: str, *, pipeline: str | None = None, **options: Any) -> None:
+        self.url = url
+        self.pipeline = pipeline or f"test-{secrets.token_hex(6)}"
+        self.now = 1_000_000
+        self.pauses = Pauses()
+        self.store = self.another(**options)
+        self.redis = Redis(url)
+        self._others: list[RedisStore] = []
+
+    def another(self, **options: Any) -> RedisStore:
+        """One more store on the same keys, as another process would have it."""
+        options = {
+            "pipeline": self.pipeline,
+            "clock": lambda: self.now,
+            "pause": self.pauses,
+            "rng": random.Random(1),
+            "limits": SHORT,
+            **options,
+        }
+        store = RedisStore.from_url(options.pop("url", self.url), **options)
+        self.__dict__.setdefault("_others", []).append(store)
+        return store
+
+    @property
+    def keys(self) -> Keys:
+        return self.store.keys
+
+    @property
+    def streams(self) -> RedisStore:
+        return self.store
+
+    @property
+    def positions(self) -> RedisStore:
+        return self.store
+
+    def advance(self, micros: int) -> None:
+        self.now += micros
+
+    def delete(self, stream: str) -> None:
+        for name in (stream, *(partition_of(stream, n) for n in range(4))):
+            self.redis("DEL", *self.keys.of_stream(name))
+
+    def close(self) -> None:
+        """Remove all keys and connections."""
+        for store in self.__dict__["_others"]:
+            store.close()
+        for key in self.redis("KEYS", f"sp:{{{self.pipeline}*"):
+            self.redis("DEL", key)
+        self.redis.close()

@@ -136,9 +136,7 @@ def test_a_sender_with_a_journal_that_crashes_loses_nothing(runtime: Runtime) ->
     before = sender.unconfirmed()
     journal.down = 1
     sender.crash()
-    await_that(
-        runtime, lambda: sender.keeper.restarts == 1 and sender.is_alive, "the next life"
-    )
+    await_that(runtime, lambda: sender.keeper.restarts == 1 and sender.is_alive, "the next life")
     await_that(runtime, lambda: sender.unconfirmed() == before, "the journal to answer")
     seen: list[object] = []
     receiver.start()
@@ -216,7 +214,8 @@ def test_a_sender_that_was_replaced_stops_for_good_and_names_what_is_unconfirmed
     old = SenderEnd("p", RELIABLE, hub, options)
     old.start()
     old.intake.offer(b"a", Until.CONFIRMED, PATIENCE_S)
-    await_that(runtime, lambda last=runtime.wall_ms(): runtime.wall_ms() > last, "a later life")
+    first_ms = runtime.wall_ms()
+    await_that(runtime, lambda: runtime.wall_ms() > first_ms, "a later life number")
     new = SenderEnd("p", RELIABLE, hub, options)
     new.start()
     new.intake.offer(b"b", Until.CONFIRMED, PATIENCE_S)

@@ -17,9 +17,7 @@ from tests.actors.kit import PATIENCE_S
 class Entry:
     """An intake and a machine that takes what is drained and confirms it when told."""
 
-    def __init__(
-        self, runtime: Runtime, room: int, unit: int = 10, message_max: int = 100
-    ) -> None:
+    def __init__(self, runtime: Runtime, room: int, unit: int = 10, message_max: int = 100) -> None:
         self.rung = 0
         self.told = threading.Event()
         self.room = room
@@ -150,6 +148,13 @@ def test_large_messages_among_many_keep_their_place(steps: StepRuntime) -> None:
     assert entry.room == 50 - 7
 
 
+def _drained(entry: Entry) -> list[bool]:
+    """Whether the intake is drained, before and after a look of the actor."""
+    before = entry.intake.drained
+    entry.look()
+    return [before, entry.intake.drained]
+
+
 def test_a_closed_intake_takes_nothing_and_knows_when_it_is_drained(steps: StepRuntime) -> None:
     """What was put before is still drained; only then is it drained."""
     entry = Entry(steps, room=10)
@@ -160,9 +165,7 @@ def test_a_closed_intake_takes_nothing_and_knows_when_it_is_drained(steps: StepR
         entry.intake.put(b"b")
     with pytest.raises(PipeClosed):
         entry.intake.offer_many([b"b"], Until.ACCEPTED, None)
-    assert not entry.intake.drained
-    entry.look()
-    assert entry.intake.drained
+    assert _drained(entry) == [False, True]
     assert entry.taken == [b"a"]
 
 
@@ -172,14 +175,12 @@ def test_an_intake_is_not_drained_while_somebody_holds_a_ticket_that_was_granted
     """A thread between its ticket and its message when the pipe is closed: its message is waited for."""
     entry = Entry(steps, room=10)
     entry.look()
-    ticket = entry.intake._take(1)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    ticket = entry.intake._take(1)  # pyright: ignore[reportPrivateUsage]
     assert ticket == [0]
     entry.intake.refuse(PipeClosed, "p is closed")
-    entry.look()
-    assert not entry.intake.drained
-    entry.intake._append(b"late")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    entry.look()
-    assert entry.intake.drained
+    assert _drained(entry) == [False, False]
+    entry.intake._append(b"late")  # pyright: ignore[reportPrivateUsage]
+    assert _drained(entry) == [False, True]
     assert entry.taken == [b"late"]
 
 

@@ -21,6 +21,7 @@ from surepipe import (
 from surepipe.actors import StepRuntime, ThreadRuntime, Undecodable
 from surepipe.actors.runtime import Runtime
 from surepipe.effects import Letter
+from surepipe.pipes.options import LayerText
 from tests.actors.kit import PATIENCE_S, Failing, Gate, Noted, await_that
 
 SMALL = {"reliable": {"window": 4, "backlog": 6, "initial_credit": 4}}
@@ -70,7 +71,7 @@ def test_a_stack_over_a_bad_route_delivers_exactly_once_in_order(runtime: Runtim
         LocalRoute(), loss=0.1, duplicate=0.1, reorder=0.2, delay=(0.0, 0.002), reorder_s=0.005
     )
     seen: list[object] = []
-    layers = [
+    layers: list[LayerText] = [
         {"continuous-index": {"run_max": 4}},
         {"multi-unconfirmed": {"run_max": 1, "rto_initial_s": 0.05, "rto_min_s": 0.02}},
     ]
@@ -101,12 +102,10 @@ def test_a_pipe_nobody_reads_takes_what_fits_and_then_says_that_it_is_full(
 ) -> None:
     """Window 4 and backlog 6; refused messages leave no trace (pipes P-9, P-5)."""
     pipe = Pipe("p", SMALL, runtime=runtime)
-    sent = 0
+    for number in range(10):
+        pipe.send(number, timeout=PATIENCE_S)
     with pytest.raises(PipeFull, match="pipe p has no room"):
-        while sent < 100:
-            pipe.send(sent, timeout=0.2)
-            sent += 1
-    assert sent == 10
+        pipe.send("x", timeout=0.05)
     with pytest.raises(PipeFull):
         pipe.send_nowait("x")
     assert pipe.counters()["accepted"] == 10
@@ -409,7 +408,7 @@ def test_a_stack_that_never_confirms_says_so_and_flush_waits_for_the_route(
 
 def test_a_pipe_prints_as_its_composition_and_knows_its_guarantee(steps: StepRuntime) -> None:
     """pipes K-9, G-8."""
-    layers = ["continuous-index", {"multi-unconfirmed": {"window": 512}}]
+    layers: list[LayerText] = ["continuous-index", {"multi-unconfirmed": {"window": 512}}]
     with Pipe("orders", layers, runtime=steps) as pipe:
         assert str(pipe) == "orders: continuous-index > multi-unconfirmed(window=512) / local"
         assert pipe.guarantee.headline.delivery == "exactly-once"
@@ -417,7 +416,7 @@ def test_a_pipe_prints_as_its_composition_and_knows_its_guarantee(steps: StepRun
 
 
 def test_what_does_not_add_up_is_refused_and_nothing_is_started() -> None:
-    """A wrong option, an unsound stack, a limit without a place for letters, an unknown codec; no thread is left."""
+    """Options, stacks, a limit without a place for letters, an unknown codec; no thread is left."""
     lossy = FaultyRoute(LocalRoute(), loss=0.1)
     with pytest.raises(ConfigurationError, match="did you mean 'reliable'"):
         Pipe("p", "relaible")
@@ -439,9 +438,9 @@ def test_what_does_not_add_up_is_refused_and_nothing_is_started() -> None:
 def test_one_handler_takes_the_messages_of_a_pipe(steps: StepRuntime) -> None:
     """A second handler, or a loop beside it, is refused."""
     with Pipe("p", runtime=steps) as pipe:
-        pipe.receive(lambda message: None)
+        pipe.receive(print)
         with pytest.raises(MisuseError, match="has a handler"):
-            pipe.receive(lambda message: None)
+            pipe.receive(print)
         with pytest.raises(MisuseError, match="has a handler"):
             iter(pipe)
 
@@ -451,6 +450,7 @@ def test_flush_and_close_inside_the_handler_are_refused_at_once(runtime: Runtime
     errors: list[str] = []
 
     def handler(message: object) -> None:
+        assert message == 1
         for wait in (pipe.flush, pipe.close):
             try:
                 wait()

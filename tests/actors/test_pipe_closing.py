@@ -65,9 +65,15 @@ def test_a_block_left_by_an_exception_is_closed_at_once_and_says_what_that_loses
     runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its own exception comes out, and the count of messages given up is logged."""
-    with pytest.raises(LookupError), Pipe("p", runtime=runtime) as pipe:
-        pipe.send_many(["a", "b", "secret"])
-        raise LookupError
+    pipe = Pipe("p", runtime=runtime)
+
+    def fail_inside() -> None:
+        with pipe:
+            pipe.send_many(["a", "b", "secret"])
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        fail_inside()
     assert "ends with 3 messages that are not confirmed" in caplog.text
     assert "secret" not in caplog.text
     with pytest.raises(PipeClosed):

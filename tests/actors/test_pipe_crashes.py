@@ -12,6 +12,7 @@ from surepipe.actors import (
     StepRuntime,
     ThreadRuntime,
 )
+from surepipe.actors.intake import Intake
 from surepipe.actors.runtime import Runtime
 from tests.actors.kit import PATIENCE_S, Noted, await_that
 
@@ -21,6 +22,15 @@ QUICK = RestartPolicy(wait_min_s=0.001, wait_max_s=0.01)
 def _has_died(end: SenderEnd | ReceiverEnd, times: int) -> bool:
     """So often, and it lives again if it will."""
     return end.keeper.restarts == times and end.is_alive
+
+
+def _is_refused(intake: Intake) -> bool:
+    """It takes nothing any more."""
+    return intake.refusal is not None
+
+
+def _ignore(message: object) -> None:
+    """A handler that does nothing."""
 
 
 def test_a_receiver_that_crashes_loses_nothing(runtime: Runtime) -> None:
@@ -109,7 +119,7 @@ def test_an_end_that_keeps_dying_stops_the_pipe_and_tells_everybody(runtime: Run
             await_that(runtime, partial(_has_died, side, deaths), "a death and a new life")
         side.crash()
         intake = pipe.sender.intake
-        await_that(runtime, partial(lambda it: it.refusal is not None, intake), "the end")
+        await_that(runtime, partial(_is_refused, intake), "the end")
         with pytest.raises(PipeStopped, match=f"p/{end} died 3 times within 60 s"):
             pipe.flush(PATIENCE_S)
         with pytest.raises(PipeStopped):
@@ -123,7 +133,7 @@ def test_a_crash_of_one_pipe_leaves_the_others_alone() -> None:
     runtime = ThreadRuntime()
     seen: list[object] = []
     other = Pipe("other", runtime=runtime, restarts=QUICK)
-    other.receive(lambda message: None)
+    other.receive(_ignore)
     with Pipe("p", runtime=runtime) as pipe:
         pipe.receive(seen.append)
         for number in range(300):

@@ -104,25 +104,28 @@ def test_loss_duplication_and_reordering_do_what_they_say(steps: StepRuntime) ->
     assert len(came) == 1000 + copying.sender.copied
     mixing = FaultyRoute(LocalRoute(), reorder=0.5)
     came = _carry(steps, mixing, 1000)
-    assert sorted(came, key=int) == list(range(1000))  # type: ignore[call-overload]
+    assert set(came) == set(range(1000))
+    assert len(came) == 1000
     assert came != list(range(1000))
 
 
 def test_a_faulty_route_declares_what_it_does() -> None:
     """In both directions; a route without a way back gets none."""
     route = FaultyRoute(LocalRoute(), loss=0.1, duplicate=0.1, reorder=0.1)
-    faults = {
-        Fault.ROUTE_LOSS,
-        Fault.ROUTE_DUPLICATION,
-        Fault.ROUTE_REORDERING,
-        Fault.ROUTE_DELAY,
-    }
+    faults = frozenset(
+        {
+            Fault.ROUTE_LOSS,
+            Fault.ROUTE_DUPLICATION,
+            Fault.ROUTE_REORDERING,
+            Fault.ROUTE_DELAY,
+        }
+    )
     assert route.declared.forward == faults
     assert route.declared.back == faults
     assert FaultyRoute(LocalRoute(one_way=True), loss=0.1).declared.back is None
 
 
-def test_the_same_seed_gives_the_same_faults(steps: StepRuntime) -> None:
+def test_the_same_seed_gives_the_same_faults() -> None:
     """Three routes, two of one seed."""
 
     def came(seed: int) -> list[object]:

@@ -64,9 +64,9 @@ class RedisBench:
         self.pipeline = pipeline or f"test-{secrets.token_hex(6)}"
         self.now = 1_000_000
         self.pauses = Pauses()
-        self.store = self.another(**options)
         self.redis = Redis(url)
-        self._others: list[RedisStore] = []
+        self._stores: list[RedisStore] = []
+        self.store = self.another(**options)
 
     def another(self, **options: Any) -> RedisStore:
         """One more store on the same keys, as another process would have it."""
@@ -79,7 +79,7 @@ class RedisBench:
             **options,
         }
         store = RedisStore.from_url(options.pop("url", self.url), **options)
-        self.__dict__.setdefault("_others", []).append(store)
+        self._stores.append(store)
         return store
 
     @property
@@ -103,7 +103,7 @@ class RedisBench:
 
     def close(self) -> None:
         """Remove all keys and connections."""
-        for store in self.__dict__["_others"]:
+        for store in self._stores:
             store.close()
         for key in self.redis("KEYS", f"sp:{{{self.pipeline}*"):
             self.redis("DEL", key)

@@ -199,6 +199,9 @@ def test_frames_of_large_messages_survive() -> None:
     for frame in (
         Numbered(1, 0, 1, 1, [random.Random(5).randbytes(2**20)]),
         Numbered(1, 0, 1, 1, [b"%d" % n for n in range(512)]),
+        Numbered(1, 0, 1, 1, [b"%04d" % n for n in range(512)]),
+        Numbered(1, 0, 1, 1, [b"%04d" % n for n in range(5000)]),
+        Numbered(1, 0, 1, 1, [b""] * 512),
     ):
         assert decode(encode(frame)) == frame
 

@@ -12,7 +12,6 @@ from surepipe.effects import (
     Notice,
     NoticeKind,
     Persist,
-    SaveState,
     WriteFailed,
     WriteFenced,
     WriteStored,
@@ -182,6 +181,7 @@ def test_a_receiver_whose_state_belongs_to_another_confirms_and_delivers_nothing
     assert not wire.unanswered
     assert wire.kinds_noticed() == [NoticeKind.FENCED]
     assert cum_of(wire) == 0
+    assert wire.receiver.gauges()["in_work"] == 0
     assert wire.receiver.idle
 
 
@@ -337,10 +337,24 @@ def test_a_saved_state_is_what_a_new_incarnation_starts_from() -> None:
     wire.send(1, 2)
     wire.exchange()
     wire.settle()
-    assert isinstance(SaveState(wire.saved_state or b""), SaveState)
     answer(wire, WriteStored())
     wire.crash_receiver()
     wire.auto_answer = wire.auto_settle = True
     wire.send(3)
     wire.run()
     assert wire.settled == [1, 2, 3]
+
+
+def test_an_unordered_receiver_that_lost_its_state_gives_back_what_settles_later() -> None:
+    """Two deliveries open, the first one's cursor is fenced: the second can't be confirmed either."""
+    wire = linked(DURABLE, ["dedupe", {"multi-unconfirmed": {"run_max": 1}}])
+    wire.send(1)
+    wire.exchange()
+    wire.send(2)
+    wire.exchange()
+    assert len(wire.open) == 2
+    wire.settle()
+    answer(wire, WriteFenced(9))
+    wire.settle()
+    assert wire.receiver.gauges()["in_work"] == 0
+    assert cum_of(wire) == 0

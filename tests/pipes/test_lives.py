@@ -8,7 +8,6 @@ import pytest
 
 from surepipe.effects import (
     AppendRows,
-    ForgetRows,
     JournalContents,
     JournalRows,
     NoteTransmitted,
@@ -637,5 +636,4 @@ def test_the_journal_forgets_lazily_and_in_order_over_lives() -> None:
         wire.crash_sender()
     wire.run()
     assert told == sorted(told)
-    assert isinstance(ForgetRows(*journal.confirmed), ForgetRows)
     assert_all_confirmed(wire)

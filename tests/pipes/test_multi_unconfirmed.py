@@ -162,6 +162,22 @@ def test_a_slow_handler_is_asked_after_and_gets_no_copies() -> None:
     assert wire.confirmed == {1, 2, 3}
 
 
+def test_many_held_runs_are_asked_after_once_per_round_trip() -> None:
+    """T-2, T-11: 20 runs whose deadlines lie close together; the answers come, so nothing is noticed."""
+    wire = Wire({"multi-unconfirmed": {"run_max": 1, "rto_min_s": 0.2}}, handler_us=60 * SECOND)
+    for number in range(1, 21):
+        wire.send(number)
+        wire.advance(1 * MS)
+    wire.run(Faults(delay_us=(40 * MS, 40 * MS)))
+    asked = [
+        at for at, frame in zip(wire.times, wire.sent, strict=True) if isinstance(frame, Probe)
+    ]
+    assert len(asked) >= 3
+    assert all(later - earlier >= 80 * MS for earlier, later in pairwise(asked))
+    assert wire.kinds_noticed() == []
+    assert len(wire.confirmed) == 20
+
+
 def test_a_restarted_receiver_gets_what_the_former_one_held() -> None:
     """mu7, T-5: everything is held when the receiver restarts: the hints are dropped."""
     wire = Wire(SINGLES, auto_settle=False)

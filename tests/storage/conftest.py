@@ -8,11 +8,12 @@ import pytest
 
 from surepipe.testing.servers import (
     NONE_FOUND,
+    Binary,
     RedisServer,
     Server,
     Source,
     redis_servers,
-    startable_servers,
+    local_servers,
 )
 from tests.kit.redis_bench import RedisBench
 
@@ -48,19 +49,25 @@ def redis_bench(redis_server: Server) -> Iterator[RedisBench]:
     bench.close()
 
 
-@pytest.fixture(scope="session", params=startable_servers() or [None], ids=_name)
-def own_source(request: pytest.FixtureRequest) -> Source:
+@pytest.fixture(scope="session", params=local_servers() or [None], ids=_name)
+def local_source(request: pytest.FixtureRequest) -> Binary:
     """Each server that a test may configure and kill."""
     if request.param is None:
         pytest.fail(NONE_FOUND)
-    source: Source = request.param
+    source: Binary = request.param
     return source
 
 
 @pytest.fixture
-def own_redis(own_source: Source) -> Iterator[RedisServer]:
+def own_redis(local_source: Binary) -> Iterator[RedisServer]:
     """A server of the test's own, with AOF always; it is started."""
-    server = own_source.server(appendonly="yes", appendfsync="always")
-    assert isinstance(server, RedisServer), "Docker: not for tests that look into the process"
-    with server:
+    with local_source.server(appendonly="yes", appendfsync="always") as server:
         yield server
+
+
+@pytest.fixture
+def own_bench(own_redis: RedisServer) -> Iterator[RedisBench]:
+    """A store on a server of the test's own."""
+    bench = RedisBench(own_redis.url)
+    yield bench
+    bench.close()

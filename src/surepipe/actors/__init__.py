@@ -1,7 +1,8 @@
 """The pykka runtime that hosts machines: pipes and their ends, routes, timers, supervision."""
 
 from surepipe.actors.codecs import Codec, Undecodable
-from surepipe.actors.ends import EndOptions, ReceiverEnd, SenderEnd
+from surepipe.actors.end import EndOptions
+from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.faulty import FaultyRoute
 from surepipe.actors.letters import DeadLetters
 from surepipe.actors.notices import PipeNotice

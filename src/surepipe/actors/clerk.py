@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from surepipe.effects import (
     Call,
@@ -94,8 +94,7 @@ class Clerk:
 
     def receive(self, message: object) -> None:
         """Perform a request and tell who asked."""
-        assert isinstance(message, tuple)
-        asking, request = message
+        asking, request = cast("tuple[Asking, Request]", message)
         try:
             outcome = self._stores.perform(request)
         except Exception as error:  # noqa: BLE001 - done or not done: the machine asks again

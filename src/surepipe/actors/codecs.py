@@ -14,7 +14,7 @@ The codec of a pipe is one of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
@@ -24,6 +24,7 @@ from surepipe.errors import ConfigurationError, MisuseError
 
 _MARK = b"\x1e"
 _BYTES = {bytes}
+_BUFFERS = (bytes, bytearray, memoryview)
 _begins_with_mark = methodcaller("startswith", _MARK)
 M = TypeVar("M", bound=BaseModel)
 
@@ -55,8 +56,8 @@ class BytesCodec:
         """The bytes themselves; bytearray and memoryview are copied."""
         if type(message) is bytes:
             return message
-        if isinstance(message, bytes | bytearray | memoryview):
-            return bytes(message)
+        if isinstance(message, _BUFFERS):
+            return bytes(cast("bytes", message))
         raise MisuseError(
             f"codec 'bytes' got a message of type {type(message).__name__}: send bytes, or choose "
             "codec='json' or a pydantic model"
@@ -106,8 +107,8 @@ class AutoCodec:
 
     def encode(self, message: object) -> bytes:
         """Bytes as they are (one byte longer if they begin with the mark), else mark and JSON."""
-        if isinstance(message, bytes | bytearray | memoryview):
-            payload = bytes(message)  # which is the same object for bytes
+        if isinstance(message, _BUFFERS):
+            payload = bytes(cast("bytes", message))  # which is the same object for bytes
             return _MARK + payload if payload[:1] == _MARK else payload
         return _MARK + self._json.encode(message)
 
@@ -146,7 +147,11 @@ class ModelCodec(Generic[M]):
 
 
 CodecChoice: TypeAlias = str | type[BaseModel] | Codec
-_NAMED = {"auto": AutoCodec, "json": JsonCodec, "bytes": BytesCodec}
+_NAMED: Mapping[str, Callable[[], Codec]] = {
+    "auto": AutoCodec,
+    "json": JsonCodec,
+    "bytes": BytesCodec,
+}
 
 
 def choose_codec(choice: CodecChoice) -> Codec:

@@ -7,27 +7,24 @@ it goes on with what was not confirmed, without one that is lost and said so), a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import cast
 
 import pykka
 
-from surepipe.actors.clerk import Clerk, Journal, Request, StateStore, Stores
+from surepipe.actors.clerk import Journal, StateStore, Stores
 from surepipe.actors.consumer import ConsumerActor, Loop, WorkQueue
-from surepipe.actors.host import Ask, Host, Surroundings
-from surepipe.actors.inbox import Bell, Box
+from surepipe.actors.end import ASK_S, End, EndOptions
+from surepipe.actors.host import Ask, Host
+from surepipe.actors.inbox import Bell
 from surepipe.actors.intake import Intake, describe
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.marks import Item
-from surepipe.actors.notices import NoticeCallback, Notices, log_notice
 from surepipe.actors.receiver import Progress, ReceiverActor
 from surepipe.actors.routes import RouteSide
-from surepipe.actors.runtime import Runtime, Running
 from surepipe.actors.sender import SenderActor
-from surepipe.actors.supervision import KILL, Keeper, RestartPolicy
-from surepipe.actors.threads import THREADS
+from surepipe.actors.supervision import KILL, Keeper
 from surepipe.effects import Notice, NoticeKind, Ranges
 from surepipe.errors import MisuseError, PipeClosed, PipeStopped
 from surepipe.pipes.desk import BoundaryOptions
@@ -35,160 +32,7 @@ from surepipe.pipes.options import BacklogOptions, LayerOptions
 from surepipe.pipes.stack import ReceiverStack, SenderStack
 
 logger = logging.getLogger("surepipe")
-ASK_S = 5.0
 UNIT_BYTES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class EndOptions:
-    """What both ends of a pipe may be given beside their layers.
-
-    ``frames_max``: frames that wait for the end's actor; more are dropped, which is route loss, and counted.
-    ``seed``: makes the random draws of the machines repeatable, for tests.
-    """
-
-    runtime: Runtime = field(default_factory=lambda: THREADS)
-    notices: NoticeCallback = log_notice
-    restarts: RestartPolicy = field(default_factory=RestartPolicy)
-    frames_max: int = 1024
-    seed: int | None = None
-
-
-class End:
-    """What both ends have: an actor kept at an address, its inbox, its alarm, its clerk."""
-
-    side_name = "end"
-
-    def __init__(
-        self, name: str, side: RouteSide, options: EndOptions, stores: Stores
-    ) -> None:
-        self.name = name
-        self.options = options
-        self.runtime = options.runtime
-        self.rng: Random = self.runtime.rng(options.seed)
-        self._side = side
-        self._stores = stores
-        self._retired: dict[str, int] = {}
-        self._clerk: Running | None = None
-        self._is_started = False
-        self._is_stopped = False
-        self._final = False
-        bell = Bell(self._tell)
-        self.around = Surroundings(
-            runtime=self.runtime,
-            bell=bell,
-            frames=Box(bell, options.frames_max),
-            transmit=side.send,
-            notices=Notices(name, self.side_name, options.notices),
-            clerk=self._ask_clerk if stores.any else None,
-            died=self._died,
-        )
-        self._keeper: Keeper | None = None
-
-    def _tell(self, message: object) -> None:
-        if self._keeper is not None:
-            self._keeper.tell(message)
-
-    @property
-    def keeper(self) -> Keeper:
-        """The address of the end's actor."""
-        assert self._keeper is not None
-        return self._keeper
-
-    def start(self) -> None:
-        """Open the route and begin the first life. A second call does nothing."""
-        if self._is_started:
-            return
-        self._is_started = True
-        self.around.alarm = self.runtime.alarm(self.around.ring)
-        self._keeper = Keeper(
-            self.runtime, self.address, self._new_life, self._gave_up, self.options.restarts
-        )
-        if self._stores.any:
-            clerk = Clerk(f"{self.address}-clerk", self._stores)
-            self._clerk = self.runtime.start(clerk, f"{self.address}-clerk")
-        self._side.open(self.around, self.runtime)
-        self._keeper.start()
-
-    @property
-    def address(self) -> str:
-        """The stable address of this end, which is also the name of its thread."""
-        return f"{self.name}/{self.side_name}"
-
-    def _ask_clerk(self, message: tuple[object, Request]) -> None:
-        assert self._clerk is not None
-        self._clerk.tell(message)
-
-    def crash(self) -> None:
-        """Let the actor die as a defect would, for fault injection. It gets another life after a while."""
-        self.keeper.tell(KILL)
-
-    @property
-    def is_alive(self) -> bool:
-        """False between two lives and after the last."""
-        return self._keeper is not None and self._keeper.is_alive
-
-    def stop(self, timeout: float) -> bool:
-        """End all threads of this end; False when one of them is still busy after ``timeout`` seconds."""
-        if not self._is_started or self._is_stopped:
-            return True
-        self._is_stopped = True
-        self._side.close()
-        self._retired, self._final = self.counters(), True
-        self.keeper.stop()
-        is_ended = self.keeper.join(timeout)
-        if self._clerk is not None:
-            self._clerk.stop()
-            is_ended = self._clerk.join(timeout) and is_ended
-        assert self.around.alarm is not None
-        self.around.alarm.close()
-        return is_ended
-
-    # Lives.
-
-    def _new_life(self) -> Host:
-        raise NotImplementedError
-
-    def _gave_up(self, why: str) -> None:
-        raise NotImplementedError
-
-    def _died(self, host: Host, error: BaseException) -> None:
-        try:
-            self._retire(host)
-        finally:
-            self.keeper.died(error)
-
-    def _retire(self, host: Host) -> None:
-        for name, count in host.counters().items():
-            self._retired[name] = self._retired.get(name, 0) + count
-
-    # Questions.
-
-    def counters(self) -> dict[str, int]:
-        """Everything counted since the end was made, over all its lives."""
-        if self._final:
-            return dict(self._retired)
-        counted = self._asked(lambda host: host.counters())
-        total = {
-            name: self._retired.get(name, 0) + counted.get(name, 0)
-            for name in {**self._retired, **counted}
-        }
-        total["frames_dropped"] = self.around.frames.dropped
-        total["restarts"] = self._keeper.restarts if self._keeper else 0
-        return total
-
-    def gauges(self) -> dict[str, int]:
-        """What stands in the end's machine now; empty between two lives."""
-        return dict(self._asked(lambda host: host.gauges()))
-
-    def _asked(self, question: Callable[[Host], Mapping[str, int]]) -> Mapping[str, int]:
-        if self._keeper is None or self._final:
-            return {}
-        try:
-            answer = self._keeper.ask(Ask(question), ASK_S)
-        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
-            return {}
-        return cast("Mapping[str, int]", answer)
 
 
 class SenderEnd(End):
@@ -218,7 +62,9 @@ class SenderEnd(End):
         self._journal = journal
         self._on_drained = drained
         self._last_life = 0
-        self.confirms = self._new_machine(None).confirms  # built once for its errors, which are the caller's
+        self.confirms = self._new_machine(
+            None
+        ).confirms  # built once for its errors, which are the caller's
         unit, message_max = _units(self._layers[0])
         self.intake = Intake(
             self.runtime,
@@ -249,9 +95,9 @@ class SenderEnd(End):
             self.around,
             self.intake,
             self._build,
-            self._stop_for_good,
-            self._drained,
-            lambda: self._side.room,
+            stopped=self._stop_for_good,
+            drained=self._drained,
+            route_room=lambda: self._side.room,
         )
 
     def _drained(self) -> None:
@@ -270,7 +116,9 @@ class SenderEnd(End):
         ranges = [] if self._journal or not host.is_built else list(host.machine.unconfirmed())
         for epoch, spans in ranges:
             self.around.notices.tell(
-                Notice(NoticeKind.UNDELIVERABLE, epoch, spans, "lost with the sender, which crashed")
+                Notice(
+                    NoticeKind.UNDELIVERABLE, epoch, spans, "lost with the sender, which crashed"
+                )
             )
         self.intake.lost += _items(ranges)
         host.ledger.fail(
@@ -295,7 +143,7 @@ class SenderEnd(End):
     def unconfirmed(self) -> list[Item]:
         """What was accepted and is not confirmed, as (epoch, first, last)."""
         try:
-            answer = self.keeper.ask(Ask(lambda host: _open_items(host)), ASK_S)
+            answer = self.keeper.ask(Ask(_open_items), ASK_S)
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             return []
         return cast("list[Item]", answer)
@@ -475,4 +323,3 @@ def _open_items(host: Host) -> list[Item]:
 
 def _items(unconfirmed: Sequence[tuple[int, Ranges]]) -> list[Item]:
     return [(epoch, first, last) for epoch, ranges in unconfirmed for first, last in ranges]
-

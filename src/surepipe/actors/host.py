@@ -107,9 +107,8 @@ class Host(ABC):
         self.around.died(self, error)
 
     def _begin(self) -> None:
-        """The start of a life: what the former one had in its inbox is gone with it."""
+        """The start of a life."""
         around = self.around
-        around.frames.clear()
         if around.alarm is not None:
             around.alarm.set(None)
         if self.build():

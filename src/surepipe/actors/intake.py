@@ -4,7 +4,8 @@ Credit. Every message takes a *ticket*, the next of an endless row of numbers, a
 below ``limit``. The actor raises the limit after each of its steps, to what was drained so far plus the room that
 its machine has: so what is put is certain to be accepted, by the machine's own bounds. Taking a ticket and adding
 to a list are single steps of the interpreter, so any number of threads may do both, and a thread's messages keep
-their order because it does one after the other. Whoever has a ticket above the limit waits, first come, first served.
+their order because it does one after the other. Whoever has a ticket above the limit waits; first come, first
+served.
 
 Bytes. A ticket stands for ``unit`` bytes at most, a larger message takes several. So counting tickets holds the
 bound in bytes too, a little on the safe side.
@@ -34,7 +35,7 @@ CHUNK_MAX = 2048
 
 
 class Intake:
-    """The entry of one sender. Callers use ``put``, ``offer``, ``offer_many`` and ``flush``; the rest is its end's."""
+    """The entry of one sender. Callers use ``put``, ``offer*`` and ``flush``; the rest is for its end."""
 
     def __init__(
         self,

@@ -34,7 +34,17 @@ class Mark:
     ``open`` names what was still unconfirmed when the actor last looked; None until it has seen the mark.
     """
 
-    __slots__ = ("abandoned", "done", "error", "open", "ordinal", "payloads", "target", "units", "until")
+    __slots__ = (
+        "abandoned",
+        "done",
+        "error",
+        "open",
+        "ordinal",
+        "payloads",
+        "target",
+        "units",
+        "until",
+    )
 
     def __init__(self, payloads: Sequence[bytes], units: int, until: Until) -> None:
         self.payloads = payloads
@@ -75,7 +85,7 @@ class Mark:
 
 
 class Ledger:
-    """What one life of a sender knows of the marks in its care, by counting what it offers and what is accepted."""
+    """What one life of a sender knows of its marks, by counting what it offers and what is accepted."""
 
     def __init__(self) -> None:
         self.marks: list[Mark] = []

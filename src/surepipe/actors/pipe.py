@@ -9,11 +9,12 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, cast
 
 from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
 from surepipe.actors.consumer import BatchHandler, Handler, each, pull, together
-from surepipe.actors.ends import EndOptions, ReceiverEnd, SenderEnd
+from surepipe.actors.end import EndOptions
+from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.marks import Until
 from surepipe.actors.notices import NoticeCallback, log_notice
@@ -44,10 +45,10 @@ class Pipe:
 
     ``layers``: outermost first, each a name or a mapping of its name to options. ``route``: what carries the
     frames, by default a local route. ``codec``: see ``actors.codecs``. ``boundary``: ``"processed"`` (a message is
-    settled when the handler has returned) or ``"handed"`` (when it lies in the handler's inbox). ``retries``: how often
-    a handler is tried before its message goes to ``dead_letter``, a callable such as ``DeadLetters()``; without it a
-    message is tried for ever. ``notices``: called with each ``PipeNotice`` in place of logging it. ``seed`` makes
-    random draws repeatable, ``runtime`` may be a ``StepRuntime``; both are for tests.
+    settled when the handler has returned) or ``"handed"`` (when it lies in the handler's inbox). ``retries``: how
+    often a handler is tried before its message goes to ``dead_letter``, a callable such as ``DeadLetters()``;
+    without it a message is tried for ever. ``notices``: called with each ``PipeNotice`` in place of logging it.
+    ``seed`` makes random draws repeatable, ``runtime`` may be a ``StepRuntime``; both are for tests.
 
     Raises ConfigurationError for a layer or option that is wrong, and CompositionError for a stack that can't
     keep its promise over the route. Neither leaves a thread behind.
@@ -179,10 +180,9 @@ class Pipe:
         codec, intake = self._codec, self.sender.intake
         if isinstance(messages, list | tuple):
             return intake.offer_many(encode_all(codec, messages), chosen, timeout)
-        if isinstance(messages, str | bytes | bytearray | Mapping):
-            raise MisuseError(
-                f"send_many got one {type(messages).__name__}: use send for it, or put it in a list"
-            )
+        if isinstance(messages, (str, bytes, bytearray, Mapping)):
+            name = type(cast("object", messages)).__name__
+            raise MisuseError(f"send_many got one {name}: use send for it, or put it in a list")
         sent = 0
         source = iter(messages)
         while piece := list(islice(source, CHUNK)):
@@ -360,7 +360,9 @@ def _warn_of_unconfirmed(pipe: Pipe) -> None:
     count = sum(last - first + 1 for _, first, last in items) + pipe.sender.intake.waiting
     if count:
         logger.warning(
-            "pipe %s ends with %d messages that are not confirmed; they are given up", pipe.name, count
+            "pipe %s ends with %d messages that are not confirmed; they are given up",
+            pipe.name,
+            count,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 from surepipe.actors.runtime import Runtime
 from surepipe.pipes import hops
 
+
 class Landing(Protocol):
     """Where a side puts what arrives: the inbox of an end. None of it blocks."""
 
@@ -93,7 +94,7 @@ class LocalSide:
 
     def join(self, other: LocalSide) -> None:
         """Make these two the sides of one route."""
-        self._other, other._other = other, self  # noqa: SLF001 - the same class
+        self._other, other._other = other, self
 
     def open(self, landing: Landing, runtime: Runtime) -> None:
         """Begin to take frames."""
@@ -103,7 +104,7 @@ class LocalSide:
     @property
     def _there(self) -> Landing | None:
         assert self._other is not None
-        return self._other._landing  # noqa: SLF001 - the same class
+        return self._other._landing
 
     @property
     def room(self) -> int:

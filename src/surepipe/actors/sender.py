@@ -1,12 +1,13 @@
-"""The actor of a sending end: moves what the intake holds into the machine, and tells the intake what came of it."""
+"""The actor of a sending end: moves what the intake holds into the machine, and tells it what came of that."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.intake import Intake
-from surepipe.actors.marks import Ledger, Mark
+from surepipe.actors.marks import Ledger
 from surepipe.effects import (
     Accepted,
     Confirmed,
@@ -29,6 +30,7 @@ class SenderActor(Host):
         around: Surroundings,
         intake: Intake,
         build: Callable[[], SenderStack],
+        *,
         stopped: Callable[[SenderActor], None],
         drained: Callable[[], None],
         route_room: Callable[[], int],
@@ -41,7 +43,7 @@ class SenderActor(Host):
         self._drained = drained
         self._route_room = route_room
         self._machine: SenderStack | None = None
-        self._held: list[bytes | Mark] = []
+        self._held: list[bytes] = []
         self._offering: list[bytes] = []
         self._is_closing = False
         self._is_drained = False
@@ -93,10 +95,10 @@ class SenderActor(Host):
             self._offer(self.ledger.offering(items))
             self._intake.notify()
         elif items or self._held:
-            self._offer(items)  # type: ignore[arg-type]  # without marks these are all payloads
+            self._offer(cast("list[bytes]", items))
 
     def _offer(self, payloads: list[bytes]) -> None:
-        """Offer to the machine. What it has no room for, against expectation, is offered again at the next look."""
+        """Offer to the machine. What it has no room for, against expectation, is offered again next time."""
         if self._held:
             payloads = [*self._held, *payloads]
             self._held = []

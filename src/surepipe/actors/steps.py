@@ -7,11 +7,12 @@ instead. The same seed gives the same order of steps.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, cast
 
 import pykka
 
@@ -84,16 +85,12 @@ class StepFuture(pykka.Future[Any]):
     def set_exception(self, exc_info: OptExcInfo | None = None) -> None:
         """Set an exception; without one, that which is being handled."""
         if exc_info is None:
-            import sys  # noqa: PLC0415
-
             exc_info = sys.exc_info()
         self._value = (None, exc_info[1])
 
 
 class StepShell(pykka.Actor):
-    """The pykka actor around one of ours, for one runtime (each runtime derives its own class)."""
-
-    runtime: ClassVar[StepRuntime]
+    """The pykka actor around one of ours, for one runtime: each derives its own class, whose futures run it."""
 
     def __init__(self, actor: Actor, name: str) -> None:
         super().__init__()
@@ -103,10 +100,6 @@ class StepShell(pykka.Actor):
     @staticmethod
     def _create_actor_inbox() -> ActorInbox:
         return ListInbox()
-
-    @classmethod
-    def _create_future(cls) -> pykka.Future[Any]:
-        return StepFuture(cls.runtime)
 
     def _start_actor_loop(self) -> None:
         self._actor_loop_setup()
@@ -226,7 +219,8 @@ class StepRuntime:
         self._heap = AlarmHeap()
         self._shells: list[StepShell] = []
         self._inside: list[StepShell] = []
-        self._shell_class = type("StepShell", (StepShell,), {"runtime": self})
+        seam = {"_create_future": staticmethod(lambda: StepFuture(self))}
+        self._shell_class = cast("type[StepShell]", type("StepShell", (StepShell,), seam))
 
     def now(self) -> int:
         """Virtual microseconds since the runtime was made."""
@@ -243,7 +237,6 @@ class StepRuntime:
     def start(self, actor: Actor, name: str) -> RunningStep:
         """Start an actor; it runs when the scheduler does."""
         shell = self._shell_class(actor, name)
-        assert isinstance(shell, StepShell)
         pykka.ActorRegistry.register(shell.actor_ref)
         self._shells.append(shell)
         return RunningStep(self, shell.actor_ref)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from surepipe.actors.runtime import Actor, Runtime, Running
+from surepipe.actors.runtime import Actor, Running, Runtime
 
 logger = logging.getLogger("surepipe")
 
@@ -116,7 +116,7 @@ class Keeper:
             )
 
     def _wait(self, deaths: int) -> int:
-        wait = self._policy.wait_min_s * 2 ** (deaths - 1)
+        wait = self._policy.wait_min_s * float(1 << (deaths - 1))
         return round(min(wait, self._policy.wait_max_s) * 1_000_000)
 
     def _live(self) -> None:

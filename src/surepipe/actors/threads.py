@@ -44,6 +44,11 @@ class ThreadShell(pykka.ThreadingActor):
         inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         return inbox
 
+    def begin(self) -> None:
+        """What ``Actor.start`` does, but for an actor that is made already."""
+        pykka.ActorRegistry.register(self.actor_ref)
+        self._start_actor_loop()
+
     def _start_actor_loop(self) -> None:
         self.thread.start()
 
@@ -152,8 +157,7 @@ class ThreadRuntime:
     def start(self, actor: Actor, name: str) -> RunningThread:
         """Start an actor on a thread of this name."""
         shell = ThreadShell(actor, name)
-        pykka.ActorRegistry.register(shell.actor_ref)
-        shell._start_actor_loop()  # noqa: SLF001 - as Actor.start does, which hides the shell
+        shell.begin()
         return RunningThread(shell.actor_ref, shell.thread)
 
     def alarm(self, ring: Callable[[], None]) -> ThreadAlarm:

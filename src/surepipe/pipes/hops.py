@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.desk import Boundary
@@ -19,6 +18,7 @@ from surepipe.pipes.options import (
     ReliableOptions,
     StreamOptions,
 )
+from surepipe.store_api import Level as Level  # part of this vocabulary too
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +58,6 @@ LOSSY_ROUTE = Route("lossy")
 """A route that exhibits everything. An undeclared route is taken for one."""
 
 ROUTES: Mapping[str, Route] = {route.name: route for route in (LOCAL, TCP, LOSSY_ROUTE)}
-
-
-class Level(IntEnum):
-    """What a store has when it returns: each level keeps what those before it keep."""
-
-    NONE = 0
-    INTERVAL = 1
-    PROCESS = 2
-    POWER = 3
-
-    def __str__(self) -> str:
-        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,7 +300,7 @@ class ReceiverLayer(ABC):
         return None
 
     def producer_of(self, epoch: int) -> str:  # noqa: ARG002 - see the stream pipe
-        """The name of the producer whose messages of this epoch are in work, where that is part of their identity."""
+        """Who wrote the messages of this epoch that are in work, where that is part of their identity."""
         return ""
 
     def restore_cursor(self, cursor: object) -> None:

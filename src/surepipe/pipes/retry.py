@@ -199,7 +199,8 @@ class RetrySender(WindowSender):
         kept += self._send_again(lost)
         self.flights.put_back(kept)
         self._advance_base()
-        if must_probe and not lost:
+        # One question per round trip: each run that is due would ask the same.
+        if must_probe and not lost and now - self.probed_at >= self.round_trips.usual:
             self._probe()
         self.fill()
 
@@ -331,6 +332,7 @@ class RetrySender(WindowSender):
 
     def _probe(self) -> None:
         self.probes += 1
+        self.probed_at = self.port.now
         self.port.control(
             Probe(self.port.tag, self.port.layer, self.link, self.epoch, self.base, self.next)
         )

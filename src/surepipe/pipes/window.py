@@ -64,6 +64,7 @@ class WindowSender(SenderLayer):
         self.flights = Flights()
         self.stamps: dict[int, int] = {}
         self.probes = 0
+        self.probed_at = -NEVER
         self.paced_until = 0
         self.credit_at = NEVER
         self.credit_waits = 0

@@ -201,8 +201,8 @@ class Replay:
     """Where a replay of dead letters stands: a reader of the stream, so that an interrupted replay goes on.
 
     Send each letter of ``waiting`` as a new message, then say ``done``: a crash in between sends that letter
-    twice. With ``position_after`` in the transaction that stores the message in the target's journal (same store), each
-    letter is replayed exactly once.
+    twice. With ``position_after`` in the transaction that stores the message in the target's journal (of the same
+    store) each letter is replayed exactly once.
     """
 
     def __init__(

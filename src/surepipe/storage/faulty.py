@@ -174,8 +174,11 @@ class FaultyStore:
         calls: int = 1,
         amount: int = 1,
     ) -> None:
-        """The next calls (of the request type ``on``) have this misfortune. ``amount``: microseconds of a slow
-        call, or writes to lose. Scripts are used up in their order; transactions are of type ``FaultyTransaction``."""
+        """The next calls (of the request type ``on``) have this misfortune.
+
+        ``amount``: microseconds of a slow call, or writes to lose. Scripts are used up in their order. A
+        transaction is a call of type ``FaultyTransaction``.
+        """
         self._script.append(_Scripted(misfortune, on, calls, amount))
 
     def calm(self) -> None:

@@ -69,6 +69,11 @@ class Writer:
         self._is_closed = False
         self._is_lent = False
 
+    @property
+    def waiting(self) -> int:
+        """Writes that wait for their turn now."""
+        return len(self._waiting)
+
     def do(self, step: Callable[[sqlite3.Connection], T]) -> T:
         """Do the step in a transaction and return what it returned when that is committed.
 

@@ -92,9 +92,9 @@ def redis_servers() -> tuple[Source, ...]:
     return (*_named(), *_docker(), *_binaries())
 
 
-def startable_servers() -> tuple[Source, ...]:
-    """Those whose servers can be configured and killed; one per version."""
-    return tuple(source for source in redis_servers() if not isinstance(source, NamedServer))
+def local_servers() -> tuple[Binary, ...]:
+    """Those that run as processes of ours, with settings and files of our choice; one per version."""
+    return tuple(source for source in redis_servers() if isinstance(source, Binary))
 
 
 # A server that somebody else runs.

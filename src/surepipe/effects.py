@@ -204,7 +204,11 @@ Effect: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OpenLife:
-    """Take this life number for the journal: writes of any lower life are refused from now on."""
+    """Take this life number for the journal: writes of any lower life are refused from now on.
+
+    Answered ``WriteStored``; or with ``JournalContents`` as they are under the new life, which replace those the
+    sender was built with. A host that read them before should do so: a former life may have written until then.
+    """
 
     life: int
 

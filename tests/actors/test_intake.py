@@ -217,6 +217,29 @@ def test_who_waits_for_room_is_told_when_the_pipe_stops() -> None:
     assert [str(error) for error in errors] == ["fenced"]
 
 
+class Meddled(list["bytes | Mark"]):
+    """A list to which another thread appends the moment it has been copied."""
+
+    def __getitem__(self, key: object) -> list[bytes | Mark]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        copied = super().__getitem__(slice(None))
+        assert key == slice(None)
+        self.append(b"between")
+        return copied
+
+
+def test_what_is_put_between_two_steps_of_draining_stays_for_the_next_time(
+    steps: StepRuntime,
+) -> None:
+    """A thread appends after the actor has copied and before it has removed."""
+    entry = Entry(steps, room=10)
+    entry.look()
+    items = Meddled([b"a"])
+    entry.intake._items = items  # pyright: ignore[reportPrivateUsage]
+    entry.look()
+    assert entry.taken == [b"a"]
+    assert list(items) == [b"between"]
+
+
 def _sends(entry: Entry, name: int, count: int) -> Callable[[], None]:
     def send() -> None:
         for number in range(count):

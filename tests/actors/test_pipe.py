@@ -117,6 +117,20 @@ def test_a_pipe_nobody_reads_takes_what_fits_and_then_says_that_it_is_full(
     assert seen == list(range(11))
 
 
+def test_what_was_promised_too_much_room_waits_and_is_not_lost(steps: StepRuntime) -> None:
+    """The intake is told of room that the machine doesn't have; 100 messages were accepted on that word."""
+    pipe = Pipe("p", SMALL, runtime=steps)
+    steps.advance(0.01)
+    pipe.sender.intake.publish(1000, 1 << 30, 0)
+    pipe.send_many(list(range(100)), timeout=0.0)
+    steps.advance(0.01)
+    assert pipe.counters()["accepted"] == 10
+    seen: list[object] = []
+    pipe.receive(seen.append)
+    pipe.close()
+    assert seen == list(range(100))
+
+
 def test_a_flush_in_vain_names_what_is_not_confirmed_and_the_pipe_goes_on(
     runtime: Runtime,
 ) -> None:
@@ -462,6 +476,19 @@ def test_flush_and_close_inside_the_handler_are_refused_at_once(runtime: Runtime
         pipe.send(1)
         pipe.flush(PATIENCE_S)
     assert errors == ["flush inside the handler", "close inside the handler"]
+
+
+def test_waiting_for_confirmation_inside_a_loop_is_refused_at_once(steps: StepRuntime) -> None:
+    """The message of the loop is settled when the next one is asked for."""
+    with Pipe("p", runtime=steps) as pipe:
+        pipe.send(1)
+        pipe.finish()
+        for _ in pipe:
+            with pytest.raises(MisuseError, match="flush inside the loop over pipe p"):
+                pipe.flush()
+            with pytest.raises(MisuseError, match="until='confirmed' inside the loop"):
+                pipe.send(2, until="confirmed")
+        pipe.flush()
 
 
 def test_a_handler_may_send_into_its_own_pipe(runtime: Runtime) -> None:

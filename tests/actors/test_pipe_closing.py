@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -165,6 +167,38 @@ def test_messages_sent_while_the_pipe_is_being_closed_are_delivered_or_refused()
     for thread in threads:
         thread.join(PATIENCE_S)
     assert sorted(seen, key=str) == sorted((m for sent in accepted for m in sent), key=str)
+
+
+UNCLOSED = """
+import logging
+from surepipe import Pipe
+logging.basicConfig(format="%(message)s")
+pipe = Pipe("forgotten")
+pipe.send_many(["a", "b", "secret"])
+"""
+
+
+def test_a_process_ends_with_a_pipe_that_nobody_closed_and_says_what_that_loses() -> None:
+    """No thread keeps it alive; the count is logged, no payload is."""
+    run = subprocess.run(
+        [sys.executable, "-c", UNCLOSED],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "pipe forgotten ends with 3 messages that are not confirmed" in run.stderr
+    assert "secret" not in run.stderr
+
+
+def test_a_closed_pipe_takes_no_handler(steps: StepRuntime) -> None:
+    """It would be a thread that nobody ends."""
+    pipe = Pipe("p", runtime=steps)
+    pipe.close()
+    with pytest.raises(PipeClosed, match="no message will come"):
+        pipe.receive(print)
+    with pytest.raises(PipeClosed, match="no message will come"):
+        pipe.receive_many(print)
 
 
 def test_a_pipe_can_be_made_anew_under_the_same_name(steps: StepRuntime) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from surepipe.actors.timers import AlarmHeap, HeapAlarm, TimerThread
 from tests.actors.kit import PATIENCE_S
 
@@ -112,6 +114,25 @@ def test_the_timer_thread_starts_anew_when_an_alarm_is_wanted_again() -> None:
     alarm.set(0)
     assert rung.wait(PATIENCE_S)
     alarm.close()
+
+
+def test_an_alarm_that_raises_does_not_silence_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is logged, and the next one rings."""
+
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    timer = TimerThread()
+    rung = threading.Event()
+    first, second = timer.alarm(broken), timer.alarm(rung.set)
+    first.set(0)
+    second.set(1)
+    assert rung.wait(PATIENCE_S)
+    first.close()
+    second.close()
+    assert "an alarm raised" in caplog.text
 
 
 def test_a_closed_alarm_can_not_be_armed_again() -> None:

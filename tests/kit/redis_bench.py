@@ -39,7 +39,7 @@ class Redis:
 
     def clients(self) -> int:
         """Connections to the server, but this one."""
-        return len(cast("list[object]", self("CLIENT", "LIST"))) - 1
+        return len(cast("bytes", self("CLIENT", "LIST")).splitlines()) - 1
 
     def close(self) -> None:
         """Close the connection."""
@@ -101,10 +101,13 @@ class RedisBench:
         for name in (stream, *(partition_of(stream, n) for n in range(4))):
             self.redis("DEL", *self.keys.of_stream(name))
 
-    def close(self) -> None:
-        """Remove all keys and connections."""
-        for store in self._stores:
-            store.close()
+    def remove_keys(self) -> None:
+        """Leave nothing on a server that others use, too."""
         for key in self.redis("KEYS", f"sp:{{{self.pipeline}*"):
             self.redis("DEL", key)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for store in self._stores:
+            store.close()
         self.redis.close()

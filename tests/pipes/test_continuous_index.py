@@ -53,7 +53,6 @@ def test_over_multi_unconfirmed_it_is_absolute_and_loses_nothing(seed: int) -> N
     assert wire.settled == list(range(1, 301))
     assert wire.confirmed == set(range(1, 301))
     assert wire.sender.idle
-    assert NoticeKind.STALLED not in wire.kinds_noticed()
 
 
 def test_a_lost_frame_on_a_bare_route_is_reported_with_its_range() -> None:

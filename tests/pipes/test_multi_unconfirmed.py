@@ -178,6 +178,39 @@ def test_many_held_runs_are_asked_after_once_per_round_trip() -> None:
     assert len(wire.confirmed) == 20
 
 
+def test_a_restarted_receiver_that_gets_a_late_copy_learns_what_is_settled() -> None:
+    """V-4, T-7: all is confirmed, the receiver restarts, a copy of 9 arrives: one Nack, one Probe, quiet."""
+    wire = Wire(SINGLES)
+    send_singly(wire, *range(1, 10))
+    wire.run(Faults(delay_us=(5 * MS, 5 * MS)))
+    late_copy = wire.sent[8]
+    wire.crash_receiver()
+    wire.arrive(late_copy)
+    wire.run(Faults(delay_us=(5 * MS, 5 * MS)))
+    assert len(nacks(wire.sent_back)) == len(probes(wire)) == 1
+    assert_quiet(wire)
+
+
+def test_the_holes_of_a_life_that_ended_are_named_no_more() -> None:
+    """V-4, L-3: 1 is lost and 2 arrives, the sender restarts empty, 3 is sent; later a copy of 2 comes."""
+    wire = Wire(SINGLES)
+    send_singly(wire, 1, 2)
+    wire.drop()
+    wire.exchange()
+    late_copy = wire.sent[1]
+    wire.crash_sender()
+    wire.drop_all()
+    send_singly(wire, 3)
+    wire.run()
+    count = len(nacks(wire.sent_back))
+    wire.arrive(late_copy)
+    wire.run()
+    assert len(nacks(wire.sent_back)) == count
+    assert wire.settled.count(3) == 1
+    assert wire.sender.idle
+    assert wire.deadline == {"sender": None, "receiver": None}
+
+
 def test_a_restarted_receiver_gets_what_the_former_one_held() -> None:
     """mu7, T-5: everything is held when the receiver restarts: the hints are dropped."""
     wire = Wire(SINGLES, auto_settle=False)

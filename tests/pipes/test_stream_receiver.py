@@ -268,6 +268,21 @@ def test_an_unanswered_commit_is_repeated_before_anything_else_is_read() -> None
 # Outages.
 
 
+def test_a_commit_that_met_an_outage_is_repeated_and_then_the_stream_is_looked_at() -> None:
+    """8.8: Unavailable while committing: again, then Locating."""
+    wire = reading("a", "b", hold=True, read_max=1)
+    reader = wire.receiver
+    reader.answer_all()
+    reader.settle()
+    reader.answer(outcome=Unavailable())
+    wire.advance(SECOND)
+    asked: list[str] = []
+    while reader.calls:
+        asked += reader.asked()
+        reader.answer()
+    assert asked == ["CommitPosition", "DescribeStream", "IdentifyEntry", "ReadFrom"]
+
+
 def test_after_an_outage_the_anchor_is_checked_before_reading_on() -> None:
     """8.8, S-12: Unavailable, then info and identify, then the read."""
     wire = reading("a", hold=True)
@@ -577,6 +592,20 @@ def test_producers_with_epochs_of_one_number_are_never_in_work_together() -> Non
         wire.receiver.answer_all()
     assert seen == [("p", [b"pa"]), ("q", [b"qa"]), ("p", [b"pb"]), ("q", [b"qb"])]
     assert position(wire) == 5
+
+
+def test_an_answer_for_one_producer_does_not_commit_the_entry_of_another() -> None:
+    """K-2: message 1 of epoch 1 of p is settled; that of q, with the same numbers, comes after the crash."""
+    wire = reading(commit="batch")
+    wire.receiver.stop()
+    put(wire, "pa", producer="p")
+    put(wire, "qa", producer="q")
+    Reader(wire)
+    wire.receiver.settle()
+    wire.receiver.crash()
+    while wire.receiver.open:
+        wire.receiver.settle()
+    assert wire.receiver.payloads[-1] == b"qa"
 
 
 def test_poison_of_two_producers_gives_two_letters_with_names_of_their_own() -> None:

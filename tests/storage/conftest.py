@@ -46,6 +46,7 @@ def redis_bench(redis_server: Server) -> Iterator[RedisBench]:
     """A store with keys of its own."""
     bench = RedisBench(redis_server.url)
     yield bench
+    bench.remove_keys()
     bench.close()
 
 

@@ -14,6 +14,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from surepipe.errors import MisuseError
 from surepipe.storage.sqlite import SqliteStore
@@ -27,8 +28,8 @@ RUN = 7
 class Work:
     """What a child does, and where it dies.
 
-    ``work``: append, transaction or misuse. ``unit``: never, statement (before the n-th), instruction (before the
-    n-th of SQLite's virtual machine) or moment (after n microseconds, wherever that is, also inside a system call).
+    ``work``: append, transaction or misuse. ``unit``: never, statement (before the n-th), instruction (before
+    the n-th of SQLite's virtual machine) or moment (after n microseconds, also inside a system call).
     """
 
     path: str
@@ -65,11 +66,11 @@ class Mined(sqlite3.Connection):
 
     bomb: Bomb | None = None
 
-    def execute(self, *arguments: object) -> sqlite3.Cursor:  # type: ignore[override]
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         """Tick, then execute."""
         if self.bomb:
             self.bomb.tick()
-        return super().execute(*arguments)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        return super().execute(sql, parameters)
 
     def commit(self) -> None:
         """Tick, commit, tick."""

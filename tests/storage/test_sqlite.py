@@ -6,7 +6,9 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,8 +104,8 @@ def test_a_connection_that_ignores_the_setting_lowers_the_level(tmp_path: Path) 
     """S-3: what is declared is what is there, not what was asked for."""
 
     class Careless(sqlite3.Connection):
-        def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:  # type: ignore[override]
-            return super().execute(sql.replace("synchronous=FULL", "synchronous=OFF"), *parameters)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            return super().execute(sql.replace("=FULL", "=OFF"), parameters)
 
     def connect_carelessly(path: str, busy_timeout_s: float) -> sqlite3.Connection:
         return sqlite3.connect(
@@ -228,8 +230,8 @@ def test_threads_may_write_and_read_at_once(bench: SqliteBench) -> None:
 
     seen: tuple[list[bytes], list[bytes]] = ([], [])
     in_threads(
-        *(lambda name=name: write(name) for name in "abcd"),
-        *(lambda found=found: follow(found) for found in seen),
+        *(partial(write, name) for name in "abcd"),
+        *(partial(follow, found) for found in seen),
     )
     entries = read_all(bench)
     assert [entry[0] for entry in entries] == list(range(1, 161))
@@ -278,7 +280,7 @@ class Gathering:
         """All at once; returns what is in the table."""
         in_threads(
             lambda: self.lead(len(numbers)),
-            *(lambda k=k, n=n: self.note(k, n) for k, n in enumerate(numbers)),
+            *(partial(self.note, key, number) for key, number in enumerate(numbers)),
         )
         found = self.writer.do(
             lambda c: [n for (n,) in c.execute("SELECT n FROM notes ORDER BY n")]
@@ -323,12 +325,12 @@ def effects_of(bench: SqliteBench) -> list[int]:
 def test_sql_of_the_caller_happens_with_the_writes_or_not_at_all(bench: SqliteBench) -> None:
     """S-11: done with an append that is Stored, undone with one that is a Gap."""
     make_effects(bench)
-    for first, effect in ((1, 10), (5, 20)):
+    for first, effect, outcome in ((1, 10, Stored(1, 1, 1)), (5, 20, Gap(2))):
         with bench.store.transaction() as transaction:
             transaction.connection.execute("INSERT INTO effects VALUES (?)", (effect,))
             transaction.append(AppendRun("s", "p", 1, first, texts("x")))
-    assert transaction.outcomes == (Gap(2),)
-    assert not transaction.done
+        assert transaction.outcomes == (outcome,)
+        assert transaction.done is isinstance(outcome, Stored)
     assert effects_of(bench) == [10]
     assert read_payloads(bench) == texts("x")
 
@@ -345,38 +347,60 @@ def test_sql_of_the_caller_alone_is_a_transaction_too(one: SqliteBench) -> None:
 def test_an_exception_undoes_the_callers_sql(one: SqliteBench) -> None:
     """S-11: and the store goes on."""
     make_effects(one)
-    with pytest.raises(ZeroDivisionError), one.store.transaction() as transaction:
-        transaction.connection.execute("INSERT INTO effects VALUES (1)")
-        raise ZeroDivisionError
+
+    def fail_after_a_row() -> None:
+        with one.store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_a_row()
     assert effects_of(one) == []
     assert put(one, 1, "a") == Stored(1, 1, 1)
 
 
+def call_commit(connection: sqlite3.Connection) -> None:
+    """As a careless handler would."""
+    connection.commit()
+
+
+def call_script(connection: sqlite3.Connection) -> None:
+    """It commits before it does anything."""
+    connection.executescript("SELECT 1")
+
+
+def execute(sql: str) -> Callable[[sqlite3.Connection], object]:
+    """One statement."""
+    return lambda connection: connection.execute(sql)
+
+
 @pytest.mark.parametrize(
-    "end",
+    "act",
     [
-        lambda connection: connection.commit(),
-        lambda connection: connection.execute("COMMIT"),
-        lambda connection: connection.execute("ROLLBACK"),
-        lambda connection: connection.executescript("SELECT 1"),
-        lambda connection: connection.execute("DELETE FROM surepipe_pages"),
-        lambda connection: connection.execute("UPDATE surepipe_positions SET next = 1"),
-        lambda connection: connection.execute("DROP TABLE surepipe_streams"),
+        call_commit,
+        call_script,
+        execute("COMMIT"),
+        execute("ROLLBACK"),
+        execute("DELETE FROM surepipe_pages"),
+        execute("UPDATE surepipe_positions SET next = 1"),
+        execute("DROP TABLE surepipe_streams"),
     ],
-    ids=["commit", "COMMIT", "ROLLBACK", "script", "delete", "update", "drop"],
+    ids=["commit", "script", "COMMIT", "ROLLBACK", "delete", "update", "drop"],
 )
 def test_the_caller_can_neither_end_the_transaction_nor_touch_the_stores_tables(
-    one: SqliteBench, end: Callable[[sqlite3.Connection], object]
+    one: SqliteBench, act: Callable[[sqlite3.Connection], object]
 ) -> None:
     """S-11: SQLite refuses it; nothing of the block is done, and the store goes on."""
     make_effects(one)
     put(one, 1, "a")
-    with (
-        pytest.raises(sqlite3.DatabaseError, match="not authorized"),
-        one.store.transaction() as transaction,
-    ):
-        transaction.connection.execute("INSERT INTO effects VALUES (1)")
-        end(transaction.connection)
+
+    def misuse() -> None:
+        with one.store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            act(transaction.connection)
+
+    with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+        misuse()
     assert effects_of(one) == []
     assert put(one, 2, "b") == Stored(2, 1, 2)
     assert read_payloads(one) == texts("a", "b")
@@ -386,7 +410,7 @@ def test_changes_to_the_lent_connection_end_with_the_block(one: SqliteBench) -> 
     """S-11: a row factory of the caller's is not ours."""
     make_effects(one)
     with one.store.transaction() as transaction:
-        transaction.connection.row_factory = lambda _cursor, row: {"row": row}
+        transaction.connection.row_factory = sqlite3.Row
         transaction.connection.text_factory = bytes
         transaction.append(AppendRun("s", "p", 1, 1, texts("x")))
     assert transaction.done
@@ -443,7 +467,7 @@ def test_transactions_of_threads_do_not_mix(one: SqliteBench) -> None:
                 transaction.commit(CommitPosition("in", name, owner, 1, n + 1))
             assert transaction.done
 
-    in_threads(*(lambda name=name: forward(name) for name in "abcd"))
+    in_threads(*(partial(forward, name) for name in "abcd"))
     assert sorted(effects_of(one)) == sorted([*range(1, 26)] * 4)
     assert len(read_payloads(one)) == 100
 
@@ -488,7 +512,7 @@ def test_another_layout_names_the_step_to_take(one: SqliteBench) -> None:
     connection.execute("UPDATE surepipe_layout SET version = 99")
     connection.commit()
     connection.close()
-    with pytest.raises(ConfigurationError, match=r"layout 99 .* surepipe migrate"):
+    with pytest.raises(ConfigurationError, match=r"layout 99 .*`surepipe migrate "):
         SqliteStore(one.path)
 
 

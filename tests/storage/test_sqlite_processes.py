@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import KEEP_ALL, Hint, Level, Position, Retention, StreamInfo
+from surepipe.store_api import KEEP_ALL, Batch, Hint, Level, Position, Retention, StreamInfo
 from tests.contracts.store_contract import read_all
 from tests.storage import crash_writer
 from tests.storage.crash_writer import RUN, Work, payload_of
@@ -94,7 +94,9 @@ def last_of(store: SqliteStore) -> int:
     info = store.info("out")
     assert isinstance(info, StreamInfo)
     last = info.producers[0].last if info.producers else 0
-    assert info.next == last + 1, "S-4: no entry without its producer knowing it, and the other way round"
+    assert info.next == last + 1, (
+        "S-4: no entry without its producer knowing it, and the other way round"
+    )
     assert last % RUN == 0, "S-4: a run is there wholly or not at all"
     return last
 
@@ -139,7 +141,9 @@ def test_a_writer_killed_anywhere_leaves_all_or_nothing_and_what_it_was_told_is_
             kills += ended in KILLED
             last = last_of(store)
             told = [int(line.split()[1]) for line in said]
-            assert last >= max([before, *told]), f"cycle {cycle}, at {at}: an acknowledged run is lost"
+            assert last >= max([before, *told]), (
+                f"cycle {cycle}, at {at}: an acknowledged run is lost"
+            )
             assert last <= max([before, *told]) + RUN, "S-4: more than was asked for"
             check_new(store, before, last, scale)
             if work == "transaction":
@@ -157,11 +161,12 @@ def check_new(store: SqliteStore, before: int, last: int, scale: int) -> None:
     index = before + 1
     while index <= last:
         batch = store.read("out", index, 100, 1 << 20)
-        for run in getattr(batch, "entries", ()):
+        assert isinstance(batch, Batch)
+        for run in batch.entries:
             assert run.first == run.index
             for seq, payload in enumerate(run.payloads, run.first):
                 assert payload == payload_of(seq, scale)
-        index = batch.next  # type: ignore[union-attr] # pyright: ignore[reportAttributeAccessIssue]
+        index = batch.next
 
 
 def test_two_processes_write_to_one_file_at_once(

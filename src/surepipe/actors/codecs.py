@@ -107,8 +107,10 @@ class AutoCodec:
 
     def encode(self, message: object) -> bytes:
         """Bytes as they are (one byte longer if they begin with the mark), else mark and JSON."""
+        if type(message) is bytes and message[:1] != _MARK:
+            return message
         if isinstance(message, _BUFFERS):
-            payload = bytes(cast("bytes", message))  # which is the same object for bytes
+            payload = bytes(cast("bytes", message))
             return _MARK + payload if payload[:1] == _MARK else payload
         return _MARK + self._json.encode(message)
 
@@ -177,7 +179,11 @@ def encode_all(codec: Codec, messages: Sequence[object]) -> list[bytes]:
 
 def decoder(codec: Codec, payloads: Sequence[bytes]) -> Callable[[bytes], object] | None:
     """What decodes these payloads; None when they are messages as they are."""
-    return None if _is_plain(codec, payloads) else codec.decode
+    if isinstance(codec, BytesCodec):
+        return None
+    if isinstance(codec, AutoCodec) and not any(map(_begins_with_mark, payloads)):
+        return None
+    return codec.decode
 
 
 def _is_plain(codec: Codec, items: Sequence[object]) -> bool:

@@ -120,6 +120,7 @@ class WorkQueue:
         self.current: Work | None = None
         self.ended = False
         self.handler_thread: int | None = None
+        self.pulling_thread: int | None = None
         self.failure: SurepipeError | None = None
         self._lock = threading.Lock()
         self._works: deque[Work] = deque()
@@ -248,6 +249,7 @@ def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
             if queue.failure is not None:
                 raise queue.failure
             return
+        queue.pulling_thread = threading.get_ident()
         try:
             yield from _messages(work, codec)
         except Undecodable as error:
@@ -258,6 +260,8 @@ def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
             raise
         else:
             queue.finish(work)
+        finally:
+            queue.pulling_thread = None
 
 
 def _messages(work: Work, codec: Codec) -> Iterator[object]:

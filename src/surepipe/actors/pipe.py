@@ -22,7 +22,7 @@ from surepipe.actors.routes import LocalRoute, Route
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
-from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
+from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed, PipeClosed
 from surepipe.pipes.algebra import derive
 from surepipe.pipes.derivation import Derived
 from surepipe.pipes.desk import Boundary, BoundaryOptions
@@ -151,13 +151,14 @@ class Pipe:
 
         Raises MisuseError (the codec does not take it), PayloadTooLarge, PipeFull (no room in time: not
         accepted), NotConfirmed (accepted, not confirmed in time: the pipe goes on trying), PipeClosed,
-        PipeStopped. Sending again after NotConfirmed sends a second message.
+        PipeStopped. Sending again after NotConfirmed sends a second message. A handler may send into its own
+        pipe, but not wait there: when the pipe is full, that would be for itself (give a ``timeout``).
         """
-        payload = self._encode(message)
         if until == "accepted" and timeout is None:
-            self._put(payload)
+            self._put(self._encode(message))
         else:
-            self.sender.intake.offer(payload, self._until(until), timeout)
+            chosen = self._until(until)
+            self.sender.intake.offer(self._encode(message), chosen, timeout)
 
     def send_nowait(self, message: object) -> None:
         """Send a message if there is room now. Raises PipeFull if not; nothing was accepted then."""
@@ -200,7 +201,7 @@ class Pipe:
 
         Raises NotConfirmed, whose ``ranges`` name the messages as (epoch, first, last), and which also tells,
         once, of messages that were lost with a crashed sender; PipeStopped; PipeClosed; MisuseError inside
-        the pipe's own handler, whose message can't be confirmed before it returns.
+        the pipe's own handler or loop, whose message can't be confirmed before the next.
         """
         self._check_outside("flush")
         self.sender.intake.flush(timeout)
@@ -214,6 +215,8 @@ class Pipe:
                 f"pipe {self}: no layer of it confirms, so until='confirmed' would wait for ever; "
                 "put a retry pipe (such as multi-unconfirmed) into the stack, or use until='accepted'"
             )
+        if chosen is Until.CONFIRMED:
+            self._check_outside("until='confirmed'")
         return chosen
 
     # Receiving.
@@ -222,8 +225,9 @@ class Pipe:
         """Let ``handler(message)`` take every message, on a thread of its own; it is settled when that returns.
 
         When it raises, the message is tried again with growing waits (see ``retries``); what follows it in an
-        ordered pipe waits. Raises MisuseError when there is a handler already, or a ``for`` loop over the pipe.
+        ordered pipe waits. Raises PipeClosed, and MisuseError when there is a handler already, or a ``for`` loop.
         """
+        self._check_open()
         self._check_unused()
         self.receiver.consume(each(handler, self._codec))
 
@@ -233,6 +237,7 @@ class Pipe:
         A batch is settled as one: when the handler raises, all of it is tried again. Raises MisuseError as
         ``receive``.
         """
+        self._check_open()
         self._check_unused()
         self.receiver.consume(together(handler, self._codec))
 
@@ -252,6 +257,10 @@ class Pipe:
             yield from pull(self.receiver.works, self._codec)
         finally:
             self._is_iterated = False
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise PipeClosed(f"pipe {self.name} is closed: no message will come to a handler")
 
     def _check_unused(self) -> None:
         if self.receiver.has_consumer or self._is_iterated:
@@ -274,7 +283,7 @@ class Pipe:
         the end is left alone: what it handles is not confirmed. A second call does nothing. Raises MisuseError
         inside the pipe's own handler, where nothing is changed.
         """
-        self._check_outside("close")
+        self._check_outside("close", loops=False)
         if self._is_closed:
             return
         self._is_closed = True
@@ -298,11 +307,13 @@ class Pipe:
                 "give close more time"
             )
 
-    def _check_outside(self, what: str) -> None:
-        if self.receiver.works.handler_thread == threading.get_ident():
+    def _check_outside(self, what: str, *, loops: bool = True) -> None:
+        works, here = self.receiver.works, threading.get_ident()
+        if here in (works.handler_thread, works.pulling_thread if loops else None):
+            where = "handler of" if works.handler_thread == here else "loop over"
             raise MisuseError(
-                f"{what} inside the handler of pipe {self.name} would wait for the message that the "
-                f"handler is at: call it outside, or finish() here"
+                f"{what} inside the {where} pipe {self.name} would wait for the message that is "
+                "being handled there: call it outside, or finish() here"
             )
 
     def _end(self, timeout: float) -> None:

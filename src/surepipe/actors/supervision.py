@@ -123,7 +123,15 @@ class Keeper:
         with self._lock:
             if self._stopped:
                 return
-            running = self._runtime.start(self._make(), self.name)
+            try:
+                running = self._runtime.start(self._make(), self.name)
+            except RuntimeError as error:  # the system has no thread for us now
+                if not self._threads:
+                    raise
+                logger.warning("%s can't be started again yet: %s", self.name, error)
+                wait = round(self._policy.wait_max_s * 1_000_000)
+                self._alarm.set(self._runtime.now() + wait)
+                return
             self._threads = [*(old for old in self._threads if not old.join(0.0)), running]
             self._running = running
         running.tell(START)

@@ -7,11 +7,13 @@ in the heap alone: the entry is pushed on when its time comes. Only moving an al
 from __future__ import annotations
 
 import heapq
+import logging
 import threading
 import time
 from collections.abc import Callable
 
 _SLACK = 64
+logger = logging.getLogger("surepipe")
 
 
 class HeapAlarm:
@@ -124,7 +126,10 @@ class TimerThread:
     def _run(self) -> None:
         while (due := self._wait()) is not None:
             for alarm in due:
-                alarm.ring()
+                try:
+                    alarm.ring()
+                except Exception:
+                    logger.exception("an alarm raised; the others are not its business")
 
     def _wait(self) -> list[HeapAlarm] | None:
         """The alarms that are due, once there are any; None when this thread is not wanted any more."""

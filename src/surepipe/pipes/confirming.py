@@ -170,9 +170,8 @@ class ConfirmingReceiver(ReceiverLayer):
         first, last = frame.first, frame.first + len(frame.payloads) - 1
         fitting, repeats = self._hand_up(session, frame, last)
         session.clock.arrived(now, last, frame.stamp, ask=frame.ask)
-        opened = (
-            self.names_holes and fitting >= first and session.holes.arrived(first, fitting, now)
-        )
+        names_holes = self.names_holes and fitting >= first and frame.epoch == max(self.sessions)
+        opened = names_holes and session.holes.arrived(first, fitting, now)
         if repeats or opened or fitting < last:
             session.clock.hurry(now)
         if fitting < last:
@@ -237,10 +236,17 @@ class ConfirmingReceiver(ReceiverLayer):
             clock = ReportClock(self.confirm_delay, max(self.options.held_max // 2, 1))
             holes = Holes(base, self.options.nack_after, self.nack_delay)
             session = Session(link, base - 1, clock, holes)
+            self._end_older(epoch)
         self.sessions[epoch] = session  # the most recently heard of stands last
         session.link = link
         session.raise_base(base)
         return session
+
+    def _end_older(self, epoch: int) -> None:
+        """A sender begins an epoch when it has done with the earlier ones: what they lack never comes."""
+        for earlier, session in self.sessions.items():
+            if earlier < epoch:
+                session.holes.forget_from(0)
 
     def _free_place(self) -> bool:
         """Forget the session that was not heard of for the longest time, if one has nothing in work."""

@@ -436,6 +436,7 @@ class Desk:
     @property
     def in_work(self) -> tuple[int, int]:
         """Messages taken and not answered, and their bytes (those of a whole delivery until all is answered)."""
+        parts: list[Queued | Delayed | Ticket]
         parts = [*self.queue, *self.delayed, *self.tickets.values()]
         letters = [posting.letter.payload for posting in self.postings.values()]
         count = sum(len(part.payloads) for part in parts) + len(letters)

@@ -18,7 +18,7 @@ from surepipe.pipes.options import (
     ReliableOptions,
     StreamOptions,
 )
-from surepipe.store_api import Level as Level  # part of this vocabulary too
+from surepipe.store_api import Level as Level  # noqa: PLC0414 - a word of this module too
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,8 @@ class RetrySender(WindowSender):
         news |= self._take_echo(frame.echo)
         news |= self.take_facts(frame.cum, frame.done)
         if frame.incarnation == self.incarnation:
-            news |= self.take_hints(frame.held, frame.limit)
+            news |= self.take_hints(frame.held, frame.limit) or frame.cum > self.told_cum
+            self.told_cum = max(self.told_cum, frame.cum)
         if self.probes:
             self.probes = 0
             news = True
@@ -108,6 +109,7 @@ class RetrySender(WindowSender):
             self.former = [*self.former, self.incarnation][-FORMER_MAX:]
             self.met_incarnation(incarnation)
         self.incarnation = incarnation
+        self.told_cum = 0
         return True
 
     def met_incarnation(self, incarnation: int) -> None:
@@ -151,7 +153,11 @@ class RetrySender(WindowSender):
                     lost += self._carve_unsettled(max(first, flight.first), min(last, flight.last))
         if lost:
             self.flights.put_back(self._send_again(lost, is_timeout=False))
-        if lost or news:
+        is_behind = any(self.told_cum < first < self.base for first, _ in frame.missing)
+        if is_behind and not lost and not self._asked_lately:
+            # A new receiver misses what its predecessor settled: a Probe tells it the base.
+            self._probe()
+        if lost or news or is_behind:
             self.answered = True
         else:
             self.port.count("repeated_confirm")
@@ -200,7 +206,7 @@ class RetrySender(WindowSender):
         self.flights.put_back(kept)
         self._advance_base()
         # One question per round trip: each run that is due would ask the same.
-        if must_probe and not lost and now - self.probed_at >= self.round_trips.usual:
+        if must_probe and not lost and not self._asked_lately:
             self._probe()
         self.fill()
 
@@ -329,6 +335,11 @@ class RetrySender(WindowSender):
         self.port.stop(detail, NoticeKind.UNDELIVERABLE)
 
     # Questions to the receiver.
+
+    @property
+    def _asked_lately(self) -> bool:
+        """Whether the answer to the last question may still be on its way."""
+        return self.port.now - self.probed_at < self.round_trips.usual
 
     def _probe(self) -> None:
         self.probes += 1

@@ -50,7 +50,7 @@ from surepipe.pipes.frames import (
 from surepipe.pipes.intake import Intake
 from surepipe.pipes.journal import JournaledIntake
 from surepipe.pipes.layers import UNBOUNDED, ReceiverLayer, SenderLayer, Token
-from surepipe.pipes.options import LayerOptions
+from surepipe.pipes.options import LayerOptions, RetryOptions
 
 _FORWARD = (Numbered, Data, Probe, Open)
 _BACKWARD = (Confirm, Nack, Opened, Unknown, Refused)
@@ -74,6 +74,16 @@ def _confirms(layers: Iterable[LayerOptions]) -> bool:
     return any(layer.is_retry or layer.kind == "stream" for layer in layers)
 
 
+def _refuse_inner_giving_up(layers: Sequence[LayerOptions]) -> None:
+    """A message that an inner layer gave up would leave a hole that nobody above can know of."""
+    for number, layer in enumerate(layers[1:], 1):
+        if isinstance(layer, RetryOptions) and layer.give_up_after_s is not None:
+            raise ConfigurationError(
+                f"layer {number} ({layer.kind}): option 'give_up_after_s' is {layer.give_up_after_s}, "
+                f"but only the outermost layer may give messages up; set it on {layers[0].kind} or remove it"
+            )
+
+
 class Stack:
     """What both ends share: the step, the deadline, the counters, the queue of things to do."""
 
@@ -87,6 +97,7 @@ class Stack:
     ) -> None:
         if not layers:
             raise ConfigurationError(f"pipe {pipe!r} has no layers")
+        _refuse_inner_giving_up(layers)
         self.pipe = pipe
         self.tag = tag_of(pipe)
         self.options = tuple(layers)

@@ -56,6 +56,7 @@ class WindowSender(SenderLayer):
         self.linked = True
         self.answered = False
         self.incarnation = 0
+        self.told_cum = 0
         self.former: list[int] = []
         self.backlog = Backlog(self.options.backlog, self.options.backlog_bytes)
         self.queue = Transmitted(self.span)

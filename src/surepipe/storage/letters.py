@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from typing import cast
+from urllib.parse import quote
 
 from surepipe.effects import Letter
 
@@ -56,6 +57,7 @@ def decode(data: bytes) -> WrittenLetter:
         last_failure_us=head.number("last_failure_us"),
         error_type=head.text("error_type"),
         error_text=head.text("error_text"),
+        producer=head.text("producer"),
     )
     return WrittenLetter(letter, head.number("replays"))
 
@@ -89,4 +91,7 @@ class _Head:
 
 def name_of(letter: Letter) -> str:
     """The name of a message for all time. Also the producer of its letter, so that one message has one letter."""
-    return f"{letter.pipe}/{letter.layer}/{letter.epoch}/{letter.seq}"
+    pipe, producer = (
+        quote(part, safe=" ", errors="surrogatepass") for part in (letter.pipe, letter.producer)
+    )
+    return f"{pipe}/{producer}/{letter.layer}/{letter.epoch}/{letter.seq}"

@@ -82,6 +82,8 @@ def code_of(error: Exception) -> str:
             return code
     if "max number of clients" in str(error):
         return "MAXCLIENTS"
+    if "The user executing the script" in str(error):
+        return "NOPERM"  # for a command that the script calls; the word itself is not there
     if isinstance(error, exceptions.ResponseError):
         found = _WORDS.search(str(error))
         return found[1] if found else "ERR"

@@ -1,0 +1,532 @@
+"""The journal over real stores, against the journal of the test kit; and what happens when stores misbehave."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from surepipe.effects import (
+    AppendRows,
+    ForgetRows,
+    JournalContents,
+    JournalRows,
+    NoteTransmitted,
+    OpenLife,
+    Renumber,
+    SaveState,
+    Write,
+    WriteFailed,
+    WriteFenced,
+    WriteOutcome,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.storage.faulty import FaultyStore, Misfortune, Store
+from surepipe.storage.journal import TRIM_AFTER_MESSAGES, StoreJournal
+from surepipe.storage.memory import MemoryStore
+from surepipe.storage.sqlite import SqliteStore
+from surepipe.store_api import (
+    KEEP_ALL,
+    AppendRun,
+    ClaimReader,
+    CommitPosition,
+    CreateStream,
+    GetPosition,
+    Level,
+    OpenProducer,
+    Retention,
+    StreamInfo,
+)
+from tests.contracts.store_contract import texts
+from tests.kit.journal import MemoryJournal
+from tests.kit.wire import Wire
+
+STREAM = "pipe/journal"
+
+
+@pytest.fixture(name="store", params=["memory", "sqlite"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyStore]:
+    """Each store that can go back, with misfortunes on demand."""
+    if request.param == "memory":
+        yield FaultyStore(MemoryStore())
+        return
+    with SqliteStore(tmp_path / "store.db", level=Level.PROCESS) as sqlite:
+        yield FaultyStore(sqlite)
+
+
+def open_journal(store: Store, life: int) -> StoreJournal:
+    """The journal as a new life has it."""
+    journal = StoreJournal(store, store, "pipe")
+    journal.load()
+    assert journal.write(OpenLife(life)) == WriteStored()
+    return journal
+
+
+def contents_of(store: Store) -> JournalContents:
+    """What the next life would find."""
+    return StoreJournal(store, store, "pipe").load()
+
+
+def rows_of(store: Store) -> list[tuple[int, int, list[bytes]]]:
+    """The rows as (epoch, first, payloads)."""
+    return [(rows.epoch, rows.first, [*rows.payloads]) for rows in contents_of(store).rows]
+
+
+def info_of(store: Store) -> StreamInfo:
+    """The stream of the journal."""
+    info = store.info(STREAM)
+    assert isinstance(info, StreamInfo)
+    return info
+
+
+# Against the reference.
+
+CALLS = st.sampled_from([OpenProducer, AppendRun, ClaimReader, CommitPosition, object])
+TROUBLE = st.lists(
+    st.tuples(st.sampled_from([Misfortune.UNKNOWN, Misfortune.OUTAGE]), CALLS), max_size=2
+)
+
+
+class AgainstTheReference(RuleBasedStateMachine):
+    """Whatever a sender may write, in any order, with lost calls and answers and crashes."""
+
+    def new_store(self) -> Store:
+        """The store under the journal."""
+        return MemoryStore()
+
+    def restart_store(self, store: Store) -> Store:
+        """The process ends and starts again."""
+        return store
+
+    @initialize()
+    def begin(self) -> None:
+        """A first life."""
+        self.inside = self.new_store()
+        self.reference = MemoryJournal()
+        self.life = 0
+        self.next = 1
+        self.payloads = 0
+        self.crash(1, [])
+
+    @rule(above=st.integers(1, 3), trouble=TROUBLE)
+    def crash(self, above: int, trouble: list[tuple[Misfortune, type[object]]]) -> None:
+        """A new life, which finds what the reference has."""
+        self.inside = self.restart_store(self.inside)
+        self.store = FaultyStore(self.inside)
+        self.journal = StoreJournal(self.store, self.store, "pipe")
+        assert self.journal.load() == self.reference.contents()
+        self.life = self.reference.life + above
+        self.next = 1
+        self.write(OpenLife(self.life), trouble)
+
+    def write(self, write: Write, trouble: list[tuple[Misfortune, type[object]]]) -> None:
+        """The write, as a machine does it: again until the outcome is known."""
+        for misfortune, on in trouble:
+            self.store.script(misfortune, on=on)
+        outcome: WriteOutcome = WriteUnknown()
+        for _ in range(6):
+            outcome = self.journal.write(write)
+            if outcome != WriteUnknown():
+                break
+        self.store.calm()
+        assert outcome == self.reference.write(write)
+
+    @rule(count=st.integers(1, 5), trouble=TROUBLE)
+    def append(self, count: int, trouble: list[tuple[Misfortune, type[object]]]) -> None:
+        """New rows."""
+        payloads = texts(*(f"m{self.payloads + n}" for n in range(count)))
+        self.write(AppendRows(self.life, self.next, payloads), trouble)
+        self.payloads += count
+        self.next += count
+
+    @rule(trouble=TROUBLE)
+    def note(self, trouble: list[tuple[Misfortune, type[object]]]) -> None:
+        """The own epoch goes on the wire."""
+        self.write(NoteTransmitted(self.life), trouble)
+
+    @rule(part=st.floats(0, 1), trouble=TROUBLE)
+    def forget(self, part: float, trouble: list[tuple[Misfortune, type[object]]]) -> None:
+        """Some rows of the oldest epoch are confirmed."""
+        rows = self.reference.contents().rows
+        if rows:
+            count = round(part * len(rows[0].payloads))
+            self.write(ForgetRows(rows[0].epoch, rows[0].first - 1 + count), trouble)
+
+    @rule(back=st.integers(0, 3), above=st.integers(1, 3), trouble=TROUBLE)
+    def renumber(
+        self, back: int, above: int, trouble: list[tuple[Misfortune, type[object]]]
+    ) -> None:
+        """The rows of some epochs get new numbers."""
+        kept = self.reference.contents().rows
+        rows = kept[max(0, len(kept) - back) :]
+        payloads = [payload for part in rows for payload in part.payloads]
+        epochs = tuple(part.epoch for part in rows)
+        self.life += above
+        self.write(Renumber(self.life, payloads, epochs), trouble)
+        self.next = len(payloads) + 1
+
+    @invariant()
+    def the_next_life_would_find_the_same(self) -> None:
+        """After each step."""
+        assert contents_of(self.inside) == self.reference.contents()
+
+
+class AgainstTheReferenceOnSqlite(AgainstTheReference):
+    """The same on a file that is closed and opened at each crash."""
+
+    def new_store(self) -> Store:
+        self.folder = TemporaryDirectory()
+        return self.open()
+
+    def open(self) -> SqliteStore:
+        """The file."""
+        return SqliteStore(Path(self.folder.name, "store.db"), level=Level.PROCESS)
+
+    def restart_store(self, store: Store) -> Store:
+        assert isinstance(store, SqliteStore)
+        store.close()
+        return self.open()
+
+    def teardown(self) -> None:
+        assert isinstance(self.inside, SqliteStore)
+        self.inside.close()
+        self.folder.cleanup()
+
+
+TestAgainstTheReference = AgainstTheReference.TestCase
+TestAgainstTheReferenceOnSqlite = AgainstTheReferenceOnSqlite.TestCase
+TestAgainstTheReference.settings = settings(max_examples=60, stateful_step_count=30)
+TestAgainstTheReferenceOnSqlite.settings = settings(max_examples=15)
+
+
+# Under a pipe.
+
+
+@dataclass
+class JournalOnAStore(MemoryJournal):
+    """The kit's journal and a real one side by side; the machine gets what the real one says."""
+
+    bench: StoreMaker = field(default_factory=lambda: StoreMaker(None))
+
+    def __post_init__(self) -> None:
+        self.real = StoreJournal(self.bench.store, self.bench.store, "pipe")
+
+    def contents(self) -> JournalContents:
+        """A new life: the store's process was restarted with the sender's."""
+        self.bench.restart()
+        self.real = StoreJournal(self.bench.store, self.bench.store, "pipe")
+        found = self.real.load()
+        assert found == super().contents()
+        return found
+
+    def write(self, write: Write) -> WriteOutcome:
+        """Both."""
+        outcome = self.real.write(write)
+        assert outcome == super().write(write)
+        return outcome
+
+
+class StoreMaker:
+    """A store in memory, or in a file that is opened anew at each restart."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.store: MemoryStore | SqliteStore = MemoryStore() if path is None else self.open()
+
+    def open(self) -> SqliteStore:
+        """The file."""
+        assert self.path
+        return SqliteStore(self.path, level=Level.PROCESS)
+
+    def restart(self) -> None:
+        """The process ends and starts again. A store in memory stands for one that lives elsewhere."""
+        if isinstance(self.store, SqliteStore):
+            self.store.close()
+            self.store = self.open()
+
+    def close(self) -> None:
+        """The end."""
+        if isinstance(self.store, SqliteStore):
+            self.store.close()
+
+
+MESSAGES = 12
+COMMITTED = BoundaryOptions(boundary=Boundary.COMMITTED, durable=True)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_sender_that_crashes_anywhere_loses_and_repeats_nothing(
+    tmp_path: Path, kind: str
+) -> None:
+    """rl2, S-13: the sender dies after every third effect and again seven effects later; the journal is real."""
+    for step in range(1, 50, 3):
+        maker = StoreMaker(tmp_path / f"{step}.db" if kind == "sqlite" else None)
+        wire = Wire(
+            "reliable",
+            boundary=COMMITTED,
+            journal=JournalOnAStore(bench=maker),
+            crashes=frozenset({("sender", step), ("sender", step + 7)}),
+        )
+        for number in range(MESSAGES):
+            wire.send(number)
+        wire.run()
+        maker.close()
+        expected = [*range(1, len(wire.accepted) + 1)]
+        assert wire.settled == expected, f"crash after effect {step}"
+        assert wire.confirmed == {*expected}
+
+
+# Lives.
+
+
+def test_an_older_life_is_fenced_from_rows_and_from_the_position(store: FaultyStore) -> None:
+    """L-2, S-5, S-9: after OpenLife of a newer one, everything that the older one writes is refused."""
+    older = open_journal(store, 5)
+    assert older.write(AppendRows(5, 1, texts("a", "b"))) == WriteStored()
+    open_journal(store, 9)
+    before = contents_of(store)
+    for write in (
+        OpenLife(5),
+        AppendRows(5, 3, texts("c")),
+        NoteTransmitted(5),
+        ForgetRows(5, 2),
+        Renumber(6, texts("a"), (5,)),
+    ):
+        assert older.write(write) == WriteFenced(9)
+    assert contents_of(store) == before
+
+
+def test_a_life_that_claims_late_does_not_stop_a_newer_one(store: FaultyStore) -> None:
+    """L-2: the older one had opened before the newer one and claims after it: the life decides, not the claim."""
+    newer = open_journal(store, 9)
+    assert newer.write(AppendRows(9, 1, texts("a", "b"))) == WriteStored()
+    store.claim(STREAM, "confirmed", 5)
+    assert newer.write(ForgetRows(9, 1)) == WriteStored()
+    assert rows_of(store) == [(9, 2, texts("b"))]
+
+
+def test_what_an_older_life_wrote_after_the_load_comes_with_the_opening(store: FaultyStore) -> None:
+    """L-2, L-3: loaded, then the older life stores two more rows, then opened: nothing is overlooked."""
+    older = open_journal(store, 5)
+    older.write(AppendRows(5, 1, texts("a")))
+    newer = StoreJournal(store, store, "pipe")
+    assert len(newer.load().rows) == 1
+    older.write(AppendRows(5, 2, texts("b")))
+    older.write(NoteTransmitted(5))
+    assert newer.write(OpenLife(9)) == JournalContents(
+        9, [JournalRows(5, 1, texts("a", "b"))], 5, (0, 0)
+    )
+    assert newer.write(OpenLife(9)) == WriteStored(), "a repeat"
+
+
+def test_a_state_is_no_business_of_a_journal(store: FaultyStore) -> None:
+    """S-13: the receiver's state has a place of its own."""
+    with pytest.raises(MisuseError):
+        open_journal(store, 1).write(SaveState(b"x"))
+
+
+# Stores that refuse or do not answer.
+
+
+@pytest.mark.parametrize("on", [CreateStream, GetPosition])
+def test_a_load_without_an_answer_says_so(store: FaultyStore, on: type[object]) -> None:
+    """S-1: StoreUnavailable, and the next try is fine; a refusal is a ConfigurationError."""
+    journal = StoreJournal(store, store, "pipe")
+    store.script(Misfortune.OUTAGE, on=on)
+    with pytest.raises(StoreUnavailable):
+        journal.load()
+    store.script(Misfortune.REFUSED, on=on)
+    with pytest.raises(ConfigurationError):
+        journal.load()
+    assert journal.load() == JournalContents(rows=[])
+
+
+@pytest.mark.parametrize(
+    ("on", "write"),
+    [
+        (AppendRun, AppendRows(1, 1, texts("a"))),
+        (AppendRun, Renumber(2, texts("a"), (1,))),
+        (CommitPosition, NoteTransmitted(1)),
+        (CommitPosition, ForgetRows(1, 0)),
+        (OpenProducer, OpenLife(1)),
+        (ClaimReader, OpenLife(1)),
+    ],
+)
+def test_each_write_passes_on_what_the_store_says(
+    store: FaultyStore, on: type[object], write: Write
+) -> None:
+    """S-1: no answer is unknown, a refusal is a failure with its reason; then it is done."""
+    journal = open_journal(store, 1)
+    store.script(Misfortune.OUTAGE, on=on)
+    assert journal.write(write) == WriteUnknown()
+    store.script(Misfortune.REFUSED, on=on)
+    assert journal.write(write) == WriteFailed("refused, on purpose")
+    assert journal.write(write) == WriteStored()
+
+
+def test_a_stream_made_for_something_else_is_no_journal(store: FaultyStore) -> None:
+    """S-2: another retention is a mismatch, told with its name."""
+    store.create(STREAM, 1, Retention(max_bytes=5))
+    with pytest.raises(ConfigurationError, match="retention"):
+        contents_of(store)
+
+
+# Space.
+
+
+def test_confirmed_rows_leave_the_stream(store: FaultyStore) -> None:
+    """S-8: now and then while the life goes on, and all of them when the next one begins."""
+    journal = open_journal(store, 1)
+    seq = 1
+    for _ in range(3 * TRIM_AFTER_MESSAGES // 1_000):
+        journal.write(AppendRows(1, seq, [b"x" * 10] * 1_000))
+        seq += 1_000
+        journal.write(ForgetRows(1, seq - 1))
+    info = info_of(store)
+    assert info.next - info.earliest <= TRIM_AFTER_MESSAGES + 2_000
+    open_journal(store, 2)
+    info = info_of(store)
+    assert info.next - info.earliest <= 1_001, "the anchor, with the page that it is in"
+    assert rows_of(store) == []
+
+
+def test_big_confirmed_rows_leave_the_stream_sooner(store: FaultyStore) -> None:
+    """S-8: five megabytes in five rows."""
+    journal = open_journal(store, 1)
+    for seq in range(1, 7):
+        journal.write(AppendRows(1, seq, [bytes(1 << 20)]))
+        journal.write(ForgetRows(1, seq))
+    assert info_of(store).bytes <= 3 << 20
+
+
+def test_rows_of_an_older_epoch_leave_when_they_are_confirmed(store: FaultyStore) -> None:
+    """L-4: what stands behind the barrier is not trimmed with them."""
+    older = open_journal(store, 1)
+    older.write(AppendRows(1, 1, texts("a")))
+    older.write(AppendRows(1, 2, texts("b")))
+    newer = open_journal(store, 2)
+    newer.write(AppendRows(2, 1, texts("c")))
+    newer.write(ForgetRows(1, 2))
+    assert rows_of(store) == [(2, 1, texts("c"))]
+    assert info_of(store).earliest == 3, "row b is the anchor"
+
+
+# Stores that go back.
+
+
+def test_rows_that_the_store_lost_are_stored_again(store: FaultyStore) -> None:
+    """F14: the store forgets the last rows of a running life; the next write brings them back."""
+    journal = open_journal(store, 3)
+    journal.write(AppendRows(3, 1, texts("a", "b")))
+    store.mark()
+    journal.write(AppendRows(3, 3, texts("c")))
+    journal.write(AppendRows(3, 4, texts("d")))
+    store.script(Misfortune.ROLL_BACK)
+    assert journal.write(AppendRows(3, 5, texts("e"))) == WriteStored()
+    assert rows_of(store) == [(3, 1, texts("a", "b", "c", "d", "e"))]
+    journal.write(ForgetRows(3, 4))
+    assert rows_of(store) == [(3, 5, texts("e"))]
+
+
+def test_confirmed_rows_that_the_store_lost_are_not_missed(store: FaultyStore) -> None:
+    """F14: what it forgot is confirmed up to 3; from 4 on the rows are stored again, under their numbers."""
+    journal = open_journal(store, 3)
+    store.mark()
+    journal.write(AppendRows(3, 1, texts("a", "b", "c", "d")))
+    journal.write(ForgetRows(3, 3))
+    store.script(Misfortune.ROLL_BACK)
+    assert journal.write(AppendRows(3, 5, texts("e"))) == WriteStored()
+    assert rows_of(store) == [(3, 4, texts("d", "e"))]
+    journal.write(ForgetRows(3, 4))
+    assert rows_of(store) == [(3, 5, texts("e"))]
+
+
+def test_a_store_that_comes_back_empty_gets_the_rows_again(store: FaultyStore) -> None:
+    """F17: the stream is made anew, with another incarnation; the position follows it."""
+    store.mark()
+    journal = open_journal(store, 3)
+    journal.write(AppendRows(3, 1, texts("a", "b")))
+    journal.write(NoteTransmitted(3))
+    store.script(Misfortune.ROLL_BACK)
+    assert journal.write(AppendRows(3, 3, texts("c"))) == WriteStored()
+    assert rows_of(store) == [(3, 1, texts("a", "b", "c"))]
+    assert journal.write(ForgetRows(3, 1)) == WriteStored()
+    assert contents_of(store) == JournalContents(3, [JournalRows(3, 2, texts("b", "c"))], 3, (3, 1))
+
+
+def test_a_position_that_went_back_is_stored_again(store: FaultyStore) -> None:
+    """F17: at most confirmed rows are sent twice (L-6: the position may lag), none is forgotten."""
+    journal = open_journal(store, 3)
+    journal.write(AppendRows(3, 1, texts("a", "b", "c")))
+    store.mark()
+    journal.write(ForgetRows(3, 2))
+    store.script(Misfortune.ROLL_BACK)
+    assert journal.write(NoteTransmitted(3)) == WriteStored()
+    assert rows_of(store) == [(3, 3, texts("c"))]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_unconfirmed_row_is_lost_by_a_store_that_loses_its_last_writes(seed: int) -> None:
+    """F14, by seed: up to five writes lost at a time; after the next stored row all unconfirmed rows are there."""
+    store = FaultyStore(MemoryStore(), seed=seed, remember=5)
+    rng = random.Random(seed)
+    journal = open_journal(store, 1)
+    accepted: list[bytes] = []
+    confirmed = 0
+    for _ in range(60):
+        if rng.random() < 0.3:
+            store.script(Misfortune.LOSE_LAST, on=AppendRun, amount=rng.randint(1, 5))
+        new = texts(*(len(accepted) + n for n in range(rng.randint(1, 4))))
+        assert journal.write(AppendRows(1, len(accepted) + 1, new)) == WriteStored()
+        accepted += new
+        found = {
+            first + n: payload
+            for _, first, payloads in rows_of(store.inside)
+            for n, payload in enumerate(payloads)
+        }
+        for seq in range(confirmed + 1, len(accepted) + 1):
+            assert found[seq] == accepted[seq - 1]
+        if rng.random() < 0.5:
+            confirmed = rng.randint(confirmed, len(accepted))
+            assert journal.write(ForgetRows(1, confirmed)) == WriteStored()
+
+
+def test_the_level_is_the_lower_of_both_stores(tmp_path: Path) -> None:
+    """S-3: rows on disk and positions in memory is no durable journal."""
+    with SqliteStore(tmp_path / "store.db") as sqlite:
+        assert StoreJournal(sqlite, sqlite, "pipe").level is Level.POWER
+        assert StoreJournal(sqlite, MemoryStore(), "pipe").level is Level.NONE
+
+
+def in_one_transaction(
+    store: SqliteStore, journal: StoreJournal, write: AppendRows, also: Sequence[CommitPosition]
+) -> bool:
+    """A row and positions together."""
+    with store.transaction() as transaction:
+        transaction.append(journal.run_of(write))
+        for request in also:
+            transaction.commit(request)
+    return transaction.done
+
+
+def test_rows_may_be_stored_in_a_transaction_with_other_writes(tmp_path: Path) -> None:
+    """S-11, G-7: a relay's rows and its position; then the journal goes on by itself."""
+    with SqliteStore(tmp_path / "store.db") as store:
+        store.create("in", 1, KEEP_ALL)
+        journal = open_journal(store, 1)
+        position = CommitPosition("in", "r", 1, 1, 2)
+        assert in_one_transaction(store, journal, AppendRows(1, 1, texts("a")), [position])
+        assert in_one_transaction(store, journal, AppendRows(1, 2, texts("b")), [])
+        assert journal.write(AppendRows(1, 3, texts("c"))) == WriteStored()
+        assert journal.write(ForgetRows(1, 2)) == WriteStored()
+        assert rows_of(store) == [(1, 3, texts("c"))]

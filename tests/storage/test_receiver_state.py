@@ -1,0 +1,144 @@
+"""A receiver's durable state over real stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from surepipe.effects import (
+    OpenLife,
+    SaveState,
+    WriteFailed,
+    WriteFenced,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.storage.faulty import FaultyStore, Misfortune
+from surepipe.storage.memory import MemoryStore
+from surepipe.storage.receiver_state import ReceiverState
+from surepipe.storage.sqlite import SqliteStore
+from surepipe.store_api import STATE_MAX_BYTES, ClaimReader, CommitPosition, GetPosition, Level
+
+
+@pytest.fixture(name="store", params=["memory", "sqlite"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyStore]:
+    """Each store, with misfortunes on demand."""
+    if request.param == "memory":
+        yield FaultyStore(MemoryStore())
+        return
+    with SqliteStore(tmp_path / "store.db", level=Level.PROCESS) as sqlite:
+        yield FaultyStore(sqlite)
+
+
+def loaded(store: FaultyStore) -> tuple[ReceiverState, bytes | None]:
+    """A new incarnation and what it finds."""
+    state = ReceiverState(store, "pipe")
+    return state, state.load()
+
+
+def test_the_last_saved_state_is_found(store: FaultyStore) -> None:
+    """K-5: a new receiver has none; after that the last one, as often as it is asked for."""
+    state, found = loaded(store)
+    assert found is None
+    for saved in (b"one", b"", b"three"):
+        assert state.write(SaveState(saved)) == WriteStored()
+        assert loaded(store)[1] == saved
+        state = loaded(store)[0]
+
+
+def test_an_empty_state_is_not_none(store: FaultyStore) -> None:
+    """S-9: saved and empty differs from never saved."""
+    loaded(store)[0].write(SaveState(b""))
+    assert loaded(store)[1] == b""
+
+
+def test_an_older_incarnation_saves_nothing(store: FaultyStore) -> None:
+    """S-9: the zombie is told who has taken over, and the state stays."""
+    older, _ = loaded(store)
+    older.write(SaveState(b"old"))
+    newer, found = loaded(store)
+    assert found == b"old"
+    assert newer.write(SaveState(b"new")) == WriteStored()
+    assert older.write(SaveState(b"zombie")) == WriteFenced(2)
+    assert loaded(store)[1] == b"new"
+
+
+def test_a_load_whose_answer_was_lost_is_the_same_incarnation(store: FaultyStore) -> None:
+    """S-2: the claim is repeated with the same claimant, so it fences nobody, least of all itself."""
+    state = ReceiverState(store, "pipe")
+    for on in (ClaimReader, GetPosition):
+        store.script(Misfortune.UNKNOWN, on=on)
+        with pytest.raises(StoreUnavailable):
+            state.load()
+    assert state.load() is None
+    assert state.write(SaveState(b"x")) == WriteStored()
+    other, _ = loaded(store)
+    assert other.write(SaveState(b"y")) == WriteStored()
+    assert state.write(SaveState(b"z")) == WriteFenced(2)
+
+
+def test_a_save_without_an_answer_is_asked_again(store: FaultyStore) -> None:
+    """S-2: done or not done, the second time it is done."""
+    state, _ = loaded(store)
+    for misfortune in (Misfortune.OUTAGE, Misfortune.UNKNOWN):
+        store.script(misfortune, on=CommitPosition)
+        assert state.write(SaveState(b"x")) == WriteUnknown()
+        assert state.write(SaveState(b"x")) == WriteStored()
+    assert loaded(store)[1] == b"x"
+
+
+def test_a_state_above_its_bound_fails_and_the_former_stays(store: FaultyStore) -> None:
+    """S-10: 64 KiB."""
+    state, _ = loaded(store)
+    state.write(SaveState(b"former"))
+    outcome = state.write(SaveState(b"x" * (STATE_MAX_BYTES + 1)))
+    assert isinstance(outcome, WriteFailed)
+    assert loaded(store)[1] == b"former"
+
+
+def test_a_refusal_is_told_with_its_reason(store: FaultyStore) -> None:
+    """S-1: at the load and at a save."""
+    store.script(Misfortune.REFUSED)
+    with pytest.raises(ConfigurationError, match="on purpose"):
+        loaded(store)
+    state, _ = loaded(store)
+    store.script(Misfortune.REFUSED)
+    assert state.write(SaveState(b"x")) == WriteFailed("refused, on purpose")
+    with pytest.raises(MisuseError):
+        state.write(OpenLife(1))
+
+
+def test_a_store_that_went_back_takes_the_next_state(store: FaultyStore) -> None:
+    """F17: an older state comes back, the running receiver saves on top of it."""
+    state, _ = loaded(store)
+    state.write(SaveState(b"one"))
+    store.mark()
+    state.write(SaveState(b"two"))
+    store.script(Misfortune.ROLL_BACK)
+    assert loaded(store)[1] == b"one"
+
+
+def test_effects_and_state_in_one_transaction_are_both_there_or_neither(tmp_path: Path) -> None:
+    """K-3 committed, K-6: the row and the state; a zombie's row is undone with its state."""
+    with SqliteStore(tmp_path / "store.db", level=Level.PROCESS) as store:
+        with store.transaction() as transaction:
+            transaction.connection.execute("CREATE TABLE effects (text)")
+        older = ReceiverState(store, "pipe")
+        older.load()
+        with store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES ('first')")
+            transaction.commit(older.request(b"one"))
+        assert transaction.done
+        newer = ReceiverState(store, "pipe")
+        assert newer.load() == b"one"
+        with store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES ('zombie')")
+            transaction.commit(older.request(b"two"))
+        assert not transaction.done
+        with store.transaction() as transaction:
+            rows = transaction.connection.execute("SELECT text FROM effects").fetchall()
+        assert rows == [("first",)]
+        assert newer.load() == b"one"

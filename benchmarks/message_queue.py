@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from surepipe.pipes.checked import Checked
 from surepipe.pipes.message_queue import BoundedQueue, Message, MessageQueue
+from surepipe.pipes.message_queue.checked import Checked
 
 MESSAGES = 65_536
 RUN = 512

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from surepipe import FaultyRoute, LocalRoute, Pipe
-from surepipe.pipes.guarantees import Atom
+from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import Outcome, Verdict, judge_trace
 
 STACKS: Sequence[tuple[str, str]] = (

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from surepipe.pipes.algebra.guarantees import Claim, Fault
+from surepipe.pipes.algebra.hops import (
+    LOCAL,
+    LOSSY_ROUTE,
+    TCP,
+    Chain,
+    Hop,
+    Level,
+    Route,
+    Store,
+    one_way,
+)
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.guarantees import Claim, Fault
-from surepipe.pipes.hops import LOCAL, LOSSY_ROUTE, TCP, Chain, Hop, Level, Route, Store, one_way
 from surepipe.pipes.options import LayerText, parse_layers
 
 SYNCED = Store("main", Level.POWER)

@@ -10,11 +10,9 @@ from dataclasses import fields, replace
 from surepipe.effects import NOTICE_MEANING
 from surepipe.errors import CompositionError
 from surepipe.pipes.algebra import check_claim, derive, derive_chain, refusals, warnings
-from surepipe.pipes.counters import FRAME_MEANING, MESSAGE_MEANING
-from surepipe.pipes.declarations import DECLARATIONS
-from surepipe.pipes.derivation import Derived, DerivedChain
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.guarantees import (
+from surepipe.pipes.algebra.declarations import DECLARATIONS
+from surepipe.pipes.algebra.derivation import Derived, DerivedChain
+from surepipe.pipes.algebra.guarantees import (
     DELIVERY_NAMES,
     MEANING,
     ORDER_NAMES,
@@ -26,7 +24,9 @@ from surepipe.pipes.guarantees import (
     atoms_text,
     in_order,
 )
-from surepipe.pipes.hops import Hop, composition
+from surepipe.pipes.algebra.hops import Hop, composition
+from surepipe.pipes.counters import FRAME_MEANING, MESSAGE_MEANING
+from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import KINDS
 from tools.pattern_hops import NEEDS, PATTERNS, SYNCED, WORKED, Worked, committed, hop
 

@@ -252,6 +252,21 @@ def test_frames_beyond_the_inbox_are_dropped_counted_and_sent_again(steps: StepR
     _stop(receiver)
 
 
+def test_a_crash_loses_what_the_inbox_holds(steps: StepRuntime) -> None:
+    """A frame that came before the death is gone; one that comes after it waits for the next life (H-2)."""
+    route = LocalRoute()
+    receiver = ReceiverEnd("p", RELIABLE, route.receiver, EndOptions(runtime=steps))
+    receiver.start()
+    steps.advance(1)
+    receiver.crash()
+    route.sender.send("before")
+    steps.run_until(lambda: not receiver.is_alive)
+    route.sender.send("after")
+    steps.advance(10)
+    assert receiver.counters()["malformed"] == 1
+    _stop(receiver)
+
+
 def test_a_stack_that_can_not_be_built_is_refused_before_anything_starts(
     steps: StepRuntime,
 ) -> None:

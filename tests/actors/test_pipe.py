@@ -117,6 +117,31 @@ def test_a_pipe_nobody_reads_takes_what_fits_and_then_says_that_it_is_full(
     assert seen == list(range(11))
 
 
+@pytest.mark.parametrize("kind", ["strict-monotonic", "continuous-index", "dedupe"])
+def test_a_stack_that_never_sends_again_drops_nothing_in_one_process(
+    steps: StepRuntime, kind: str
+) -> None:
+    """Nobody reads: the inbox fills up, then the sender is told so (pipes P-9; al11 claims no loss)."""
+    layers: LayerText = {kind: {"run_max": 1, "receive_window": 4}}
+    pipe = Pipe("p", layers, frames_max=3, runtime=steps)
+    sent = 0
+    for _ in range(50):
+        try:
+            pipe.send(sent, timeout=0.01)
+        except PipeFull:
+            break
+        sent += 1
+        steps.advance(0.001)
+    assert sent == 4 + 3
+    seen: list[object] = []
+    pipe.receive(seen.append)
+    for number in range(sent, 100):
+        pipe.send(number, timeout=PATIENCE_S)
+    pipe.close()
+    assert seen == list(range(100))
+    assert pipe.counters()["frames_dropped"] == 0
+
+
 def test_what_was_promised_too_much_room_waits_and_is_not_lost(steps: StepRuntime) -> None:
     """The intake is told of room that the machine doesn't have; 100 messages were accepted on that word."""
     pipe = Pipe("p", SMALL, runtime=steps)

@@ -72,6 +72,22 @@ def test_a_sender_that_crashes_names_what_went_with_it_once(steps: StepRuntime) 
     assert noted.notices[0].ranges == ((1, 3),)
 
 
+def test_what_a_former_incarnation_had_in_work_is_not_reported_to_the_next(
+    steps: StepRuntime,
+) -> None:
+    """A loop is at its second message when the receiver crashes; tickets begin at 1 again, the work is another."""
+    pipe = Pipe("p", runtime=steps)
+    pipe.send_many(["a", "b", "c"])
+    loop = iter(pipe)
+    assert [next(loop), next(loop)] == ["a", "b"]
+    pipe.receiver.crash()
+    steps.advance(60)
+    assert pipe.counters()["confirmed"] == 0
+    pipe.finish()
+    assert list(loop) == ["a", "b", "c"]
+    pipe.close()
+
+
 def test_who_waits_for_a_message_that_a_crash_loses_is_told_at_once(steps: StepRuntime) -> None:
     """send(until=confirmed) does not wait for ever."""
     pipe = Pipe("p", runtime=steps)

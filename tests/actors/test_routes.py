@@ -4,8 +4,8 @@ import pytest
 
 from surepipe.actors import FaultyRoute, LocalRoute, StepRuntime
 from surepipe.errors import ConfigurationError
-from surepipe.pipes import hops
-from surepipe.pipes.guarantees import NO_FAULTS, Fault
+from surepipe.pipes.algebra import hops
+from surepipe.pipes.algebra.guarantees import NO_FAULTS, Fault
 
 
 class Inbox:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from surepipe.pipes.algebra import derive, refusals, warnings
+from surepipe.pipes.algebra.findings import Code, Finding
+from surepipe.pipes.algebra.guarantees import Claim
+from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop, Level, Route, Store, one_way
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.findings import Code, Finding
-from surepipe.pipes.guarantees import Claim
-from surepipe.pipes.hops import LOSSY_ROUTE, Hop, Level, Route, Store, one_way
 from surepipe.pipes.options import LayerOptions, LayerText, parse_layers
 
 PROCESS = Store("main", Level.PROCESS)

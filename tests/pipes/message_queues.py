@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from surepipe.errors import StoreUnavailable
-from surepipe.pipes.checked import Checked
 from surepipe.pipes.message_queue import BoundedQueue, Enqueued, Message, MessageQueue, OrderedQueue
+from surepipe.pipes.message_queue.checked import Checked
 
 Queue: TypeAlias = MessageQueue[Message]
 Make: TypeAlias = Callable[[], Queue]

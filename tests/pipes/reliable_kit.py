@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from surepipe.effects import Effect, NoticeKind, Ranges, Transmit
 from surepipe.machines import Machine
+from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.frames import Confirm, Data, Frame, Open, Opened
-from surepipe.pipes.guarantees import Atom
 from surepipe.pipes.options import ReliableOptions, parse_layers
 from surepipe.pipes.predicates import judge_trace
 from surepipe.pipes.stack import ReceiverStack, SenderStack

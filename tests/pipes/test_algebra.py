@@ -19,11 +19,10 @@ from surepipe.pipes.algebra import (
     remedy_for_fault,
     require,
 )
-from surepipe.pipes.derivation import evaluate
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.findings import Code
-from surepipe.pipes.guarantees import ROUTE, Atom, Claim, Fault, Faults, Guarantee
-from surepipe.pipes.hops import (
+from surepipe.pipes.algebra.derivation import evaluate
+from surepipe.pipes.algebra.findings import Code
+from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Claim, Fault, Faults, Guarantee
+from surepipe.pipes.algebra.hops import (
     LOCAL,
     LOSSY_ROUTE,
     TCP,
@@ -34,8 +33,9 @@ from surepipe.pipes.hops import (
     Store,
     composition,
 )
+from surepipe.pipes.algebra.route_part import bare
+from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerOptions, LayerText
-from surepipe.pipes.route_part import bare
 from tests.pipes.hops_kit import (
     CARRIER_SEQUENTIAL,
     ELSEWHERE,

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.pipes.algebra import derive, derive_chain
+from surepipe.pipes.algebra.explain import explain, explain_chain
+from surepipe.pipes.algebra.guarantees import Atom, Fault
+from surepipe.pipes.algebra.hops import LOCAL, Chain, Level, Store
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.explain import explain, explain_chain
-from surepipe.pipes.guarantees import Atom, Fault
-from surepipe.pipes.hops import LOCAL, Chain, Level, Store
 from tests.pipes.hops_kit import ONE_WAY, POWER, committed, hop, layers_of, stream_hop
 
 

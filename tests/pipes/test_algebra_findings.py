@@ -8,10 +8,10 @@ import pytest
 
 from surepipe.errors import CompositionError
 from surepipe.pipes.algebra import check_claim, derive, refusals, stack_mismatch
+from surepipe.pipes.algebra.findings import Code, Finding
+from surepipe.pipes.algebra.guarantees import Atom, Fault
+from surepipe.pipes.algebra.hops import LOCAL, TCP, Hop, Level, Store
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.findings import Code, Finding
-from surepipe.pipes.guarantees import Atom, Fault
-from surepipe.pipes.hops import LOCAL, TCP, Hop, Level, Store
 from surepipe.pipes.options import LayerText
 from tests.pipes.hops_kit import (
     CARRIER_SEQUENTIAL,

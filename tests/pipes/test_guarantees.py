@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.guarantees import (
+from surepipe.pipes.algebra.guarantees import (
     ALL_FAULTS,
     DELIVERY_NAMES,
     GROUPS,
@@ -221,7 +221,7 @@ def test_sets_print_in_one_order_with_groups_in_place_of_their_members() -> None
 def test_printing_does_not_depend_on_hashes() -> None:
     """Two processes with different hash seeds print the same text."""
     program = (
-        "from surepipe.pipes.guarantees import *\n"
+        "from surepipe.pipes.algebra.guarantees import *\n"
         "print(Claim(frozenset(Atom), ALL_FAULTS), Guarantee(ROUTE, ALL_FAULTS, None, LOSSY))"
     )
     printed = {

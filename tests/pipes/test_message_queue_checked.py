@@ -15,7 +15,6 @@ from surepipe.errors import (
     ContractViolation,
     StoreUnavailable,
 )
-from surepipe.pipes.checked import Checked, Invariants
 from surepipe.pipes.message_queue import (
     BoundedQueue,
     Enqueued,
@@ -24,6 +23,7 @@ from surepipe.pipes.message_queue import (
     Reason,
     Run,
 )
+from surepipe.pipes.message_queue.checked import Checked, Invariants
 from tests.pipes.message_queues import FailingQueue, Queue, fill, held, message
 
 

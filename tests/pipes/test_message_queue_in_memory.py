@@ -12,7 +12,7 @@ import pytest
 
 from surepipe.errors import ConfigurationError, ContractViolation
 from surepipe.pipes.message_queue import BoundedQueue, Enqueued, Message, OrderedQueue, Reason, Run
-from surepipe.pipes.message_shelves import CHUNK_MAX
+from surepipe.pipes.message_queue.shelves import CHUNK_MAX
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from surepipe.errors import ContractBroken, ContractViolation, Fenced, StoreUnavailable
-from surepipe.pipes.checked import Checked
 from surepipe.pipes.message_queue import Message, OrderedQueue
+from surepipe.pipes.message_queue.checked import Checked
 from tests.pipes.message_queues import FailingQueue, fill, held, message
 
 

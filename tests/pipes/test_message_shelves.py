@@ -6,7 +6,7 @@ from random import Random
 from typing import SupportsIndex
 
 from surepipe.pipes.message_queue import BoundedQueue
-from surepipe.pipes.message_shelves import CHUNK_MAX, Row
+from surepipe.pipes.message_queue.shelves import CHUNK_MAX, Row
 
 
 class CountsMoves(list[int]):

@@ -6,7 +6,7 @@ from itertools import chain, pairwise, product
 
 import pytest
 
-from surepipe.pipes.guarantees import Atom
+from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import (
     Judge,
     OrderJudge,

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from surepipe.pipes.algebra import derive
+from surepipe.pipes.algebra.hops import Store
 from surepipe.pipes.frames import Confirm, Frame
-from surepipe.pipes.hops import Store
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Faults, Side, Wire
 from tests.pipes.hops_kit import POWER, committed, hop

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from surepipe.effects import Call, Deliver, NoticeKind
+from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.guarantees import Atom
 from surepipe.pipes.options import parse_layers
 from surepipe.pipes.predicates import judge_trace
 from surepipe.pipes.snapshot import export_attributes

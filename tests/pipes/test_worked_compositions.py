@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from surepipe.pipes.algebra import check_claim, derive, derive_chain
+from surepipe.pipes.algebra.findings import Code
+from surepipe.pipes.algebra.guarantees import Atom, Fault, Guarantee
+from surepipe.pipes.algebra.hops import LOCAL, TCP, Chain, Level, Store
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.findings import Code
-from surepipe.pipes.guarantees import Atom, Fault, Guarantee
-from surepipe.pipes.hops import LOCAL, TCP, Chain, Level, Store
 from tests.pipes.hops_kit import (
     CARRIER_SEQUENTIAL,
     ONE_WAY,

@@ -11,8 +11,8 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from surepipe.errors import ContractBroken
-from surepipe.pipes.checked import Checked
 from surepipe.pipes.message_queue import MAX_NUMBER, BoundedQueue, Enqueued, Message, OrderedQueue
+from surepipe.pipes.message_queue.checked import Checked
 from surepipe.queues.message_queue.rules import MessageQueueRules
 from tests.pipes.message_queues import FailingQueue, Make, Queue, checked
 

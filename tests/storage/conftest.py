@@ -12,8 +12,8 @@ from surepipe.testing.servers import (
     RedisServer,
     Server,
     Source,
-    redis_servers,
     local_servers,
+    redis_servers,
 )
 from tests.kit.redis_bench import RedisBench
 

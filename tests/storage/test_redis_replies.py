@@ -19,8 +19,8 @@ from surepipe.store_api import (
     Empty,
     Failed,
     Opened,
-    StoreOutcome,
     Stored,
+    StoreOutcome,
     Unavailable,
 )
 from surepipe.testing.servers import Binary, RedisServer

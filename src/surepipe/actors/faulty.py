@@ -14,8 +14,8 @@ from typing import TypeAlias
 from surepipe.actors.routes import Landing, Route, RouteSide
 from surepipe.actors.runtime import Alarm, Runtime
 from surepipe.errors import ConfigurationError
-from surepipe.pipes import hops
-from surepipe.pipes.guarantees import Fault, Faults
+from surepipe.pipes.algebra import hops
+from surepipe.pipes.algebra.guarantees import Fault, Faults
 from surepipe.pipes.options import micros
 from surepipe.pipes.timing import below
 

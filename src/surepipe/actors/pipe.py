@@ -24,9 +24,9 @@ from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed, PipeClosed
 from surepipe.pipes.algebra import derive
-from surepipe.pipes.derivation import Derived
+from surepipe.pipes.algebra.derivation import Derived
+from surepipe.pipes.algebra.hops import Hop, Level, Store
 from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.hops import Hop, Level, Store
 from surepipe.pipes.options import LayerText, parse_layers
 from surepipe.pipes.stack import composition
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from surepipe.actors.runtime import Runtime
-from surepipe.pipes import hops
+from surepipe.pipes.algebra import hops
 
 
 class Landing(Protocol):

@@ -274,7 +274,9 @@ def _parse_layer(number: int, layer: object) -> LayerOptions:
         )
     model = KINDS.get(name)
     if model is None:
-        raise ConfigurationError(f"layer {number} is {name!r}, which is no pipe: {_nearest(name, KINDS)}")
+        raise ConfigurationError(
+            f"layer {number} is {name!r}, which is no pipe: {_nearest(name, KINDS)}"
+        )
     try:
         return model.model_validate({} if options is None else options)
     except ValidationError as error:

@@ -16,7 +16,7 @@ from enum import StrEnum
 from hashlib import blake2b
 
 from surepipe.effects import Ranges
-from surepipe.pipes.guarantees import Atom
+from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.ranges import RangeSet
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surepipe.pipes.checked import Checked, Invariants
 from surepipe.pipes.message_queue import (
     MAX_NUMBER,
     BoundedQueue,
@@ -24,6 +23,7 @@ from surepipe.pipes.message_queue import (
     Reason,
     Run,
 )
+from surepipe.pipes.message_queue.checked import Checked, Invariants
 from surepipe.queues.message_queue.explore import Explored, explore
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from surepipe.errors import ContractBroken, ContractViolation
-from surepipe.pipes.checked import Checked
-from surepipe.pipes.message_contract import M, MessageQueue
+from surepipe.pipes.message_queue.checked import Checked
+from surepipe.pipes.message_queue.contract import M, MessageQueue
 
 Step: TypeAlias = tuple[Literal["enqueue", "empty", "pick_one", "delete_all"], int]
 State: TypeAlias = tuple[tuple[int, ...], int]

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from surepipe.errors import ContractViolation, StoreUnavailable
-from surepipe.pipes.message_contract import MAX_NUMBER, Message, MessageQueue, Reason
+from surepipe.pipes.message_queue.contract import MAX_NUMBER, Message, MessageQueue, Reason
 
 __all__ = ["MessageQueueRules"]
 

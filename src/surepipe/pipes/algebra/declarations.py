@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from surepipe.pipes.guarantees import ROUTE, Atom, Faults, Guarantee
+from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Faults, Guarantee
 from surepipe.pipes.options import (
     ContinuousIndexOptions,
     DedupeOptions,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Generic, Protocol, TypeVar, cast
 
-from surepipe.pipes.message_contract import M, MessageForm, Run
+from surepipe.pipes.message_queue.contract import M, MessageForm, Run
 
 V = TypeVar("V")
 

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
 from surepipe.errors import ContractBroken, ContractViolation, StoreUnavailable
-from surepipe.pipes.message_contract import (
+from surepipe.pipes.message_queue.contract import (
     Enqueued,
     M,
     MessageForm,
@@ -37,7 +37,7 @@ from surepipe.pipes.message_contract import (
     require_number,
     require_run,
 )
-from surepipe.pipes.message_watch import Doubt, Invariants, Watch
+from surepipe.pipes.message_queue.watch import Doubt, Invariants, Watch
 
 __all__ = ["Checked", "Invariants"]
 

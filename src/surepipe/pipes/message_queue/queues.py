@@ -1,7 +1,7 @@
 """Message queues in memory: `OrderedQueue` without a bound, and `BoundedQueue`, which the pipes
 use.
 
-The words and the contract are in `surepipe.pipes.message_contract` and are public here too.
+The words and the contract are in `surepipe.pipes.message_queue.contract` and are public here too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, overload
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.message_contract import (
+from surepipe.pipes.message_queue.contract import (
     ACCEPTED,
     MAX_NUMBER,
     Enqueued,
@@ -26,7 +26,7 @@ from surepipe.pipes.message_contract import (
     require_number,
     require_run,
 )
-from surepipe.pipes.message_shelves import MessageShelf, RunShelf, Shelf, fitting
+from surepipe.pipes.message_queue.shelves import MessageShelf, RunShelf, Shelf, fitting
 
 __all__ = [
     "MAX_NUMBER",

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from surepipe.pipes.declarations import Reverse, declaration_of
+from surepipe.pipes.algebra.declarations import Reverse, declaration_of
+from surepipe.pipes.algebra.findings import Code, Finding
+from surepipe.pipes.algebra.guarantees import ROUTE, Guarantee, in_order
+from surepipe.pipes.algebra.hops import Chain, Hop, Store, composition, window_of
+from surepipe.pipes.algebra.route_part import reverse_path, route_parts
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.findings import Code, Finding
-from surepipe.pipes.guarantees import ROUTE, Guarantee, in_order
-from surepipe.pipes.hops import Chain, Hop, Store, composition, window_of
 from surepipe.pipes.options import DedupeOptions, StreamOptions
-from surepipe.pipes.route_part import reverse_path, route_parts
 
 
 def problems(hop: Hop) -> tuple[Finding, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from surepipe.pipes.algebra import remedy_for_fault, warnings
-from surepipe.pipes.derivation import Derived, DerivedChain
-from surepipe.pipes.findings import Finding
-from surepipe.pipes.guarantees import (
+from surepipe.pipes.algebra.derivation import Derived, DerivedChain
+from surepipe.pipes.algebra.findings import Finding
+from surepipe.pipes.algebra.guarantees import (
     NO_FAULTS,
     Atom,
     Claim,
@@ -16,7 +16,7 @@ from surepipe.pipes.guarantees import (
     atoms_text,
     faults_text,
 )
-from surepipe.pipes.hops import Hop, composition
+from surepipe.pipes.algebra.hops import Hop, composition
 from surepipe.pipes.options import StreamOptions
 
 

@@ -12,13 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from surepipe.pipes.declarations import declaration_of
-from surepipe.pipes.findings import Reason
-from surepipe.pipes.guarantees import NO_FAULTS, ROUTE, Atom, Claim, Fault, Faults, Guarantee
-from surepipe.pipes.hops import Chain, Hop
+from surepipe.pipes.algebra.declarations import declaration_of
+from surepipe.pipes.algebra.findings import Reason
+from surepipe.pipes.algebra.guarantees import (
+    NO_FAULTS,
+    ROUTE,
+    Atom,
+    Claim,
+    Fault,
+    Faults,
+    Guarantee,
+)
+from surepipe.pipes.algebra.hops import Chain, Hop
+from surepipe.pipes.algebra.process_part import Standing, obstacle, survives
+from surepipe.pipes.algebra.route_part import route_parts
 from surepipe.pipes.options import LayerOptions
-from surepipe.pipes.process_part import Standing, obstacle, survives
-from surepipe.pipes.route_part import route_parts
 
 
 @dataclass(frozen=True, slots=True)

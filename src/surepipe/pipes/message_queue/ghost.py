@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeAlias
 
-from surepipe.pipes.message_contract import M, MessageForm, Run
-from surepipe.pipes.message_shelves import CHUNK_MAX, Row
+from surepipe.pipes.message_queue.contract import M, MessageForm, Run
+from surepipe.pipes.message_queue.shelves import CHUNK_MAX, Row
 
 Span: TypeAlias = tuple[tuple[M, ...], tuple[bytes, ...]]
 """A single message with its payload, or no message and the payloads of a run."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surepipe.pipes.declarations import Reverse, declaration_of
-from surepipe.pipes.guarantees import ROUTE, Atom, Fault, Faults, Guarantee
-from surepipe.pipes.hops import Hop, Route, confirms_return
+from surepipe.pipes.algebra.declarations import Reverse, declaration_of
+from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults, Guarantee
+from surepipe.pipes.algebra.hops import Hop, Route, confirms_return
 from surepipe.pipes.options import LayerOptions, StreamOptions
 
 _BARE: dict[Atom, Faults] = {

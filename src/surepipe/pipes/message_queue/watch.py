@@ -1,6 +1,6 @@
 """The watch over a checked queue: the ghost, what is in doubt, and the judgement after each call.
 
-`surepipe.pipes.checked` names the clauses. Here they are decided.
+`surepipe.pipes.message_queue.checked` names the clauses. Here they are decided.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from surepipe.errors import ConfigurationError, ContractBroken, ContractViolation, StoreUnavailable
-from surepipe.pipes.message_contract import Enqueued, M, MessageQueue, Reason, broken_duty
-from surepipe.pipes.message_ghost import Ghost
+from surepipe.pipes.message_queue.contract import Enqueued, M, MessageQueue, Reason, broken_duty
+from surepipe.pipes.message_queue.ghost import Ghost
 
 R = TypeVar("R")
 

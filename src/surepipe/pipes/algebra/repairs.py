@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Generic, TypeAlias, TypeVar
 
+from surepipe.pipes.algebra.findings import Code, Finding
+from surepipe.pipes.algebra.hops import Chain, Hop, Level, Route, Store
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.findings import Code, Finding
-from surepipe.pipes.hops import Chain, Hop, Level, Route, Store
 from surepipe.pipes.options import KINDS, LayerOptions, SequentialConfirmOptions
 
 S = TypeVar("S", Hop, Chain)

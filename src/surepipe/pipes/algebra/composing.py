@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from surepipe.errors import CompositionError
-from surepipe.pipes.declarations import declaration_of
-from surepipe.pipes.derivation import Derived, DerivedChain, evaluate, evaluate_chain, whole
-from surepipe.pipes.findings import Code, Finding, Reason
-from surepipe.pipes.guarantees import (
+from surepipe.pipes.algebra.declarations import declaration_of
+from surepipe.pipes.algebra.derivation import Derived, DerivedChain, evaluate, evaluate_chain, whole
+from surepipe.pipes.algebra.findings import Code, Finding, Reason
+from surepipe.pipes.algebra.guarantees import (
     ALL_FAULTS,
     NO_FAULTS,
     STORE_FAULTS,
@@ -27,9 +27,9 @@ from surepipe.pipes.guarantees import (
     faults_text,
     in_order,
 )
-from surepipe.pipes.hops import Chain, Hop, window_of
-from surepipe.pipes.problems import joint_problems, problems, stack_mismatch
-from surepipe.pipes.repairs import (
+from surepipe.pipes.algebra.hops import Chain, Hop, window_of
+from surepipe.pipes.algebra.problems import joint_problems, problems, stack_mismatch
+from surepipe.pipes.algebra.repairs import (
     Edit,
     chain_edits,
     first_group,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from surepipe.errors import ConfigurationError
+from surepipe.pipes.algebra.guarantees import LOSSY, NO_FAULTS, ROUTE, Fault, Faults
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.guarantees import LOSSY, NO_FAULTS, ROUTE, Fault, Faults
 from surepipe.pipes.options import (
     LayerOptions,
     MultiUnconfirmedOptions,

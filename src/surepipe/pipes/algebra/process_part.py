@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults
+from surepipe.pipes.algebra.hops import Hop, Level
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.guarantees import ROUTE, Atom, Fault, Faults
-from surepipe.pipes.hops import Hop, Level
 from surepipe.pipes.options import LayerOptions
 
 KEEPS = (Boundary.PROCESSED, Boundary.COMMITTED)

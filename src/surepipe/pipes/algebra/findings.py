@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from surepipe.pipes.guarantees import Atom, Fault
+from surepipe.pipes.algebra.guarantees import Atom, Fault
 
 
 class Code(StrEnum):

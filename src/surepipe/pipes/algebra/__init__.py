@@ -1,0 +1,32 @@
+"""Guarantees as values, and the algebra that computes them for stacks and chains.
+
+``derive`` says what a hop promises or refuses it with reasons; ``check_claim`` compares that with what somebody
+expects; ``explain`` gives the reason for every atom and the remedy for every fault that one lacks.
+"""
+
+from surepipe.pipes.algebra.composing import (
+    chain_refusals,
+    check_claim,
+    derive,
+    derive_chain,
+    refusals,
+    remedy_for_fault,
+    require,
+    stack_mismatch,
+    warnings,
+)
+from surepipe.pipes.algebra.explain import explain, explain_chain
+
+__all__ = [
+    "chain_refusals",
+    "check_claim",
+    "derive",
+    "derive_chain",
+    "explain",
+    "explain_chain",
+    "refusals",
+    "remedy_for_fault",
+    "require",
+    "stack_mismatch",
+    "warnings",
+]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from surepipe.storage.sqlite import SqliteStore
 from surepipe.store_api import Level
+
+FAILS_LOUDLY_AFTER_S = 60
 
 
 @dataclass
@@ -72,3 +75,13 @@ class SqliteBench:
 
     def delete(self, stream: str) -> None:
         assert self.store.delete(stream) is None
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    """Run all at once, and see them end."""
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(FAILS_LOUDLY_AFTER_S)
+        assert not thread.is_alive()

@@ -1,17 +1,12 @@
-"""The journal over real stores, against the journal of the test kit; and what happens when stores misbehave."""
+"""The journal over real stores: lives, refusals, space, and stores that go back."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from surepipe.effects import (
     AppendRows,
@@ -25,12 +20,10 @@ from surepipe.effects import (
     Write,
     WriteFailed,
     WriteFenced,
-    WriteOutcome,
     WriteStored,
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.storage.faulty import FaultyStore, Misfortune, Store
 from surepipe.storage.journal import TRIM_AFTER_MESSAGES, StoreJournal
 from surepipe.storage.memory import MemoryStore
@@ -38,6 +31,7 @@ from surepipe.storage.sqlite import SqliteStore
 from surepipe.store_api import (
     KEEP_ALL,
     AppendRun,
+    ClaimOutcome,
     ClaimReader,
     CommitPosition,
     CreateStream,
@@ -48,8 +42,6 @@ from surepipe.store_api import (
     StreamInfo,
 )
 from tests.contracts.store_contract import texts
-from tests.kit.journal import MemoryJournal
-from tests.kit.wire import Wire
 
 STREAM = "pipe/journal"
 
@@ -89,203 +81,6 @@ def info_of(store: Store) -> StreamInfo:
     return info
 
 
-# Against the reference.
-
-CALLS = st.sampled_from([OpenProducer, AppendRun, ClaimReader, CommitPosition, object])
-TROUBLE = st.lists(
-    st.tuples(st.sampled_from([Misfortune.UNKNOWN, Misfortune.OUTAGE]), CALLS), max_size=2
-)
-
-
-class AgainstTheReference(RuleBasedStateMachine):
-    """Whatever a sender may write, in any order, with lost calls and answers and crashes."""
-
-    def new_store(self) -> Store:
-        """The store under the journal."""
-        return MemoryStore()
-
-    def restart_store(self, store: Store) -> Store:
-        """The process ends and starts again."""
-        return store
-
-    @initialize()
-    def begin(self) -> None:
-        """A first life."""
-        self.inside = self.new_store()
-        self.reference = MemoryJournal()
-        self.life = 0
-        self.next = 1
-        self.payloads = 0
-        self.crash(1, [])
-
-    @rule(above=st.integers(1, 3), trouble=TROUBLE)
-    def crash(self, above: int, trouble: list[tuple[Misfortune, type[object]]]) -> None:
-        """A new life, which finds what the reference has."""
-        self.inside = self.restart_store(self.inside)
-        self.store = FaultyStore(self.inside)
-        self.journal = StoreJournal(self.store, self.store, "pipe")
-        assert self.journal.load() == self.reference.contents()
-        self.life = self.reference.life + above
-        self.next = 1
-        self.write(OpenLife(self.life), trouble)
-
-    def write(self, write: Write, trouble: list[tuple[Misfortune, type[object]]]) -> None:
-        """The write, as a machine does it: again until the outcome is known."""
-        for misfortune, on in trouble:
-            self.store.script(misfortune, on=on)
-        outcome: WriteOutcome = WriteUnknown()
-        for _ in range(6):
-            outcome = self.journal.write(write)
-            if outcome != WriteUnknown():
-                break
-        self.store.calm()
-        assert outcome == self.reference.write(write)
-
-    @rule(count=st.integers(1, 5), trouble=TROUBLE)
-    def append(self, count: int, trouble: list[tuple[Misfortune, type[object]]]) -> None:
-        """New rows."""
-        payloads = texts(*(f"m{self.payloads + n}" for n in range(count)))
-        self.write(AppendRows(self.life, self.next, payloads), trouble)
-        self.payloads += count
-        self.next += count
-
-    @rule(trouble=TROUBLE)
-    def note(self, trouble: list[tuple[Misfortune, type[object]]]) -> None:
-        """The own epoch goes on the wire."""
-        self.write(NoteTransmitted(self.life), trouble)
-
-    @rule(part=st.floats(0, 1), trouble=TROUBLE)
-    def forget(self, part: float, trouble: list[tuple[Misfortune, type[object]]]) -> None:
-        """Some rows of the oldest epoch are confirmed."""
-        rows = self.reference.contents().rows
-        if rows:
-            count = round(part * len(rows[0].payloads))
-            self.write(ForgetRows(rows[0].epoch, rows[0].first - 1 + count), trouble)
-
-    @rule(back=st.integers(0, 3), above=st.integers(1, 3), trouble=TROUBLE)
-    def renumber(
-        self, back: int, above: int, trouble: list[tuple[Misfortune, type[object]]]
-    ) -> None:
-        """The rows of some epochs get new numbers."""
-        kept = self.reference.contents().rows
-        rows = kept[max(0, len(kept) - back) :]
-        payloads = [payload for part in rows for payload in part.payloads]
-        epochs = tuple(part.epoch for part in rows)
-        self.life += above
-        self.write(Renumber(self.life, payloads, epochs), trouble)
-        self.next = len(payloads) + 1
-
-    @invariant()
-    def the_next_life_would_find_the_same(self) -> None:
-        """After each step."""
-        assert contents_of(self.inside) == self.reference.contents()
-
-
-class AgainstTheReferenceOnSqlite(AgainstTheReference):
-    """The same on a file that is closed and opened at each crash."""
-
-    def new_store(self) -> Store:
-        self.folder = TemporaryDirectory()
-        return self.open()
-
-    def open(self) -> SqliteStore:
-        """The file."""
-        return SqliteStore(Path(self.folder.name, "store.db"), level=Level.PROCESS)
-
-    def restart_store(self, store: Store) -> Store:
-        assert isinstance(store, SqliteStore)
-        store.close()
-        return self.open()
-
-    def teardown(self) -> None:
-        assert isinstance(self.inside, SqliteStore)
-        self.inside.close()
-        self.folder.cleanup()
-
-
-TestAgainstTheReference = AgainstTheReference.TestCase
-TestAgainstTheReferenceOnSqlite = AgainstTheReferenceOnSqlite.TestCase
-TestAgainstTheReference.settings = settings(max_examples=60, stateful_step_count=30)
-TestAgainstTheReferenceOnSqlite.settings = settings(max_examples=15)
-
-
-# Under a pipe.
-
-
-@dataclass
-class JournalOnAStore(MemoryJournal):
-    """The kit's journal and a real one side by side; the machine gets what the real one says."""
-
-    bench: StoreMaker = field(default_factory=lambda: StoreMaker(None))
-
-    def __post_init__(self) -> None:
-        self.real = StoreJournal(self.bench.store, self.bench.store, "pipe")
-
-    def contents(self) -> JournalContents:
-        """A new life: the store's process was restarted with the sender's."""
-        self.bench.restart()
-        self.real = StoreJournal(self.bench.store, self.bench.store, "pipe")
-        found = self.real.load()
-        assert found == super().contents()
-        return found
-
-    def write(self, write: Write) -> WriteOutcome:
-        """Both."""
-        outcome = self.real.write(write)
-        assert outcome == super().write(write)
-        return outcome
-
-
-class StoreMaker:
-    """A store in memory, or in a file that is opened anew at each restart."""
-
-    def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.store: MemoryStore | SqliteStore = MemoryStore() if path is None else self.open()
-
-    def open(self) -> SqliteStore:
-        """The file."""
-        assert self.path
-        return SqliteStore(self.path, level=Level.PROCESS)
-
-    def restart(self) -> None:
-        """The process ends and starts again. A store in memory stands for one that lives elsewhere."""
-        if isinstance(self.store, SqliteStore):
-            self.store.close()
-            self.store = self.open()
-
-    def close(self) -> None:
-        """The end."""
-        if isinstance(self.store, SqliteStore):
-            self.store.close()
-
-
-MESSAGES = 12
-COMMITTED = BoundaryOptions(boundary=Boundary.COMMITTED, durable=True)
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_a_sender_that_crashes_anywhere_loses_and_repeats_nothing(
-    tmp_path: Path, kind: str
-) -> None:
-    """rl2, S-13: the sender dies after every third effect and again seven effects later; the journal is real."""
-    for step in range(1, 50, 3):
-        maker = StoreMaker(tmp_path / f"{step}.db" if kind == "sqlite" else None)
-        wire = Wire(
-            "reliable",
-            boundary=COMMITTED,
-            journal=JournalOnAStore(bench=maker),
-            crashes=frozenset({("sender", step), ("sender", step + 7)}),
-        )
-        for number in range(MESSAGES):
-            wire.send(number)
-        wire.run()
-        maker.close()
-        expected = [*range(1, len(wire.accepted) + 1)]
-        assert wire.settled == expected, f"crash after effect {step}"
-        assert wire.confirmed == {*expected}
-
-
 # Lives.
 
 
@@ -313,6 +108,38 @@ def test_a_life_that_claims_late_does_not_stop_a_newer_one(store: FaultyStore) -
     store.claim(STREAM, "confirmed", 5)
     assert newer.write(ForgetRows(9, 1)) == WriteStored()
     assert rows_of(store) == [(9, 2, texts("b"))]
+
+
+class Overtaken(MemoryStore):
+    """A store on which something happens right before the next claim."""
+
+    happens: Callable[[], object] | None = None
+
+    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+        """First the other thing, then the claim."""
+        if self.happens:
+            happens, self.happens = self.happens, None
+            happens()
+        return super().claim(stream, reader, claimant)
+
+
+def test_a_life_that_is_overtaken_while_it_opens_writes_nothing() -> None:
+    """L-2: between its opening and its claim a newer life opens and notes a transmission; the note stays."""
+    store = Overtaken()
+    older = StoreJournal(store, store, "pipe")
+    older.load()
+    newer: list[StoreJournal] = []
+
+    def overtake() -> None:
+        newer.append(open_journal(store, 9))
+        assert newer[0].write(AppendRows(9, 1, texts("a"))) == WriteStored()
+        assert newer[0].write(NoteTransmitted(9)) == WriteStored()
+
+    store.happens = overtake
+    assert older.write(OpenLife(5)) == WriteFenced(9)
+    assert older.write(ForgetRows(5, 0)) == WriteFenced(9)
+    assert newer[0].write(ForgetRows(9, 0)) == WriteStored()
+    assert contents_of(store) == JournalContents(9, [JournalRows(9, 1, texts("a"))], 9, (9, 0))
 
 
 def test_what_an_older_life_wrote_after_the_load_comes_with_the_opening(store: FaultyStore) -> None:
@@ -473,6 +300,20 @@ def test_a_position_that_went_back_is_stored_again(store: FaultyStore) -> None:
     store.script(Misfortune.ROLL_BACK)
     assert journal.write(NoteTransmitted(3)) == WriteStored()
     assert rows_of(store) == [(3, 3, texts("c"))]
+
+
+def test_confirming_rows_that_the_store_lost_removes_no_others(store: FaultyStore) -> None:
+    """F14, S-8: own rows now stand where rows of the older epoch stood; those are confirmed and trimmed."""
+    older = open_journal(store, 1)
+    store.mark()
+    older.write(AppendRows(1, 1, texts("a", "b", "c")))
+    newer = open_journal(store, 2)
+    newer.write(AppendRows(2, 1, texts("d")))
+    store.script(Misfortune.ROLL_BACK)
+    newer.write(AppendRows(2, 2, texts("e")))
+    newer.write(AppendRows(2, 3, texts("f")))
+    assert newer.write(ForgetRows(1, 3)) == WriteStored()
+    assert rows_of(store) == [(2, 1, texts("d", "e", "f"))]
 
 
 @pytest.mark.parametrize("seed", range(20))

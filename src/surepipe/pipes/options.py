@@ -243,6 +243,20 @@ KINDS: Mapping[str, type[LayerOptions]] = {
     )
 }
 
+def waits_for_carried_confirms(layer: LayerOptions) -> bool:
+    """True when this layer never sends again, so that its confirms must not be lost."""
+    return isinstance(layer, SequentialConfirmOptions) and layer.retry == "carrier"
+
+
+def entry_layer(layers: Sequence[LayerOptions]) -> int | None:
+    """The layer whose messages carry confirms of the opposite stack of a channel; None if none can.
+
+    It is the outermost that does not itself wait for carried confirms: each of those would need another.
+    """
+    entries = (n for n, layer in enumerate(layers) if not waits_for_carried_confirms(layer))
+    return next(entries, None)
+
+
 LayerText: TypeAlias = str | Mapping[str, Mapping[str, object] | None] | LayerOptions
 
 

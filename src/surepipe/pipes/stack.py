@@ -34,6 +34,7 @@ from surepipe.pipes import codec, snapshot
 from surepipe.pipes.catalogue import receiver_layer, sender_layer
 from surepipe.pipes.counters import fresh_counters
 from surepipe.pipes.desk import Boundary, BoundaryOptions, Desk, decode_state, encode_state
+from surepipe.pipes.desk_records import Posting
 from surepipe.pipes.frames import (
     Confirm,
     Data,
@@ -50,7 +51,8 @@ from surepipe.pipes.frames import (
 from surepipe.pipes.intake import Intake
 from surepipe.pipes.journal import JournaledIntake
 from surepipe.pipes.layers import UNBOUNDED, ReceiverLayer, SenderLayer, Token
-from surepipe.pipes.options import LayerOptions, RetryOptions
+from surepipe.pipes.options import LayerOptions, RetryOptions, micros
+from surepipe.pipes.timing import backoff
 
 _FORWARD = (Numbered, Data, Probe, Open)
 _BACKWARD = (Confirm, Nack, Opened, Unknown, Refused)
@@ -338,7 +340,7 @@ class SenderStack(Stack):
                 self, self.layers[0], layers[0], life_hint, contents=journal, rng=rng
             )
         )
-        self.undeliverable: dict[int, Letter] = {}
+        self.undeliverable: dict[int, Posting] = {}
 
     # For the intake.
 
@@ -379,7 +381,7 @@ class SenderStack(Stack):
                 "Undeliverable",
                 detail,
             )
-            self.undeliverable[ticket] = letter
+            self.undeliverable[ticket] = Posting(letter)
             self.emit(DeadLetter(ticket, letter))
 
     # Inputs.
@@ -420,6 +422,7 @@ class SenderStack(Stack):
             self.started = True
             self.intake.start()
         self.intake.wake()
+        self._post_again()
         if self.intake.active:
             for layer in reversed(self.layers):
                 layer.wake()
@@ -432,12 +435,32 @@ class SenderStack(Stack):
         if caller is not None:
             self.layers[caller].answer(ticket, outcome)
         elif ticket in self.undeliverable:
-            letter = self.undeliverable.pop(ticket)
-            if isinstance(outcome, WriteStored):
-                self.intake.given_up(letter.epoch, letter.seq)
+            self._posted(ticket, outcome)
         elif not self.intake.answer(ticket, outcome):
             self.count("late_answer")
         return self._end()
+
+    def _posted(self, ticket: int, outcome: object) -> None:
+        """A letter that is not stored would be a message lost in silence: it is written again."""
+        posting = self.undeliverable[ticket]
+        if isinstance(outcome, WriteStored):
+            del self.undeliverable[ticket]
+            self.intake.given_up(posting.letter.epoch, posting.letter.seq)
+        elif posting.repeat_at is not None:
+            self.count("late_answer")
+        else:
+            options = self.options[0]
+            assert isinstance(options, RetryOptions), "only a layer that sends again gives up"
+            waits = (micros(options.rto_initial_s), micros(options.rto_max_s))
+            wait = backoff(*waits, posting.attempts, options.jitter, self.rng)
+            posting.repeat_at = self.now + wait
+
+    def _post_again(self) -> None:
+        for ticket, posting in self.undeliverable.items():
+            if posting.repeat_at is not None and posting.repeat_at <= self.now:
+                posting.repeat_at = None
+                posting.attempts += 1
+                self.emit(DeadLetter(ticket, posting.letter))
 
     def close(self, now: int) -> list[Effect]:
         """Take nothing more; go on with what was accepted."""
@@ -450,6 +473,7 @@ class SenderStack(Stack):
         self.intake.finish_step()
         self._run()
         deadlines = [self.intake.deadline]
+        deadlines += [posting.repeat_at for posting in self.undeliverable.values()]
         if self.intake.active:
             deadlines += [layer.deadline for layer in self.layers]
         return self._finish(deadlines)
@@ -473,8 +497,8 @@ class SenderStack(Stack):
 
     @property
     def idle(self) -> bool:
-        """True when everything accepted is confirmed, or was sent where nothing confirms."""
-        return not self.intake.pending and not self.intake.unconfirmed()
+        """True when everything accepted is confirmed (or was sent where nothing confirms), or in a dead letter."""
+        return not (self.intake.pending or self.undeliverable or self.intake.unconfirmed())
 
     @property
     def stopped(self) -> str:

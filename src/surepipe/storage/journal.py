@@ -11,10 +11,9 @@ transmitted. Contents are told by identities alone; an index that is not known c
 
 from __future__ import annotations
 
-import json
 import logging
+import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from surepipe.effects import (
     AppendRows,
@@ -33,6 +32,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.storage.journal_records import Confirmed, OwnRows, extend, head_of, replaced_by
 from surepipe.store_api import (
     KEEP_ALL,
     AppendRun,
@@ -70,70 +70,8 @@ TRIM_AFTER_BYTES = 4 << 20
 """Confirmed rows are removed from the stream when this much of them has gathered."""
 
 
-def head_of(replaces: Sequence[int]) -> bytes:
-    """Row 1 of an epoch."""
-    return json.dumps({"replaces": list(replaces)}, separators=(",", ":")).encode()
-
-
-def _replaced_by(head: bytes) -> list[int]:
-    return [int(epoch) for epoch in json.loads(head)["replaces"]]
-
-
-@dataclass(slots=True)
-class _Confirmed:
-    """What the state of the position holds."""
-
-    transmitted: int = 0
-    epoch: int = 0
-    through: int = 0
-
-    def encode(self) -> bytes:
-        return json.dumps([self.transmitted, self.epoch, self.through]).encode()
-
-    @classmethod
-    def decode(cls, state: bytes) -> _Confirmed:
-        return cls(*json.loads(state)) if state else cls()
-
-
-@dataclass(slots=True)
-class _OwnRows:
-    """The rows of this life that are not confirmed: to store them again if the store loses them."""
-
-    epoch: int = 0
-    head: bytes = b""
-    first: int = 1
-    payloads: list[bytes] = field(default_factory=list[bytes])
-
-    def begin(self, epoch: int, head: bytes) -> None:
-        """A new epoch, without rows yet."""
-        self.epoch, self.head, self.first = epoch, head, 1
-        self.payloads = []
-
-    def add(self, first: int, payloads: Sequence[bytes]) -> None:
-        """Rows were stored; some of them may be known already."""
-        known = self.first + len(self.payloads) - first
-        if known < 0:  # what is between was stored by somebody else, in a transaction
-            self.first, self.payloads, known = first, [], 0
-        self.payloads.extend(payloads[known:])
-
-    def forget(self, through: int) -> int:
-        """Rows were confirmed; returns how many bytes they had."""
-        count = max(0, through + 1 - self.first)
-        size = sum(map(len, self.payloads[:count]))
-        del self.payloads[:count]
-        self.first += count
-        return size
-
-    def from_row(self, row: int) -> tuple[int, list[bytes]]:
-        """The rows from ``row`` on, or from the first that is still known."""
-        if row <= 1 and self.first == 1:
-            return 1, [self.head, *self.payloads]
-        start = max(0, row - 1 - self.first)
-        return self.first + 1 + start, self.payloads[start:]
-
-
 class StoreJournal:
-    """The journal of one pipe. Not safe for threads; each life of the sender calls ``load`` first.
+    """The journal of one pipe. Safe for threads; each life of the sender calls ``load`` first.
 
     Every write may be repeated. After a crash the next ``load`` has each write that was answered ``WriteStored``;
     one that was not answered it has wholly or not at all.
@@ -152,13 +90,15 @@ class StoreJournal:
         self._owner = 0
         self._next = 1
         """The position as committed last: indexes below it are not needed."""
-        self._state = _Confirmed()
-        self._own = _OwnRows()
+        self._state = Confirmed()
+        self._own = OwnRows()
         self._places: dict[int, tuple[int, int]] = {}
         """For an epoch, the index of one of its rows."""
         self._needed_from = 1
         """The first index of the oldest epoch with rows, when the journal was loaded."""
         self._loaded: object = None
+        # A new life may load while a write of the former one is still under way.
+        self._lock = threading.RLock()
         self._untrimmed = [0, 0]
 
     @property
@@ -174,12 +114,17 @@ class StoreJournal:
         Raises StoreUnavailable (ask again) and ConfigurationError (the stream is used for something else, or the
         store refuses).
         """
+        with self._lock:
+            return self._load()
+
+    def _load(self) -> JournalContents:
         self._incarnation = self._made()
-        self._own = _OwnRows()
+        self._own = OwnRows()
+        self._places = {}
         position = self._position()
         self._previous_tag = position.tag if position else None
         self._next = position.next if position and position.tag == self._incarnation else 1
-        self._state = _Confirmed.decode(position.state) if position else _Confirmed()
+        self._state = Confirmed.decode(position.state) if position else Confirmed()
         info = self._info()
         rows = self._rows(info)
         self._loaded = (info.incarnation, info.next, position)
@@ -220,10 +165,10 @@ class StoreJournal:
             starts.setdefault(run.epoch, run.index)
             self._places[run.epoch] = (run.index, run.first)
             if run.first == 1:
-                for replaced in _replaced_by(payloads[0]):
+                for replaced in replaced_by(payloads[0]):
                     found.pop(replaced, None)
                 first, payloads = 1, payloads[1:]
-            _extend(found.setdefault(run.epoch, []), JournalRows(run.epoch, first, payloads))
+            extend(found.setdefault(run.epoch, []), JournalRows(run.epoch, first, payloads))
         parts = [part for epoch in sorted(found) for part in found[epoch]]
         kept = [rest for part in parts if (rest := self._unconfirmed(part)).payloads]
         self._needed_from = starts[kept[0].epoch] if kept else info.next
@@ -253,6 +198,10 @@ class StoreJournal:
 
     def write(self, write: Write) -> WriteOutcome:
         """Perform a write. WriteUnknown: done or not, ask again. See ``surepipe.effects`` for each of them."""
+        with self._lock:
+            return self._write(write)
+
+    def _write(self, write: Write) -> WriteOutcome:
         match write:
             case OpenLife(life):
                 return self._open_life(life)
@@ -270,13 +219,9 @@ class StoreJournal:
 
     def _open_life(self, life: int) -> WriteOutcome:
         """From here on the store fences every older life, so what it holds now is all it will hold of them."""
-        opened = self._streams.open_producer(self.stream, self._pipe, life, 1)
-        if not isinstance(opened, Opened):
-            return _refusal(opened)
-        claimed = self._positions.claim(self.stream, READER, life)
-        if not isinstance(claimed, Owner):
-            return _refusal(claimed)
-        self._owner = claimed.number
+        refused = self._take_over(life)
+        if refused is not None:
+            return refused
         try:
             changed = self._contents_if_changed()
         except StoreUnavailable:
@@ -285,11 +230,30 @@ class StoreJournal:
         self._streams.trim(self.stream, self._needed_from)  # not done: the next life will
         return changed or WriteStored()
 
+    def _take_over(self, life: int) -> WriteOutcome | None:
+        """Fence older lives from rows and from the position; None when that is done.
+
+        Opened before the claim and after it: 1. we open; 2. an older life, half way through this, claims after
+        we did; 3. its second opening is fenced, so it stops and never commits. An older life that came through
+        has claimed before us, so what it commits from now on is fenced.
+        """
+        before = self._streams.open_producer(self.stream, self._pipe, life, 1)
+        if not isinstance(before, Opened):
+            return _refusal(before)
+        claimed = self._positions.claim(self.stream, READER, life)
+        if not isinstance(claimed, Owner):
+            return _refusal(claimed)
+        after = self._streams.open_producer(self.stream, self._pipe, life, 1)
+        if not isinstance(after, Opened):
+            return _refusal(after)
+        self._owner = claimed.number
+        return None
+
     def _contents_if_changed(self) -> JournalContents | None:
         info = self._info()
         if self._loaded == (info.incarnation, info.next, self._position()):
             return None
-        return self.load()
+        return self._load()
 
     def run_of(self, write: AppendRows) -> AppendRun:
         """The append that a write is, for a transaction with other writes of the same store."""
@@ -341,11 +305,12 @@ class StoreJournal:
     def _store_again(self, write: AppendRows, why: Gap | Failed) -> object:
         """The store has lost rows of this life: they are still here, as far as they are not confirmed."""
         expected = why.expected if isinstance(why, Gap) else 1
-        wanted = _OwnRows(write.epoch, self._own.head, self._own.first, [*self._own.payloads])
+        wanted = OwnRows(write.epoch, self._own.head, self._own.first, [*self._own.payloads])
         if wanted.first + len(wanted.payloads) < write.first:
             return Failed(f"the journal lacks rows before {write.first} and nobody has them")
         wanted.add(write.first, write.payloads)
         row, payloads = wanted.from_row(expected)
+        self._places = {}
         logger.warning(
             "journal %s went back to row %d; it gets rows %d to %d of epoch %d again",
             self.stream, expected, row, row + len(payloads) - 1, write.epoch,
@@ -377,12 +342,18 @@ class StoreJournal:
         else:
             count += TRIM_AFTER_MESSAGES
         self._untrimmed = [count, size]
-        if (count >= TRIM_AFTER_MESSAGES or size >= TRIM_AFTER_BYTES) and epoch in self._places:
-            index, row = self._places[epoch]
-            self._streams.trim(
-                self.stream, index + (through + 1 - row) + 1
-            )  # not done: the next time
+        if count >= TRIM_AFTER_MESSAGES or size >= TRIM_AFTER_BYTES:
+            self._trim_through(epoch, through)
             self._untrimmed = [0, 0]
+
+    def _trim_through(self, epoch: int, through: int) -> None:
+        """Remove what stands before a confirmed row. When that is not where it was, the store went back, and
+        other rows may stand there: then nothing is removed before the next life."""
+        index, row = self._places.get(epoch, (0, 0))
+        index += through + 1 - row
+        row_there = self._streams.identify(self.stream, index) if epoch in self._places else None
+        if row_there == Identity(self._pipe, epoch, through + 1):
+            self._streams.trim(self.stream, index + 1)  # not done: the next time
 
     def _commit(self, epoch: int, through: int | None = None) -> WriteOutcome:
         """Store the position. The life decides who may, not the owner: a claim that an older life made late is
@@ -399,7 +370,7 @@ class StoreJournal:
                     self._next = max(self._next, position.next)
                     self._previous_tag = position.tag
                 case Fenced():
-                    refused = self._claim_again(epoch)
+                    refused = self._take_over(max(epoch, self._own.epoch))
                     if refused is not None:
                         return refused
                 case _:
@@ -411,26 +382,6 @@ class StoreJournal:
             self.stream, READER, self._owner, self._incarnation, self._next, anchor,
             self._state.encode(), self._previous_tag,
         )  # fmt: skip
-
-    def _claim_again(self, epoch: int) -> WriteOutcome | None:
-        life = max(epoch, self._own.epoch)
-        opened = self._streams.open_producer(self.stream, self._pipe, life, 1)
-        if not isinstance(opened, Opened):
-            return _refusal(opened)
-        claimed = self._positions.claim(self.stream, READER, life)
-        if not isinstance(claimed, Owner):
-            return _refusal(claimed)
-        self._owner = claimed.number
-        return None
-
-
-def _extend(parts: list[JournalRows], rows: JournalRows) -> None:
-    """Add rows to those before them, when they follow at once."""
-    if parts and parts[-1].first + len(parts[-1].payloads) == rows.first:
-        assert isinstance(parts[-1].payloads, list)
-        parts[-1].payloads.extend(rows.payloads)
-    else:
-        parts.append(JournalRows(rows.epoch, rows.first, list(rows.payloads)))
 
 
 def _refusal(outcome: object) -> WriteOutcome:

@@ -13,11 +13,12 @@ import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, Protocol, TypeAlias, cast
 
 from redis import exceptions
 from redis.backoff import NoBackoff
-from redis.connection import Connection, UnixDomainSocketConnection, parse_url
+from redis.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
 from redis.retry import Retry
 
 from surepipe.errors import ConfigurationError
@@ -274,8 +275,18 @@ def settings_of(url: str, limits: Limits) -> dict[str, Any]:
         protocol=2,
         retry=Retry(NoBackoff(), 0),
         decode_responses=False,
+        **_silence(),
     )
     return settings
+
+
+def _silence() -> dict[str, None]:
+    """How this version of redis-py is told not to introduce itself on each new connection: that costs two commands
+    and a look at the disk."""
+    known = signature(AbstractConnection.__init__).parameters
+    if "driver_info" in known:
+        return {"driver_info": None}
+    return {name: None for name in ("lib_name", "lib_version") if name in known}
 
 
 def _exchange(connection: _Connection, commands: Sequence[Command]) -> list[Reply]:

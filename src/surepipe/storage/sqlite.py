@@ -24,9 +24,10 @@ from types import TracebackType
 from typing import TypeVar
 
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.storage import sqlite_positions, sqlite_streams
+from surepipe.storage import sqlite_positions, sqlite_retention, sqlite_streams
 from surepipe.storage.sqlite_file import Connect, SqliteFile, connect
 from surepipe.storage.sqlite_readers import Readers, Watch
+from surepipe.storage.sqlite_transaction import SqliteTransaction
 from surepipe.storage.sqlite_writer import Blocks, Closed, Writer
 from surepipe.store_api import (
     AppendOutcome,
@@ -34,7 +35,6 @@ from surepipe.store_api import (
     ClaimOutcome,
     CommitOutcome,
     CommitPosition,
-    Committed,
     CreateOutcome,
     Failed,
     GetOutcome,
@@ -46,7 +46,6 @@ from surepipe.store_api import (
     ReadFrom,
     ReadOutcome,
     Retention,
-    Stored,
     TrimOutcome,
     Unavailable,
 )
@@ -225,7 +224,7 @@ class SqliteStore:
 
     def trim(self, stream: str, before: int) -> TrimOutcome:
         """See ``StreamStore.trim``. Trims whole pages, a page being one append or 64 KiB of it."""
-        return self._write(lambda c: sqlite_streams.trim(c, stream, before))
+        return self._write(lambda c: sqlite_retention.trim(c, stream, before))
 
     def info(self, stream: str) -> InfoOutcome:
         """See ``StreamStore.info``."""
@@ -333,87 +332,3 @@ class SqliteStore:
                 self._writer.replace_all(source)
             finally:
                 source.close()
-
-
-class SqliteTransaction:
-    """What a transaction of a SQLite store does when its block ends, together with the caller's own SQL."""
-
-    def __init__(self, writer: Writer, file: SqliteFile) -> None:
-        self.done = False
-        self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
-        self.requests: list[AppendRun | CommitPosition] = []
-        self._writer = writer
-        self._file = file
-        self._lent: sqlite3.Connection | None = None
-
-    def append(self, request: AppendRun) -> None:
-        """Add an append."""
-        self.requests.append(request)
-
-    def commit(self, request: CommitPosition) -> None:
-        """Add a commit."""
-        self.requests.append(request)
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection, inside an immediate transaction that ends with the block.
-
-        From the first use on, all other writers of the file wait for the end of the block. It refuses to end
-        the transaction (``commit``, ``rollback``, ``executescript``) and to write to the store's own tables.
-        Don't keep it. Raises StoreUnavailable when the file is locked for too long or can't be written.
-        """
-        if self._lent is None:
-            try:
-                self._lent = self._writer.lend()
-            except Closed as error:
-                raise MisuseError(f"the store on {self._file.path} is closed") from error
-            except sqlite3.Error as error:
-                raise StoreUnavailable(str(self._file.outcome_of(error))) from error
-        return self._lent
-
-    def undo(self) -> None:
-        """The block has raised."""
-        if self._lent is not None:
-            self._lent = None
-            self._writer.undo_lent()
-
-    def finish(self, now_us: int) -> None:
-        """The block has ended: do everything, or nothing."""
-        if self._lent is None:
-            self.outcomes, self.done = self._writer.do(lambda c: self._all_or_nothing(c, now_us))
-            return
-        found: list[tuple[AppendOutcome | CommitOutcome, ...]] = []
-
-        def step(connection: sqlite3.Connection) -> bool:
-            outcomes, is_done = self._do_all(connection, now_us)
-            found.append(outcomes)
-            return is_done
-
-        self._lent = None
-        is_done = self._writer.commit_lent(step)
-        self.outcomes, self.done = found[0], is_done
-
-    def _all_or_nothing(
-        self, connection: sqlite3.Connection, now_us: int
-    ) -> tuple[tuple[AppendOutcome | CommitOutcome, ...], bool]:
-        """Within a group of writes of other threads, which must not be undone with these."""
-        connection.execute("SAVEPOINT surepipe_whole")
-        outcomes, is_done = self._do_all(connection, now_us)
-        if not is_done:
-            connection.execute("ROLLBACK TO surepipe_whole")
-        connection.execute("RELEASE surepipe_whole")
-        return outcomes, is_done
-
-    def _do_all(
-        self, connection: sqlite3.Connection, now_us: int
-    ) -> tuple[tuple[AppendOutcome | CommitOutcome, ...], bool]:
-        outcomes = tuple(_do(connection, request, now_us) for request in self.requests)
-        return outcomes, all(isinstance(outcome, Stored | Committed) for outcome in outcomes)
-
-
-def _do(
-    connection: sqlite3.Connection, request: AppendRun | CommitPosition, now_us: int
-) -> AppendOutcome | CommitOutcome:
-    if isinstance(request, AppendRun):
-        return sqlite_streams.append(connection, request, now_us)
-    return sqlite_positions.commit(connection, request)

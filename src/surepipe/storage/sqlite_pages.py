@@ -21,21 +21,24 @@ class Page:
     body: bytes
 
 
-def pages_of(payloads: Sequence[bytes]) -> Iterator[Page]:
+def pages_of(payloads: Sequence[bytes]) -> list[Page]:
     """The payloads in order, in as few pages as fit."""
-    lengths = list(map(len, payloads))
-    for start, stop in _cuts(lengths):
-        part = lengths[start:stop]
-        is_even = min(part) == max(part)
-        packed = None if is_even else struct.pack(f"<{len(part)}I", *part)
-        yield Page(len(part), sum(part), packed, b"".join(payloads[start:stop]))
+    body = b"".join(payloads)
+    if len(body) <= PAGE_MAX_BYTES:
+        return [_page(payloads, body)]
+    cuts = _cuts(list(map(len, payloads)))
+    return [_page(payloads[start:stop], b"".join(payloads[start:stop])) for start, stop in cuts]
+
+
+def _page(payloads: Sequence[bytes], body: bytes) -> Page:
+    count = len(payloads)
+    is_even = len(set(map(len, payloads))) == 1
+    packed = None if is_even else struct.pack(f"<{count}I", *map(len, payloads))
+    return Page(count, len(body), packed, body)
 
 
 def _cuts(lengths: list[int]) -> Iterator[tuple[int, int]]:
     """Where each page starts and stops."""
-    if sum(lengths) <= PAGE_MAX_BYTES:
-        yield 0, len(lengths)
-        return
     start = size = 0
     for at, length in enumerate(lengths):
         if size + length > PAGE_MAX_BYTES and at > start:

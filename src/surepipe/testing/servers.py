@@ -38,6 +38,9 @@ NONE_FOUND = (
 )
 _STOPS_WITHIN_S = 30.0
 _PORT_ATTEMPTS = 5
+_CLUSTER_BUS = 10_000  # a cluster node takes the port so far above its own, too
+_READY = ("ready to accept connections", "sentinel id is")
+_LISTS = ("replicaof", "save")  # settings with several words
 
 
 class ServerFailed(ConfigurationError):
@@ -279,18 +282,21 @@ def _version_of(path: Path) -> str:
     return found[1] if found else ""
 
 
-def free_port() -> int:
+def free_port(highest: int = 65535) -> int:
     """A port of 127.0.0.1 that nobody uses at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port <= highest:
+            return port
 
 
 def _options(settings: dict[str, str]) -> list[str]:
     return [
         part
         for name, value in settings.items()
-        for part in (f"--{name.replace('_', '-')}", *value.split(" "))
+        for part in (f"--{name.replace('_', '-')}", *(value.split(" ") if name in _LISTS else [value]))
     ]
 
 
@@ -305,6 +311,8 @@ class RedisServer:
         self.directory = Path(tempfile.mkdtemp(prefix="surepipe-redis-"))
         self.port = 0
         self.settings = {"save": "", **settings}
+        self.configuration: Path | None = None
+        """A file that is read before the settings. With one named sentinel.conf the server is a Sentinel."""
         self.output: deque[str] = deque(maxlen=200)
         self._process: subprocess.Popen[str] | None = None
         self._ready = threading.Event()
@@ -332,7 +340,8 @@ class RedisServer:
         """Start it. Without ``wait`` it may still be loading. Raises ServerFailed when it ends at once."""
         attempts = _PORT_ATTEMPTS if not self.port else 1
         for attempt in range(attempts):
-            port = self.port or free_port()
+            bus = _CLUSTER_BUS if "cluster_enabled" in self.settings else 0
+            port = self.port or free_port(65535 - bus)
             self._launch(port)
             if not wait or self._is_ready():
                 self.port = port
@@ -349,7 +358,12 @@ class RedisServer:
         self.output.clear()
         self._ready = threading.Event()
         self._process = subprocess.Popen(
-            [self.binary.path, *_options({**settings, "dir": str(self.directory)})],
+            [
+                self.binary.path,
+                *([self.configuration] if self.configuration else []),
+                *_options({**settings, "dir": str(self.directory)}),
+                *(["--sentinel"] if self._is_sentinel else []),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -362,6 +376,10 @@ class RedisServer:
             target=_follow, args=(self._process, self._ready, self.output), daemon=True
         )
         self._reader.start()
+
+    @property
+    def _is_sentinel(self) -> bool:
+        return self.configuration is not None and self.configuration.name == "sentinel.conf"
 
     def _is_ready(self) -> bool:
         """Wait until it says so, or ends."""
@@ -417,7 +435,11 @@ class RedisServer:
         self._remove()
 
     def __enter__(self) -> RedisServer:
-        return self if self._process else self.start()
+        try:
+            return self if self._process else self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -430,7 +452,7 @@ def _follow(
     assert process.stdout
     for line in process.stdout:
         output.append(line.rstrip())
-        if "ready to accept connections" in line.lower():
+        if any(said in line.lower() for said in _READY):
             ready.set()
     ready.set()
 
@@ -440,4 +462,6 @@ def _remove(directory: Path, held: Sequence[subprocess.Popen[str]]) -> None:
     for process in held:
         process.kill()
         process.wait(_STOPS_WITHIN_S)
+        if process.stdout:
+            process.stdout.close()
     shutil.rmtree(directory, ignore_errors=True)

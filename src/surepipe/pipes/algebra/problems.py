@@ -14,18 +14,22 @@ from surepipe.pipes.algebra.guarantees import ROUTE, Guarantee, in_order
 from surepipe.pipes.algebra.hops import Chain, Hop, Store, composition, window_of
 from surepipe.pipes.algebra.route_part import reverse_path, route_parts
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.options import DedupeOptions, StreamOptions
+from surepipe.pipes.options import DedupeOptions, RetryOptions, StreamOptions
 
 
 def problems(hop: Hop) -> tuple[Finding, ...]:
     """Every reason why this hop can't be, the innermost layer's first."""
+    return (*_of_hop(hop), *_of_channel(hop))
+
+
+def _of_hop(hop: Hop) -> tuple[Finding, ...]:
     parts = route_parts(hop.layers, hop.route)
     found: list[Finding] = []
     for number in reversed(range(len(hop.layers))):
         found += _of_carrier(hop, number, parts[number + 1])
         found += _of_reverse_path(hop, number)
         found += _of_options(hop, number)
-    return (*found, *_of_boundary(hop), *_of_stores(hop), *_of_channel(hop))
+    return (*found, *_of_boundary(hop), *_of_stores(hop))
 
 
 def joint_problems(chain: Chain) -> tuple[Finding, ...]:
@@ -100,6 +104,15 @@ def _of_reverse_path(hop: Hop, number: int) -> Iterator[Finding]:
 
 def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
     layer, label = hop.layers[number], hop.label(number)
+    if number and isinstance(layer, RetryOptions) and layer.give_up_after_s is not None:
+        why = (
+            f"{label} gives a frame up after {layer.give_up_after_s} s, which leaves a hole that no "
+            "layer above it knows of"
+        )
+        remedies = (f"drop give_up_after_s of layer {number}",)
+        if hop.layers[0].is_retry:
+            remedies = (f"move give_up_after_s to {hop.label(0)}", *remedies)
+        yield _finding(hop, Code.BOUNDS, why, *remedies, layer=number)
     if isinstance(layer, StreamOptions) and layer.start is None:
         why = f"{label} does not say where a reader without a position begins"
         remedy = "set start to earliest, latest or an index"
@@ -177,8 +190,12 @@ def _of_stores(hop: Hop) -> Iterator[Finding]:
 
 
 def _of_channel(hop: Hop) -> tuple[Finding, ...]:
-    """The other direction of a channel must stand by itself, on the raw route."""
+    """The other direction of a channel is a hop like this one, and this one is its way back."""
     if hop.channel_back is None or hop.route.one_way:
         return ()
-    back = Hop(f"{hop.name}/back", hop.channel_back, hop.route.reversed(), stream=hop.stream)
-    return problems(back)
+    back = Hop(
+        *(f"{hop.name}/back", hop.channel_back, hop.route.reversed()),
+        stream=hop.stream,
+        channel_back=hop.layers,
+    )
+    return _of_hop(back)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from surepipe.pipes.algebra.declarations import Reverse, declaration_of
 from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults, Guarantee
 from surepipe.pipes.algebra.hops import Hop, Route, confirms_return
-from surepipe.pipes.options import LayerOptions, StreamOptions
+from surepipe.pipes.options import LayerOptions, StreamOptions, entry_layer
 
 _BARE: dict[Atom, Faults] = {
     Atom.NO_LOSS: frozenset({Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING, Fault.ROUTE_DELAY}),
@@ -38,8 +38,15 @@ def reverse_path(hop: Hop, number: int) -> Reverse:
         return Reverse.NONE
     if confirms_return(hop.route):
         return Reverse.AT_LEAST_ONCE
-    if hop.channel_back is not None:
-        back = route_parts(hop.channel_back, hop.route.reversed())[0]
-        if back.no_loss == ROUTE:
-            return Reverse.AT_LEAST_ONCE
+    if hop.channel_back is not None and _brings_confirms(hop.channel_back, hop.route.reversed()):
+        return Reverse.AT_LEAST_ONCE
     return Reverse.FAIR
+
+
+def _brings_confirms(layers: Sequence[LayerOptions], route: Route) -> bool:
+    """Whether confirms that enter this stack arrive, whatever the route does.
+
+    They enter below every layer that itself waits for carried confirms: two such stacks carry each other's.
+    """
+    entry = entry_layer(layers)
+    return entry is not None and route_parts(layers[entry:], route)[0].no_loss == ROUTE

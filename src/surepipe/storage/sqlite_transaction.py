@@ -1,0 +1,104 @@
+"""A transaction of a SQLite store: its requests, and SQL of the caller's own on the same connection."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from surepipe.errors import MisuseError, StoreUnavailable
+from surepipe.storage import sqlite_positions, sqlite_streams
+from surepipe.storage.sqlite_file import SqliteFile
+from surepipe.storage.sqlite_writer import Closed, Writer
+from surepipe.store_api import (
+    AppendOutcome,
+    AppendRun,
+    CommitOutcome,
+    CommitPosition,
+    Committed,
+    Stored,
+)
+
+
+class SqliteTransaction:
+    """What a transaction of a SQLite store does when its block ends, together with the caller's own SQL."""
+
+    def __init__(self, writer: Writer, file: SqliteFile) -> None:
+        self.done = False
+        self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
+        self.requests: list[AppendRun | CommitPosition] = []
+        self._writer = writer
+        self._file = file
+        self._lent: sqlite3.Connection | None = None
+
+    def append(self, request: AppendRun) -> None:
+        """Add an append."""
+        self.requests.append(request)
+
+    def commit(self, request: CommitPosition) -> None:
+        """Add a commit."""
+        self.requests.append(request)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection, inside an immediate transaction that ends with the block.
+
+        From the first use on, all other writers of the file wait for the end of the block. It refuses to end
+        the transaction (``commit``, ``rollback``, ``executescript``) and to write to the store's own tables.
+        Don't keep it, and don't wait inside the block for anything that writes to this file.
+
+        Raises StoreUnavailable when the file is locked for too long or can't be written.
+        """
+        if self._lent is None:
+            try:
+                self._lent = self._writer.lend()
+            except Closed as error:
+                raise MisuseError(f"the store on {self._file.path} is closed") from error
+            except sqlite3.Error as error:
+                raise StoreUnavailable(str(self._file.outcome_of(error))) from error
+        return self._lent
+
+    def undo(self) -> None:
+        """The block has raised."""
+        if self._lent is not None:
+            self._lent = None
+            self._writer.undo_lent()
+
+    def finish(self, now_us: int) -> None:
+        """The block has ended: do everything, or nothing."""
+        if self._lent is None:
+            self.outcomes, self.done = self._writer.do(lambda c: self._all_or_nothing(c, now_us))
+            return
+        found: list[tuple[AppendOutcome | CommitOutcome, ...]] = []
+
+        def step(connection: sqlite3.Connection) -> bool:
+            outcomes, is_done = self._do_all(connection, now_us)
+            found.append(outcomes)
+            return is_done
+
+        self._lent = None
+        is_done = self._writer.commit_lent(step)
+        self.outcomes, self.done = found[0], is_done
+
+    def _all_or_nothing(
+        self, connection: sqlite3.Connection, now_us: int
+    ) -> tuple[tuple[AppendOutcome | CommitOutcome, ...], bool]:
+        """Within a group of writes of other threads, which must not be undone with these."""
+        connection.execute("SAVEPOINT surepipe_whole")
+        outcomes, is_done = self._do_all(connection, now_us)
+        if not is_done:
+            connection.execute("ROLLBACK TO surepipe_whole")
+        connection.execute("RELEASE surepipe_whole")
+        return outcomes, is_done
+
+    def _do_all(
+        self, connection: sqlite3.Connection, now_us: int
+    ) -> tuple[tuple[AppendOutcome | CommitOutcome, ...], bool]:
+        outcomes = tuple(_do(connection, request, now_us) for request in self.requests)
+        return outcomes, all(isinstance(outcome, Stored | Committed) for outcome in outcomes)
+
+
+def _do(
+    connection: sqlite3.Connection, request: AppendRun | CommitPosition, now_us: int
+) -> AppendOutcome | CommitOutcome:
+    if isinstance(request, AppendRun):
+        return sqlite_streams.append(connection, request, now_us)
+    return sqlite_positions.commit(connection, request)

@@ -1,0 +1,211 @@
+"""Transactions of a SQLite store: SQL of the caller's own beside appends and commits."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from surepipe.errors import MisuseError
+from surepipe.store_api import (
+    AppendRun,
+    CommitPosition,
+    Gap,
+    Level,
+    Stored,
+    Unavailable,
+)
+from tests.contracts.store_contract import (
+    make,
+    owner_of,
+    put,
+    read_payloads,
+    texts,
+)
+from tests.storage.sqlite_bench import SqliteBench, in_threads
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture(name="bench", params=[Level.PROCESS, Level.POWER], ids=str)
+def open_at_each_level(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteBench]:
+    """A new file at each level."""
+    bench = SqliteBench(tmp_path / "store.db", request.param)
+    yield bench
+    bench.store.close()
+
+
+@pytest.fixture(name="one")
+def open_at_one_level(tmp_path: Path) -> Iterator[SqliteBench]:
+    """A new file, where the level makes no difference."""
+    bench = SqliteBench(tmp_path / "store.db")
+    yield bench
+    bench.store.close()
+
+
+def make_effects(bench: SqliteBench) -> None:
+    """A table of the user's own in the file, and a stream."""
+    make(bench)
+    with bench.store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE effects (n INTEGER)")
+
+
+def effects_of(bench: SqliteBench) -> list[int]:
+    """The user's rows, seen from outside."""
+    connection = sqlite3.connect(bench.path)
+    rows = [n for (n,) in connection.execute("SELECT n FROM effects")]
+    connection.close()
+    return rows
+
+
+def test_sql_of_the_caller_happens_with_the_writes_or_not_at_all(bench: SqliteBench) -> None:
+    """S-11: done with an append that is Stored, undone with one that is a Gap."""
+    make_effects(bench)
+    for first, effect, outcome in ((1, 10, Stored(1, 1, 1)), (5, 20, Gap(2))):
+        with bench.store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (?)", (effect,))
+            transaction.append(AppendRun("s", "p", 1, first, texts("x")))
+        assert transaction.outcomes == (outcome,)
+        assert transaction.done is isinstance(outcome, Stored)
+    assert effects_of(bench) == [10]
+    assert read_payloads(bench) == texts("x")
+
+
+def test_sql_of_the_caller_alone_is_a_transaction_too(one: SqliteBench) -> None:
+    """S-11: without any request the block is done when it is committed."""
+    make_effects(one)
+    with one.store.transaction() as transaction:
+        transaction.connection.execute("INSERT INTO effects VALUES (1)")
+    assert transaction.done
+    assert effects_of(one) == [1]
+
+
+def test_an_exception_undoes_the_callers_sql(one: SqliteBench) -> None:
+    """S-11: and the store goes on."""
+    make_effects(one)
+
+    def fail_after_a_row() -> None:
+        with one.store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_after_a_row()
+    assert effects_of(one) == []
+    assert put(one, 1, "a") == Stored(1, 1, 1)
+
+
+def call_commit(connection: sqlite3.Connection) -> None:
+    """As a careless handler would."""
+    connection.commit()
+
+
+def call_script(connection: sqlite3.Connection) -> None:
+    """It commits before it does anything."""
+    connection.executescript("SELECT 1")
+
+
+def execute(sql: str) -> Callable[[sqlite3.Connection], object]:
+    """One statement."""
+    return lambda connection: connection.execute(sql)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        call_commit,
+        call_script,
+        execute("COMMIT"),
+        execute("ROLLBACK"),
+        execute("DELETE FROM surepipe_pages"),
+        execute("UPDATE surepipe_positions SET next = 1"),
+        execute("DROP TABLE surepipe_streams"),
+    ],
+    ids=["commit", "script", "COMMIT", "ROLLBACK", "delete", "update", "drop"],
+)
+def test_the_caller_can_neither_end_the_transaction_nor_touch_the_stores_tables(
+    one: SqliteBench, act: Callable[[sqlite3.Connection], object]
+) -> None:
+    """S-11: SQLite refuses it; nothing of the block is done, and the store goes on."""
+    make_effects(one)
+    put(one, 1, "a")
+
+    def misuse() -> None:
+        with one.store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            act(transaction.connection)
+
+    with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
+        misuse()
+    assert effects_of(one) == []
+    assert put(one, 2, "b") == Stored(2, 1, 2)
+    assert read_payloads(one) == texts("a", "b")
+
+
+def test_changes_to_the_lent_connection_end_with_the_block(one: SqliteBench) -> None:
+    """S-11: a row factory of the caller's is not ours."""
+    make_effects(one)
+    with one.store.transaction() as transaction:
+        transaction.connection.row_factory = sqlite3.Row
+        transaction.connection.text_factory = bytes
+        transaction.append(AppendRun("s", "p", 1, 1, texts("x")))
+    assert transaction.done
+    assert put(one, 2, "y") == Stored(2, 1, 2)
+
+
+def test_nested_use_is_refused(one: SqliteBench) -> None:
+    """S-11: another transaction, a write beside it, closing; each MisuseError, and the block goes on."""
+    make_effects(one)
+    store = one.store
+    misuses: list[Callable[[], object]] = [
+        lambda: store.transaction().__enter__(),
+        lambda: store.append("s", "p", 1, 1, texts("x")),
+        lambda: store.claim("s", "r", 1),
+        store.close,
+    ]
+    for touch in (False, True):
+        with store.transaction() as transaction:
+            if touch:
+                transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            for misuse in misuses:
+                with pytest.raises(MisuseError):
+                    misuse()
+        assert transaction.done
+    assert effects_of(one) == [1]
+    assert read_payloads(one) == []
+
+
+def test_a_transaction_that_sqlite_ended_inside_the_block_is_not_done(one: SqliteBench) -> None:
+    """S-11: an ON CONFLICT ROLLBACK that the caller swallows undoes everything, and the outcomes say so."""
+    make(one)
+    with one.store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE once (n INTEGER UNIQUE ON CONFLICT ROLLBACK)")
+        transaction.connection.execute("INSERT INTO once VALUES (1)")
+    with one.store.transaction() as transaction:
+        with pytest.raises(sqlite3.IntegrityError):
+            transaction.connection.execute("INSERT INTO once VALUES (1)")
+        transaction.append(AppendRun("s", "p", 1, 1, texts("x")))
+    assert not transaction.done
+    assert [type(outcome) for outcome in transaction.outcomes] == [Unavailable]
+    assert read_payloads(one) == []
+
+
+def test_transactions_of_threads_do_not_mix(one: SqliteBench) -> None:
+    """S-11: four threads forward with SQL of their own; each position has its effect."""
+    make_effects(one)
+
+    def forward(name: str) -> None:
+        owner = owner_of(one, 1, reader=name, stream="in")
+        for n in range(1, 26):
+            with one.store.transaction() as transaction:
+                transaction.append(AppendRun("s", name, 1, n, texts(f"{name}{n}")))
+                transaction.connection.execute("INSERT INTO effects VALUES (?)", (n,))
+                transaction.commit(CommitPosition("in", name, owner, 1, n + 1))
+            assert transaction.done
+
+    in_threads(*(partial(forward, name) for name in "abcd"))
+    assert sorted(effects_of(one)) == sorted([*range(1, 26)] * 4)
+    assert len(read_payloads(one)) == 100

@@ -5,6 +5,7 @@
 #   make lint    style, types, layers         make bench   measure against peers
 #   make docs    renew patterns.md            make clean   remove what runs left
 #   make distclean   ... and the environment too
+#   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
 #
 # PYTHON=...  interpreter to use      PYTEST_FLAGS=...  e.g. PYTEST_FLAGS='-k stream'
 
@@ -17,11 +18,11 @@ PYTEST_FLAGS ?=
 # The folders that hold Python code today; the type checkers refuse an empty one.
 CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
 
-.PHONY: help test demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench clean distclean moved
+.PHONY: help test demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,9s/^# \{0,1\}//p' Makefile
+	@sed -n '4,10s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
@@ -35,6 +36,9 @@ docs: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python benchmarks/run.py
+
+peers: $(READY)
+	@$(BIN)/python -m benchmarks.peers.run
 
 lint: lint-ruff lint-layers lint-mypy lint-pyright
 

@@ -1,11 +1,14 @@
 """Messages a second, in one run: a plain pykka tell loop, pipes of every kind in one process, machines alone.
 
-    python benchmarks/throughput.py            a table, in about a minute
+    python benchmarks/throughput.py            a table, in some minutes
     python benchmarks/throughput.py --long     and what 10^4 .. 10^7 messages add to memory
+    python benchmarks/throughput.py --quick    a fifth of the messages, for a first look
 
-Every figure is the best of three whole runs: from the first ``send`` until the last message is confirmed and its
-handler has returned, threads started and joined. Each has runs of the tell loop in between, to compare with under
-the same load. ``cpu`` is processor time per message over all threads, which other processes disturb less.
+Both sides get the same: 100 bytes a message, a handler that counts, an actor or pipe that is open before the
+clock starts. The clock stops when the last message was handled and, where the pipe confirms, its sender knows.
+Every round runs the tell loop and all rows once, one after the other, so that each meets the same neighbours;
+*times* compares within a round. ``cpu`` is processor time per message over all threads, which other processes
+disturb less.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import gc
 import random
 import resource
+import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,141 +34,151 @@ from surepipe.pipes.stack import ReceiverStack, SenderStack
 
 PAYLOAD = b"x" * 100
 RUN = 512
-ROUNDS = 3
-WIDE: LayerText = {
-    "reliable": {
-        "run_max": 4096,
-        "window": 8192,
-        "backlog": 16_384,
-        "frame_max_bytes": 1024 * 1024,
-    }
-}
-KINDS: tuple[tuple[str, LayerText | list[LayerText], int], ...] = (
-    ("reliable", "reliable", 200_000),
-    ("multi-unconfirmed", "multi-unconfirmed", 200_000),
-    ("resend", "resend", 200_000),
-    (
-        "continuous-index > multi-unconfirmed",
-        ["continuous-index", "multi-unconfirmed"],
-        200_000,
-    ),
-    ("dedupe > multi-unconfirmed", ["dedupe", "multi-unconfirmed"], 200_000),
-    ("strict-monotonic", "strict-monotonic", 200_000),
-    ("continuous-index", "continuous-index", 200_000),
-    ("sequential-confirm", "sequential-confirm", 3_000),
+ROUNDS = 5
+COUNT = 500_000
+ONE_BY_ONE = 2_000
+"""Messages for a pipe that waits for a round trip after each."""
+
+Layers = LayerText | Sequence[LayerText]
+KINDS: tuple[Layers, ...] = (
+    "reliable",
+    "multi-unconfirmed",
+    "resend",
+    ["continuous-index", "multi-unconfirmed"],
+    ["dedupe", "multi-unconfirmed"],
+    ["strict-monotonic", "resend"],
+    "strict-monotonic",
+    "continuous-index",
+    "sequential-confirm",
 )
 
 
 @dataclass(frozen=True)
 class Figure:
-    """The best of some rounds."""
+    """What one round of one row took."""
 
     rate: float
     cpu_us: float
 
-    def better(self, other: Figure) -> Figure:
-        """The higher rate and the lower cost."""
-        return Figure(max(self.rate, other.rate), min(self.cpu_us, other.cpu_us))
+
+@dataclass(frozen=True)
+class Row:
+    """A thing to measure: ``run`` takes a number of messages and gives what they took."""
+
+    name: str
+    run: Callable[[int], Figure]
+    share: float = 1.0
+    """The part of the messages of a round that this one gets."""
 
 
-class Counting(pykka.ThreadingActor):
-    """Counts what it is told, the least that an actor can do."""
+class Counter:
+    """Counts messages down, for the tell loop and for pipes alike."""
 
-    def __init__(self, target: int, done: threading.Event) -> None:
-        super().__init__()
+    def __init__(self, target: int) -> None:
         self.left = target
-        self.done = done
+        self.done = threading.Event()
+
+    def take(self, message: object) -> None:
+        """One message."""
+        del message
+        self.left -= 1
+        if not self.left:
+            self.done.set()
+
+    def take_many(self, messages: list[object]) -> None:
+        """A batch."""
+        self.left -= len(messages)
+        if not self.left:
+            self.done.set()
+
+
+class CountingActor(pykka.ThreadingActor):
+    """The least that an actor can do with a message: the same counting."""
+
+    def __init__(self, counter: Counter) -> None:
+        super().__init__()
+        self.left = counter.left
+        self.done = counter.done
 
     def on_receive(self, message: object) -> None:
-        """Count a message."""
+        """One message."""
         del message
         self.left -= 1
         if not self.left:
             self.done.set()
 
 
-def best(run: Callable[[int], None], count: int) -> tuple[Figure, Figure]:
-    """Rounds of the tell loop and of this, in turn; the best of each.
-
-    In turn, so that both meet the same neighbours on a machine that is shared.
-    """
-    base, figure = Figure(0, float("inf")), Figure(0, float("inf"))
-    for _ in range(ROUNDS):
-        base = base.better(measure(tell_loop, 30_000))
-        figure = figure.better(measure(run, count))
-    return base, figure
-
-
-def measure(run: Callable[[int], None], count: int) -> Figure:
-    """One round."""
-    gc.collect()
-    wall, cpu = time.perf_counter(), time.process_time()
-    run(count)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Figure(count / wall, cpu / count * 1e6)
-
-
-def tell_loop(count: int) -> None:
-    """One tell for each message."""
-    done = threading.Event()
-    ref = Counting.start(count, done)
-    for _ in range(count):
-        ref.tell(PAYLOAD)
-    done.wait()
-    ref.stop()
-
-
-class Handler:
-    """A Python handler that counts."""
+class Clock:
+    """Wall clock and processor time, from when it was made."""
 
     def __init__(self) -> None:
-        self.count = 0
+        gc.collect()
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
 
-    def __call__(self, message: object) -> None:
-        """Count a message."""
-        del message
-        self.count += 1
-
-    def many(self, messages: list[object]) -> None:
-        """Count a batch."""
-        self.count += len(messages)
+    def figure(self, count: int) -> Figure:
+        """What this many messages took since."""
+        wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
+        return Figure(count / wall, cpu / count * 1e6)
 
 
-def send_each(layers: LayerText | Sequence[LayerText], message: object) -> Callable[[int], None]:
+def tell_loop(count: int) -> Figure:
+    """One tell for each message."""
+    counter = Counter(count)
+    ref = CountingActor.start(counter)
+    tell = ref.tell
+    clock = Clock()
+    for _ in range(count):
+        tell(PAYLOAD)
+    counter.done.wait()
+    figure = clock.figure(count)
+    ref.stop()
+    return figure
+
+
+Feed = Callable[["Pipe", int], None]
+
+
+def send_each(message: object) -> Feed:
     """``send`` for each message."""
 
-    def run(count: int) -> None:
-        handler = Handler()
-        with Pipe("bench", layers) as pipe:
-            pipe.receive(handler)
-            send = pipe.send
-            for _ in range(count):
-                send(message)
-        assert handler.count == count
+    def feed(pipe: Pipe, count: int) -> None:
+        send = pipe.send
+        for _ in range(count):
+            send(message)
 
-    return run
+    return feed
 
 
-def send_many(layers: LayerText | Sequence[LayerText], *, batched: bool) -> Callable[[int], None]:
-    """One ``send_many`` for all."""
+def send_many(pipe: Pipe, count: int) -> None:
+    """One ``send_many`` for all messages."""
+    pipe.send_many([PAYLOAD] * count)
 
-    def run(count: int) -> None:
-        handler = Handler()
+
+def through(layers: Layers, feed: Feed, *, batched: bool = False) -> Callable[[int], Figure]:
+    """Messages through an open pipe, until all are handled and confirmed."""
+
+    def run(count: int) -> Figure:
+        counter = Counter(count + 1)
         with Pipe("bench", layers) as pipe:
             if batched:
-                pipe.receive_many(handler.many)
+                pipe.receive_many(counter.take_many)
             else:
-                pipe.receive(handler)
-            pipe.send_many([PAYLOAD] * count)
-        assert handler.count == count
+                pipe.receive(counter.take)
+            pipe.send(PAYLOAD)
+            pipe.flush()
+            clock = Clock()
+            feed(pipe, count)
+            counter.done.wait()
+            pipe.flush()
+            return clock.figure(count)
 
     return run
 
 
 class Machines:
-    """Both machines of a pipe, driven directly on one thread."""
+    """Both machines of a pipe, driven directly on one thread, in runs of 512."""
 
-    def __init__(self, layers: LayerText | Sequence[LayerText]) -> None:
+    def __init__(self, layers: Layers) -> None:
         options = parse_layers(layers)
         self.sender = SenderStack("bench", options, rng=random.Random(1), life_hint=1 << 60)
         self.receiver = ReceiverStack("bench", options, rng=random.Random(2))
@@ -174,18 +188,20 @@ class Machines:
         self.work: list[Deliver] = []
         self.delivered = 0
 
-    def run(self, count: int) -> None:
+    def run(self, count: int) -> Figure:
         """Offer runs while there is room, and move everything until all is delivered."""
         self._received(self.receiver.wake(self.now))
         self._sent(self.sender.wake(self.now))
         payloads = [PAYLOAD] * RUN
         offered = 0
+        clock = Clock()
         while self.delivered < count:
             self.now += 1
             if offered < count and (room := min(self.sender.room, RUN, count - offered)):
                 self._sent(self.sender.send(payloads[:room], self.now))
                 offered += room
             self._move()
+        return clock.figure(count)
 
     def _move(self) -> None:
         forward, self.forward = self.forward, []
@@ -216,45 +232,76 @@ class Machines:
                 self.work.append(effect)
 
 
-def machines(layers: LayerText | Sequence[LayerText]) -> Callable[[int], None]:
+def machines(layers: Layers) -> Callable[[int], Figure]:
     """Machines alone."""
     return lambda count: Machines(layers).run(count)
 
 
-def speed(console: Console) -> None:
-    """The table of rates."""
-    table = Table("what", "messages/s", "tell loop/s", "times", "cpu us/message", "times, cpu")
+def name_of(layers: Layers) -> str:
+    """The composition, as it is written."""
+    return " > ".join(map(str, parse_layers(layers)))
 
-    def row(name: str, run: Callable[[int], None], count: int) -> None:
-        base, figure = best(run, count)
+
+def rows() -> list[Row]:
+    """Everything that is measured."""
+    found = [
+        Row("reliable: send(bytes)", through("reliable", send_each(PAYLOAD))),
+        Row("reliable: send(dict), JSON", through("reliable", send_each({"order": 1})), 0.2),
+        Row("reliable: send_many", through("reliable", send_many)),
+        Row("reliable: send_many, receive_many", through("reliable", send_many, batched=True)),
+    ]
+    for layers in KINDS[1:]:
+        share = ONE_BY_ONE / COUNT if layers == "sequential-confirm" else 1.0
+        found.append(Row(f"{name_of(layers)}: send_many", through(layers, send_many), share))
+    for layers in KINDS:
+        share = 2 * ONE_BY_ONE / COUNT if layers == "sequential-confirm" else 1.0
+        found.append(Row(f"machines alone: {name_of(layers)}", machines(layers), share))
+    return found
+
+
+def measure(measured: Sequence[Row], count: int) -> tuple[list[Figure], list[list[Figure]]]:
+    """The figures of all rounds: of the tell loop, and of each row."""
+    base: list[Figure] = []
+    figures: list[list[Figure]] = [[] for _ in measured]
+    for _ in range(ROUNDS):
+        base.append(tell_loop(count))
+        for row, mine in zip(measured, figures, strict=True):
+            mine.append(row.run(max(1, round(count * row.share))))
+    return base, figures
+
+
+def speed(console: Console, count: int) -> None:
+    """The table of rates."""
+    measured = rows()
+    base, figures = measure(measured, count)
+    table = Table(
+        *("what", "best/s", "median/s", "times tell", "cpu us/message", "times, cpu"),
+        title=f"{ROUNDS} rounds of {count:,} messages of {len(PAYLOAD)} bytes; medians but for the best",
+    )
+
+    def add(name: str, mine: Sequence[Figure]) -> None:
+        pairs = list(zip(base, mine, strict=True))
         table.add_row(
             name,
-            f"{figure.rate:,.0f}",
-            f"{base.rate:,.0f}",
-            f"{figure.rate / base.rate:.1f}",
-            f"{figure.cpu_us:.2f}",
-            f"{base.cpu_us / figure.cpu_us:.1f}",
+            f"{max(figure.rate for figure in mine):,.0f}",
+            f"{statistics.median(figure.rate for figure in mine):,.0f}",
+            f"{statistics.median(figure.rate / tell.rate for tell, figure in pairs):.1f}",
+            f"{statistics.median(figure.cpu_us for figure in mine):.2f}",
+            f"{statistics.median(tell.cpu_us / figure.cpu_us for tell, figure in pairs):.1f}",
         )
 
-    row("reliable: send(bytes)", send_each("reliable", PAYLOAD), 200_000)
-    row("reliable: send(dict), JSON", send_each("reliable", {"order": 1}), 50_000)
-    row("reliable: send_many", send_many("reliable", batched=False), 400_000)
-    row("reliable: send_many, receive_many", send_many("reliable", batched=True), 400_000)
-    row("reliable, runs of 4096: send_many", send_many(WIDE, batched=False), 400_000)
-    for name, layers, count in KINDS[1:]:
-        row(f"{name}: send_many", send_many(layers, batched=False), count)
-    for name, layers, count in KINDS:
-        if name not in ("continuous-index", "strict-monotonic"):
-            row(f"machines alone: {name}", machines(layers), 2 * count)
+    add("pykka: tell", base)
+    for row, mine in zip(measured, figures, strict=True):
+        add(row.name, mine)
     console.print(table)
 
 
 def memory(console: Console) -> None:
     """What more and more messages through one pipe add to the process."""
     table = Table("messages so far", "resident MiB at most")
-    handler = Handler()
+    counter = Counter(10**7)
     with Pipe("bench") as pipe:
-        pipe.receive(handler)
+        pipe.receive(counter.take)
         sent = 0
         for target in (10**4, 10**5, 10**6, 10**7):
             pipe.send_many(PAYLOAD for _ in range(target - sent))
@@ -269,11 +316,12 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--long", action="store_true", help="measure memory too, some minutes")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the messages")
     wanted = parser.parse_args()
-    console = Console(width=110)
-    speed(console)
-    if wanted.long:
+    console = Console(width=120)
+    if wanted.long:  # first, as what was measured before would be in the peak
         memory(console)
+    speed(console, COUNT // 5 if wanted.quick else COUNT)
 
 
 if __name__ == "__main__":

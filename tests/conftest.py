@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from surepipe.testing.servers import NONE_FOUND, redis_servers
+
 # The speed of the machine decides `too_slow`; no verdict here may depend on that.
 _SUPPRESSED = [HealthCheck.too_slow]
 
@@ -27,6 +29,11 @@ settings.register_profile(
     suppress_health_check=_SUPPRESSED,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_report_header() -> list[str]:
+    """Which Redis servers this run has, and so which versions the Redis store is shown with."""
+    return [f"redis: {source.name}" for source in redis_servers()] or [f"redis: {NONE_FOUND}"]
 
 
 @pytest.hookimpl(trylast=True)

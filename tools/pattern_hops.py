@@ -233,3 +233,16 @@ WORKED: tuple[Worked, ...] = (
         )
     ),
 )
+
+_CARRIED: LayerText = {"sequential-confirm": {"retry": "carrier"}}
+CHANNELS: tuple[tuple[Hop, Hop], ...] = tuple(
+    (hop(*there), hop(*back))
+    for there, back in (
+        (("reliable",), ("reliable",)),
+        (("reliable",), ("strict-monotonic",)),
+        ((_CARRIED, "multi-unconfirmed"), ("multi-unconfirmed",)),
+        ((_CARRIED, "multi-unconfirmed"), (_CARRIED, "multi-unconfirmed")),
+        ((_CARRIED, "multi-unconfirmed"), ("strict-monotonic",)),
+    )
+)
+"""Both directions of some channels: each is the way back of the other."""

@@ -25,10 +25,11 @@ from surepipe.pipes.algebra.guarantees import (
     in_order,
 )
 from surepipe.pipes.algebra.hops import Hop, composition
+from surepipe.pipes.channel import ChannelOptions
 from surepipe.pipes.counters import FRAME_MEANING, MESSAGE_MEANING
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import KINDS
-from tools.pattern_hops import NEEDS, PATTERNS, SYNCED, WORKED, Worked, committed, hop
+from tools.pattern_hops import CHANNELS, NEEDS, PATTERNS, SYNCED, WORKED, Worked, committed, hop
 
 YES, NO, NEVER = "yes", "**no**", "–"
 
@@ -256,6 +257,43 @@ def _warned(derived: Derived | DerivedChain) -> Iterator[str]:
 def _one_fault(derived: Derived | DerivedChain, fault: Fault) -> str:
     broken = [atom for atom in Atom if not derived.guarantee.holds(atom, frozenset({fault}))]
     return f"{fault} breaks {atoms_text(broken) or 'nothing'}"
+
+
+# Channels.
+
+
+def channels() -> str:
+    """What both directions of some channels promise, each with the other for its way back."""
+    rows: list[list[str]] = []
+    for there, back in CHANNELS:
+        halves = [
+            replace(there, channel_back=back.layers),
+            replace(back, channel_back=there.layers),
+        ]
+        rows.append([*(f"`{_stack(half)}`" for half in halves), *map(_half, halves)])
+    head = ["forward", "back", "the way there", "the way back"]
+    return table(head, rows)
+
+
+def _stack(subject: Hop) -> str:
+    return _composition(subject).rpartition(" / ")[0]
+
+
+def _half(subject: Hop) -> str:
+    ours = [finding for finding in refusals(subject) if finding.pipe == subject.name]
+    if ours:
+        return f"refused: {', '.join(str(finding.code) for finding in ours)}"
+    return names(derive(subject).headline) if not refusals(subject) else "as alone"
+
+
+def channel_options() -> str:
+    """How a channel opens and when it forgets; the meanings stand below the options in the source."""
+    meanings = _attribute_docs(ChannelOptions)
+    rows = [
+        [f"`{f.name}`", _default(f.name, f.default), meanings[f.name]]
+        for f in fields(ChannelOptions)
+    ]
+    return table(["option", "default", "meaning"], rows)
 
 
 # Boundaries.

@@ -43,6 +43,8 @@ _WITHOUT: Mapping[str, Callable[[], str]] = {
     "faults": pattern_tables.faults,
     "algebra": pattern_tables.algebra,
     "worked": pattern_tables.worked,
+    "channels": pattern_tables.channels,
+    "channel-options": pattern_tables.channel_options,
     "boundaries": pattern_tables.boundaries,
     "parameters": pattern_tables.parameters,
     "boundary-options": pattern_tables.boundary_options,

@@ -7,21 +7,17 @@ that starts takes up first what an earlier one of its name had read and not ackn
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import redis
 
-from benchmarks.peers.handling import URL, handler
+from benchmarks.peers.handling import URL, handler, told_to_end
+from benchmarks.peers.server import client_of
 
 STREAM, GROUP, WORKER = "peers:stream", "peers", "worker"
 BATCH = 500
-
-
-def connect() -> Any:
-    """A client with hiredis, as redis-py takes it when it is installed."""
-    return redis.Redis.from_url(os.environ[URL])
 
 
 def declare(client: Any) -> None:
@@ -31,9 +27,9 @@ def declare(client: Any) -> None:
 
 
 @contextmanager
-def producer() -> Iterator[Callable[[Sequence[str]], None]]:
+def producer() -> Generator[Callable[[Sequence[str]], None]]:
     """A function that sends payloads."""
-    client = connect()
+    client = client_of(os.environ[URL])
     declare(client)
 
     def send(payloads: Sequence[str]) -> None:
@@ -46,29 +42,33 @@ def producer() -> Iterator[Callable[[Sequence[str]], None]]:
 
 
 def work() -> None:
-    """Handle messages until this process is ended."""
-    client = connect()
+    """Handle messages until told to end."""
+    ends = told_to_end()
+    client = client_of(os.environ[URL])
     declare(client)
     handle = handler()
     start = "0"
     handled: list[bytes] = []
-    while True:
+    while not ends():
         pipeline = client.pipeline(transaction=False)
         if handled:
             pipeline.xack(STREAM, GROUP, *handled)
         pipeline.xreadgroup(GROUP, WORKER, {STREAM: start}, count=BATCH, block=1000)
-        reply = pipeline.execute()[-1]
-        streams = reply.items() if isinstance(reply, dict) else reply
-        entries = [entry for _, found in streams or () for entry in entries_of(found)]
+        entries = entries_of(pipeline.execute()[-1])
         if not entries:
             start = ">"
         for _, fields in entries:
             handle(fields[b"m"])
         handled = [identity for identity, _ in entries]
+    if handled:
+        client.xack(STREAM, GROUP, *handled)
 
 
-def entries_of(found: Any) -> Any:
-    """The entries of one stream; newer clients wrap them once more."""
+def entries_of(reply: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """The entries of the one stream that was read; clients differ in how they wrap them."""
+    if not reply:
+        return []
+    found = reply[STREAM.encode()] if hasattr(reply, "items") else reply[0][1]
     return found[0] if found and isinstance(found[0], list) else found
 
 

@@ -1,8 +1,9 @@
 """The process that sends: ``python -m benchmarks.peers.producing MODULE [COUNT]``.
 
-Without a count it measures, and prints what it found as one line of JSON. With one it sends so many messages,
-and then one that asks for nothing each second: some systems look for what a dead worker left behind only while
-there is traffic. The module has ``producer()``, a context manager that gives a function that sends payloads.
+Without a count it measures, and prints what it found as one line of JSON. With one it waits for a file ``go``,
+sends so many messages, and then one that asks for nothing each second: some systems look for what a dead worker
+left behind only while there is traffic. The module has ``producer()``, a context manager that gives a function
+that sends payloads.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-import redis
-
 from benchmarks.peers.handling import FOLDER, URL, message, put
+from benchmarks.peers.server import client_of
 
 Send: TypeAlias = Callable[[Sequence[str]], None]
 
@@ -83,7 +83,7 @@ def measure(send: Send, folder: Path, seconds: float) -> dict[str, float]:
         count = min(COUNT_MAX, count * (8 if took < 0.1 else 3))
         took = timed(send, folder, count)
     count = max(100, min(COUNT_MAX, round(count / took * seconds)))
-    client = redis.Redis.from_url(os.environ[URL])
+    client = client_of(os.environ[URL])
     before = commands(client)
     took = timed(send, folder, count)
     executed = commands(client) - before
@@ -98,6 +98,8 @@ def measure(send: Send, folder: Path, seconds: float) -> dict[str, float]:
 def send_and_go_on(send: Send, folder: Path, count: int) -> None:
     """Until this process is ended."""
     wake_worker(send, folder)
+    while not (folder / "go").exists():
+        time.sleep(0.01)
     send_series(send, count)
     put(folder / "sent", "")
     while True:

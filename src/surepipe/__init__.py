@@ -1,6 +1,17 @@
 """Reliable-delivery pipes that compose, with guarantees that are computed."""
 
-from surepipe.actors import DeadLetters, FaultyRoute, LocalRoute, Pipe, PipeNotice
+from surepipe.actors import (
+    Channel,
+    ChannelFace,
+    DeadLetters,
+    FaultyRoute,
+    Listener,
+    LocalRoute,
+    Pipe,
+    PipeNotice,
+    StreamReceiver,
+    StreamSender,
+)
 from surepipe.errors import (
     CompositionError,
     ConfigurationError,
@@ -16,10 +27,13 @@ from surepipe.errors import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Channel",
+    "ChannelFace",
     "CompositionError",
     "ConfigurationError",
     "DeadLetters",
     "FaultyRoute",
+    "Listener",
     "LocalRoute",
     "MisuseError",
     "NotConfirmed",
@@ -29,6 +43,8 @@ __all__ = [
     "PipeFull",
     "PipeNotice",
     "PipeStopped",
+    "StreamReceiver",
+    "StreamSender",
     "SurepipeError",
     "__version__",
 ]

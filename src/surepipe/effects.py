@@ -240,11 +240,17 @@ class ForgetRows:
 @dataclass(frozen=True, slots=True)
 class Renumber:
     """Take life ``epoch`` and store these messages as its rows from 1, in place of the rows of the
-    epochs ``replaces``: one atomic write."""
+    epochs ``replaces``: one atomic write.
+
+    ``by`` is the life that asks (0: not told). The new number is higher than any, so only ``by`` can show that the
+    asker was replaced: when the journal has opened a life above it (other than ``epoch``, a repeat of this write),
+    the answer is ``WriteFenced``. Otherwise a replaced sender would take the journal back.
+    """
 
     epoch: int
     payloads: Sequence[bytes]
     replaces: tuple[int, ...]
+    by: int = 0
 
 
 @dataclass(frozen=True, slots=True)

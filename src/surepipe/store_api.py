@@ -552,6 +552,10 @@ class IndexStore(Protocol):
         ...
 
 
+class Store(StreamStore, IndexStore, Protocol):
+    """Streams and positions in one object."""
+
+
 class Transaction(Protocol):
     """Writes that happen together when the block ends, or not at all.
 

@@ -15,6 +15,8 @@ from surepipe.effects import (
     Effect,
     Notice,
     NoticeKind,
+    Reject,
+    Renumbered,
     Transmit,
     WakeAt,
 )
@@ -27,12 +29,16 @@ CALLER, LISTENER = Role.CALLER, Role.LISTENER
 
 @dataclass
 class End:
-    """One end and what happened there."""
+    """One end and what happened there. ``messages`` is what was accepted, by identity."""
 
     machine: Channel
     deadline: int | None = None
+    offered: deque[bytes] = field(default_factory=deque[bytes])
+    messages: dict[tuple[int, int], bytes] = field(default_factory=dict[tuple[int, int], bytes])
     accepted: int = 0
     confirmed: int = 0
+    confirms: list[bytes] = field(default_factory=list[bytes])
+    rejected: list[Reject] = field(default_factory=list[Reject])
     delivered: list[bytes] = field(default_factory=list[bytes])
     notices: list[NoticeKind] = field(default_factory=list[NoticeKind])
 
@@ -48,6 +54,9 @@ class ChannelWire:
     lose: Callable[[Frame, Role, int], bool] | None = None
     copies: Callable[[Frame, Role, int], Sequence[int]] | None = None
     options: ChannelOptions = field(default_factory=ChannelOptions)
+    auto_settle: bool = True
+    twin: Callable[[Channel], Channel] | None = None
+    """Makes a copy of an end, which gets the same frame and must answer it alike (P-11)."""
 
     def __post_init__(self) -> None:
         self.now = 0
@@ -91,6 +100,7 @@ class ChannelWire:
     def send(self, role: Role, *payloads: bytes | int) -> None:
         """The application at one end offers messages."""
         offered = [p if isinstance(p, bytes) else str(p).encode() for p in payloads]
+        self.ends[role].offered.extend(offered)
         self._perform(role, self.ends[role].machine.send(offered, self.now))
 
     def run(self, until_us: int) -> None:
@@ -131,7 +141,13 @@ class ChannelWire:
                 return
         elif to is LISTENER:
             assert self.listener.admits(frame) is None, "a second end for a name that has one"
-        self._perform(to, self.ends[to].machine.frame(frame, self.now))
+        machine = self.ends[to].machine
+        twin = self.twin(machine) if self.twin else None
+        effects = machine.frame(frame, self.now)
+        if twin:
+            assert twin.frame(frame, self.now) == effects
+            assert twin.export() == machine.export()
+        self._perform(to, effects)
 
     def _perform(self, role: Role, effects: list[Effect]) -> None:
         end = self.ends[role]
@@ -139,10 +155,21 @@ class ChannelWire:
             match effect:
                 case Transmit(frame):
                     self._put(role, frame)  # type: ignore[arg-type]
-                case Accepted(_, _, count):
+                case Accepted(epoch, first, count):
                     end.accepted += count
-                case Confirmed(_, ranges):
-                    end.confirmed += sum(last - first + 1 for first, last in ranges)
+                    for seq in range(first, first + count):
+                        end.messages[epoch, seq] = end.offered.popleft()
+                case Confirmed(epoch, ranges):
+                    numbers = [n for first, last in ranges for n in range(first, last + 1)]
+                    end.confirmed += len(numbers)
+                    end.confirms += [end.messages[epoch, seq] for seq in numbers]
+                case Reject(_, count):
+                    end.rejected.append(effect)
+                    for _ in range(count):
+                        end.offered.pop()
+                case Renumbered(epoch, first, count, new_epoch, new_first):
+                    for i in range(count):
+                        end.messages[new_epoch, new_first + i] = end.messages[epoch, first + i]
                 case Deliver():
                     self.deferred.append((role, effect))
                 case WakeAt(deadline):
@@ -151,8 +178,12 @@ class ChannelWire:
                     end.notices.append(kind)
                 case _:
                     raise AssertionError(f"unexpected {effect}")
-        while self.deferred:
+        while self.deferred and self.auto_settle:
             self._handle(*self.deferred.popleft())
+
+    def settle(self) -> None:
+        """The handler returns for the oldest delivery that is open, at either end."""
+        self._handle(*self.deferred.popleft())
 
     def _handle(self, role: Role, delivery: Deliver) -> None:
         end = self.ends[role]

@@ -42,11 +42,13 @@ class MemoryJournal:
                     return WriteFenced(self.life)
                 self._append(epoch, first, list(payloads))
             case NoteTransmitted(epoch):
+                if epoch < self.life:
+                    return WriteFenced(self.life)
                 self.transmitted = max(self.transmitted, epoch)
             case ForgetRows(epoch, through):
                 self._forget(epoch, through)
-            case Renumber(epoch, payloads, replaces):
-                if epoch < self.life:
+            case Renumber(epoch, payloads, replaces, by):
+                if epoch < self.life or (by and by < self.life != epoch):
                     return WriteFenced(self.life)
                 self.life = epoch
                 for replaced in replaces:

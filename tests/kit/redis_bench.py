@@ -29,13 +29,19 @@ class Redis:
     def info(self, section: str) -> dict[str, str]:
         """One section of INFO."""
         reply = self._client.execute_command("INFO", section)  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        return {str(name): str(value) for name, value in cast("dict[object, object]", reply).items()}
+        return {
+            str(name): str(value) for name, value in cast("dict[object, object]", reply).items()
+        }
 
     def calls(self) -> dict[str, int]:
         """How often each command was called, by clients and by scripts, since CONFIG RESETSTAT."""
         reply = self._client.execute_command("INFO", "commandstats")  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         stats = cast("dict[str, dict[str, int]]", reply)
         return {name.removeprefix("cmdstat_"): fields["calls"] for name, fields in stats.items()}
+
+    def entries(self, key: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        """All entries of a stream, with their fields."""
+        return cast("list[tuple[bytes, dict[bytes, bytes]]]", self("XRANGE", key, "-", "+"))
 
     def clients(self) -> int:
         """Connections to the server, but this one."""

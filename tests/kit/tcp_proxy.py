@@ -10,9 +10,11 @@ _ENDS_WITHIN_S = 30.0
 
 
 class LossyProxy:
-    """Forwards bytes both ways. ``lose_reply_to(word)`` lets the next command that holds the word through, waits for
-    the server's answer, and then cuts the connection instead of handing the answer on: the effect is there, the
-    reply is lost."""
+    """Forwards bytes both ways.
+
+    ``lose_reply_to(word)`` lets the next command that holds the word through, waits for the server's answer, and
+    then cuts the connection instead of handing the answer on: the effect is there, the reply is lost.
+    """
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -39,7 +41,10 @@ class LossyProxy:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         self._cut(self._listener, *self._sockets)
         for thread in self._threads:
@@ -63,7 +68,9 @@ class LossyProxy:
             self._spawn(self._forward, client, server, losing)
             self._spawn(self._back, client, server, losing)
 
-    def _forward(self, client: socket.socket, server: socket.socket, losing: threading.Event) -> None:
+    def _forward(
+        self, client: socket.socket, server: socket.socket, losing: threading.Event
+    ) -> None:
         while data := _receive(client):
             with self._lock:
                 if self._word is not None and self._word in data:

@@ -216,7 +216,7 @@ class Wire:
     def advance(self, micros: int) -> None:
         """Let time pass, waking both ends exactly at their deadlines."""
         end = self.now + micros
-        while (due := self._next_deadline()) is not None and due <= end:
+        while (due := self.next_deadline()) is not None and due <= end:
             self.now = max(self.now, due)
             self._wake_due()
         self.now = max(self.now, end)
@@ -280,7 +280,7 @@ class Wire:
                         count += 1
                         heapq.heappush(heap, (at, count, way, frame))
                 wire.clear()
-            due = self._next_deadline()
+            due = self.next_deadline()
             if heap and (due is None or heap[0][0] <= due):
                 at, _, way, frame = heapq.heappop(heap)
                 self.now = max(self.now, at)
@@ -313,7 +313,8 @@ class Wire:
 
     # The host.
 
-    def _next_deadline(self) -> int | None:
+    def next_deadline(self) -> int | None:
+        """When the next machine is to be woken, or the next handler returns."""
         times = [time for time in self.deadline.values() if time is not None]
         times += [at for at, _ in self._handling]
         return min(times, default=None)
@@ -385,9 +386,8 @@ class Wire:
             case Confirmed(epoch, ranges):
                 for first, last in ranges:
                     self.confirmed.update(self.positions[epoch, s] for s in range(first, last + 1))
-            case Renumbered(epoch, first, count, new_epoch, new_first):
-                for i in range(count):
-                    self.positions[new_epoch, new_first + i] = self.positions[epoch, first + i]
+            case Renumbered():
+                self.renumber(effect)
             case Deliver(ticket):
                 self.delivered.append(effect)
                 self.open[ticket] = effect
@@ -415,6 +415,12 @@ class Wire:
         else:
             self.to_sender.append(frame)
             self.sent_back.append(frame)
+
+    def renumber(self, effect: Renumbered) -> None:
+        """Messages have a new identity and keep their position."""
+        for i in range(effect.count):
+            old, new = (effect.epoch, effect.first + i), (effect.new_epoch, effect.new_first + i)
+            self.positions[new] = self.positions[old]
 
     def _remember(self, epoch: int, seq: int, payload: bytes) -> None:
         self.accepted.append(payload)

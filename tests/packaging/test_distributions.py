@@ -62,6 +62,7 @@ def test_the_wheel_holds_the_package_its_type_marker_and_its_licence_only(
     modules = {name for name in names if name.endswith(".py")}
     assert {name.split("/")[0] for name in names if name not in metadata} == {"surepipe"}
     assert modules == source_modules()
+    assert {name for name in names if name.endswith(".lua")} == source_files("*.lua") != set()
     assert "surepipe/py.typed" in names
     assert any(name.endswith("/licenses/LICENSE") for name in metadata)
     assert len(names) == len(set(names))
@@ -101,8 +102,13 @@ def test_a_strangers_program_passes_mypy_strict_against_the_installed_wheel(
 
 def source_modules() -> set[str]:
     """The names that the tree's modules have inside a wheel."""
+    return source_files("*.py")
+
+
+def source_files(pattern: str) -> set[str]:
+    """The names that these files of the tree have inside a wheel."""
     source = ROOT / "src"
-    return {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    return {path.relative_to(source).as_posix() for path in source.rglob(pattern)}
 
 
 def run(command: Sequence[str], folder: Path) -> str:

@@ -331,12 +331,46 @@ def test_a_channel_whose_way_back_loses_protects_nothing() -> None:
     assert [finding.code for finding in found] == [Code.UNPROTECTED_CONFIRMS]
 
 
-def test_the_other_half_of_a_channel_must_stand_by_itself() -> None:
-    """C-1: two halves that wait for each other's confirms would wait for ever."""
+def test_two_stacks_may_carry_the_confirms_of_each_other() -> None:
+    """G-4, C-1: confirms enter the opposite stack below the layer that waits for confirms itself, so neither
+    needs the other's order: what matters is the opposite stack from that layer on."""
     half = layers_of(CARRIER_SEQUENTIAL, "multi-unconfirmed")
-    found = refusals(Hop("orders", half, channel_back=half))
+    both = Hop("orders", half, channel_back=half)
+    assert refusals(both) == ()
+    assert headline(both) == "exactly-once, absolute"
+    nested = layers_of(CARRIER_SEQUENTIAL, CARRIER_SEQUENTIAL, "resend")
+    assert refusals(replace(both, channel_back=nested)) == ()
+
+
+@pytest.mark.parametrize(
+    ("back", "codes"),
+    [
+        (layers_of(CARRIER_SEQUENTIAL), ["unprotected-confirms", "unmet-carrier"]),
+        (
+            layers_of(CARRIER_SEQUENTIAL, "strict-monotonic"),
+            ["unprotected-confirms", "unmet-carrier"],
+        ),
+        (layers_of("strict-monotonic", "multi-unconfirmed"), ["unprotected-confirms"]),
+    ],
+    ids=["nothing carries them", "what carries them loses", "the entry loses what is overtaken"],
+)
+def test_the_way_in_for_confirms_must_lose_nothing(
+    back: tuple[LayerOptions, ...], codes: list[str]
+) -> None:
+    """G-4: the opposite stack is judged from the layer on where confirms enter, and by itself as well."""
+    half = layers_of(CARRIER_SEQUENTIAL, "multi-unconfirmed")
+    found = refusals(Hop("orders", half, channel_back=back))
+    assert [(finding.pipe, str(finding.code)) for finding in found] == [
+        ("orders" if code == "unprotected-confirms" else "orders/back", code) for code in codes
+    ]
+
+
+def test_the_other_half_of_a_channel_must_stand_by_itself() -> None:
+    """C-1: what is wrong with the way back is told as of the way back."""
+    there = layers_of("reliable")
+    found = refusals(Hop("orders", there, channel_back=layers_of("continuous-index")))
     assert [(finding.pipe, finding.code) for finding in found] == [
-        ("orders/back", Code.UNPROTECTED_CONFIRMS)
+        ("orders/back", Code.UNMET_CARRIER)
     ]
 
 

@@ -389,3 +389,24 @@ def test_a_buffer_below_the_carrier_s_window_is_small() -> None:
         {"continuous-index": {"receive_window": 16}}, {"multi-unconfirmed": {"window": 16}}
     )
     assert warned(enough) == []
+
+
+def test_a_layer_that_is_not_the_outermost_must_not_give_messages_up() -> None:
+    """bounds: T-10: a frame that is given up would be a hole of which the layers above know nothing."""
+    patient: LayerText = {"multi-unconfirmed": {"give_up_after_s": 60.0}}
+    assert refusals(hop(patient)) == ()
+    assert refusals(hop(patient, "reliable")) == ()
+    assert str(only(hop("continuous-index", patient))) == (
+        "bounds: pipe orders: layer 1 (multi-unconfirmed) gives a frame up after 60.0 s, which leaves a hole "
+        "that no layer above it knows of. Drop give_up_after_s of layer 1."
+    )
+    assert only(hop("reliable", patient)).remedies == (
+        "move give_up_after_s to layer 0 (reliable)",
+        "drop give_up_after_s of layer 1",
+    )
+
+
+def only(refused: Hop) -> Finding:
+    """The one finding against a hop."""
+    (finding,) = refusals(refused)
+    return finding

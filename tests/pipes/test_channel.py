@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from surepipe.effects import NoticeKind
+from surepipe.effects import Notice, NoticeKind
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.channel import CHANNEL_LAYER, Channel, Listener, Role
 from surepipe.pipes.frames import Data, Frame, Open, Opened, tag_of
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.options import LayerText, parse_layers
 from tests.kit.channel_wire import CALLER, LISTENER, ChannelWire
 
 SECOND = 1_000_000
 MULTI = "multi-unconfirmed"
-CARRIED = [{"sequential-confirm": {"retry": "carrier"}}, MULTI]
+CARRIED: list[LayerText] = [{"sequential-confirm": {"retry": "carrier"}}, MULTI]
 
 
 def texts(first: int, last: int) -> list[bytes]:
@@ -100,14 +100,14 @@ def test_ch3_messages_sent_before_it_is_up_arrive_in_order(layers: str) -> None:
 
 @pytest.mark.parametrize("back", [[MULTI], CARRIED])
 def test_ch4_sequential_confirm_gets_its_confirms_through_the_opposite_stack(
-    back: list[object],
+    back: list[LayerText],
 ) -> None:
     """pipes C-1, K-4 (ch4): retry: carrier, 20 % of all frames lost: absolute, and nothing is missing."""
     for seed in range(10):
         rng = random.Random(seed)
         wire = ChannelWire(
             CARRIED,
-            back,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            back,
             seed=seed,
             lose=lambda _f, _r, _n, rng=rng: rng.random() < 0.2,  # type: ignore[misc]
         )
@@ -208,7 +208,7 @@ def test_an_end_with_other_layers_is_refused_and_says_so() -> None:
     listener.wake(0)
     opening = caller.sent[0][1]
     effects = listener.frame(opening, 1)
-    assert [effect.detail for effect in effects if hasattr(effect, "detail")] == [
+    assert [effect.detail for effect in effects if isinstance(effect, Notice)] == [
         "the other end has other layers; give both ends the same"
     ]
     assert not listener.is_up
@@ -236,3 +236,22 @@ def test_foreign_and_meaningless_input_changes_one_counter() -> None:
         assert machine.frame(frame, wire.now) == []
         after = machine.counters()
         assert {k: after[k] - before[k] for k in after if after[k] != before[k]} == {counter: 1}
+
+
+def test_a_confirm_that_travels_as_a_message_is_not_taken_for_one() -> None:
+    """pipes V-2: 30 confirms enter the way back between 30 messages; each is confirmed when it has arrived,
+    under the identity that it was accepted with, and no confirm is reported to anybody."""
+    for seed in range(10):
+        rng = random.Random(seed)
+        wire = ChannelWire(CARRIED, MULTI, seed=seed)
+        wire.lose = lambda _f, _r, _n, rng=rng: rng.random() < 0.2
+        wire.run(100 * SECOND)
+        for n in range(1, 31):
+            wire.send(CALLER, n)
+            wire.send(LISTENER, n)
+            wire.run(wire.now + SECOND // 4)
+            assert set(wire.ends[LISTENER].confirms) <= set(wire.ends[CALLER].delivered)
+        wire.run(900 * SECOND)
+        for role in Role:
+            assert sorted(wire.ends[role].confirms, key=int) == texts(1, 30)
+            assert wire.ends[role].machine.idle

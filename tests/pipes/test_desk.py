@@ -358,3 +358,117 @@ def test_an_unordered_receiver_that_lost_its_state_gives_back_what_settles_later
     wire.settle()
     assert wire.receiver.gauges()["in_work"] == 0
     assert cum_of(wire) == 0
+
+
+# Answers that come in pieces.
+
+
+@pytest.mark.parametrize("layers", ["strict-monotonic", "continuous-index", "dedupe"])
+def test_with_before_what_follows_a_dead_letter_is_stored_and_settled_once(layers: str) -> None:
+    """2 of 1..4 becomes a letter; 3..4 are delivered again, but their cursor stands: one state write, four
+    settled, and nothing of them is given back when the receiver closes (pipes K-2, K-3)."""
+    boundary = BoundaryOptions(boundary=Boundary.BEFORE, durable=True, retries=1, dead_letters=True)
+    wire = Wire([layers, "resend"], boundary=boundary, auto_settle=False)
+    wire.send(1, 2, 3, 4)
+    wire.exchange()
+    state = wire.saved_state
+    writes = wire.effects_done["receiver"]
+    wire.fail(2)
+    assert [(d.first, len(d.payloads)) for d in wire.delivered] == [(1, 4), (3, 2)]
+    assert wire.receiver.counters()["settled"] == 4
+    assert wire.effects_done["receiver"] - writes <= 4, "no state was written again"
+    assert wire.saved_state == state
+    wire.close_receiver()
+    wire.settle()
+    wire.exchange()
+    assert wire.receiver.idle
+    assert wire.receiver.layers[0].gauges()["in_work"] == 0
+    assert wire.confirmed == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    "layers", ["strict-monotonic", "continuous-index", "reliable", "resend", "sequential-confirm"]
+)
+def test_what_was_settled_behind_a_failed_message_is_not_delivered_again(layers: str) -> None:
+    """Of 1..6 the host settles 4, then 2 fails: 2..3 and 5..6 come again, 4 does not (pipes P-3, D-1)."""
+    wire = linked(BoundaryOptions(), {layers: {"run_max": 6}})
+    wire.send(*range(1, 7))
+    wire.exchange()
+    (ticket,) = wire.open
+    wire.settled.append(4)
+    wire._step("receiver", lambda: wire.receiver.settled(ticket, ((4, 4),), wire.now))  # pyright: ignore[reportPrivateUsage]
+    wire.fail(2)
+    wire.advance(SECOND)
+    while wire.open:
+        wire.settle()
+        wire.advance(SECOND)
+    assert [(d.first, len(d.payloads)) for d in wire.delivered] == [(1, 6), (2, 2), (5, 2)]
+    assert sorted(wire.settled) == [1, 2, 3, 4, 5, 6]
+    assert wire.receiver.counters()["settled"] == 6
+    assert wire.receiver.counters()["late_answer"] == 0
+
+
+def test_several_messages_of_one_delivery_fail_and_each_has_attempts_of_its_own() -> None:
+    """Unordered: 2 and 5 of 1..6 fail, 2 twice more: attempts 1, 2, 3 for 2 and 1, 2 for 5; the rest runs once
+    and waits for nobody (pipes D-1)."""
+    wire = linked(BoundaryOptions(jitter=0.0), [{"multi-unconfirmed": {"run_max": 6}}])
+    wire.send(*range(1, 7))
+    wire.exchange()
+    wire.fail(2)
+    wire.fail(5)
+    wire.settle()
+    assert sorted(wire.settled) == [1, 3, 4, 6]
+    failing = {2: 2}
+    for _ in range(6):
+        wire.advance(SECOND)
+        while wire.open:
+            seq = next(iter(wire.open.values())).first
+            if failing.get(seq):
+                failing[seq] -= 1
+                wire.fail(seq)
+            else:
+                wire.settle()
+    attempts = [
+        (d.first, d.attempt) for d in wire.delivered if len(d.payloads) == 1 and d.attempt > 1
+    ]
+    assert sorted(attempts) == [(2, 2), (2, 3), (2, 4), (5, 2)]
+    assert sorted(wire.settled) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_letter_of_a_receiver_that_lost_its_state_is_given_back() -> None:
+    """committed: the letter is stored after the state was fenced: its cursor can't be, so it is refused and
+    nothing stays in work (pipes S-9, P-7)."""
+    boundary = BoundaryOptions(
+        boundary=Boundary.COMMITTED, durable=True, retries=1, dead_letters=True
+    )
+    wire = linked(boundary, ["dedupe", {"multi-unconfirmed": {"run_max": 1}}])
+    for n in (1, 2):
+        wire.send(n)
+        wire.exchange()
+    wire.fail(1)
+    wire.fail(2)
+    (_, first, _), (_, second, _) = wire.unanswered
+    wire.unanswered.clear()
+    wire.answer("receiver", first, WriteStored())
+    answer(wire, WriteFenced(9))
+    wire.answer("receiver", second, WriteStored())
+    assert wire.receiver.idle
+    assert wire.receiver.gauges()["in_work"] == 0
+    assert cum_of(wire) == 0
+
+
+def test_a_state_to_commit_holds_what_was_settled_without_the_host() -> None:
+    """committed: a letter of the same epoch waits for its cursor to be stored; the host's own commit has it
+    too, so that nothing in it stands behind a hole (pipes K-3, K-5)."""
+    boundary = BoundaryOptions(
+        boundary=Boundary.COMMITTED, durable=True, retries=1, dead_letters=True
+    )
+    wire = linked(boundary, ["dedupe", {"multi-unconfirmed": {"run_max": 1}}])
+    for n in (1, 2):
+        wire.send(n)
+        wire.exchange()
+    wire.fail(1)
+    answer(wire, WriteStored())
+    (ticket,) = wire.open
+    cursor = decode_state(wire.receiver.state_after(ticket, 2))[0]
+    assert cursor == [1 << 20, 2, [[1, 2]]]

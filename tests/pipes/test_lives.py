@@ -236,7 +236,7 @@ def test_only_the_epochs_after_the_last_transmitted_one_are_numbered_again() -> 
     ticket = next(e.ticket for e in effects if isinstance(e, Persist))
     effects = machine.answer(ticket, _stored(), 0)
     writes = [e.write for e in effects if isinstance(e, Persist)]
-    assert writes == [Renumber(100, [b"d", b"e"], (6,))]
+    assert writes == [Renumber(100, [b"d", b"e"], (6,), by=100)]
     assert machine.unconfirmed() == [(6, ((1, 2),)), (5, ((3, 3),))]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from surepipe.effects import Transmit
-from surepipe.pipes.frames import Confirm, Data
+from surepipe.pipes.frames import Confirm, Data, Probe
 from tests.kit.wire import MS, Wire
 from tests.pipes.retry_kit import confirm, engine_of, nack, nacks, send_all, spans, wire_of
 
@@ -71,8 +71,8 @@ def test_a_confirm_names_at_most_64_ranges_lowest_first() -> None:
     assert all(len(frame.missing) <= 64 for frame in nacks(wire.sent_back))
 
 
-def test_a_nack_of_what_is_settled_or_never_sent_sends_nothing() -> None:
-    """T-7: beyond next: impossible; settled: nothing new."""
+def test_a_nack_of_what_is_settled_or_never_sent_sends_no_data() -> None:
+    """T-7: beyond next: impossible; settled: one Probe a round trip, for a receiver that has forgotten."""
     wire = wire_of()
     send_all(wire, 3)
     wire.arrive_back(confirm(wire, 2))
@@ -81,8 +81,9 @@ def test_a_nack_of_what_is_settled_or_never_sent_sends_nothing() -> None:
     wire.arrive_back(nack(wire, (2, 4)))
     assert wire.sender.counters()["impossible"] == 1
     wire.arrive_back(nack(wire, (1, 2)))
+    wire.arrive_back(nack(wire, (1, 2)))
     assert wire.sender.counters()["repeated_confirm"] == 1
-    assert len(wire.sent) == sent
+    assert [type(frame) for frame in wire.sent[sent:]] == [Probe]
 
 
 def test_a_nack_sends_the_named_part_of_a_run_again() -> None:

@@ -19,7 +19,7 @@ from tests.kit.redis_bench import RedisBench
 
 
 def _name(source: Source | None) -> str:
-    return source.name if source else "none"
+    return source.name.split(" (")[0] if source else "none"
 
 
 @pytest.fixture(scope="session", params=redis_servers() or [None], ids=_name)

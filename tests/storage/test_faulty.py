@@ -13,7 +13,8 @@ import pytest
 from surepipe.errors import MisuseError
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune, Rates
 from surepipe.storage.memory import MemoryStore, MemoryTransaction
-from surepipe.storage.sqlite import SqliteStore, SqliteTransaction
+from surepipe.storage.sqlite import SqliteStore
+from surepipe.storage.sqlite_transaction import SqliteTransaction
 from surepipe.store_api import (
     KEEP_ALL,
     Ahead,

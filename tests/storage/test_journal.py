@@ -316,6 +316,24 @@ def test_confirming_rows_that_the_store_lost_removes_no_others(store: FaultyStor
     assert rows_of(store) == [(2, 1, texts("d", "e", "f"))]
 
 
+def test_rows_numbered_again_after_a_loss_are_not_taken_for_those_before(
+    store: FaultyStore,
+) -> None:
+    """F14, L-5: the store forgets the older epoch; new rows take its indexes, then it is confirmed."""
+    store.create(STREAM, 1, KEEP_ALL)
+    store.mark()
+    older = open_journal(store, 1)
+    for seq in (1, 2, 3):
+        older.write(AppendRows(1, seq, texts(f"old{seq}")))
+    newer = open_journal(store, 2)
+    store.script(Misfortune.ROLL_BACK)
+    assert newer.write(Renumber(3, texts("a"), (2,))) == WriteStored()
+    for seq in (2, 3, 4, 5, 6):
+        newer.write(AppendRows(3, seq, texts(f"new{seq}")))
+    assert newer.write(ForgetRows(1, 3)) == WriteStored()
+    assert rows_of(store) == [(3, 1, texts("a", "new2", "new3", "new4", "new5", "new6"))]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_unconfirmed_row_is_lost_by_a_store_that_loses_its_last_writes(seed: int) -> None:
     """F14, by seed: up to five writes lost at a time; after the next stored row all unconfirmed rows are there."""

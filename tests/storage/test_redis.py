@@ -171,10 +171,8 @@ def test_a_run_is_one_entry_whose_id_is_its_first_index(redis_bench: RedisBench)
     make(redis_bench)
     put(redis_bench, 1, *range(500))
     put(redis_bench, 501, "x" * 40_000, "y" * 20_000, "z" * 10_000, "l" * (PAGE_MAX_BYTES + 1), "")
-    pages = redis_bench.redis("XRANGE", redis_bench.keys.pages("s"), "-", "+")
-    assert list(pages) == [b"1-0", b"501-0", b"503-0", b"504-0", b"505-0"] or [
-        page[0] for page in pages
-    ] == [b"1-0", b"501-0", b"503-0", b"504-0", b"505-0"]
+    pages = [entry_id for entry_id, _ in redis_bench.redis.entries(redis_bench.keys.pages("s"))]
+    assert pages == [b"1-0", b"501-0", b"503-0", b"504-0", b"505-0"]
     assert len(read_payloads(redis_bench)) == 505
     outcome = redis_bench.store.read("s", 504, 9, 9)
     assert isinstance(outcome, Batch)
@@ -223,8 +221,7 @@ def test_the_servers_clock_ages_entries_when_no_other_is_given(redis_bench: Redi
     store.create("aged", 1, Retention(max_age_us=3_600_000_000))
     for seq in (1, 2):
         assert store.append("aged", "p", 1, seq, texts(seq)) == Stored(seq, 1, seq)
-    page = redis_bench.redis("XREVRANGE", redis_bench.keys.pages("aged"), "+", "-", "COUNT", 1)
-    fields = next(iter(page.values()))[0] if isinstance(page, dict) else page[0][1]
+    ((_, fields),) = redis_bench.redis.entries(redis_bench.keys.pages("aged"))[-1:]
     assert int(fields[b"t"]) > 10**15
 
 
@@ -248,13 +245,14 @@ def test_a_flushed_script_is_loaded_again(redis_bench: RedisBench) -> None:
     """R-4: NOSCRIPT is answered by loading and repeating, ten times for each kind of call."""
     make(redis_bench)
     for seq in range(1, 11):
-        for call in (
-            lambda seq=seq: put(redis_bench, seq, seq) == Stored(seq, 1, seq),
-            lambda seq=seq: isinstance(redis_bench.store.read("s", seq, 9, 9), Batch),
-            lambda seq=seq: commit(redis_bench, seq, owner=owner_of(redis_bench, 1)) == Committed(),
-        ):
-            redis_bench.redis("SCRIPT", "FLUSH")
-            assert call()
+        redis_bench.redis("SCRIPT", "FLUSH")
+        assert put(redis_bench, seq, seq) == Stored(seq, 1, seq)
+        redis_bench.redis("SCRIPT", "FLUSH")
+        assert isinstance(redis_bench.store.read("s", seq, 9, 9), Batch)
+        redis_bench.redis("SCRIPT", "FLUSH")
+        owner = owner_of(redis_bench, 1)
+        redis_bench.redis("SCRIPT", "FLUSH")
+        assert commit(redis_bench, seq, owner=owner) == Committed()
 
 
 def test_part_of_a_run_may_be_stored_in_a_transaction_too(redis_bench: RedisBench) -> None:
@@ -348,12 +346,13 @@ def test_an_idle_reader_asks_less_than_once_a_second(own_bench: RedisBench) -> N
     assert store.read("s", 1, 9, 9) == Empty(1)
     store.wait("s", 1, 1_000)
     own_bench.redis("CONFIG", "RESETSTAT")
-    assert store.wait("s", 1, 3_600_000_000) == Hint()
-    assert store.read("s", 1, 9, 9) == Empty(1)
+    for _ in range(10):
+        assert store.wait("s", 1, 3_600_000_000) == Hint()
+        assert store.read("s", 1, 9, 9) == Empty(1)
     calls = own_bench.redis.calls()
     of_clients = sum(calls.get(name, 0) for name in ("hget", "xread", "evalsha"))
-    assert of_clients == 3
-    assert of_clients / Limits().block_s <= 1
+    assert of_clients <= 30
+    assert of_clients / 10 / Limits().block_s <= 1
 
 
 # Waiting and threads.

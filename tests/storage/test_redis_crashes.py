@@ -1,4 +1,4 @@
-"""The Redis server is killed under load, again and again, and its file is torn: what was acknowledged is there, once.
+"""The Redis server is killed under load, and its file is torn: what was acknowledged is there, once.
 
 ``SUREPIPE_KILL_CYCLES`` says how often, over all versions of the server together.
 """
@@ -19,10 +19,10 @@ from surepipe.store_api import (
     KEEP_ALL,
     Ahead,
     AppendRun,
-    Batch,
     CommitPosition,
     Committed,
     Created,
+    Empty,
     Level,
     Owner,
     Position,
@@ -40,8 +40,10 @@ GIVES_UP_AFTER_S = 120
 
 @dataclass
 class Writer:
-    """A producer that appends runs of random length as fast as it can, repeats what is unavailable, and notes what was
-    acknowledged. With a reader's name it commits a position in the same transaction."""
+    """A producer that appends runs of random length as fast as it can, and notes what was acknowledged.
+
+    What is unavailable it repeats. With ``commits`` it moves a position in the same transaction.
+    """
 
     name: str
     store: RedisStore
@@ -89,7 +91,7 @@ class Writer:
 
 
 def test_nothing_acknowledged_is_lost_or_repeated_by_kills(local_source: Binary) -> None:
-    """so11, S-3, R-7: AOF always; SIGKILL at drawn moments under the load of four producers, some in an AOF rewrite."""
+    """so11, S-3, R-7: AOF always; SIGKILL at drawn moments under four producers, some in an AOF rewrite."""
     rng = random.Random(20)
     with local_source.server(appendonly="yes", appendfsync="always") as server:
         bench = RedisBench(server.url)
@@ -132,6 +134,7 @@ def kill_again_and_again(
 
 def check(bench: RedisBench, writers: list[Writer]) -> None:
     """Each producer's messages are there from 1 on, once, in order; positions went with the appends."""
+    bench.store = bench.another()
     entries = read_all(bench)
     assert [entry[0] for entry in entries] == list(range(1, len(entries) + 1))
     for writer in writers:
@@ -158,13 +161,18 @@ def aof_of(server: RedisServer) -> Path:
 def test_a_torn_file_keeps_whole_transactions_and_the_reader_is_told(
     local_source: Binary, fsync: str
 ) -> None:
-    """so11, R-7: the end of the AOF is gone at a drawn byte, as after a power cut with everysec. Every append and transaction is there or not at all;
-    what is lost was never claimed (level interval); the reader that had gone further is told, then it is Ahead."""
+    """so11, R-7: the end of the AOF is gone at a drawn byte, as after a power cut with everysec.
+
+    Every transaction is there or not at all; what is lost was never claimed (level interval); the reader that had
+    gone further is told, then it is Ahead.
+    """
     rng = random.Random(fsync)
     with local_source.server(appendonly="yes", appendfsync=fsync) as server:
         bench = RedisBench(server.url)
         assert bench.store.level == (Level.INTERVAL if fsync == "everysec" else Level.POWER)
         assert isinstance(bench.store.create("s", 1, KEEP_ALL), Created)
+        # Before the part that is torn: an old server writes the scripts that it is taught into its file, too.
+        assert bench.store.read("s", 1, 9, 99) == Empty(1)
         start = aof_of(server).stat().st_size
         owner = bench.store.claim("in", "r", 1)
         assert isinstance(owner, Owner)
@@ -174,7 +182,6 @@ def test_a_torn_file_keeps_whole_transactions_and_the_reader_is_told(
                 transaction.append(AppendRun("s", "p", 1, first, payloads))
                 transaction.commit(CommitPosition("in", "r", owner.number, 7, first + 3))
             assert transaction.done
-        assert isinstance(bench.store.read("s", 28, 9, 99), Batch)
         server.kill()
         whole = aof_of(server).read_bytes()
         for _ in range(20):

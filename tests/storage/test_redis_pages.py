@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 from surepipe.storage.redis_pages import PAGE_MAX_BYTES, paged, unpaged
 
 PAYLOADS = st.lists(
-    st.one_of(st.binary(max_size=40), st.sampled_from([b"", b"x" * 255, b"y" * 256, b"z" * 70_000])),
+    st.one_of(
+        st.binary(max_size=40), st.sampled_from([b"", b"x" * 255, b"y" * 256, b"z" * 70_000])
+    ),
     max_size=40,
 )
 
 
-@given(first=st.integers(1, 2**40), payloads=PAYLOADS, limit=st.sampled_from([1, 100, PAGE_MAX_BYTES]))
-def test_the_pages_of_a_run_hold_it_in_order(
-    first: int, payloads: list[bytes], limit: int
-) -> None:
+@given(
+    first=st.integers(1, 2**40), payloads=PAYLOADS, limit=st.sampled_from([1, 100, PAGE_MAX_BYTES])
+)
+def test_the_pages_of_a_run_hold_it_in_order(first: int, payloads: list[bytes], limit: int) -> None:
     """R-3: consecutive seqs, within the limit unless one message is above it, everything as it was."""
     expected, seq = list(payloads), first
     for page in paged(first, payloads, limit):

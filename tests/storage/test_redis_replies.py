@@ -1,4 +1,4 @@
-"""Errors of a Redis server, each provoked on a real one, at least ten times, with the outcome that it must have."""
+"""Errors of a Redis server, each provoked on a real one, ten times, with the outcome that it must have."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from redis import exceptions
 
 from surepipe.storage.redis_keys import LAYOUT_VERSION
 from surepipe.storage.redis_link import Limits
+from surepipe.storage.redis_replies import meaning_of
 from surepipe.storage.redis_store import RedisStore
 from surepipe.store_api import (
     KEEP_ALL,
@@ -92,7 +94,9 @@ def test_a_failover_that_lost_writes_is_seen_by_its_reader(local_source: Binary)
         at = [master.port]
         bench = RedisBench(master.url)
         follower = Redis(replica.url)
-        store = bench.another(locate=lambda: ("127.0.0.1", at[0]), replicas=1, limits=Limits(answer_s=1.0))
+        store = bench.another(
+            locate=lambda: ("127.0.0.1", at[0]), replicas=1, limits=Limits(answer_s=1.0)
+        )
         follower("REPLICAOF", "127.0.0.1", master.port)
         while follower.info("replication")["master_link_status"] != "up":
             continue
@@ -165,7 +169,23 @@ def test_a_key_of_another_type_is_named_and_nothing_is_written(
             assert repr(key) in outcome.reason
             assert "set" in outcome.reason
     names = redis_bench.redis("KEYS", f"sp:{{{redis_bench.pipeline}}}:*")
-    assert not [name for name in names if name.endswith((b":s:s", b":p:s")) and name.decode() != key]
+    assert not [
+        name for name in names if name.endswith((b":s:s", b":p:s")) and name.decode() != key
+    ]
+
+
+def test_a_wrong_key_of_one_stream_keeps_the_others_of_a_transaction_unwritten(
+    redis_bench: RedisBench,
+) -> None:
+    """S-11, WRONGTYPE: Redis takes nothing back, so every key is looked at before the first write."""
+    make(redis_bench)
+    make(redis_bench, "t")
+    redis_bench.redis("SADD", redis_bench.keys.pages("t"), "not ours")
+    with redis_bench.store.transaction() as transaction:
+        transaction.append(AppendRun("s", "p", 1, 1, texts("x")))
+        transaction.append(AppendRun("t", "p", 1, 1, texts("y")))
+    assert not transaction.done
+    assert read_payloads(redis_bench) == []
 
 
 def touching(bench: RedisBench, damage: str) -> Iterator[object]:
@@ -356,6 +376,42 @@ def test_too_many_clients_pass(own_bench: RedisBench) -> None:
         assert "maxclients" in outcome.detail
     own_bench.redis("CONFIG", "SET", "maxclients", "100")
     assert store.append("s", "p", 1, 1, texts("a")) == Stored(1, 1, 1)
+
+
+def test_too_few_replicas_pass(own_bench: RedisBench) -> None:
+    """NOREPLICAS: Unavailable with the setting's name, and nothing is stored."""
+    make(own_bench)
+    own_bench.redis("CONFIG", "SET", "min-replicas-to-write", "1")
+    for _ in range(TIMES):
+        outcome = put(own_bench, 1, "a")
+        assert isinstance(outcome, Unavailable)
+        assert "min-replicas-to-write" in outcome.detail
+    own_bench.redis("CONFIG", "SET", "min-replicas-to-write", "0")
+    assert read_payloads(own_bench) == []
+    assert put(own_bench, 1, "a") == Stored(1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (exceptions.ResponseError("MISCONF Errors writing to the AOF file"), Unavailable),
+        (exceptions.ResponseError("BUSY Redis is busy running a script"), Unavailable),
+        (exceptions.ResponseError("UNBLOCKED force unblock from blocking operation"), Unavailable),
+        (exceptions.MasterDownError("Link with MASTER is down"), Unavailable),
+        (exceptions.TryAgainError("Multiple keys request during rehashing of slot"), Unavailable),
+        (exceptions.AskError("3999 127.0.0.1:6381"), Unavailable),
+        (exceptions.ClusterCrossSlotError("Keys in request don't hash to one slot"), Failed),
+        (exceptions.ResponseError("ERR syntax error"), Failed),
+    ],
+    ids=lambda value: str(value).split(" ")[0] if isinstance(value, Exception) else "",
+)
+def test_errors_that_are_hard_to_provoke_have_their_outcome_too(
+    error: Exception, outcome: type[Unavailable | Failed]
+) -> None:
+    """By the texts that servers send; all others in this file come from a server."""
+    meaning = meaning_of(error, "host:6379")
+    assert isinstance(meaning, outcome)
+    assert "host:6379" in str(meaning)
 
 
 def test_a_store_is_built_without_a_server() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from surepipe.store_api import (
     Level,
     NoPosition,
     Position,
+    Retention,
     Stored,
     Trimmed,
 )
@@ -222,6 +223,33 @@ def test_threads_may_write_and_read_at_once(bench: SqliteBench) -> None:
     for name in "abcd":
         assert [entry[3] for entry in entries if entry[1] == name] == list(range(1, 41))
     assert seen[0] == seen[1] == [entry[4] for entry in entries]
+
+
+def test_a_read_sees_one_moment(tmp_path: Path) -> None:
+    """S-7: between its look at the ends and its look at the pages, everything is trimmed by force."""
+    meanwhile: list[Callable[[], object]] = []
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if "FROM surepipe_pages" in sql and meanwhile:
+                meanwhile.pop()()
+            return super().execute(sql, parameters)
+
+    def connect_interrupted(path: str, busy_timeout_s: float) -> sqlite3.Connection:
+        return sqlite3.connect(
+            path, busy_timeout_s, isolation_level=None, check_same_thread=False, factory=Interrupted
+        )
+
+    path = tmp_path / "store.db"
+    with SqliteStore(path) as other, SqliteStore(path, connect=connect_interrupted) as store:
+        other.create("s", 1, Retention(force=True))
+        other.append("s", "p", 1, 1, texts("a", "b"))
+        meanwhile.append(partial(other.trim, "s", 3))
+        batch = store.read("s", 1, 9, 9)
+        assert not meanwhile
+        assert isinstance(batch, Batch)
+        assert [payload for run in batch.entries for payload in run.payloads] == texts("a", "b")
+        assert store.read("s", 1, 9, 9) == Trimmed(3)
 
 
 class Gathering:

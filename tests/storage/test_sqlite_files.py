@@ -28,8 +28,6 @@ from tests.contracts.store_contract import (
 )
 from tests.storage.sqlite_bench import SqliteBench, in_threads
 
-HOUR_US = 3_600_000_000
-
 
 @pytest.fixture(name="one")
 def open_at_one_level(tmp_path: Path) -> Iterator[SqliteBench]:

@@ -27,8 +27,6 @@ from tests.contracts.store_contract import (
 )
 from tests.storage.sqlite_bench import SqliteBench, in_threads
 
-HOUR_US = 3_600_000_000
-
 
 @pytest.fixture(name="bench", params=[Level.PROCESS, Level.POWER], ids=str)
 def open_at_each_level(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteBench]:

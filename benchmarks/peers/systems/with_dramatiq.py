@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 import dramatiq
@@ -27,7 +27,7 @@ def work(payload: str) -> None:
 
 
 @contextmanager
-def producer() -> Iterator[Callable[[Sequence[str]], None]]:
+def producer() -> Generator[Callable[[Sequence[str]], None]]:
     """A function that sends payloads."""
 
     def send(payloads: Sequence[str]) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from faststream import AckPolicy, FastStream
-from faststream.redis import Pipeline, RedisBroker, StreamSub
+from faststream.redis import RedisBroker, StreamSub
 
 from benchmarks.peers.handling import URL, handler
 
@@ -41,16 +41,17 @@ async def take_over(payload: str) -> None:
 
 
 @contextmanager
-def producer() -> Iterator[Callable[[Sequence[str]], None]]:
+def producer() -> Generator[Callable[[Sequence[str]], None]]:
     """A function that sends payloads."""
 
-    async def send_all(payloads: Sequence[str]) -> None:
-        async with Pipeline(broker._connection) as pipe:
-            for payload in payloads:
-                await broker.publish(payload, stream=STREAM, pipeline=pipe)
-            await pipe.execute()
-
     with asyncio.Runner() as runner:
-        runner.run(broker.connect())
+        client = runner.run(broker.connect())
+
+        async def send_all(payloads: Sequence[str]) -> None:
+            async with client.pipeline(transaction=False) as pipe:
+                for payload in payloads:
+                    await broker.publish(payload, stream=STREAM, pipeline=pipe)
+                await pipe.execute()
+
         yield lambda payloads: runner.run(send_all(payloads))
         runner.run(broker.stop())

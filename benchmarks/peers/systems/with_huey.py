@@ -1,9 +1,9 @@
-"""Huey on Redis, results off. It takes a task from its list before the task runs, and has nothing to acknowledge."""
+"""Huey on Redis, results off. It takes a task off its list before it runs it, and acknowledges nothing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from huey import RedisHuey
@@ -21,7 +21,7 @@ def work(payload: str) -> None:
 
 
 @contextmanager
-def producer() -> Iterator[Callable[[Sequence[str]], None]]:
+def producer() -> Generator[Callable[[Sequence[str]], None]]:
     """A function that sends payloads."""
 
     def send(payloads: Sequence[str]) -> None:

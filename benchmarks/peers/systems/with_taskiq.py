@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from taskiq_redis import RedisStreamBroker
@@ -28,7 +28,7 @@ async def work(payload: str) -> None:
 
 
 @contextmanager
-def producer() -> Iterator[Callable[[Sequence[str]], None]]:
+def producer() -> Generator[Callable[[Sequence[str]], None]]:
     """A function that sends payloads."""
 
     async def send_all(payloads: Sequence[str]) -> None:

@@ -1,31 +1,43 @@
 """The pykka runtime that hosts machines: pipes and their ends, routes, timers, supervision."""
 
+from surepipe.actors.channel import Channel, ChannelFace, ChannelSettings, Reply
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.end import EndOptions
 from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.faulty import FaultyRoute
 from surepipe.actors.letters import DeadLetters
+from surepipe.actors.listener import Listener
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.pipe import Pipe
+from surepipe.actors.replaying import Replayed
 from surepipe.actors.routes import LocalRoute, Route, RouteSide
 from surepipe.actors.steps import StepRuntime
+from surepipe.actors.stream_ends import StreamReceiver, StreamSender
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import ThreadRuntime
 
 __all__ = [
+    "Channel",
+    "ChannelFace",
+    "ChannelSettings",
     "Codec",
     "DeadLetters",
     "EndOptions",
     "FaultyRoute",
+    "Listener",
     "LocalRoute",
     "Pipe",
     "PipeNotice",
     "ReceiverEnd",
+    "Replayed",
+    "Reply",
     "RestartPolicy",
     "Route",
     "RouteSide",
     "SenderEnd",
     "StepRuntime",
+    "StreamReceiver",
+    "StreamSender",
     "ThreadRuntime",
     "Undecodable",
 ]

@@ -1,4 +1,8 @@
-"""The clerk of an end: makes the store calls that a machine asks for, so that the end's own actor never blocks."""
+"""The clerks of an end: they make the store calls that a machine asks for, so that the end's own actor never blocks.
+
+One clerk does one call after the other. A call that only waits for more to read has a clerk of its own, so that it
+holds up nothing, and can be told to stop waiting when the end closes.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError
+from surepipe.store_api import WaitForMore
 
 logger = logging.getLogger("surepipe")
 Request: TypeAlias = Persist | Call | DeadLetter
@@ -48,18 +53,34 @@ class StateStore(Protocol):
         ...
 
 
+class StreamAccess(Protocol):
+    """What an end over a stream needs of its stores. Calls may block."""
+
+    def call(self, request: object) -> object:
+        """The outcome of a store call."""
+        ...
+
+    def stop_waiting(self) -> bool:
+        """End the waits that are under way; False when the store has no such means."""
+        ...
+
+    def end(self) -> int | None:
+        """The index that the next message will get; None when the store does not say."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Stores:
     """Who performs what a machine asks for; None where it never will."""
 
     write: Callable[[Write], WriteOutcome] | None = None
     letter: Callable[[Letter], object] | None = None
-    call: Callable[[object], object] | None = None
+    stream: StreamAccess | None = None
 
     @property
     def any(self) -> bool:
         """True when there is anything to perform."""
-        return not (self.write is None and self.letter is None and self.call is None)
+        return not (self.write is None and self.letter is None and self.stream is None)
 
     def perform(self, request: Request) -> object:
         """The outcome of a request, from the store that it is for."""
@@ -69,12 +90,17 @@ class Stores:
             case DeadLetter(_, letter) if self.letter is not None:
                 self.letter(letter)
                 return WriteStored()
-            case Call(_, call) if self.call is not None:
-                return self.call(call)
+            case Call(_, call) if self.stream is not None:
+                return self.stream.call(call)
             case _:
                 raise ConfigurationError(
                     f"a machine asked for {type(request).__name__} and no store performs it"
                 )
+
+
+def only_waits(request: Request) -> bool:
+    """True for a call that may block until something happens elsewhere."""
+    return isinstance(request, Call) and isinstance(request.request, WaitForMore)
 
 
 class Asking(Protocol):

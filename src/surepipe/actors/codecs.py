@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from operator import methodcaller
+from operator import itemgetter
 from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -26,7 +26,7 @@ from surepipe.errors import ConfigurationError, MisuseError
 _MARK = b"\x1e"
 _BYTES = {bytes}
 _BUFFERS = (bytes, bytearray, memoryview)
-_begins_with_mark = methodcaller("startswith", _MARK)
+_first_byte = itemgetter(0)
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -48,6 +48,8 @@ class Codec(Protocol):
 
 class BytesCodec:
     """Bytes, untouched."""
+
+    escaped = -1
 
     def plain(self, items: Sequence[object]) -> bool:
         """True for bytes."""
@@ -112,9 +114,13 @@ class JsonCodec:
 class AutoCodec:
     """Bytes as they are, everything else as JSON, told apart by the first byte."""
 
+    escaped = _MARK[0]
+
     def plain(self, items: Sequence[object]) -> bool:
         """True for bytes that don't begin with the mark."""
-        return set(map(type, items)) <= _BYTES and not any(map(_begins_with_mark, items))
+        return set(map(type, items)) <= _BYTES and not may_hold_marks(
+            cast("Sequence[bytes]", items)
+        )
 
     def __init__(self) -> None:
         self._json = JsonCodec()
@@ -195,9 +201,22 @@ def decoder(codec: Codec, payloads: Sequence[bytes]) -> Callable[[bytes], object
     """What decodes these payloads; None when they are messages as they are."""
     if isinstance(codec, BytesCodec):
         return None
-    if isinstance(codec, AutoCodec) and not any(map(_begins_with_mark, payloads)):
+    if isinstance(codec, AutoCodec) and not may_hold_marks(payloads):
         return None
     return codec.decode
+
+
+def escaped_by(codec: Codec) -> int | None:
+    """The first byte with which bytes do not travel as they are, -1 when all do; None for another codec."""
+    return codec.escaped if isinstance(codec, BytesCodec | AutoCodec) else None
+
+
+def may_hold_marks(payloads: Sequence[bytes]) -> bool:
+    """False when no payload begins with the mark; True, to be on the safe side, when one of them is empty."""
+    try:
+        return _MARK[0] in map(_first_byte, payloads)
+    except IndexError:
+        return True
 
 
 def _is_plain(codec: Codec, items: Sequence[object]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec, Undecodable, decoder
 from surepipe.actors.inbox import Bell
@@ -45,7 +45,7 @@ class Work:
 
     __slots__ = (
         *("attempt", "cancelled", "done", "epoch", "failure", "first", "last", "left"),
-        *("owner", "reported", "ticket"),
+        *("owner", "reported", "ticket", "trouble"),
     )
 
     def __init__(self, delivery: Deliver, owner: Owner) -> None:
@@ -58,6 +58,8 @@ class Work:
         self.left = list(delivery.payloads)
         self.done = self.reported = delivery.first - 1
         self.failure: tuple[int, BaseException] | None = None
+        self.trouble: object = None
+        """What a store answered when the effects of this work could not be committed."""
         self.cancelled = False
 
     def cancel(self) -> None:
@@ -92,17 +94,9 @@ def together(handler: BatchHandler, codec: Codec) -> Loop:
 
     A payload that can't be decoded splits the work: what stands before it is handled first.
     """
-    decode = codec.decode
 
     def loop(work: Work) -> None:
-        messages: list[object] = []
-        broken: Undecodable | None = None
-        for payload in work.left[:]:
-            try:
-                messages.append(decode(payload))
-            except Undecodable as error:
-                broken = error
-                break
+        messages, broken = _decoded(work.left[:], codec)
         if messages:
             handler(messages)
             work.done += len(messages)
@@ -110,6 +104,20 @@ def together(handler: BatchHandler, codec: Codec) -> Loop:
             raise broken
 
     return loop
+
+
+def _decoded(payloads: list[bytes], codec: Codec) -> tuple[list[object], Undecodable | None]:
+    """The messages up to the first payload that can't be decoded, and why it can't."""
+    decode = decoder(codec, payloads)
+    if decode is None:
+        return cast("list[object]", payloads), None
+    messages: list[object] = []
+    for payload in payloads:
+        try:
+            messages.append(decode(payload))
+        except Undecodable as error:
+            return messages, error
+    return messages, None
 
 
 class WorkQueue:
@@ -163,6 +171,16 @@ class WorkQueue:
         if work is not None:
             work.owner.taken(work)
         return work
+
+    def newest(self) -> Work | None:
+        """The work that was put last, unless it came to its end."""
+        with self._lock:
+            return self._works[-1] if self._works else self.current
+
+    def __contains__(self, work: Work) -> bool:
+        """True while this work has not come to its end."""
+        with self._lock:
+            return work is self.current or work in self._works
 
     def finish(self, work: Work) -> None:
         """The current work came to its end."""

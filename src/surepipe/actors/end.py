@@ -9,7 +9,7 @@ from typing import cast
 
 import pykka
 
-from surepipe.actors.clerk import Clerk, Request, Stores
+from surepipe.actors.clerk import Clerk, Request, Stores, only_waits
 from surepipe.actors.host import Ask, Host, Surroundings
 from surepipe.actors.inbox import Bell, Box
 from surepipe.actors.notices import NoticeCallback, Notices, log_notice
@@ -19,6 +19,8 @@ from surepipe.actors.supervision import KILL, Keeper, RestartPolicy
 from surepipe.actors.threads import THREADS
 
 ASK_S = 5.0
+STOP_WAITING_S = 0.02
+"""How long a wait gets to end before it is told again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class End:
         self._stores = stores
         self._retired: dict[str, int] = {}
         self._clerk: Running | None = None
+        self._waiter: Running | None = None
         self._is_started = False
         self._is_stopped = False
         self._final = False
@@ -87,6 +90,9 @@ class End:
         if self._stores.any:
             clerk = Clerk(f"{self.address}-clerk", self._stores)
             self._clerk = self.runtime.start(clerk, f"{self.address}-clerk")
+        if self._stores.stream is not None:
+            waiter = Clerk(f"{self.address}-waiter", self._stores)
+            self._waiter = self.runtime.start(waiter, f"{self.address}-waiter")
         self._side.open(self.around, self.runtime)
         self._keeper.start()
 
@@ -96,8 +102,9 @@ class End:
         return f"{self.name}/{self.side_name}"
 
     def _ask_clerk(self, message: tuple[object, Request]) -> None:
-        assert self._clerk is not None
-        self._clerk.tell(message)
+        clerk = self._waiter if only_waits(message[1]) else self._clerk
+        assert clerk is not None
+        clerk.tell(message)
 
     def crash(self) -> None:
         """Let the actor die as a defect would, for fault injection. It gets another life after a while."""
@@ -120,11 +127,28 @@ class End:
         if self._clerk is not None:
             self._clerk.stop()
             is_ended = self._clerk.join(timeout) and is_ended
+        if self._waiter is not None:
+            self._stop_waiter(self._waiter, timeout)
         assert self.around.alarm is not None
         self.around.alarm.close()
         return is_ended
 
+    def _stop_waiter(self, waiter: Running, timeout: float) -> None:
+        """A wait that can't be told to stop is left alone: what it answers concerns nobody any more."""
+        waiter.stop()
+        assert self._stores.stream is not None
+        end = self.runtime.now() + round(timeout * 1_000_000)
+        while not waiter.join(STOP_WAITING_S) and self.runtime.now() < end:
+            if not self._stores.stream.stop_waiting():  # else again: a wait may be just about to begin
+                return
+
     # Lives.
+
+    def renew(self, host: Host, wait_s: float) -> None:
+        """From the actor itself: it can't go on, and the next life begins after a while. No death is counted."""
+        host.over = True
+        self._retire(host)
+        self.keeper.renew(wait_s)
 
     def _new_life(self) -> Host:
         raise NotImplementedError
@@ -133,6 +157,7 @@ class End:
         raise NotImplementedError
 
     def _died(self, host: Host, error: BaseException) -> None:
+        host.over = True
         self.around.frames.clear()  # what was in the inbox is gone with the actor
         try:
             self._retire(host)

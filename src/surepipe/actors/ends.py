@@ -13,23 +13,25 @@ from typing import cast
 
 import pykka
 
-from surepipe.actors.clerk import Journal, StateStore, Stores
-from surepipe.actors.consumer import ConsumerActor, Loop, WorkQueue
+from surepipe.actors.clerk import Journal, StateStore, Stores, StreamAccess
+from surepipe.actors.consumer import ConsumerActor, Loop, Work, WorkQueue
 from surepipe.actors.end import ASK_S, End, EndOptions
 from surepipe.actors.host import Ask, Host
 from surepipe.actors.inbox import Bell
 from surepipe.actors.intake import Intake, describe
 from surepipe.actors.letters import DeadLetterPlace
-from surepipe.actors.marks import Item
+from surepipe.actors.marks import Item, Mark
 from surepipe.actors.receiver import Progress, ReceiverActor
 from surepipe.actors.routes import RouteSide
-from surepipe.actors.sender import SenderActor
+from surepipe.actors.sender import BUILD_AGAIN_US, SenderActor
 from surepipe.actors.supervision import KILL, Keeper
 from surepipe.effects import Notice, NoticeKind, Ranges
 from surepipe.errors import MisuseError, PipeClosed, PipeStopped
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.options import BacklogOptions, LayerOptions
 from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.pipes.stream_place import Phase, StreamPlace
+from surepipe.store_api import Fenced
 
 logger = logging.getLogger("surepipe")
 UNIT_BYTES = 4096
@@ -43,6 +45,8 @@ class SenderEnd(End):
     """
 
     side_name = "sender"
+    _last_life = 0
+    _outliving: Sequence[Mark] = ()
 
     def __init__(
         self,
@@ -53,63 +57,84 @@ class SenderEnd(End):
         *,
         journal: Journal | None = None,
         undeliverable: DeadLetterPlace | None = None,
-        call: Callable[[object], object] | None = None,
+        stream: StreamAccess | None = None,
         drained: Callable[[], None] | None = None,
     ) -> None:
-        stores = Stores(journal.write if journal else None, undeliverable, call)
+        stores = Stores(journal.write if journal else None, undeliverable, stream)
         super().__init__(name, side, options or EndOptions(), stores)
         self._layers = tuple(layers)
         self._journal = journal
+        # Built once for its errors, which are the caller's.
+        self.confirms = self._new_sender(None).confirms
+        self._begin_sending(name, journal, drained)
+
+    def _begin_sending(
+        self,
+        pipe: str,
+        journal: Journal | None = None,
+        drained: Callable[[], None] | None = None,
+    ) -> None:
         self._on_drained = drained
-        self._last_life = 0
-        self.confirms = self._new_machine(
-            None
-        ).confirms  # built once for its errors, which are the caller's
         unit, message_max = _units(self._layers[0])
         self.intake = Intake(
             self.runtime,
             self.around.bell,
-            name,
+            pipe,
             unit=unit,
             message_max=message_max,
             durable=journal is not None,
         )
 
-    def _build(self) -> SenderStack:
-        return self._new_machine(self._journal)
+    def _build_sender(self) -> SenderStack:
+        return self._new_sender(self._journal)
 
-    def _new_machine(self, journal: Journal | None) -> SenderStack:
-        hint = (self.runtime.wall_ms() << 20) + self.rng.getrandbits(20)
-        self._last_life = max(hint, self._last_life + 1)
+    def _new_sender(self, journal: Journal | None) -> SenderStack:
         return SenderStack(
             self.name,
             self._layers,
             rng=Random(self.rng.getrandbits(64)),
-            life_hint=self._last_life,
+            life_hint=self._next_life(),
             journal=journal.load() if journal else None,
             reverse=self._side.has_reverse,
         )
 
-    def _new_life(self) -> SenderActor:
-        return SenderActor(
+    def _next_life(self) -> int:
+        hint = (self.runtime.wall_ms() << 20) + self.rng.getrandbits(20)
+        self._last_life = max(hint, self._last_life + 1)
+        return self._last_life
+
+    def _new_life(self) -> Host:
+        actor = SenderActor(
             self.around,
             self.intake,
-            self._build,
+            self._build_sender,
             stopped=self._stop_for_good,
             drained=self._drained,
             route_room=lambda: self._side.room,
         )
+        actor.ledger.marks += self._outliving
+        self._outliving = ()
+        return actor
 
     def _drained(self) -> None:
         if self._on_drained is not None:
             self._on_drained()
 
+    @property
+    def has_journal(self) -> bool:
+        """True when what was accepted outlives the sender."""
+        return self._journal is not None
+
     def _died(self, host: Host, error: BaseException) -> None:
-        assert isinstance(host, SenderActor)
         try:
-            self._account_for(host)
+            self._account_for(self._sender_of(host))
         finally:  # a machine that died half-way may not even say what it held
             super()._died(host, error)
+
+    def _sender_of(self, host: Host) -> SenderActor:
+        """The part of this end's actor that sends."""
+        assert isinstance(host, SenderActor)
+        return host
 
     def _account_for(self, host: SenderActor) -> None:
         """Say what went with this life: everything unconfirmed, unless a journal has it."""
@@ -121,6 +146,8 @@ class SenderEnd(End):
                 )
             )
         self.intake.lost += _items(ranges)
+        if self._journal:
+            self._outliving = host.ledger.outliving()
         host.ledger.fail(
             f"pipe {self.name}: the sender crashed before this was confirmed"
             + ("; the journal has what it had stored" if self._journal else "; it is lost")
@@ -143,10 +170,14 @@ class SenderEnd(End):
     def unconfirmed(self) -> list[Item]:
         """What was accepted and is not confirmed, as (epoch, first, last)."""
         try:
-            answer = self.keeper.ask(Ask(_open_items), ASK_S)
+            answer = self.keeper.ask(Ask(lambda host: _open_items(self._sender_of(host))), ASK_S)
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             return []
         return cast("list[Item]", answer)
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until everything put so far is confirmed, or sent where nothing confirms; see ``Intake.flush``."""
+        self.intake.flush(timeout)
 
     def finish(self) -> None:
         """Take nothing more; what was taken goes on. A second call does nothing."""
@@ -193,21 +224,27 @@ class ReceiverEnd(End):
         boundary: BoundaryOptions | None = None,
         state: StateStore | None = None,
         dead_letter: DeadLetterPlace | None = None,
-        call: Callable[[object], object] | None = None,
+        stream: StreamAccess | None = None,
         gave_up: Callable[[str], None] | None = None,
     ) -> None:
-        stores = Stores(state.write if state else None, dead_letter, call)
+        stores = Stores(state.write if state else None, dead_letter, stream)
         super().__init__(name, side, options or EndOptions(), stores)
         self._layers = tuple(layers)
         self._boundary = boundary or BoundaryOptions()
         self._state = state
+        self._stream = stream
+        self._begin_receiving(gave_up)
+        self._new_receiver(None)  # built once for its errors, which are the caller's
+
+    def _begin_receiving(self, gave_up: Callable[[str], None] | None = None) -> None:
         self._on_gave_up = gave_up
-        self._new_machine(None)  # built once for its errors, which are the caller's
         self.works = WorkQueue(self.runtime)
         self._progress = Progress(self.around.bell.ring)
         self._consumer: Keeper | None = None
         self._is_ending = False
         self._actor: ReceiverActor | None = None
+        self.place = self.target = 0
+        """Over a stream: the next index to settle, and where the works end once they are to end."""
 
     def start(self) -> None:
         """Open the route and begin the first incarnation."""
@@ -215,10 +252,10 @@ class ReceiverEnd(End):
             self._progress.alarm = self.runtime.alarm(self._progress.ring)
         super().start()
 
-    def _build(self) -> ReceiverStack:
-        return self._new_machine(self._state)
+    def _build_receiver(self) -> ReceiverStack:
+        return self._new_receiver(self._state)
 
-    def _new_machine(self, state: StateStore | None) -> ReceiverStack:
+    def _new_receiver(self, state: StateStore | None) -> ReceiverStack:
         return ReceiverStack(
             self.name,
             self._layers,
@@ -228,9 +265,9 @@ class ReceiverEnd(End):
             reverse=self._side.has_reverse,
         )
 
-    def _new_life(self) -> ReceiverActor:
+    def _new_life(self) -> Host:
         actor = ReceiverActor(
-            self.around, self.works, self._progress, self._build, self._side.taken
+            self.around, self.works, self._progress, self._build_receiver, self._side.taken, self
         )
         actor.ending = self._is_ending
         self._actor = actor
@@ -275,12 +312,91 @@ class ReceiverEnd(End):
         self.crash()
         self._consumer.died(error)
 
+    def _died(self, host: Host, error: BaseException) -> None:
+        self.works.begin()  # what its consumer still does can't be committed any more
+        super()._died(host, error)
+
+    # Over a stream, and with effects in a transaction.
+
+    def looked(self, actor: ReceiverActor) -> bool:
+        """Note how far a stream was read; True when that is as far as was asked for."""
+        place = place_of(actor.machine)
+        if place is None:
+            return True
+        if place.phase is Phase.STOPPED and not self.works.ended:
+            self._gave_up("its place in the stream is not what it was; see the notice before this")
+        if place.work.next != self.place:
+            self.place = place.work.next
+            self.works.signal.notify()
+        return self.place >= self.target
+
+    def troubled(self, actor: ReceiverActor, trouble: object) -> None:
+        """The store refused the effects of a work. Fenced: for good. Otherwise the next incarnation looks anew
+        at what is stored, and gets what is not."""
+        if not isinstance(trouble, Fenced):
+            self.renew(actor, BUILD_AGAIN_US / 1_000_000)
+            return
+        actor.over = True
+        self.keeper.retire()
+        why = f"owner {trouble.by} receives in its place now"
+        self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
+        self._gave_up(why)
+
+    def state_after(self, work: Work, through: int) -> bytes | None:
+        """From the consumer: the state to commit with effects; None when that work's incarnation is gone."""
+        if isinstance(work.owner, ReceiverActor) and work.owner.over:
+            return None  # the next one may be waiting for the very store that the consumer holds
+        try:
+            answer = self.keeper.ask(
+                Ask(lambda host: self._receiver_of(host).state_after(work, through)), ASK_S
+            )
+        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
+            return None
+        return cast("bytes | None", answer)
+
+    def read_all(self) -> None:
+        """The works end when everything is settled that is in the stream now."""
+        assert self._stream is not None
+        self.target = self._stream.end() or self.place
+        self.expect_end()
+
+    def catch_up(self, timeout: float | None) -> bool:
+        """Wait until everything is settled that is in the stream now; False when that takes longer."""
+        assert self._stream is not None
+        target = self._stream.end()
+        works = self.works
+
+        def is_there() -> bool:
+            return works.ended or (target is not None and self.place >= target)
+
+        is_in_time = works.signal.wait(is_there, timeout)
+        if works.failure is not None:
+            raise works.failure
+        return is_in_time and target is not None and self.place >= target
+
     def expect_end(self) -> None:
         """The sender has finished: once what has arrived is handled, no more works will come."""
         self._is_ending = True
         if self._actor is not None:
             self._actor.ending = True
         self.around.bell.ring()
+
+    def _close_machine(self, host: Host) -> None:
+        """In the actor: deliver nothing more, and confirm what is settled."""
+        self._receiver_of(host).close()
+
+    def _receiver_of(self, host: Host) -> ReceiverActor:
+        """The part of this end's actor that receives."""
+        assert isinstance(host, ReceiverActor)
+        return host
+
+    def stop_consuming(self, timeout: float) -> bool:
+        """Finish the message that is being handled, and take none after it. False when that takes longer."""
+        self.works.cancel()
+        if self._consumer is None:
+            return True
+        self._consumer.stop()
+        return self._consumer.join(timeout)
 
     def stop(self, timeout: float) -> bool:
         """Finish the message that is being handled, confirm what is settled, and end.
@@ -292,13 +408,9 @@ class ReceiverEnd(End):
             self.works.end()
             return True
         end = self.runtime.now() + round(timeout * 1_000_000)
-        self.works.cancel()
-        is_ended = True
-        if self._consumer is not None:
-            self._consumer.stop()
-            is_ended = self._consumer.join(timeout)
+        is_ended = self.stop_consuming(timeout)
         try:
-            self.keeper.ask(Ask(lambda host: cast(ReceiverActor, host).close()), ASK_S)
+            self.keeper.ask(Ask(self._close_machine), ASK_S)
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             logger.debug("%s is between two lives: there is nothing to confirm", self.address)
         left = max(0, end - self.runtime.now()) / 1_000_000
@@ -306,6 +418,12 @@ class ReceiverEnd(End):
         assert self._progress.alarm is not None
         self._progress.alarm.close()
         return is_ended
+
+
+def place_of(machine: object) -> StreamPlace | None:
+    """Where a receiver's machine stands in its stream; None when it has none."""
+    innermost = machine.layers[-1] if isinstance(machine, ReceiverStack) else None
+    return innermost if isinstance(innermost, StreamPlace) else None
 
 
 def _units(outermost: LayerOptions) -> tuple[int, int]:
@@ -316,8 +434,7 @@ def _units(outermost: LayerOptions) -> tuple[int, int]:
     return UNIT_BYTES, outermost.message_max_bytes
 
 
-def _open_items(host: Host) -> list[Item]:
-    assert isinstance(host, SenderActor)
+def _open_items(host: SenderActor) -> list[Item]:
     return _items(host.machine.unconfirmed()) if host.is_built else []
 
 

@@ -84,6 +84,8 @@ class Host(ABC):
             Call: self._request,
         }
         self._answers: deque[tuple[int, object]] = deque()
+        self.over = False
+        """True when this life is over, and what still comes concerns it no more."""
 
     # The actor.
 
@@ -119,6 +121,8 @@ class Host(ABC):
         """Everything that waits becomes an event: first time, then frames, then answers, then the rest."""
         around = self.around
         around.bell.take_down()
+        if self.over:
+            return
         is_due, around.due = around.due, False
         if not self.is_built:
             if is_due:
@@ -186,7 +190,7 @@ class Host(ABC):
         self.around.clerk((self, effect))
 
     def answered(self, ticket: int, outcome: object) -> None:
-        """From the clerk: the outcome of a request of this life."""
+        """From a clerk: the outcome of a request of this life."""
         self._answers.append((ticket, outcome))
         self.around.bell.ring()
 

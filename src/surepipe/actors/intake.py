@@ -20,18 +20,20 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from surepipe.actors.codecs import BytesCodec, Codec, escaped_by
 from surepipe.actors.inbox import Bell
 from surepipe.actors.marks import Item, Mark, Until
 from surepipe.actors.runtime import Runtime
 from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeFull, SurepipeError
+from surepipe.pipes.payloads import Payloads, sized
 
 Refusal: TypeAlias = tuple[type[SurepipeError], str]
 UNITS_MAX = 16_384
 """Messages that wait for the actor at the most, where the machine itself has no bound."""
-CHUNK_MAX = 2048
+CHUNK_MAX = 4096
 
 
 class Intake:
@@ -71,20 +73,36 @@ class Intake:
         self._voided = 0
         self._voids: list[int] = []
         self._capacity = 0
+        self.put: Callable[[bytes], None] = self.entry(BytesCodec())
+        """Takes one payload, waiting for credit if need be. See ``offer`` for what it raises."""
 
     # For callers.
 
-    def put(self, payload: bytes) -> None:
-        """Take one message, waiting for credit if need be. See ``offer`` for what it raises."""
-        if len(payload) <= self._quick:
-            ticket = next(self._tickets)
-            if ticket >= self.limit:
-                self._await([ticket], None)
-            self._append(payload)
-            if not self.bell.rung:
-                self.bell.ring()
-        else:
-            self.offer(payload, Until.ACCEPTED, None)
+    def entry(self, codec: Codec) -> Callable[[object], None]:
+        """A function that encodes and takes one message, as ``put`` does.
+
+        It runs for every single message: hence the names at hand, and bytes that need no codec kept from it.
+        """
+        tickets, append, bell = self._tickets, self._append, self.bell
+        encode, escaped, longest = codec.encode, escaped_by(codec), self._quick
+        takes_bytes = escaped is not None
+
+        def put(message: object) -> None:
+            if takes_bytes and type(message) is bytes and message and message[0] != escaped:
+                payload = message
+            else:
+                payload = encode(message)
+            if len(payload) <= longest:
+                ticket = next(tickets)
+                if ticket >= self.limit:
+                    self._await([ticket], None)
+                append(payload)
+                if not bell.rung:
+                    bell.ring()
+            else:
+                self.offer(payload, Until.ACCEPTED, None)
+
+        return put
 
     def offer(self, payload: bytes, until: Until, timeout: float | None) -> None:
         """Take one message and wait for what is asked.
@@ -106,14 +124,15 @@ class Intake:
 
         Raises what ``offer`` raises; after PayloadTooLarge none was taken, PipeFull says how many were.
         """
-        if payloads and max(map(len, payloads)) > self.message_max:
-            for number, payload in enumerate(payloads):
+        run = sized(payloads)
+        if run.longest > self.message_max:
+            for number, payload in enumerate(run):
                 self._check_size(payload, f"payload {number}")
         end = self._end(timeout)
         taken = 0
         try:
-            while taken < len(payloads):
-                taken += self._put_some(payloads, taken, self._left(end))
+            while taken < len(run):
+                taken += self._put_some(run, taken, self._left(end))
         except PipeFull as error:
             raise PipeFull(f"{error}; the first {taken} of {len(payloads)} were accepted") from None
         if self._waits(until):
@@ -163,17 +182,19 @@ class Intake:
     def _units_of(self, payload: bytes) -> int:
         return max(1, -(-len(payload) // self._unit))
 
-    def _put_some(self, payloads: Sequence[bytes], start: int, timeout: float | None) -> int:
+    def _put_some(self, run: Payloads, start: int, timeout: float | None) -> int:
         """Put the next piece and say how many that was."""
         if not self._capacity:  # the first life has not said yet how much room it has
             self._signal.wait(lambda: self._capacity > 0 or self.refusal is not None, timeout)
-        piece = payloads[start : start + max(1, min(CHUNK_MAX, self._capacity // 2))]
-        if max(map(len, piece)) > self._unit:
-            self.offer(piece[0], Until.TAKEN, timeout)
-            return 1
+        piece = run.part(start, start + max(1, min(CHUNK_MAX, self._capacity // 2)))
+        if piece.longest > self._unit:
+            small = _count_up_to(piece, self._unit)
+            if not small:
+                self.offer(piece[0], Until.TAKEN, timeout)
+                return 1
+            piece = piece.part(0, small)
         self._await(self._take(len(piece)), timeout)
-        self._items.extend(piece)
-        self.bell.ring()
+        self._put_mark(Mark(piece, len(piece), Until.TAKEN))
         return len(piece)
 
     # Tickets.
@@ -324,8 +345,15 @@ class Intake:
 
     @property
     def waiting(self) -> int:
-        """Messages put and not yet taken by the actor (a mark counts as one)."""
-        return len(self._items)
+        """Messages put and not yet taken by the actor."""
+        items = self._items[:]
+        return sum(len(item.payloads) if isinstance(item, Mark) else 1 for item in items)
+
+
+def _count_up_to(payloads: Payloads, size_bytes: int) -> int:
+    """How many payloads stand before the first one above this size."""
+    large = (count for count, payload in enumerate(payloads) if len(payload) > size_bytes)
+    return next(large, len(payloads))
 
 
 def describe(items: Sequence[Item]) -> str:

@@ -12,6 +12,7 @@ from enum import Enum
 
 from surepipe.effects import Accepted, Ranges, Renumbered
 from surepipe.errors import NotConfirmed, SurepipeError
+from surepipe.pipes.payloads import Payloads, joined, sized
 
 Item = tuple[int, int, int]
 """(epoch, first, last)."""
@@ -93,16 +94,21 @@ class Ledger:
         self._offered = 0
         self._accepted = 0
 
-    def offering(self, items: Iterable[bytes | Mark]) -> list[bytes]:
+    def offering(self, items: Iterable[bytes | Mark]) -> Payloads:
         """The payloads among these items, about to be offered to the machine in this order."""
-        payloads: list[bytes] = []
+        runs: list[Payloads] = []
+        singles: list[bytes] = []
+        ordinal = self._offered
         for item in items:
-            if isinstance(item, Mark):
-                payloads.extend(item.payloads)
-                self._adopt(item, self._offered + len(payloads))
-            else:
-                payloads.append(item)
-        return payloads
+            if not isinstance(item, Mark):
+                singles.append(item)
+                continue
+            ordinal += len(singles) + len(item.payloads)
+            runs += [sized(singles), sized(item.payloads)]
+            singles = []
+            self._adopt(item, ordinal)
+        runs.append(sized(singles))
+        return joined([run for run in runs if run])
 
     def _adopt(self, mark: Mark, ordinal: int) -> None:
         if mark.until is Until.TAKEN:
@@ -160,3 +166,12 @@ class Ledger:
         for mark in self.marks:
             mark.error = NotConfirmed(text, mark.open or ())
         self.marks = []
+
+    def outliving(self) -> list[Mark]:
+        """The marks that a journal lets a next life resolve: of what is stored, and those that stand for all that
+        is. The others stay here: whether their messages were stored is not known."""
+        outliving = [mark for mark in self.marks if mark.target or not mark.payloads]
+        self.marks = [mark for mark in self.marks if mark not in outliving]
+        for mark in outliving:
+            mark.target = mark.target if mark.payloads else _ANYTHING
+        return outliving

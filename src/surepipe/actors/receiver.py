@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from surepipe.actors.codecs import Undecodable
 from surepipe.actors.consumer import PROGRESS_US, Work, WorkQueue, error_text
@@ -12,8 +13,8 @@ from surepipe.actors.runtime import Alarm
 from surepipe.actors.sender import BUILD_AGAIN_US
 from surepipe.effects import Deliver
 from surepipe.errors import StoreUnavailable
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.stack import ReceiverStack
+from surepipe.machines import ReceiverMachine
+from surepipe.pipes.desk import Boundary, BoundaryOptions
 
 HANDED_WORKS_MAX = 2
 
@@ -33,6 +34,42 @@ class Progress:
         self._ring()
 
 
+class ReceivingMachine(ReceiverMachine, Protocol):
+    """What the actor needs of its machine; a ``ReceiverStack`` is one, and so is one direction of a channel."""
+
+    @property
+    def boundary(self) -> BoundaryOptions:
+        """When a message counts as settled."""
+        ...
+
+    @property
+    def confirms(self) -> bool:
+        """True when the sender learns what is settled, and sends again what is not."""
+        ...
+
+    @property
+    def has_room(self) -> bool:
+        """False while what is in work leaves no room for a whole run more."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is in work."""
+        ...
+
+
+class Watcher(Protocol):
+    """What an end wants to know of its receiver, and to decide for it."""
+
+    def looked(self, actor: ReceiverActor) -> bool:
+        """After each look; False while there is more to come than what the machine has in work."""
+        ...
+
+    def troubled(self, actor: ReceiverActor, trouble: object) -> None:
+        """The effects of a work could not be committed: this is what the store answered."""
+        ...
+
+
 class ReceiverActor(Host):
     """One incarnation of a receiver."""
 
@@ -41,15 +78,17 @@ class ReceiverActor(Host):
         around: Surroundings,
         works: WorkQueue,
         progress: Progress,
-        build: Callable[[], ReceiverStack],
+        build: Callable[[], ReceivingMachine],
         taken: Callable[[], None],
+        watcher: Watcher | None = None,
     ) -> None:
         super().__init__(around)
         self._works = works
+        self._watcher = watcher
         self._progress = progress
         self._build = build
         self._frames_taken = taken
-        self._machine: ReceiverStack | None = None
+        self._machine: ReceivingMachine | None = None
         self._handed = False
         self._to_look_at: deque[Work] = deque()
         self.ending = False
@@ -58,7 +97,7 @@ class ReceiverActor(Host):
         self.perform_by_type[Deliver] = self._deliver
 
     @property
-    def machine(self) -> ReceiverStack:
+    def machine(self) -> ReceivingMachine:
         """The machine of this incarnation."""
         assert self._machine is not None
         return self._machine
@@ -87,7 +126,8 @@ class ReceiverActor(Host):
             self._look_at_slow_work()
         if not self.machine.confirms and len(self.around.frames):
             self.take_frames()
-        if self.ending and self.machine.idle and not len(self.around.frames):
+        is_all = self._watcher is None or self._watcher.looked(self)
+        if self.ending and is_all and self.machine.idle and not len(self.around.frames):
             self._works.end()
 
     def take_frames(self) -> None:
@@ -115,7 +155,7 @@ class ReceiverActor(Host):
 
     def _deliver(self, effect: Deliver) -> None:
         work = Work(effect, self)
-        is_crowded = len(self._works) >= HANDED_WORKS_MAX
+        is_crowded = self._works.ended or len(self._works) >= HANDED_WORKS_MAX
         self._works.put(work)
         if self._handed and not is_crowded:
             self._to_look_at.append(work)  # the next consumer's inbox has it: that is the boundary
@@ -142,9 +182,20 @@ class ReceiverActor(Host):
             settled = ((work.reported + 1, through),)
             work.reported = through
             self.perform(self.machine.settled(work.ticket, settled, self.now()))
+        if work.trouble is not None and self._watcher is not None and not self.over:
+            self._watcher.troubled(self, work.trouble)
+            return
         failure, work.failure = work.failure, None
         if failure is not None and not work.cancelled:
             self._failed(work, *failure)
+
+    def state_after(self, work: Work, through: int) -> bytes | None:
+        """The state to commit with the effects of a work; None when the work is none of this incarnation's."""
+        while self._to_look_at:
+            self._look_at(self._to_look_at.popleft())
+        if self.over or not self.is_built or work.owner is not self:
+            return None
+        return self.machine.state_after(work.ticket, through)
 
     def _failed(self, work: Work, seq: int, error: BaseException) -> None:
         if self._handed:

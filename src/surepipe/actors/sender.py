@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Protocol, cast
 
 from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.intake import Intake
@@ -16,9 +16,23 @@ from surepipe.effects import (
     Renumbered,
 )
 from surepipe.errors import PipeStopped, StoreUnavailable, SurepipeError
-from surepipe.pipes.stack import SenderStack
+from surepipe.machines import SenderMachine
 
 BUILD_AGAIN_US = 200_000
+
+
+class SendingMachine(SenderMachine, Protocol):
+    """What the actor needs of its machine; a ``SenderStack`` is one, and so is one direction of a channel."""
+
+    @property
+    def confirms(self) -> bool:
+        """True when the machine ever says ``Confirmed``."""
+        ...
+
+    @property
+    def stopped(self) -> str:
+        """Why the machine stopped for good; empty while it has not."""
+        ...
 
 
 class SenderActor(Host):
@@ -29,7 +43,7 @@ class SenderActor(Host):
         self,
         around: Surroundings,
         intake: Intake,
-        build: Callable[[], SenderStack],
+        build: Callable[[], SendingMachine],
         *,
         stopped: Callable[[SenderActor], None],
         drained: Callable[[], None],
@@ -42,7 +56,7 @@ class SenderActor(Host):
         self._stopped = stopped
         self._drained = drained
         self._route_room = route_room
-        self._machine: SenderStack | None = None
+        self._machine: SendingMachine | None = None
         self._held: list[bytes] = []
         self._offering: list[bytes] = []
         self._is_closing = False
@@ -56,7 +70,7 @@ class SenderActor(Host):
         }
 
     @property
-    def machine(self) -> SenderStack:
+    def machine(self) -> SendingMachine:
         """The machine of this life."""
         assert self._machine is not None
         return self._machine

@@ -136,6 +136,16 @@ class Keeper:
             self._running = running
         running.tell(START)
 
+    def renew(self, wait_s: float) -> None:
+        """The actor that lives here has come to its end in good order: begin the next life after a while."""
+        with self._lock:
+            if self._stopped:
+                return
+            running, self._running = self._running, None
+            self._alarm.set(self._runtime.now() + round(wait_s * 1_000_000))
+        if running is not None:
+            running.stop()
+
     def retire(self) -> None:
         """No further life after this one."""
         with self._lock:

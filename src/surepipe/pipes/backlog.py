@@ -6,26 +6,25 @@ being refused for ever.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
 
+from surepipe.pipes.payloads import Payloads, joined, sized
 from surepipe.pipes.snapshot import stateful
 
 
 @stateful
 class Backlog:
-    """Lists of payloads; the first list may have been taken from already, up to ``_offset``."""
+    """Runs of payloads; the first run may have been taken from already, up to ``_offset``."""
 
-    __slots__ = ("_lists", "_offset", "count", "count_max", "size_bytes", "size_max_bytes")
+    __slots__ = ("_offset", "_runs", "count", "count_max", "size_bytes", "size_max_bytes")
 
     def __init__(self, count_max: int, size_max_bytes: int) -> None:
         self.count_max = count_max
         self.size_max_bytes = size_max_bytes
         self.count = 0
         self.size_bytes = 0
-        self._lists: deque[list[bytes]] = deque()
+        self._runs: deque[Payloads] = deque()
         self._offset = 0
 
     def __len__(self) -> int:
@@ -33,69 +32,69 @@ class Backlog:
 
     def put(self, payloads: Sequence[bytes], start: int = 0) -> int:
         """Take as many of ``payloads[start:]`` as there is room for, and say how many."""
-        taken = list(payloads[start : start + max(self.count_max - self.count, 0)])
-        size = sum(map(len, taken))
+        end = min(start + max(self.count_max - self.count, 0), len(payloads))
+        run = sized(payloads)
+        if end - start < len(run):
+            run = run.part(start, end)
         room = self.size_max_bytes - self.size_bytes
-        if size > room:
-            taken, size = prefix_within(taken, room, at_least_one=not self.count)
-        if taken:
-            self._lists.append(taken)
-            self.count += len(taken)
-            self.size_bytes += size
-        return len(taken)
+        if run.size_bytes > room:
+            run = run.within(room, at_least_one=not self.count)
+        self._add(run)
+        return len(run)
+
+    def _add(self, run: Payloads) -> None:
+        if run:
+            self._runs.append(run)
+            self.count += len(run)
+            self.size_bytes += run.size_bytes
 
     def put_owed(self, payloads: Sequence[bytes]) -> int:
         """Take all of these, whatever the bounds say, and say how many they are."""
-        if payloads:
-            self._lists.append(list(payloads))
-            self.count += len(payloads)
-            self.size_bytes += sum(map(len, payloads))
+        self._add(sized(payloads))
         return len(payloads)
 
-    def take(self, count: int, size_bytes: int, *, at_least_one: bool) -> list[bytes]:
+    def take(self, count: int, size_bytes: int, *, at_least_one: bool) -> Payloads:
         """Remove and return the longest beginning within so many messages and bytes."""
-        candidate = self._peek(count)
-        size = self.size_bytes if count >= self.count else sum(map(len, candidate))
-        if size > size_bytes:
-            candidate, size = prefix_within(candidate, size_bytes, at_least_one=at_least_one)
-        self._drop(len(candidate))
-        self.size_bytes -= size
-        return candidate
+        run = self._peek(count)
+        if run.size_bytes > size_bytes:
+            run = run.within(size_bytes, at_least_one=at_least_one)
+        self._drop(len(run))
+        self.size_bytes -= run.size_bytes
+        return run
 
-    def contents(self) -> list[bytes]:
+    def contents(self) -> Payloads:
         """Everything that waits, in order."""
         return self._peek(self.count)
 
-    def _peek(self, count: int) -> list[bytes]:
-        found: list[bytes] = []
+    def _peek(self, count: int) -> Payloads:
+        parts: list[Payloads] = []
         offset = self._offset
-        for payloads in self._lists:
-            if len(found) >= count:
+        for run in self._runs:
+            if count <= 0:
                 break
-            found += payloads[offset : offset + count - len(found)]
+            is_whole = not offset and len(run) <= count
+            parts.append(run if is_whole else run.part(offset, offset + count))
+            count -= len(parts[-1])
             offset = 0
-        return found
+        return joined(parts)
 
     def _drop(self, count: int) -> None:
         self.count -= count
         self._offset += count
-        while self._lists and self._offset >= len(self._lists[0]):
-            self._offset -= len(self._lists.popleft())
+        while self._runs and self._offset >= len(self._runs[0]):
+            self._offset -= len(self._runs.popleft())
         if self._offset >= _COMPACT_AT:
-            del self._lists[0][: self._offset]
+            self._runs[0] = self._runs[0].part(self._offset, len(self._runs[0]))
             self._offset = 0
 
 
 def prefix_within(
-    payloads: list[bytes], size_bytes: int, *, at_least_one: bool
+    payloads: Sequence[bytes], size_bytes: int, *, at_least_one: bool
 ) -> tuple[list[bytes], int]:
     """The longest beginning within so many bytes (or the first message alone), and its bytes."""
-    ends = list(accumulate(map(len, payloads)))
-    count = bisect_right(ends, size_bytes)
-    if not count and at_least_one and payloads:
-        count = 1
-    return payloads[:count], ends[count - 1] if count else 0
+    taken = sized(payloads).within(size_bytes, at_least_one=at_least_one)
+    return taken, taken.size_bytes
 
 
 _COMPACT_AT = 4096
-"""Payloads already taken that the first list may still refer to before it lets go of them."""
+"""Payloads already taken that the first run may still refer to before it lets go of them."""

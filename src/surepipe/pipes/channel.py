@@ -11,9 +11,10 @@ first Open, and confirms that must not be lost travel as messages of the opposit
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
+from typing import ClassVar, cast
 
 from surepipe.effects import (
     Call,
@@ -29,22 +30,41 @@ from surepipe.effects import (
     RejectReason,
     Transmit,
     WakeAt,
+    WriteStored,
 )
 from surepipe.errors import ConfigurationError
 from surepipe.machines import Randomness
-from surepipe.pipes import codec
+from surepipe.pipes import codec, snapshot
+from surepipe.pipes.backlog import prefix_within
+from surepipe.pipes.channel_handshake import (
+    CHANNEL_LAYER,
+    ChannelOptions,
+    Directions,
+    Handshake,
+    Listener,
+    direction_names,
+)
+from surepipe.pipes.channel_parts import CONFIRM, MESSAGE, HeldFrames, OwnMessages
 from surepipe.pipes.counters import fresh_counters
 from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.frames import Confirm, Open, Opened, Unknown, tag_of
-from surepipe.pipes.options import LayerOptions, SequentialConfirmOptions, micros
+from surepipe.pipes.frames import Confirm, Open, Opened, Refused, Unknown, tag_of
+from surepipe.pipes.options import (
+    LayerOptions,
+    entry_layer,
+    micros,
+    waits_for_carried_confirms,
+)
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.stack import ReceiverStack, SenderStack, stack_digest
-from surepipe.pipes.timing import backoff
 
-CHANNEL_LAYER = 0xFFFF
-"""The layer number of the channel's own frames; no stack is that deep."""
-
-_MESSAGE, _CONFIRM = b"\x00", b"\x01"
+__all__ = [
+    "CHANNEL_LAYER",
+    "Channel",
+    "ChannelOptions",
+    "Listener",
+    "Role",
+    "direction_names",
+]
 
 
 class Role(StrEnum):
@@ -54,76 +74,26 @@ class Role(StrEnum):
     LISTENER = "listener"
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelOptions:
-    """How a channel opens and when it forgets. Times are seconds."""
-
-    open_initial_s: float = 1.0
-    open_max_s: float = 30.0
-    jitter: float = 0.1
-    idle_forget_s: float = 900.0
-    held_max: int = 8192
-
-
-def direction_names(channel: str) -> tuple[str, str]:
-    """The names of the two pipes of a channel."""
-    return f"{channel}/forward", f"{channel}/back"
-
-
-def carried_confirms(layers: Sequence[LayerOptions]) -> bool:
-    """True when some layer wants its confirms carried as messages of the opposite stack."""
-    return any(isinstance(x, SequentialConfirmOptions) and x.retry == "carrier" for x in layers)
-
-
-def entry_layer(layers: Sequence[LayerOptions]) -> int:
-    """The layer of the opposite stack whose messages the confirms are: the first that sends again itself.
-
-    A layer that itself waits for carried confirms can't carry any: each would need another.
-    """
-    for number, layer in enumerate(layers):
-        if not carried_confirms([layer]):
-            return number
-    raise ConfigurationError(
-        "a channel needs a layer that sends again by itself to carry the confirms of "
-        "sequential-confirm(retry=carrier): add multi-unconfirmed below it"
-    )
-
-
-class Listener:
-    """Decides which Opens bring a new end into being: one for each accepted name and life."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._names = {tag_of(direction_names(name)[0]): name for name in names}
-        self._lives: dict[str, int] = {}
-
-    def admits(self, frame: object) -> str | None:
-        """The name of the channel for which an end must be made, or None.
-
-        Repeated, delayed and reordered Opens of a life that was admitted, or of an older one, create nothing.
-        """
-        if not isinstance(frame, Open) or frame.layer != CHANNEL_LAYER:
-            return None
-        name = self._names.get(frame.pipe)
-        if name is None or frame.life <= self._lives.get(name, 0):
-            return None
-        is_new = name not in self._lives
-        self._lives[name] = frame.life
-        return name if is_new else None
-
-    def answer(self, frame: object) -> Unknown | None:
-        """What to say to a frame for a channel whose end is not here (any more): open again."""
-        tag = getattr(frame, "pipe", None)
-        if tag in self._names and not isinstance(frame, Open):
-            return Unknown(int(tag), CHANNEL_LAYER, 0, 0)
+def _entry_for(confirms_of: Sequence[LayerOptions], layers: Sequence[LayerOptions]) -> int | None:
+    """The layer of ``layers`` whose messages the confirms of the opposite stack are; None where not needed."""
+    if not any(map(waits_for_carried_confirms, confirms_of)):
         return None
-
-    def forget(self, name: str) -> None:
-        """The end of this name is gone; a later life may bring a new one."""
-        self._lives.pop(name, None)
+    entry = entry_layer(layers)
+    if entry is None:
+        raise ConfigurationError(
+            "a channel needs a layer that sends again by itself to carry the confirms of "
+            "sequential-confirm(retry=carrier): add multi-unconfirmed below it"
+        )
+    return entry
 
 
 class Channel:
     """One end of a channel: a machine for both directions."""
+
+    TRANSIENT: ClassVar[tuple[str, ...]] = (
+        *("name", "role", "rng", "options", "sender", "receiver", "handshake"),
+        *("_boundary", "_directions", "_sends", "_receives", "_entry", "_peer_entry"),
+    )
 
     def __init__(
         self,
@@ -145,40 +115,43 @@ class Channel:
         self.options = options or ChannelOptions()
         forward, back = direction_names(name)
         outgoing, incoming = (forward, back) if role is Role.CALLER else (back, forward)
-        self._outgoing, self._incoming = tag_of(outgoing), tag_of(incoming)
         self._sends, self._receives = tuple(sends), tuple(receives)
+        self._directions = Directions(
+            *(tag_of(outgoing), tag_of(incoming)), *(stack_digest(sends), stack_digest(receives))
+        )
         # Confirms of what we receive enter what we send, and the other way round.
-        self._entry = entry_layer(sends) if carried_confirms(receives) else None
-        self._peer_entry = entry_layer(receives) if carried_confirms(sends) else None
-        self.life = life_hint
-        self.link = rng.getrandbits(63) + 1
+        self._entry = _entry_for(receives, sends)
+        self._peer_entry = _entry_for(sends, receives)
+        self._boundary = boundary or BoundaryOptions()
         self.sender = SenderStack(outgoing, sends, rng=rng, life_hint=life_hint, journal=journal)
-        self._make_receiver(boundary or BoundaryOptions(), state)
-        self._digest = stack_digest(sends)
-        self._peer_digest = stack_digest(receives)
-        self._peer_life = 0
-        self._sending_open = False
-        self._receiving_open = False
-        self._up = False
-        self._attempts = 0
-        self._open_at: int | None = None
+        self.receiver = self._new_receiver(state)
+        life = self.sender.intake.life
+        self.handshake = Handshake(name, self._directions, self.options, rng, life)
+        self.started = False
         self._heard_at = 0
-        self._held: dict[tuple[object, ...], Transmit] = {}
+        self._held = HeldFrames()
         self._parts: dict[int, deque[Deliver]] = {}
+        self._own = OwnMessages()
+        self._newest_confirms: dict[int, Confirm] = {}
         self._waiting_confirms: dict[int, Confirm] = {}
+        self._confirm_at: int | None = None
         self._came_back: deque[Confirm] = deque()
         self._done_parts: deque[tuple[int, Ranges]] = deque()
+        self._given_up: deque[int] = deque()
+        self._sender_life = life
         self._deadlines: dict[str, int | None] = {"sender": None, "receiver": None}
         self._armed: int | None = None
         self._counts = fresh_counters()
+        if self._marks_sent:
+            self.sender.intake.message_max_bytes += len(MESSAGE)
+            self._own.load(journal or JournalContents())
 
-    def _make_receiver(self, boundary: BoundaryOptions, state: bytes | None) -> None:
-        self._boundary = boundary
-        self.receiver = ReceiverStack(
+    def _new_receiver(self, state: bytes | None) -> ReceiverStack:
+        return ReceiverStack(
             direction_names(self.name)[self.role is Role.CALLER],
             self._receives,
             rng=self.rng,
-            boundary=boundary,
+            boundary=self._boundary,
             state=state,
             take_confirm=self._take_confirm if self._peer_entry is not None else None,
         )
@@ -186,20 +159,39 @@ class Channel:
     @property
     def is_up(self) -> bool:
         """True when both directions are open."""
-        return self._up
+        return self.handshake.up
+
+    @property
+    def held(self) -> int:
+        """How many frames wait for the channel to be up."""
+        return len(self._held.frames)
+
+    @property
+    def stopped(self) -> str:
+        """Why this end stopped for good; empty while it has not."""
+        return self.handshake.stopped or self.sender.stopped
 
     # Inputs of a sender machine.
 
     def send(self, payloads: Sequence[bytes], now: int) -> list[Effect]:
         """Offer messages; before the channel is up they wait, in order."""
-        room = len(payloads) if self._up else min(len(payloads), self.room)
-        marked = [_MESSAGE + p for p in payloads[:room]] if self._marks_sent else payloads[:room]
-        effects = self._from_sender(self.sender.send(marked, now))
-        if room < len(payloads):
-            effects.append(Reject(RejectReason.FULL, len(payloads) - room))
-        if not self._up and self._open_at is None:
-            self._open(now, effects)
+        offered = self._fitting(payloads)
+        if self._marks_sent:
+            offered = [MESSAGE + payload for payload in offered]
+            self._own.offer(len(offered), own=False)
+        effects = self._from_sender(self.sender.send(offered, now))
+        if left_out := len(payloads) - len(offered):
+            self._counts["rejected"] += left_out
+            effects.append(Reject(RejectReason.FULL, left_out))
         return self._finish(effects, now)
+
+    def _fitting(self, payloads: Sequence[bytes]) -> Sequence[bytes]:
+        """While frames are held, what of these may become frames. The stack rejects for its own reasons."""
+        if self.is_up or not self.sender.room:
+            return payloads
+        fitting = list(payloads[: max(0, self.options.held_max - self._held.messages)])
+        room = self.options.held_max_bytes - self._held.size_bytes
+        return prefix_within(fitting, room, at_least_one=not self._held)[0]
 
     @property
     def _marks_sent(self) -> bool:
@@ -212,21 +204,28 @@ class Channel:
     @property
     def room(self) -> int:
         """How many more messages ``send`` would accept now, were they small."""
-        return self.sender.room if self._up or len(self._held) < self.options.held_max else 0
+        room = self.sender.room
+        left = self.options.held_max - self._held.messages
+        return room if self.is_up else max(0, min(room, left))
 
     @property
     def room_bytes(self) -> int:
         """How many more payload bytes ``send`` would accept now."""
-        return self.sender.room_bytes
+        room = self.sender.room_bytes
+        left = self.options.held_max_bytes - self._held.size_bytes
+        return room if self.is_up else max(0, min(room, left))
 
     @property
     def idle(self) -> bool:
-        """True when everything accepted is confirmed and nothing is in work."""
-        return self.sender.idle and self.receiver.idle and not self._held
+        """True when everything accepted is confirmed, nothing is in work and no confirm waits."""
+        return (
+            not (self._held or self._waiting_confirms) and self.sender.idle and self.receiver.idle
+        )
 
     def unconfirmed(self) -> Sequence[tuple[int, Ranges]]:
         """What was accepted and is not confirmed, oldest epoch first."""
-        return self.sender.unconfirmed()
+        left = [(e, self._own.without(e, ranges)) for e, ranges in self.sender.unconfirmed()]
+        return [(epoch, ranges) for epoch, ranges in left if ranges]
 
     # Inputs of a receiver machine.
 
@@ -236,11 +235,13 @@ class Channel:
         self._next_part(ticket, ranges, effects)
         return self._finish(effects, now)
 
-    def failed(self, ticket: int, seq: int, error: tuple[str, str], now: int) -> list[Effect]:
-        """The handler raised for ``seq``; what stands before it is settled."""
+    def failed(
+        self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
+    ) -> list[Effect]:
+        """The handler raised for ``seq``; what stands before it is settled. ``final``: never try again."""
         self._parts.pop(ticket, None)
-        effects = self._from_receiver(self.receiver.failed(ticket >> 1, seq, error, now))
-        return self._finish(effects, now)
+        failing = self.receiver.failed(ticket >> 1, seq, error, now, final=final)
+        return self._finish(self._from_receiver(failing), now)
 
     def refused(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:
         """These messages were not taken; the carrier must bring them again."""
@@ -257,44 +258,57 @@ class Channel:
 
     def frame(self, frame: object, now: int) -> list[Effect]:
         """A frame of either direction has arrived."""
-        decoded = codec.decode(bytes(frame)) if isinstance(frame, bytes | bytearray) else frame
-        if isinstance(decoded, codec.Undecodable):
-            self._counts[decoded.counter] += 1
-            return []
+        decoded = codec.decoded(frame)
         effects: list[Effect] = []
-        if isinstance(decoded, Open | Opened | Unknown) and decoded.layer == CHANNEL_LAYER:
-            self._handshake(decoded, now, effects)
+        ignored = ""
+        if isinstance(decoded, codec.Undecodable):
+            ignored = decoded.counter
+        elif not self.started or self.handshake.stopped:
+            ignored = "wrong_state"
+        elif isinstance(decoded, _HANDSHAKE) and decoded.layer == CHANNEL_LAYER:
+            ignored, effects = self.handshake.frame(decoded, self.receiver.incarnation, now)
+            self._heard_at = self._heard_at if ignored else now
         else:
-            self._to_stack(decoded, now, effects)
+            ignored = self._to_stack(decoded, now, effects)
+        if ignored:
+            self._counts[ignored] += 1
+        if self.handshake.stopped and not self.sender.stopped:
+            effects += self._from_sender(self.sender.stop(self.handshake.stopped, now))
         return self._finish(effects, now)
 
-    def _to_stack(self, frame: object, now: int, effects: list[Effect]) -> None:
+    def _to_stack(self, frame: object, now: int, effects: list[Effect]) -> str:
+        """Give a frame to the stack that it is for; the counter of one that no stack gets."""
         tag = getattr(frame, "pipe", None)
-        if tag not in (self._outgoing, self._incoming):
-            self._counts["malformed" if tag is None else "foreign"] += 1
-        elif not self._receiving_open:
-            self._counts["wrong_state"] += 1
-            if tag == self._incoming:
+        outgoing, incoming = self._directions.outgoing, self._directions.incoming
+        if tag not in (outgoing, incoming):
+            return "malformed" if tag is None else "foreign"
+        if not self.handshake.receiving_open:
+            if tag == incoming:
                 incarnation = self.receiver.incarnation
-                effects.append(Transmit(Unknown(self._incoming, CHANNEL_LAYER, 0, incarnation)))
+                effects.append(Transmit(Unknown(incoming, CHANNEL_LAYER, 0, incarnation)))
+            return "wrong_state"
+        self._heard_at = now
+        if tag == outgoing:
+            effects += self._from_sender(self.sender.frame(frame, now))
         else:
-            self._heard_at = now
-            if tag == self._outgoing:
-                effects += self._from_sender(self.sender.frame(frame, now))
-            else:
-                effects += self._from_receiver(self.receiver.frame(frame, now))
+            effects += self._from_receiver(self.receiver.frame(frame, now))
+        return ""
 
     def wake(self, now: int) -> list[Effect]:
         """The deadline has passed; the first wake starts the machine."""
         self._armed = None
         effects: list[Effect] = []
-        if not self._heard_at:
-            self._heard_at = max(now, 1)
-            self._open(now, effects)
-        elif self._open_at is not None and self._open_at <= now:
-            self._open(now, effects)
-        elif self._up and now - self._heard_at >= micros(self.options.idle_forget_s):
+        open_at = self.handshake.open_at
+        if not self.started:
+            self.started = True
+            self._heard_at = now
+            effects += self.handshake.open(now)
+        elif open_at is not None and open_at <= now:
+            effects += self.handshake.open(now)
+        elif (forget_at := self._forget_at) is not None and forget_at <= now:
             self._go_down(now, effects)
+        if self._confirm_at is not None and self._confirm_at <= now:
+            self._confirm_at = None
         # A stack that is woken arms its deadline anew, or has none.
         self._deadlines = dict.fromkeys(self._deadlines)
         effects += self._from_receiver(self.receiver.wake(now))
@@ -306,8 +320,14 @@ class Channel:
         if ticket & 1:
             effects = self._from_receiver(self.receiver.answer(ticket >> 1, outcome, now))
         else:
+            if self._marks_sent and isinstance(outcome, JournalContents):
+                self._own.load(outcome)
             effects = self._from_sender(self.sender.answer(ticket >> 1, outcome, now))
         return self._finish(effects, now)
+
+    def finish(self, now: int) -> list[Effect]:
+        """Take nothing more to send; what was taken goes on, and so does the other direction."""
+        return self._finish(self._from_sender(self.sender.close(now)), now)
 
     def close(self, now: int) -> list[Effect]:
         """Take nothing new, in either direction; finish what is begun."""
@@ -315,110 +335,26 @@ class Channel:
         effects += self._from_sender(self.sender.close(now))
         return self._finish(effects, now)
 
-    # The handshake: each end opens the direction in which it sends.
+    # Silence.
 
-    def _open(self, now: int, effects: list[Effect]) -> None:
-        self._attempts += 1
-        life = self.life
-        effects.append(
-            Transmit(Open(self._outgoing, CHANNEL_LAYER, life, self.link, life, 1, 1, self._digest))
-        )
-        wait = backoff(
-            micros(self.options.open_initial_s),
-            micros(self.options.open_max_s),
-            self._attempts,
-            self.options.jitter,
-            self.rng,
-        )
-        self._open_at = now + wait
-
-    def _handshake(self, frame: Open | Opened | Unknown, now: int, effects: list[Effect]) -> None:
-        if isinstance(frame, Opened):
-            self._on_opened(frame, now, effects)
-        elif isinstance(frame, Unknown):
-            self._on_unknown(frame, now, effects)
-        elif frame.pipe != self._incoming:
-            self._counts["foreign"] += 1
-        elif frame.stack != self._peer_digest:
-            self._counts["wrong_state"] += 1
-            detail = "the other end has other layers; give both ends the same"
-            effects.append(Notice(NoticeKind.FENCED, frame.life, (), detail))
-        elif frame.life < self._peer_life:
-            self._counts["fenced"] += 1
-        else:
-            self._on_open(frame, now, effects)
-
-    def _on_open(self, frame: Open, now: int, effects: list[Effect]) -> None:
-        self._heard_at = now
-        if frame.life > self._peer_life:
-            is_restart = self._peer_life > 0
-            self._peer_life = frame.life
-            self._receiving_open = True
-            if is_restart or (not self._sending_open and self._open_at is None):
-                # The other end is new: it doesn't know that we send, so we open to it again.
-                self._up = self._sending_open = False
-                self._attempts = 0
-                self._open(now, effects)
-        effects.append(
-            Transmit(
-                Opened(
-                    self._incoming,
-                    CHANNEL_LAYER,
-                    frame.link,
-                    self.receiver.incarnation,
-                    frame.epoch,
-                    1,
-                    0,
-                    0,
-                    closed=False,
-                )
-            )
-        )
-        self._settle_state(now, effects)
-
-    def _on_opened(self, frame: Opened, now: int, effects: list[Effect]) -> None:
-        if frame.pipe != self._outgoing:
-            self._counts["foreign"] += 1
-        elif frame.link != self.link:
-            self._counts["stale_link"] += 1
-        elif self._sending_open:
-            self._counts["repeated_confirm"] += 1
-        else:
-            self._heard_at = now
-            self._sending_open = True
-            self._attempts = 0
-            self._open_at = None
-            self._settle_state(now, effects)
-
-    def _on_unknown(self, frame: Unknown, now: int, effects: list[Effect]) -> None:
-        if frame.pipe != self._outgoing:
-            self._counts["foreign"] += 1
-        elif not self._sending_open:
-            self._counts["wrong_state"] += 1
-        else:
-            self._up = self._sending_open = False
-            self._attempts = 0
-            self._open(now, effects)
-
-    def _settle_state(self, now: int, effects: list[Effect]) -> None:
-        is_open = self._sending_open and self._receiving_open
-        if is_open and not self._up:
-            self._up = True
-            effects.append(Notice(NoticeKind.UP, self.life, (), self.name))
-            effects.extend(self._held.values())
-            self._held.clear()
+    @property
+    def _forget_at(self) -> int | None:
+        """When silence is long enough. What is in work is no silence: its answers are still to come."""
+        if not self.is_up or not (self._boundary.durable or self.receiver.idle):
+            return None
+        return self._heard_at + micros(self.options.idle_forget_s)
 
     def _go_down(self, now: int, effects: list[Effect]) -> None:
         """Forget what is volatile at the receiver; what was sent and not confirmed is kept."""
-        self._up = self._sending_open = self._receiving_open = False
-        self._peer_life = 0
-        self._parts.clear()
-        self.link = self.rng.getrandbits(63) + 1
-        effects.append(Notice(NoticeKind.DOWN, self.life, (), f"{self.name}: silent"))
+        self.handshake.go_down()
+        detail = f"{self.name}: silent"
+        effects.append(Notice(NoticeKind.DOWN, self.handshake.life, (), detail))
         if not self._boundary.durable:
-            self._make_receiver(self._boundary, None)
-            self._deadlines["receiver"] = None
-            effects += self._from_receiver(self.receiver.wake(now))
+            former, self.receiver = self.receiver, self._new_receiver(None)
+            self.receiver.replaces(former, now)
+        if not self.sender.idle:
+            # Perhaps nothing repeats what is unconfirmed: its carrier was told that it had arrived.
+            effects += self.handshake.open(now)
 
     # Effects of the two stacks, made effects of one machine.
 
@@ -427,19 +363,25 @@ class Channel:
         for effect in effects:
             if isinstance(effect, WakeAt):
                 self._deadlines["sender"] = effect.deadline
-            elif isinstance(effect, Transmit) and not self._up:
-                self._hold(effect)
+            elif isinstance(effect, Transmit) and not self.is_up:
+                self._held.add(effect.frame)
+            elif isinstance(effect, DeadLetter) and self._marks_sent:
+                self._letter_of_sender(effect, out)
             elif isinstance(effect, Persist | Call | DeadLetter):
                 out.append(replace(effect, ticket=effect.ticket << 1))
+            elif self._marks_sent:
+                out.extend(self._own.told(effect))
             else:
                 out.append(effect)
         return out
 
-    def _hold(self, effect: Transmit) -> None:
-        """Keep a frame until the channel is up; a later transmission of the same takes its place."""
-        frame = effect.frame
-        what = (type(frame).__name__, getattr(frame, "layer", 0), getattr(frame, "epoch", 0))
-        self._held[(*what, getattr(frame, "first", 0))] = effect
+    def _letter_of_sender(self, effect: DeadLetter, out: list[Effect]) -> None:
+        """A message that was given up. One of our own is not for the letters: a newer one takes its place."""
+        if effect.letter.payload[:1] == CONFIRM:
+            self._given_up.append(effect.ticket)
+            self._waiting_confirms = {**self._newest_confirms, **self._waiting_confirms}
+        else:
+            out.append(_unmarked(replace(effect, ticket=effect.ticket << 1)))
 
     def _from_receiver(self, effects: list[Effect]) -> list[Effect]:
         out: list[Effect] = []
@@ -447,24 +389,31 @@ class Channel:
             if isinstance(effect, WakeAt):
                 self._deadlines["receiver"] = effect.deadline
             elif isinstance(effect, Transmit) and self._is_carried(effect.frame):
-                frame = effect.frame
-                assert isinstance(frame, Confirm)
-                self._waiting_confirms[frame.layer] = frame
-            elif isinstance(effect, Deliver) and self._marks_received:
-                self._take_apart(replace(effect, ticket=effect.ticket << 1 | 1), out)
+                confirm = cast("Confirm", effect.frame)
+                self._waiting_confirms[confirm.layer] = confirm
             elif isinstance(effect, Deliver | Persist | Call | DeadLetter):
-                out.append(replace(effect, ticket=effect.ticket << 1 | 1))
+                numbered = replace(effect, ticket=effect.ticket << 1 | 1)
+                if self._marks_received and isinstance(numbered, Deliver):
+                    self._take_apart(numbered, out)
+                elif self._marks_received and isinstance(numbered, DeadLetter):
+                    out.append(_unmarked(numbered))
+                else:
+                    out.append(numbered)
             else:
                 out.append(effect)
         return out
 
     def _finish(self, effects: list[Effect], now: int) -> list[Effect]:
+        if self.handshake.peer_restarted:
+            self.handshake.peer_restarted = False
+            effects += self._from_sender(self.sender.other_end_restarted(now))
+        if self.is_up and self._held:
+            effects += self._held.take_all()
         self._exchange_confirms(now, effects)
-        if self._held and self._open_at is None and not self._up and self._heard_at:
-            self._open(now, effects)
-        times = [*self._deadlines.values(), self._open_at]
-        if self._up:
-            times.append(self._heard_at + micros(self.options.idle_forget_s))
+        if self._held and self.started and not self.is_up and self.handshake.open_at is None:
+            effects += self.handshake.open(now)
+        times = [*self._deadlines.values(), self.handshake.open_at, self._forget_at]
+        times.append(self._confirm_at)
         deadline = min((time for time in times if time is not None), default=None)
         if deadline != self._armed:
             self._armed = deadline
@@ -474,29 +423,50 @@ class Channel:
     # Confirms that travel as messages of the opposite stack.
 
     def _is_carried(self, frame: object) -> bool:
-        return isinstance(frame, Confirm) and carried_confirms([self._receives[frame.layer]])
+        return isinstance(frame, Confirm) and waits_for_carried_confirms(
+            self._receives[frame.layer]
+        )
 
     def _exchange_confirms(self, now: int, effects: list[Effect]) -> None:
         """Take in the confirms that came, send the newest of each layer. What finds no room waits."""
-        while self._came_back or self._done_parts:
+        while self._came_back or self._done_parts or self._given_up:
             if self._came_back:
                 effects += self._from_sender(self.sender.frame(self._came_back.popleft(), now))
+            elif self._given_up:
+                ticket = self._given_up.popleft()
+                effects += self._from_sender(self.sender.answer(ticket, WriteStored(), now))
             else:
                 ticket, ranges = self._done_parts.popleft()
-                effects += self._from_receiver(self.receiver.settled(ticket >> 1, ranges, now))
-        if self._up and self._entry is not None:
-            mark = _CONFIRM if self._marks_sent else b""
-            for layer, confirm in list(self._waiting_confirms.items()):
-                inside = mark + codec.encode(confirm)
-                taken, made = self.sender.send_inside(self._entry, inside, now)
-                effects += self._from_sender(made)
-                if taken:
-                    del self._waiting_confirms[layer]
+                done = self.receiver.settled(ticket >> 1, ranges, now, by_host=False)
+                effects += self._from_receiver(done)
+        if self._own.refused or self._sender_life != self.sender.intake.life:
+            self._confirms_were_dropped(now)
+        if self.is_up and self._entry is not None and self._confirm_at is None:
+            self._send_confirms(self._entry, now, effects)
+
+    def _confirms_were_dropped(self, now: int) -> None:
+        """A journal refused them, or a new life of our sender began: the newest of each layer goes again."""
+        if self._own.refused:
+            self._own.refused = 0
+            self._confirm_at = now + micros(self.options.open_initial_s)
+        self._sender_life = self.sender.intake.life
+        self._waiting_confirms = {**self._newest_confirms, **self._waiting_confirms}
+
+    def _send_confirms(self, entry: int, now: int, effects: list[Effect]) -> None:
+        mark = CONFIRM if self._marks_sent else b""
+        for layer, confirm in list(self._waiting_confirms.items()):
+            if not self.sender.has_room_inside(entry):
+                return
+            self._own.offer(int(self._marks_sent), own=True)
+            made = self.sender.send_inside(entry, mark + codec.encode(confirm), now)
+            effects += self._from_sender(made)
+            self._newest_confirms[layer] = confirm
+            del self._waiting_confirms[layer]
 
     def _take_confirm(self, payload: bytes) -> bool:
         """Whether a message of the incoming stack is a confirm for the outgoing one; keep it if so."""
         frame = codec.decode(payload)
-        if isinstance(frame, Confirm) and frame.pipe == self._outgoing:
+        if isinstance(frame, Confirm) and frame.pipe == self._directions.outgoing:
             self._came_back.append(frame)
             return True
         return False
@@ -510,7 +480,7 @@ class Channel:
         parts: deque[Deliver] = deque()
         confirms = RangeSet()
         for seq, payload in enumerate(delivery.payloads, delivery.first):
-            if payload[:1] == _CONFIRM and self._take_confirm(payload[1:]):
+            if payload[:1] == CONFIRM and self._take_confirm(payload[1:]):
                 confirms.add(seq, seq)
             elif parts and _last(parts[-1]) + 1 == seq:
                 parts[-1].payloads.append(payload[1:])  # type: ignore[attr-defined]  # a list of ours
@@ -544,6 +514,27 @@ class Channel:
         """What stands now, at this end."""
         return {**self.receiver.gauges(), **self.sender.gauges()}
 
+    def export(self) -> object:
+        """The whole state as a plain value, for ``restore``; the random generator is not part of it."""
+        ours = [snapshot.export_attributes(part) for part in (self, self.handshake)]
+        return [*ours, self.sender.export(), self.receiver.export()]
+
+    def restore(self, state: object) -> None:
+        """Go on from an exported state. This machine must have been built with the same arguments."""
+        attributes, handshake, sender, receiver = cast("list[object]", state)
+        snapshot.restore_attributes(self, attributes)
+        snapshot.restore_attributes(self.handshake, handshake)
+        self.sender.restore(sender)
+        self.receiver.restore(receiver)
+
+
+_HANDSHAKE = (Open, Opened, Unknown, Refused)
+
 
 def _last(delivery: Deliver) -> int:
     return delivery.first + len(delivery.payloads) - 1
+
+
+def _unmarked(effect: DeadLetter) -> DeadLetter:
+    """The letter with the payload that the application knows."""
+    return replace(effect, letter=replace(effect.letter, payload=effect.letter.payload[1:]))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, chain, pairwise
-from typing import Literal
+from typing import Literal, cast
 from zlib import crc32
 
 from surepipe.effects import Ranges
@@ -36,6 +36,7 @@ from surepipe.pipes.frames import (
     RefusedReason,
     Unknown,
 )
+from surepipe.pipes.payloads import Payloads
 
 VERSION = 1
 RANGES_MAX = 64
@@ -126,6 +127,22 @@ def decode(data: bytes) -> Frame | Undecodable:
     except _Malformed:
         return _MALFORMED
     return frame if _is_sound(frame) else _MALFORMED
+
+
+def decoded(frame: object) -> object:
+    """What arrived, whichever way a route passes it: the frame of bytes, anything else as it is."""
+    if isinstance(frame, bytes | bytearray | memoryview):
+        return decode(bytes(cast("bytes", frame)))
+    return frame
+
+
+def pipe_of(frame: object) -> int | None:
+    """The tag of the pipe that a frame, or the bytes of one, is for, unchecked; None when it is no frame."""
+    if isinstance(frame, bytes | bytearray | memoryview):
+        is_whole = len(frame) >= _HEAD.size and bytes(frame[:2]) == _MAGIC
+        return int(_HEAD.unpack_from(frame)[5]) if is_whole else None
+    tag = getattr(frame, "pipe", None)
+    return tag if isinstance(tag, int) else None
 
 
 def _parsed(data: bytes) -> Frame:
@@ -226,15 +243,19 @@ class _Reader:
         bounds = struct.unpack_from(f">{2 * count}q", self._data, at)
         return tuple(zip(bounds[::2], bounds[1::2], strict=True))
 
-    def run(self) -> list[bytes]:
+    def run(self) -> Payloads:
         """The payloads of a run: they fill the frame up to its end."""
         (count,) = self.numbers(_COUNT)
         at = self._advance(count * _WIDTH)  # checked before anything of that size is made
         lengths = struct.unpack_from(f">{count}I", self._data, at)
-        data, start = self._data, self._advance(sum(lengths))
+        data, size = self._data, sum(lengths)
+        longest, start = max(lengths, default=0), self._advance(size)
         if 0 < count <= _CUT_AT_ONCE_MAX and lengths.count(lengths[0]) == count:
-            return list(struct.unpack_from(f"{lengths[0]}s" * count, data, start))
-        return [data[a:b] for a, b in pairwise(accumulate(lengths, initial=start))]
+            return Payloads(
+                struct.unpack_from(f"{lengths[0]}s" * count, data, start), size, longest
+            )
+        ends = accumulate(lengths, initial=start)
+        return Payloads([data[a:b] for a, b in pairwise(ends)], size, longest)
 
     def done(self) -> None:
         """Nothing may be left."""

@@ -19,6 +19,7 @@ from surepipe.pipes.holes import Holes
 from surepipe.pipes.in_work import InWork, count_of
 from surepipe.pipes.layers import ReceiverLayer, ReceiverPort, Token
 from surepipe.pipes.options import RetryOptions, micros
+from surepipe.pipes.payloads import part_of, size_of
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.snapshot import stateful
 from surepipe.pipes.timing import backoff
@@ -129,6 +130,13 @@ class ConfirmingReceiver(ReceiverLayer):
     remembers: ClassVar[bool] = False
     confirms_units: ClassVar[bool] = True
 
+    sends_again: bool = True
+    """Our own sender keeps each message until we confirm it, so the carrier is answered at once.
+
+    Were it to wait for what is in work, that could fill its window, and then what must be sent again, because
+    something waits for it, would never get through.
+    """
+
     def __init__(self, options: RetryOptions, port: ReceiverPort, rng: Randomness) -> None:
         self.options = options
         self.port = port
@@ -141,6 +149,9 @@ class ConfirmingReceiver(ReceiverLayer):
 
     def data(self, frame: Frame, token: Token | None) -> None:
         """A run of messages: hand up what is not in work."""
+        if self.sends_again:
+            self.port.settle(token)
+            token = None
         if not isinstance(frame, Data):
             self.wrong_state()
             self.port.refuse(token)
@@ -170,8 +181,9 @@ class ConfirmingReceiver(ReceiverLayer):
         first, last = frame.first, frame.first + len(frame.payloads) - 1
         fitting, repeats = self._hand_up(session, frame, last)
         session.clock.arrived(now, last, frame.stamp, ask=frame.ask)
-        names_holes = self.names_holes and fitting >= first and frame.epoch == max(self.sessions)
-        opened = names_holes and session.holes.arrived(first, fitting, now)
+        opened = (
+            self.names_holes and fitting >= first and session.holes.arrived(first, fitting, now)
+        )
         if repeats or opened or fitting < last:
             session.clock.hurry(now)
         if fitting < last:
@@ -186,11 +198,11 @@ class ConfirmingReceiver(ReceiverLayer):
         repeats = self._count_repeats(session, first, last)
         fitting = last
         for start, end in self.wanted(session, first, last):
-            payloads = frame.payloads[start - first : end - first + 1]
+            payloads = part_of(frame.payloads, start - first, end - first + 1)
             taken, size = self._room_for(session, start, payloads)
             if taken:
                 session.in_work.add(start, start + taken - 1, size)
-                self.port.hand_up(frame.epoch, start, payloads[:taken])
+                self.port.hand_up(frame.epoch, start, part_of(payloads, 0, taken))
             if taken < len(payloads):
                 fitting = start + taken - 1
                 break
@@ -214,15 +226,17 @@ class ConfirmingReceiver(ReceiverLayer):
     def _room_for(self, session: Session, first: int, payloads: Sequence[bytes]) -> tuple[int, int]:
         """How many of these fit the receive window, and their bytes.
 
-        A message larger than the byte bound is taken when nothing else is in work.
+        A message larger than the byte bound is taken when nothing else is in work. So is the oldest that is not
+        settled, whatever is in work: others may be waiting for it above, and the bytes would never come free.
         """
         works = [other.in_work for other in self.sessions.values()]
         count = self.options.held_max - sum(work.ranges.count() for work in works)
         count = min(count, len(payloads), session.cum + self.options.held_max - first + 1)
         count = max(count, 0)
         room = self.options.held_max_bytes - sum(work.size_bytes for work in works)
-        size = sum(map(len, payloads[:count]))
-        while count and size > room and (count > 1 or any(works)):
+        size = size_of(part_of(payloads, 0, count))
+        is_oldest = first <= session.cum + 1
+        while count and size > room and (count > 1 or (any(works) and not is_oldest)):
             count -= 1
             size -= len(payloads[count])
         return count, size
@@ -236,24 +250,21 @@ class ConfirmingReceiver(ReceiverLayer):
             clock = ReportClock(self.confirm_delay, max(self.options.held_max // 2, 1))
             holes = Holes(base, self.options.nack_after, self.nack_delay)
             session = Session(link, base - 1, clock, holes)
-            self._end_older(epoch)
         self.sessions[epoch] = session  # the most recently heard of stands last
         session.link = link
         session.raise_base(base)
         return session
 
-    def _end_older(self, epoch: int) -> None:
-        """A sender begins an epoch when it has done with the earlier ones: what they lack never comes."""
-        for earlier, session in self.sessions.items():
-            if earlier < epoch:
-                session.holes.forget_from(0)
-
     def _free_place(self) -> bool:
-        """Forget the session that was not heard of for the longest time, if one has nothing in work."""
+        """Forget the session that was not heard of for the longest time, if one has nothing in work.
+
+        That of the newest epoch stays: it is the one whose sender is still at work.
+        """
         if len(self.sessions) < SESSIONS_MAX:
             return True
+        newest = max(self.sessions)
         for epoch, session in self.sessions.items():
-            if not session.in_work:
+            if not session.in_work and epoch != newest:
                 del self.sessions[epoch]
                 return True
         return False
@@ -309,7 +320,8 @@ class ConfirmingReceiver(ReceiverLayer):
         now = self.port.now
         if session.clock.due <= now:
             self._confirm(epoch, session)
-        if session.holes.is_due(now):
+        # A sender begins an epoch when it has done with the earlier ones: what they lack never comes.
+        if session.holes.is_due(now) and epoch == max(self.sessions):
             self._nack(epoch, session, now)
 
     def _confirm(self, epoch: int, session: Session) -> None:
@@ -345,8 +357,10 @@ class ConfirmingReceiver(ReceiverLayer):
     @property
     def deadline(self) -> int | None:
         """When a Confirm or a Nack is due."""
-        sessions = self.sessions.values()
-        due = min((min(s.clock.due, s.holes.due_at) for s in sessions), default=NEVER)
+        if not self.sessions:
+            return None
+        due = min(session.clock.due for session in self.sessions.values())
+        due = min(due, self.sessions[max(self.sessions)].holes.due_at)
         return due if due < NEVER else None
 
     def wake(self) -> None:

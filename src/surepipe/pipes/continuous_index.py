@@ -24,6 +24,7 @@ from surepipe.pipes.index_receiver import IndexReceiver
 from surepipe.pipes.index_sender import IndexSender
 from surepipe.pipes.layers import ReceiverPort, SenderPort, Token
 from surepipe.pipes.options import ContinuousIndexOptions, micros
+from surepipe.pipes.payloads import part_of, size_of
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.reorder import Offered, ReorderBuffer
 from surepipe.pipes.timing import backoff
@@ -149,7 +150,7 @@ class Receiver(IndexReceiver):
         first = max(frame.first, expected - 1) if self.repeats == "last" else frame.first
         if self.repeats == "none" or last < max(first, 1):
             return 0
-        again = frame.payloads[first - frame.first : last - frame.first + 1]
+        again = part_of(frame.payloads, first - frame.first, last - frame.first + 1)
         if not self._has_room_to_repeat(again):
             return 0
         self.repeated.add(again)
@@ -160,7 +161,7 @@ class Receiver(IndexReceiver):
         span = max(self.buffer.expected - 1, self.buffer.held.highest()) - self.buffer.settled
         count = span + self.repeated.count + self.former_count + len(again)
         size = self.buffer.size_bytes + self.repeated.size_bytes + self.former_bytes
-        size += sum(map(len, again))
+        size += size_of(again)
         return count <= self.options.held_max and size <= self.options.held_max_bytes
 
     def _renew_bounds(self) -> None:

@@ -23,6 +23,7 @@ from surepipe.pipes.index_receiver import IndexReceiver
 from surepipe.pipes.index_sender import IndexSender
 from surepipe.pipes.layers import ReceiverPort, SenderPort, Token
 from surepipe.pipes.options import DedupeOptions
+from surepipe.pipes.payloads import part_of, size_of
 from surepipe.pipes.ranges import RangeSet
 
 Early: TypeAlias = tuple[int, Sequence[bytes], Token | None]
@@ -94,7 +95,7 @@ class Receiver(IndexReceiver):
         left_out = 0
         is_taken = False
         for part in fresh:
-            run = payloads[part[0] - first : part[1] - first + 1]
+            run = part_of(payloads, part[0] - first, part[1] - first + 1)
             fitting = self._fitting(run) if not left_out else ()
             if fitting:
                 is_taken = True
@@ -129,13 +130,13 @@ class Receiver(IndexReceiver):
         in_work = self.work.count
         run = run[: max(0, self.options.held_max - in_work)]
         room_bytes = self.options.held_max_bytes - self.work.size_bytes
-        if sum(map(len, run)) > room_bytes:
+        if size_of(run) > room_bytes:
             run, _ = prefix_within(list(run), room_bytes, at_least_one=not in_work)
         return run
 
     def _hand_up(self, first: int, run: Sequence[bytes]) -> None:
         last = first + len(run) - 1
-        self.work.add(first, last, sum(map(len, run)))
+        self.work.add(first, last, size_of(run))
         self.highest = max(self.highest, last)
         self.done.discard_below(self.floor + 1)
         self.port.hand_up(self.epoch, first, run)
@@ -154,7 +155,7 @@ class Receiver(IndexReceiver):
         """A new life, while messages of the former one are in work."""
         if frame.epoch > self.early_epoch:
             self._drop_early()
-        size = self.work.size_bytes + sum(map(len, frame.payloads)) + self._early_bytes
+        size = self.work.size_bytes + size_of(frame.payloads) + self._early_bytes
         count = self.work.count + len(frame.payloads) + self._early_count
         if count > self.options.held_max or size > self.options.held_max_bytes:
             self.port.count("over_limit", len(frame.payloads))

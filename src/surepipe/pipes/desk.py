@@ -42,6 +42,7 @@ from surepipe.pipes.desk_records import (
     Ticket,
 )
 from surepipe.pipes.options import micros
+from surepipe.pipes.payloads import Payloads, size_of
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.snapshot import stateful
 from surepipe.pipes.timing import backoff
@@ -123,10 +124,14 @@ class Desk:
             and self.ordered
             and (last.epoch, last.first + len(last.payloads)) == (epoch, first)
             and last.producer == producer
+            and not last.is_stored
         ):
+            if isinstance(last.payloads, Payloads):
+                last.payloads = list(last.payloads)  # others keep that run too
             last.payloads.extend(payloads)
         else:
-            self.queue.append(Queued(epoch, first, list(payloads), producer))
+            kept = payloads if isinstance(payloads, Payloads) else list(payloads)
+            self.queue.append(Queued(epoch, first, kept, producer))
 
     def finish_step(self) -> None:
         """Deliver what may be delivered now."""
@@ -144,15 +149,17 @@ class Desk:
     def _deliver_next(self) -> None:
         head = self.queue[0]
         limit = self.options.deliver_max
-        payloads = head.payloads[:limit]
-        if len(head.payloads) > limit:
-            rest = head.payloads[limit:]
-            self.queue[0] = Queued(head.epoch, head.first + limit, rest, head.producer)
+        payloads = head.payloads
+        if len(payloads) > limit:
+            payloads, rest = payloads[:limit], payloads[limit:]
+            self.queue[0] = Queued(
+                head.epoch, head.first + limit, rest, head.producer, head.is_stored
+            )
         else:
             self.queue.popleft()
         span = RangeSet([(head.first, head.first + len(payloads) - 1)])
         ticket = Ticket(head.epoch, head.first, payloads, None, span, head.producer)
-        if self.options.boundary is Boundary.BEFORE:
+        if self.options.boundary is Boundary.BEFORE and not head.is_stored:
             self._save(Saving(self.port.ticket(), head.epoch, RangeSet(span), deliver=ticket))
         else:
             self._hand_out(ticket)
@@ -167,16 +174,25 @@ class Desk:
 
     # From the host.
 
-    def settled(self, number: int, ranges: Ranges) -> None:
-        """These messages of a ticket have crossed the boundary."""
+    def settled(self, number: int, ranges: Ranges, *, by_host: bool = True) -> None:
+        """These messages of a ticket have crossed the boundary; not ``by_host``: without a commit of the host."""
         ticket = self._ticket(number)
         if ticket is None:
             return
-        for first, last in ranges:
-            for part in ticket.open.within(first, last):
-                self._settle(ticket.epoch, *part)
-            ticket.open.discard(first, last)
+        answered = self._close_parts(ticket, ranges)
+        if not answered:
+            self.port.count("late_answer")
+        for part in answered:
+            (self._settle if by_host else self._settle_alone)(ticket.epoch, *part)
         self._drop_if_answered(number)
+
+    def _close_parts(self, ticket: Ticket, ranges: Ranges) -> list[tuple[int, int]]:
+        """Take these out of what is open; each message is answered once."""
+        answered: list[tuple[int, int]] = []
+        for first, last in ranges:
+            answered += ticket.open.within(first, last)
+            ticket.open.discard(first, last)
+        return answered
 
     def refused(self, number: int, ranges: Ranges) -> None:
         """These messages of a ticket were not taken: their carrier must bring them again.
@@ -184,14 +200,16 @@ class Desk:
         In an ordered pipe nothing that follows a refused message may pass it, so it is refused too.
         """
         ticket = self._ticket(number)
-        if ticket is None or not ranges:
+        if ticket is None:
             return
-        if self.ordered:
+        if self.ordered and ranges:
             ranges = ((ranges[0][0], ticket.first + len(ticket.payloads) - 1),)
-        for first, last in ranges:
-            for part in ticket.open.within(first, last):
-                self._refuse(ticket.epoch, *part)
-            ticket.open.discard(first, last)
+        answered = self._close_parts(ticket, ranges)
+        if not answered:
+            self.port.count("late_answer")
+            return
+        for part in answered:
+            self._refuse(ticket.epoch, *part)
         self._drop_if_answered(number)
         if self.ordered:
             self._refuse_queued()
@@ -203,7 +221,9 @@ class Desk:
 
     def _refuse_queued(self) -> None:
         for item in self.queue:
-            self.port.refuse_outermost(item.epoch, item.first, item.first + len(item.payloads) - 1)
+            if not item.is_stored:
+                last = item.first + len(item.payloads) - 1
+                self.port.refuse_outermost(item.epoch, item.first, last)
         self.queue.clear()
 
     def failed(self, number: int, seq: int, error: tuple[str, str], *, final: bool = False) -> None:
@@ -218,7 +238,8 @@ class Desk:
             self.port.count("late_answer")
             return
         last = ticket.first + len(ticket.payloads) - 1
-        self.settled(number, ((ticket.first, seq - 1),))
+        for part in self._close_parts(ticket, ((ticket.first, seq - 1),)):
+            self._settle(ticket.epoch, *part)
         if self.closed or self.stopped:
             self.refused(number, ((seq, last),))
             return
@@ -227,11 +248,12 @@ class Desk:
         if self._is_poison(history) or (final and self.options.dead_letters):
             self._post(ticket, seq, history)
             self._queue_again(ticket, seq + 1, last)
-        elif self.ordered:
-            self._delay(ticket, seq, ticket.payloads[seq - ticket.first :], history)
         else:
-            self._delay(ticket, seq, [ticket.payload(seq)], history)
-            self._queue_again(ticket, seq + 1, last)
+            # Ordered, what follows goes along; what of it was answered already does not come again.
+            end = ticket.open.end_of_run(seq) if self.ordered else seq
+            payloads = ticket.payloads[seq - ticket.first : end - ticket.first + 1]
+            self._delay(ticket, seq, payloads, history)
+            self._queue_again(ticket, end + 1, last)
 
     def state_after(self, number: int, through: int) -> bytes:
         """The cursors as they will be when the ticket is settled up to ``through``."""
@@ -240,9 +262,11 @@ class Desk:
             raise MisuseError(
                 f"ticket {number} is not open: only an open delivery has a state to commit"
             )
-        return encode_state(
-            self.port.cursors(ticket.epoch, ticket.open.within(ticket.first, through))
-        )
+        also = RangeSet(ticket.open.within(ticket.first, through))
+        for epoch, ranges in self.unsaved:
+            for first, last in ranges if epoch == ticket.epoch else ():
+                also.add(first, last)
+        return encode_state(self.port.cursors(ticket.epoch, tuple(also)))
 
     def _ticket(self, number: int) -> Ticket | None:
         ticket = self.tickets.get(number)
@@ -266,13 +290,14 @@ class Desk:
         else:
             self._queue_saving(epoch, first, last)
 
-    def _settle_letter(self, epoch: int, seq: int) -> None:
-        """A message in the dead letters is settled. No transaction of the host stores the cursor with it."""
-        if self.options.durable and self.options.boundary is Boundary.COMMITTED:
-            self.port.count("settled")
-            self._queue_saving(epoch, seq, seq)
+    def _settle_alone(self, epoch: int, first: int, last: int) -> None:
+        """Settle what no transaction of the host stores the cursor of, such as a dead letter."""
+        is_stored_by_host = self.options.boundary is Boundary.COMMITTED and not self.stopped
+        if self.options.durable and is_stored_by_host:
+            self.port.count("settled", last - first + 1)
+            self._queue_saving(epoch, first, last)
         else:
-            self._settle(epoch, seq, seq)
+            self._settle(epoch, first, last)
 
     # Failed messages.
 
@@ -311,9 +336,10 @@ class Desk:
 
     def _queue_again(self, ticket: Ticket, first: int, last: int) -> None:
         """What stands behind a failed message and was not settled goes first among what waits."""
+        is_stored = self.options.boundary is Boundary.BEFORE
         for start, end in reversed(ticket.open.within(first, last)):
-            payloads = ticket.payloads[start - ticket.first : end - ticket.first + 1]
-            self.queue.appendleft(Queued(ticket.epoch, start, list(payloads), ticket.producer))
+            payloads = list(ticket.payloads[start - ticket.first : end - ticket.first + 1])
+            self.queue.appendleft(Queued(ticket.epoch, start, payloads, ticket.producer, is_stored))
 
     def _post(self, ticket: Ticket, seq: int, history: Failure) -> None:
         letter = Letter(
@@ -365,7 +391,8 @@ class Desk:
         if isinstance(outcome, WriteStored):
             del self.postings[ticket]
             self.port.count("dead_lettered")
-            self._settle_letter(posting.letter.epoch, posting.letter.seq)
+            letter = posting.letter
+            self._settle_alone(letter.epoch, letter.seq, letter.seq)
         else:
             posting.repeat_at = self.port.now + self._backoff(posting.attempts)
         return True
@@ -399,6 +426,8 @@ class Desk:
     @property
     def deadline(self) -> int | None:
         """When something is to be tried again."""
+        if not (self.delayed or self.postings or self.saving):
+            return None
         times = [delayed.due for delayed in self.delayed]
         times += [
             posting.repeat_at for posting in self.postings.values() if posting.repeat_at is not None
@@ -440,7 +469,7 @@ class Desk:
         parts = [*self.queue, *self.delayed, *self.tickets.values()]
         letters = [posting.letter.payload for posting in self.postings.values()]
         count = sum(len(part.payloads) for part in parts) + len(letters)
-        return count, sum(sum(map(len, part.payloads)) for part in parts) + sum(map(len, letters))
+        return count, sum(size_of(part.payloads) for part in parts) + size_of(letters)
 
     def close(self) -> None:
         """Give back what was not delivered yet; what is in work may still be answered."""

@@ -118,9 +118,10 @@ class Posting:
 @stateful
 @dataclass(slots=True)
 class Queued:
-    """Messages that wait for their delivery."""
+    """Messages that wait for their delivery. ``is_stored``: the cursor behind them is stored already."""
 
     epoch: int
     first: int
     payloads: list[bytes] = field(default_factory=list[bytes])
     producer: str = ""
+    is_stored: bool = False

@@ -6,7 +6,7 @@ patience ends; they cover exactly the span that is transmitted and not confirmed
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -19,6 +19,9 @@ NEVER = 2**62
 
 STAMPS_MAX = 8
 """Transmissions of one run that are remembered, so that a late answer still measures the route."""
+
+FEW = 32
+"""Runs that are put back one by one, because to sort a long list for them would cost more."""
 
 UNBOUNDED_BYTES = 2**62
 
@@ -102,9 +105,15 @@ class Flights:
 
     def put_back(self, flights: Iterable[Flight]) -> None:
         """Runs that were taken out, or parts of them, in their new condition."""
-        self.runs.extend(flights)
-        self.runs.sort(key=_first)
-        self.due_at = min((flight.deadline for flight in self.runs), default=NEVER)
+        returned = list(flights)
+        if len(returned) <= FEW:
+            for flight in returned:
+                insort(self.runs, flight, key=_first)
+        else:
+            self.runs.extend(returned)
+            self.runs.sort(key=_first)
+        if returned:
+            self.due_at = min(self.due_at, *(flight.deadline for flight in returned))
 
     def drop_below(self, base: int) -> list[Flight]:
         """Everything below ``base`` is done with: the runs that end below it."""
@@ -124,6 +133,7 @@ class Flights:
         """Take out the runs whose patience has ended; put them back in the same step."""
         due = [flight for flight in self.runs if flight.deadline <= now]
         self.runs = [flight for flight in self.runs if flight.deadline > now]
+        self.due_at = min((flight.deadline for flight in self.runs), default=NEVER)
         return due
 
     def overlapping(self, first: int, last: int) -> list[Flight]:
@@ -145,6 +155,8 @@ class Flights:
                 left.append(flight.part(last + 1, flight.last))
             carved.append(flight.part(max(flight.first, first), min(flight.last, last)))
         self.runs[at : at + len(touched)] = left
+        if not self.runs:
+            self.due_at = NEVER
         return carved
 
     def hasten(self, now: int) -> None:

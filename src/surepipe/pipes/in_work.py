@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from surepipe.effects import Ranges
 from surepipe.pipes.layers import Token
+from surepipe.pipes.payloads import size_of
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.snapshot import stateful
 from surepipe.pipes.tokens import WaitingTokens
@@ -29,7 +30,7 @@ class Repeats:
     def add(self, payloads: Sequence[bytes]) -> None:
         """These were handed up again."""
         self.count += len(payloads)
-        self.size_bytes += sum(map(len, payloads))
+        self.size_bytes += size_of(payloads)
 
     def answered(self, count: int) -> None:
         """So many answers came in that belong to no message handed up for the first time."""

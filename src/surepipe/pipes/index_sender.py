@@ -17,10 +17,10 @@ from typing import ClassVar
 
 from surepipe.effects import Ranges
 from surepipe.machines import Randomness
-from surepipe.pipes.backlog import prefix_within
 from surepipe.pipes.frames import Frame, Numbered, Refused, RefusedReason
 from surepipe.pipes.layers import UNBOUNDED, SenderLayer, SenderPort
 from surepipe.pipes.options import IndexOptions
+from surepipe.pipes.payloads import NOTHING, Payloads, size_of, sized
 from surepipe.pipes.ranges import RangeSet
 
 
@@ -113,40 +113,40 @@ class IndexSender(SenderLayer):
 
     def send(self, payloads: Sequence[bytes]) -> int:
         """Cut runs and pass them down, as far as the carrier and the receiver's window go."""
-        taken = 0
-        while taken < len(payloads):
-            run = self._pass_down(self._next_run(payloads, taken))
+        taken, offered = 0, sized(payloads)
+        while taken < len(offered):
+            run = self._pass_down(self._next_run(offered, taken))
             if not run:
                 break
             taken += len(run)
         return taken
 
-    def _next_run(self, payloads: Sequence[bytes], start: int) -> list[bytes]:
+    def _next_run(self, payloads: Payloads, start: int) -> Payloads:
         count = min(self.options.run_max, self._room_in_window)
-        run = list(payloads[start : start + count])
+        run = payloads.part(start, start + count)
         room = min(self.options.frame_max_bytes, self.window_bytes - self.passed_bytes)
-        if sum(map(len, run)) > room:
+        if run.size_bytes > room:
             is_alone = not self.passed
             fits_window = bool(run) and len(run[0]) <= self.window_bytes - self.passed_bytes
-            run, _ = prefix_within(run, room, at_least_one=is_alone or fits_window)
+            run = run.within(room, at_least_one=is_alone or fits_window)
         return run
 
-    def _pass_down(self, run: list[bytes]) -> list[bytes]:
+    def _pass_down(self, run: Payloads) -> Payloads:
         """Give the run to the carrier, a shorter one if that is all it takes; return what it took."""
         while run and self.epoch and self.port.carrier_room > 0:
             frame = Numbered(self.port.tag, self.port.layer, self.epoch, self.next, run)
             if self.port.pass_down(frame):
                 self._note_passed(run)
                 return run
-            run = run[: len(run) // 2]
-        return []
+            run = run.part(0, len(run) // 2)
+        return NOTHING
 
-    def _note_passed(self, run: list[bytes]) -> None:
+    def _note_passed(self, run: Payloads) -> None:
         self.frames_passed += 1
         self.port.count("transmitted", len(run))
         if self.port.carrier_confirms:
             self.passed[self.frames_passed] = (self.next, run)
-            self.passed_bytes += sum(map(len, run))
+            self.passed_bytes += run.size_bytes
             self.next += len(run)
         else:
             self.next += len(run)
@@ -163,7 +163,7 @@ class IndexSender(SenderLayer):
 
     def _confirm(self, first: int, run: Sequence[bytes]) -> None:
         self.is_answered = True
-        self.passed_bytes -= sum(map(len, run))
+        self.passed_bytes -= size_of(run)
         last = first + len(run) - 1
         self.done.add(first, last)
         self.base = self.done.end_of_run(self.base) + 1

@@ -22,6 +22,7 @@ from surepipe.effects import (
     Renumbered,
 )
 from surepipe.pipes.layers import SenderLayer
+from surepipe.pipes.payloads import sized
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.snapshot import stateful
 
@@ -148,12 +149,13 @@ class Intake:
             return (), RejectReason.STOPPED
         if self.closed:
             return (), RejectReason.CLOSED
-        if payloads and max(map(len, payloads)) > self.message_max_bytes:
-            small = 0
-            while len(payloads[small]) <= self.message_max_bytes:
-                small += 1
-            return payloads[:small], RejectReason.TOO_LARGE
-        return payloads, RejectReason.FULL
+        run = sized(payloads)
+        if run.longest <= self.message_max_bytes:
+            return run, RejectReason.FULL
+        for small, payload in enumerate(run):
+            if len(payload) > self.message_max_bytes:
+                return run.part(0, small), RejectReason.TOO_LARGE
+        return run, RejectReason.FULL
 
     def reject(self, reason: RejectReason, count: int) -> None:
         """Tell the host that the last ``count`` messages offered were not taken."""

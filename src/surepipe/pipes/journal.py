@@ -140,8 +140,12 @@ class JournaledIntake(Intake):
         return self.older[0] if self.older and self.serving == self.older[0].epoch else self.own
 
     def unconfirmed(self) -> list[tuple[int, Ranges]]:
-        """What was accepted and is not confirmed, oldest epoch first."""
-        found: list[tuple[int, Ranges]] = []
+        """What was accepted and is not confirmed, oldest epoch first; also while this life is still opening."""
+        found: list[tuple[int, Ranges]] = [
+            (rows.epoch, ((rows.first, rows.first + len(rows.payloads) - 1),))
+            for rows in self.contents.rows
+            if rows.payloads
+        ]
         for rows in (*self.to_renumber, *self.older, self.own):
             is_served = rows.epoch == self.serving
             ranges = (self.done if is_served else RangeSet()).missing(
@@ -393,8 +397,10 @@ class JournaledIntake(Intake):
             return
         rows = self.older[0]
         self.reached(through)
-        for part in self.done.missing(self.floor + 1, min(through, rows.last)):
+        last = min(through, rows.last)
+        for part in self.done.missing(self.floor + 1, last):
             self.confirmed(*part)
+        self.waiting_bytes -= sum(map(len, rows.skip(last - rows.first + 1)))
         self.report_confirmed()
         if self.floor < rows.last:
             self._take_orphans()
@@ -421,7 +427,8 @@ class JournaledIntake(Intake):
         payloads: list[bytes] = []
         for rows in self.to_renumber:
             payloads += rows.waiting()
-        return Renumber(self.next_life, payloads, tuple(rows.epoch for rows in self.to_renumber))
+        replaced = tuple(rows.epoch for rows in self.to_renumber)
+        return Renumber(self.next_life, payloads, replaced, by=self.life)
 
     def _renumbered(self, write: Renumber) -> None:
         at = 1

@@ -40,13 +40,17 @@ class Rows:
     def give(self, layer: SenderLayer) -> Sequence[bytes]:
         """Let the layer take what it has room for; return what it took."""
         offered = self.payloads[self.taken : self.taken + layer.room]
-        count = layer.send(offered) if offered else 0
-        self.first += count
-        self.taken += count
+        return self.skip(layer.send(offered) if offered else 0)
+
+    def skip(self, count: int) -> Sequence[bytes]:
+        """The first ``count`` messages wait no more; return them."""
+        skipped = self.payloads[self.taken : self.taken + max(count, 0)]
+        self.first += len(skipped)
+        self.taken += len(skipped)
         if self.taken * 2 >= len(self.payloads):
             del self.payloads[: self.taken]
             self.taken = 0
-        return offered[:count]
+        return skipped
 
 
 @stateful

@@ -239,6 +239,9 @@ class SenderLayer(ABC):
     def control(self, frame: Frame) -> None:
         """A frame of the reverse path for this layer."""
 
+    def other_end_restarted(self) -> None:
+        """Another receiver than before is there. Layers that hear of it by its frames need not be told."""
+
     def answer(self, ticket: int, outcome: object) -> None:
         """The outcome of a store call of this layer."""
         raise AssertionError(f"{type(self).__name__} made no call {ticket}: {outcome}")

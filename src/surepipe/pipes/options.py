@@ -36,7 +36,7 @@ class LayerOptions(BaseModel):
 
     run_max: Messages = Field(512, description="messages in one frame at the most")
     frame_max_bytes: Bytes = Field(
-        64 * 1024, description="bytes of a frame, unless one message is larger"
+        64 * 1024, description="payload bytes of a frame, unless one message is larger"
     )
     message_max_bytes: Bytes = Field(1024 * 1024, description="bytes of one message at the most")
     gap_alarm_s: Seconds = Field(5.0, description="age of a hole after which it is reported")
@@ -129,6 +129,23 @@ class SequentialConfirmOptions(RetryOptions):
         "own", description="who sends again: this layer, or what is below"
     )
     repeats: Literal["none", "forward"] = Field("none", description="what happens to a repeat")
+
+    @model_validator(mode="after")
+    def _a_unit_fits(self) -> SequentialConfirmOptions:
+        """Nobody would send the rest of a unit again, where only the carrier repeats."""
+        if self.retry == "carrier" and min(self.run_max, self.window) > self.held_max:
+            raise ValueError(
+                f"a unit of {min(self.run_max, self.window)} messages exceeds the receive_window of "
+                f"{self.held_max}, and with retry: carrier what has no room is not sent again; "
+                "lower run_max"
+            )
+        if self.retry == "carrier" and self.frame_max_bytes > self.held_max_bytes:
+            raise ValueError(
+                f"a unit of frame_max_bytes ({self.frame_max_bytes}) exceeds the receive_window_bytes of "
+                f"{self.held_max_bytes}, and with retry: carrier what has no room is not sent again; "
+                "lower frame_max_bytes"
+            )
+        return self
 
 
 class ReliableOptions(RetryOptions):
@@ -242,6 +259,7 @@ KINDS: Mapping[str, type[LayerOptions]] = {
         ReliableOptions,
     )
 }
+
 
 def waits_for_carried_confirms(layer: LayerOptions) -> bool:
     """True when this layer never sends again, so that its confirms must not be lost."""

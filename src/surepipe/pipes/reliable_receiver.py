@@ -35,7 +35,6 @@ from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.reorder import Offered, ReorderBuffer
 from surepipe.pipes.snapshot import stateful
 from surepipe.pipes.timing import backoff
-from surepipe.pipes.tokens import WaitingTokens
 
 CLOSED_MAX = 8
 """Former epochs whose end is remembered."""
@@ -59,7 +58,6 @@ class Receiver(ReceiverLayer):
         self.forgotten_epoch = 0
         self.waiting_open: Open | None = None
         self.stalled_at = 0
-        self.tokens = WaitingTokens()
         self.buffer = self._new_buffer(1)
         self.clock = self._new_clock()
 
@@ -157,14 +155,12 @@ class Receiver(ReceiverLayer):
         if len(self.closed) > CLOSED_MAX:
             self.forgotten_epoch = self.closed.pop(0)[0]
         self.buffer = self._new_buffer(1)
-        self.tokens = WaitingTokens()
         self.stalled_at = 0
 
     def _drop_held(self) -> None:
         dropped = self.buffer.drop_held()
         if dropped:
             self.port.count("abandoned", dropped)
-        self._refuse_tokens(self.buffer.expected, MAX_NUMBER)
 
     def _raise_base(self, base: int) -> None:
         """The sender knows that everything below ``base`` is settled, even where this receiver forgot it."""
@@ -175,23 +171,25 @@ class Receiver(ReceiverLayer):
             detail = "the sender knows of messages settled here that the stored state does not hold"
             self.port.notice(NoticeKind.STATE_ROLLBACK, self.epoch, ranges, detail)
         self._take_offered(self.buffer.start_at(base, self.port.now))
-        self._settle_tokens()
 
     # Messages.
 
     def data(self, frame: Frame, token: Token | None) -> None:
-        """A run of messages: hold it, or deliver it with all that follows it."""
+        """A run of messages: hold it, or deliver it with all that follows it.
+
+        The carrier is answered at once, because our own sender keeps each message until we confirm it. Held
+        messages that kept the carrier's window occupied could keep out those that they wait for.
+        """
+        self.port.settle(token)
         if not isinstance(frame, Data):
             self.wrong_state()
-            self.port.refuse(token)
         elif not self._is_current(frame):
-            self.port.settle(token)  # our own sender brings it again if it must
+            return
         elif not frame.payloads or not 1 <= frame.base <= frame.first <= _highest_first(frame):
             self.port.count("impossible")
-            self.port.refuse(token)
         else:
             self._raise_base(frame.base)
-            self._take_run(frame, token)
+            self._take_run(frame)
             self._say_what_is_due()
 
     def _is_current(self, frame: Data | Probe) -> bool:
@@ -205,18 +203,12 @@ class Receiver(ReceiverLayer):
             return False
         return True
 
-    def _take_run(self, frame: Data, token: Token | None) -> None:
+    def _take_run(self, frame: Data) -> None:
         now, last = self.port.now, frame.first + len(frame.payloads) - 1
         offered = self.buffer.offer(frame.first, frame.payloads, now)
         self.clock.arrived(now, last, frame.stamp, ask=frame.ask)
         if self._count_ignored(offered) or offered.opened:
             self.clock.hurry(now)
-        if offered.over_limit:
-            self.port.refuse(token)
-        elif last <= self.buffer.settled:
-            self.port.settle(token)
-        else:
-            self.tokens.add(frame.first, last, token)
         self._take_offered(offered)
 
     def _count_ignored(self, offered: Offered) -> int:
@@ -233,8 +225,6 @@ class Receiver(ReceiverLayer):
         return sum(ignored.values())
 
     def _take_offered(self, offered: Offered) -> None:
-        for part in offered.evicted:
-            self._refuse_tokens(*part)
         if offered.ready:
             self.port.hand_up(self.epoch, offered.first, offered.ready)
 
@@ -261,16 +251,15 @@ class Receiver(ReceiverLayer):
         before = self.buffer.settled
         self.buffer.settle(first, last)
         cum = self.buffer.settled
-        self._settle_tokens()
         self.clock.settle(self.port.now, cum - before, cum)
         self._say_what_is_due()
         self._open_when_free()
 
     def refused(self, epoch: int, first: int, last: int) -> None:
         """These messages were not taken: they, and what follows, must come again."""
+        del last
         if epoch != self.epoch or not self.buffer.settled < first < self.buffer.expected:
             return
-        self._refuse_tokens(first, max(last, self.buffer.expected - 1))
         self.buffer.step_back(first, self.port.now)
         self.clock.hurry(self.port.now + self.clock.delay)
         self._open_when_free()
@@ -280,16 +269,6 @@ class Receiver(ReceiverLayer):
         if frame is not None and not self.buffer.in_work:
             self.waiting_open = None
             self._take_open(frame)
-
-    def _settle_tokens(self) -> None:
-        if len(self.tokens):
-            for token in self.tokens.pop_through(self.buffer.settled):
-                self.port.settle(token)
-
-    def _refuse_tokens(self, first: int, last: int) -> None:
-        if len(self.tokens):
-            for token in self.tokens.pop_overlapping(first, last):
-                self.port.refuse(token)
 
     # What is said, and when.
 

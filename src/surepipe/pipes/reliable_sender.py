@@ -122,6 +122,8 @@ class Sender(RetrySender):
             self.port.raise_life(self.life)
         elif frame.closed:
             self._go_quiet()
+            self.take_facts(frame.cum, ())
+            self._skip_settled()
             self.port.epoch_closed(frame.cum, "the receiver has gone on to a later epoch")
         elif is_own and frame.expected > self.next:
             self.port.count("impossible")
@@ -165,11 +167,12 @@ class Sender(RetrySender):
 
     def fill(self) -> None:
         """Transmit what may be transmitted, without what is known to be settled."""
-        if self.settled_through >= self.next and self.backlog:
-            self._skip_settled()
+        self._skip_settled()
         super().fill()
 
     def _skip_settled(self) -> None:
+        if self.settled_through < self.next or not self.backlog:
+            return
         first: int = self.next
         last: int = min(first + len(self.backlog) - 1, self.settled_through)
         self.backlog.take(last - first + 1, self.backlog.size_bytes, at_least_one=False)

@@ -21,6 +21,7 @@ from operator import ne
 from surepipe.effects import Ranges
 from surepipe.pipes.flights import NEVER
 from surepipe.pipes.holes import Holes
+from surepipe.pipes.payloads import part_of, size_of
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.snapshot import stateful
 
@@ -131,7 +132,7 @@ class ReorderBuffer:
         """Take what is new and has room, and return what may be handed up because of it."""
         last = first + len(payloads) - 1
         if first == self.expected and not self.held and last <= self.limit:
-            size = sum(map(len, payloads))
+            size = size_of(payloads)
             if self.size_bytes + size <= self.held_max_bytes:
                 self.holes.arrived(first, last, now)
                 self._hand_up(last, size)
@@ -150,7 +151,7 @@ class ReorderBuffer:
         self._compare(offered, first, start, end, payloads)
         kept: list[tuple[int, int]] = []
         for part in fresh:
-            ours = payloads[part[0] - first : part[1] - first + 1]
+            ours = part_of(payloads, part[0] - first, part[1] - first + 1)
             if not self._keep(part, ours, offered, kept, now):
                 break
         offered.kept = tuple(kept)
@@ -196,12 +197,12 @@ class ReorderBuffer:
     ) -> bool:
         """Hold the part, or as much of its beginning as has room; True when it was all."""
         first, last = part
-        size = sum(map(len, payloads))
+        size = size_of(payloads)
         if self.size_bytes + size > self.held_max_bytes:
             if first == self.expected:
                 self._evict_for(first, size, offered, now)
             payloads = self._fitting(first, payloads)
-            size = sum(map(len, payloads))
+            size = size_of(payloads)
         if payloads:
             end = first + len(payloads) - 1
             at = bisect_left(self._firsts, first)
@@ -233,7 +234,7 @@ class ReorderBuffer:
             self._forget_from(lowest_evicted, offered, now)
 
     def _evict_last(self) -> int:
-        self._held_bytes -= sum(map(len, self._chunks.pop()))
+        self._held_bytes -= size_of(self._chunks.pop())
         return self._firsts.pop()
 
     def _forget_from(self, first: int, offered: Offered, now: int) -> None:
@@ -270,7 +271,7 @@ class ReorderBuffer:
             offered.ready = ready
         del self._firsts[:stop], self._chunks[:stop]
         self.held.discard_below(end + 1)
-        size = sum(map(len, offered.ready))
+        size = size_of(offered.ready)
         self._held_bytes -= size
         self._hand_up(end, size)
 
@@ -302,7 +303,7 @@ class ReorderBuffer:
         while self._firsts and self._firsts[0] < bound:
             first, chunk = self._firsts[0], self._chunks[0]
             if first + len(chunk) <= bound:
-                self._held_bytes -= sum(map(len, chunk))
+                self._held_bytes -= size_of(chunk)
                 del self._firsts[0], self._chunks[0]
             else:
                 self._held_bytes -= sum(map(len, chunk[: bound - first]))

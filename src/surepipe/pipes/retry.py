@@ -22,6 +22,7 @@ from typing import ClassVar
 from surepipe.effects import NoticeKind, Ranges
 from surepipe.pipes.flights import NEVER, STAMPS_MAX, Flight
 from surepipe.pipes.frames import MAX_NUMBER, Confirm, Frame, Nack, Probe
+from surepipe.pipes.payloads import size_of
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.window import WindowSender
 
@@ -84,8 +85,7 @@ class RetrySender(WindowSender):
         news |= self._take_echo(frame.echo)
         news |= self.take_facts(frame.cum, frame.done)
         if frame.incarnation == self.incarnation:
-            news |= self.take_hints(frame.held, frame.limit) or frame.cum > self.told_cum
-            self.told_cum = max(self.told_cum, frame.cum)
+            news |= self.take_hints(frame.held, frame.limit)
         if self.probes:
             self.probes = 0
             news = True
@@ -109,7 +109,6 @@ class RetrySender(WindowSender):
             self.former = [*self.former, self.incarnation][-FORMER_MAX:]
             self.met_incarnation(incarnation)
         self.incarnation = incarnation
-        self.told_cum = 0
         return True
 
     def met_incarnation(self, incarnation: int) -> None:
@@ -153,9 +152,9 @@ class RetrySender(WindowSender):
                     lost += self._carve_unsettled(max(first, flight.first), min(last, flight.last))
         if lost:
             self.flights.put_back(self._send_again(lost, is_timeout=False))
-        is_behind = any(self.told_cum < first < self.base for first, _ in frame.missing)
-        if is_behind and not lost and not self._asked_lately:
-            # A new receiver misses what its predecessor settled: a Probe tells it the base.
+        is_behind = any(first < self.base for first, _ in frame.missing) and not self._asked_lately
+        if is_behind and not lost:
+            # It misses what is settled, so it has forgotten, or is new: a Probe tells it the base.
             self._probe()
         if lost or news or is_behind:
             self.answered = True
@@ -267,11 +266,11 @@ class RetrySender(WindowSender):
         """The longest run that one frame may carry from the beginning of ``lost``, and what follows."""
         flight = lost[0]
         payloads = self.payloads_of(flight)
-        size = sum(map(len, payloads))
+        size = size_of(payloads)
         for at in range(1, len(lost)):
             following = lost[at]
             more = self.payloads_of(following) if self._may_join(flight, following) else []
-            size += sum(map(len, more))
+            size += size_of(more)
             if not more or size > self.options.frame_max_bytes:
                 return flight, payloads, lost[at:]
             payloads += more

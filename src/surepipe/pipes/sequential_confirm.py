@@ -12,12 +12,13 @@ the message and for its confirm: then a lost frame stops the pipe, and nothing b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, cast
 
 from surepipe.effects import NoticeKind, Ranges
 from surepipe.machines import Randomness
 from surepipe.pipes.confirming import ConfirmingReceiver, Session
-from surepipe.pipes.flights import NEVER
+from surepipe.pipes.flights import NEVER, Flight
 from surepipe.pipes.frames import Data, Frame, Probe, Refused, RefusedReason
 from surepipe.pipes.layers import ReceiverPort, SenderPort, Token
 from surepipe.pipes.options import RetryOptions, SequentialConfirmOptions
@@ -49,13 +50,31 @@ class Sender(RetrySender):
             self.port.fenced(frame.known, answered=self.answered)
 
     def next_deadline(self, waits: int) -> int:
-        """Where the carrier repeats there is no deadline, only the time after which silence is reported.
-
-        The carrier never lacks room for a unit: it has confirmed all but the last one or is about to.
-        """
+        """Where the carrier repeats there is no deadline, only the time after which silence is reported."""
         return (
             self.port.now + self.rto_max if self.carrier_repeats else super().next_deadline(waits)
         )
+
+    def _reset(self, epoch: int, base: int) -> None:
+        super()._reset(epoch, base)
+        self.is_turned_away = False
+
+    def _pass_down(self, flight: Flight, payloads: Sequence[bytes], *, ask: bool) -> bool:
+        """What the carrier had no room for it can't repeat, so it is offered again until it is taken."""
+        is_taken = super()._pass_down(flight, payloads, ask=ask)
+        self.is_turned_away = self.carrier_repeats and not is_taken
+        return is_taken
+
+    def carried(self, first: int, last: int) -> None:
+        """The carrier has room again."""
+        self._offer_again()
+        super().carried(first, last)
+
+    def _offer_again(self) -> None:
+        if self.is_turned_away and self.base < self.next:
+            [unit] = self.flights.carve(self.base, self.next - 1)
+            self._pass_down(unit, self.payloads_of(unit), ask=True)
+            self.flights.put_back([unit])
 
     def met_incarnation(self, incarnation: int) -> None:
         """Another receiver answers. Where the carrier repeats, it will bring the unit to that one too."""
@@ -63,6 +82,12 @@ class Sender(RetrySender):
             self.forget_hints()
         else:
             super().met_incarnation(incarnation)
+
+    def other_end_restarted(self) -> None:
+        """What the former receiver was to confirm, and had settled to its carrier, nobody else repeats."""
+        if self.carrier_repeats and self.next > self.base:
+            [unit] = self.flights.carve(self.base, self.next - 1)
+            self.flights.put_back([self.transmit_again(unit, self.payloads_of(unit), ask=True)])
 
     def look_at_due(self, now: int) -> None:
         """The unit is unanswered: send it again, or where the carrier does that, tell of it once."""
@@ -74,6 +99,7 @@ class Sender(RetrySender):
             self._report_silence()
 
     def _report_silence(self) -> None:
+        self._offer_again()
         [unit] = self.flights.carve(self.base, self.next - 1)
         if not unit.warned:
             unit.warned = True
@@ -82,7 +108,8 @@ class Sender(RetrySender):
             )
             self.port.notice(NoticeKind.UNANSWERED, self.epoch, ((unit.first, unit.last),), detail)
         end = unit.since + self.give_up_after
-        unit.deadline = end if end > self.port.now else NEVER
+        again = self.next_deadline(1) if self.is_turned_away else NEVER
+        unit.deadline = min(again, end) if end > self.port.now else again
         self.flights.put_back([unit])
 
 
@@ -95,6 +122,7 @@ class Receiver(ConfirmingReceiver):
     def __init__(self, options: RetryOptions, port: ReceiverPort, rng: Randomness) -> None:
         assert isinstance(options, SequentialConfirmOptions)
         self.forwards_repeats = options.repeats == "forward"
+        self.sends_again = options.retry == "own"
         super().__init__(options, port, rng)
         self.epoch = 0
 
@@ -102,7 +130,7 @@ class Receiver(ConfirmingReceiver):
         """A unit: hand up what is above the cursor."""
         if isinstance(frame, Data) and frame.epoch < self.epoch:
             self._refuse_sender(frame)
-            self.port.refuse(token)
+            self._answer_lower(token)
         else:
             super().data(frame, token)
 
@@ -112,6 +140,12 @@ class Receiver(ConfirmingReceiver):
             self._refuse_sender(frame)
         else:
             super().control(frame)
+
+    def _answer_lower(self, token: Token | None) -> None:
+        if self.sends_again:
+            self.port.settle(token)
+        else:
+            self.port.refuse(token)
 
     def _refuse_sender(self, frame: Data | Probe) -> None:
         self.port.count("fenced")

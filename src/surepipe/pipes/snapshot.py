@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
+from surepipe.pipes.payloads import Payloads, sized
+
 C = TypeVar("C", bound=type)
 
 _REGISTRY: dict[str, type] = {}
@@ -107,9 +109,19 @@ def _attributes(owner: object) -> Iterator[str]:
             yield name
 
 
-_SEQUENCES: dict[type, str] = {list: "list", tuple: "tuple", deque: "deque"}
+def _payloads(items: list[object]) -> Payloads:
+    return sized(cast("list[bytes]", items))
+
+
+_SEQUENCES: dict[type, str] = {
+    list: "list",
+    tuple: "tuple",
+    deque: "deque",
+    Payloads: "payloads",
+}
 _BUILDERS: dict[str, Callable[[list[object]], object]] = {
     "list": list,
+    "payloads": _payloads,
     "tuple": tuple,
     "deque": deque,
 }

@@ -52,10 +52,11 @@ from surepipe.pipes.intake import Intake
 from surepipe.pipes.journal import JournaledIntake
 from surepipe.pipes.layers import UNBOUNDED, ReceiverLayer, SenderLayer, Token
 from surepipe.pipes.options import LayerOptions, RetryOptions, micros
-from surepipe.pipes.timing import backoff
+from surepipe.pipes.timing import backoff, earlier
 
 _FORWARD = (Numbered, Data, Probe, Open)
 _BACKWARD = (Confirm, Nack, Opened, Unknown, Refused)
+_FRAMES = _FORWARD + _BACKWARD
 
 
 def composition(layers: Iterable[LayerOptions]) -> str:
@@ -110,9 +111,9 @@ class Stack:
         self.started = False
         self.closing = False
         self._armed: int | None = None
-        self._last_ticket = 0
+        self._last_ticket: int = 0
         self._callers: dict[int, int] = {}
-        self._counts = fresh_counters()
+        self._counts: dict[str, int] = fresh_counters()
         self._effects: list[Effect] = []
         self._todo: deque[Callable[[], None]] = deque()
 
@@ -177,21 +178,18 @@ class Stack:
         while self._todo:
             self._todo.popleft()()
 
-    def _finish(self, deadlines: Iterable[int | None]) -> list[Effect]:
-        deadline = min((time for time in deadlines if time is not None), default=None)
+    def _finish(self, deadline: int | None) -> list[Effect]:
         if deadline != self._armed:
             self._armed = deadline
             self._effects.append(WakeAt(deadline))
         return self._effects
 
     def _decoded(self, frame: object) -> Frame | None:
-        if isinstance(frame, bytes | bytearray | memoryview):
-            decoded = codec.decode(bytes(frame))
-            if isinstance(decoded, codec.Undecodable):
-                self.count(decoded.counter)
-                return None
-            frame = decoded
-        if not isinstance(frame, _FORWARD + _BACKWARD):
+        frame = codec.decoded(frame)
+        if isinstance(frame, codec.Undecodable):
+            self.count(frame.counter)
+            return None
+        if not isinstance(frame, _FRAMES):
             self.count("malformed")
             return None
         if frame.pipe != self.tag:
@@ -207,6 +205,12 @@ class Stack:
     def counters(self) -> Mapping[str, int]:
         """Everything counted since the machine was built, by name."""
         return dict(self._counts)
+
+    def replaces(self, former: Stack, now: int) -> None:
+        """Take the place of a machine that is forgotten: late answers to its tickets are no answers to ours."""
+        self._begin(now)
+        self._last_ticket = former._last_ticket
+        self._counts = former._counts
 
     def _parts(self) -> Sequence[object]:
         raise NotImplementedError
@@ -396,11 +400,36 @@ class SenderStack(Stack):
             self.intake.send(payloads)
         return self._end()
 
-    def send_inside(self, layer: int, payload: bytes, now: int) -> tuple[bool, list[Effect]]:
-        """Make a message of an inner layer: how a channel sends the confirms of the other direction."""
+    def has_room_inside(self, layer: int) -> bool:
+        """Whether ``send_inside`` would find room for a message now."""
+        outermost = self.intake if layer == 0 else self.layers[layer]
+        return self.intake.active and outermost.room > 0 and outermost.room_bytes > 0
+
+    def send_inside(self, layer: int, payload: bytes, now: int) -> list[Effect]:
+        """Make a message of a layer, also while closing: how a channel sends the confirms of its other direction.
+
+        In the outermost layer it is accepted, confirmed or rejected as any other message is.
+        """
         self._begin(now)
-        taken = self.layers[layer].send([payload]) == 1
-        return taken, self._end()
+        if layer == 0:
+            self.intake.send([payload])
+        else:
+            taken = self.layers[layer].send([payload])
+            assert taken == 1, f"layer {layer} had room and took nothing"
+        return self._end()
+
+    def other_end_restarted(self, now: int) -> list[Effect]:
+        """The receiver is a new one, which may know nothing of what its former one took and did not confirm."""
+        self._begin(now)
+        for layer in self.layers if self.intake.active else ():
+            layer.other_end_restarted()
+        return self._end()
+
+    def stop(self, detail: str, now: int) -> list[Effect]:
+        """Take and send nothing more: a newer sender is served, or the other end has other layers."""
+        self._begin(now)
+        self.intake.stop(NoticeKind.FENCED, detail)
+        return self._end()
 
     def frame(self, frame: object, now: int) -> list[Effect]:
         """A frame of the reverse path has arrived."""
@@ -472,11 +501,13 @@ class SenderStack(Stack):
         self._run()
         self.intake.finish_step()
         self._run()
-        deadlines = [self.intake.deadline]
-        deadlines += [posting.repeat_at for posting in self.undeliverable.values()]
+        deadline = self.intake.deadline
+        for posting in self.undeliverable.values():
+            deadline = earlier(deadline, posting.repeat_at)
         if self.intake.active:
-            deadlines += [layer.deadline for layer in self.layers]
-        return self._finish(deadlines)
+            for layer in self.layers:
+                deadline = earlier(deadline, layer.deadline)
+        return self._finish(deadline)
 
     # Questions.
 
@@ -685,10 +716,15 @@ class ReceiverStack(Stack):
             self.count("late_answer")
         return self._end()
 
-    def settled(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:
-        """These messages of the ticket have crossed the boundary."""
+    def settled(
+        self, ticket: int, ranges: Ranges, now: int, *, by_host: bool = True
+    ) -> list[Effect]:
+        """These messages of the ticket have crossed the boundary.
+
+        Not ``by_host``: no transaction of the host stores the cursor behind them, where the boundary has those.
+        """
         self._begin(now)
-        self.desk.settled(ticket, ranges)
+        self.desk.settled(ticket, ranges, by_host=by_host)
         return self._end()
 
     def failed(
@@ -726,7 +762,10 @@ class ReceiverStack(Stack):
         if self.closing:
             for layer in self.layers:
                 layer.finish()
-        return self._finish([self.desk.deadline, *(layer.deadline for layer in self.layers)])
+        deadline = self.desk.deadline
+        for layer in self.layers:
+            deadline = earlier(deadline, layer.deadline)
+        return self._finish(deadline)
 
     # Questions.
 

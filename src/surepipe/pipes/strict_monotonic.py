@@ -24,6 +24,7 @@ from surepipe.pipes.index_receiver import IndexReceiver
 from surepipe.pipes.index_sender import IndexSender
 from surepipe.pipes.layers import ReceiverPort, SenderPort, Token
 from surepipe.pipes.options import StrictMonotonicOptions
+from surepipe.pipes.payloads import part_of, size_of
 from surepipe.pipes.ranges import RangeSet
 
 
@@ -95,8 +96,9 @@ class Receiver(IndexReceiver):
             return ()
         room = max(0, self.options.held_max - in_work - also)
         room_bytes = self.options.held_max_bytes - self.work.size_bytes - self.former_bytes
-        fresh = frame.payloads[start - frame.first :][:room]
-        if sum(map(len, fresh)) > room_bytes:
+        at = start - frame.first
+        fresh = part_of(frame.payloads, at, min(at + room, len(frame.payloads)))
+        if size_of(fresh) > room_bytes:
             fresh, _ = prefix_within(list(fresh), room_bytes, at_least_one=not in_work)
         return fresh
 
@@ -116,7 +118,7 @@ class Receiver(IndexReceiver):
             self.port.hand_up(self.epoch, self.cursor_at, again)
         if fresh:
             self.cursor_at = start + len(fresh) - 1
-            self.work.add(start, self.cursor_at, sum(map(len, fresh)))
+            self.work.add(start, self.cursor_at, size_of(fresh))
             self.port.hand_up(self.epoch, start, fresh)
 
     def _refuse_rest(self, epoch: int, first: int, last: int, token: Token | None) -> None:

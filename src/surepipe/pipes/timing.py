@@ -21,6 +21,13 @@ def jittered(wait: int, jitter: float, rng: Randomness) -> int:
     return wait - spread + below(rng, 2 * spread + 1) if spread else wait
 
 
+def earlier(one: int | None, other: int | None) -> int | None:
+    """The earlier of two deadlines; None is one that never comes."""
+    if one is None or (other is not None and other < one):
+        return other
+    return one
+
+
 def doubled(wait: int, limit: int, attempts: int) -> int:
     """``wait`` doubled for each attempt after the first, at most ``limit``."""
     return min(limit, wait << min(attempts - 1, 40))

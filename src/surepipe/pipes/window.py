@@ -18,6 +18,7 @@ from surepipe.pipes.flights import NEVER, STAMPS_MAX, Flight, Flights, Transmitt
 from surepipe.pipes.frames import Data
 from surepipe.pipes.layers import SenderLayer, SenderPort
 from surepipe.pipes.options import RetryOptions, micros
+from surepipe.pipes.payloads import NOTHING, Payloads, sized
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.rto import RoundTrips
 from surepipe.pipes.timing import backoff
@@ -56,7 +57,6 @@ class WindowSender(SenderLayer):
         self.linked = True
         self.answered = False
         self.incarnation = 0
-        self.told_cum = 0
         self.former: list[int] = []
         self.backlog = Backlog(self.options.backlog, self.options.backlog_bytes)
         self.queue = Transmitted(self.span)
@@ -99,12 +99,12 @@ class WindowSender(SenderLayer):
 
     def send(self, payloads: Sequence[bytes]) -> int:
         """Take what fits; transmit what may be transmitted."""
-        taken = 0
+        taken, run = 0, sized(payloads)
         if self.owed:
-            taken = self.backlog.put_owed(payloads[: self.owed])
+            taken = self.backlog.put_owed(run.part(0, self.owed))
             self.owed -= taken
             self.fill()
-        while taken < len(payloads) and (put := self.backlog.put(payloads, taken)):
+        while taken < len(run) and (put := self.backlog.put(run, taken)):
             taken += put
             self.fill()
         return taken
@@ -142,7 +142,7 @@ class WindowSender(SenderLayer):
             self.credit_at = NEVER
             self.credit_waits = 0
             return
-        runs: list[tuple[int, list[bytes]]] = []
+        runs: list[tuple[int, Payloads]] = []
         while run := self._next_run(len(runs)):
             runs.append((self.next, run))
             taken = self.queue.enqueue_run(self.next, run)
@@ -153,14 +153,14 @@ class WindowSender(SenderLayer):
             self._transmit_new(first, run, deadline, ask=first == runs[-1][0])
         self._watch_credit()
 
-    def _next_run(self, frames: int) -> list[bytes]:
+    def _next_run(self, frames: int) -> Payloads:
         """The next run that may leave after so many frames of this step; empty when none may."""
         allowance = self._allowance()
-        if not self.backlog or allowance <= 0:
-            return []
+        if not self.backlog.count or allowance <= 0:
+            return NOTHING
         is_alone = not len(self.queue)
         if not is_alone and self.port.carrier_room <= frames:
-            return []  # a full carrier: new frames wait for what is on the way
+            return NOTHING  # a full carrier: new frames wait for what is on the way
         room = self.options.window_bytes - self.queue.size_bytes
         frame_max = self.options.frame_max_bytes
         run = self.backlog.take(
@@ -172,7 +172,7 @@ class WindowSender(SenderLayer):
             run = self._large_message(room)
         return run
 
-    def _large_message(self, room: int) -> list[bytes]:
+    def _large_message(self, room: int) -> Payloads:
         """The next message, when it exceeds a frame's usual size and still fits the window."""
         return self.backlog.take(1, room, at_least_one=False)
 
@@ -182,7 +182,7 @@ class WindowSender(SenderLayer):
             return 0
         return min(self.base + self.span - 1, self.limit) - self.next + 1
 
-    def _transmit_new(self, first: int, run: list[bytes], deadline: int, *, ask: bool) -> None:
+    def _transmit_new(self, first: int, run: Payloads, deadline: int, *, ask: bool) -> None:
         now = self.port.now
         flight = Flight(first, first + len(run) - 1, now, now, deadline)
         flight.deadline = self._bounded(flight, deadline)
@@ -190,8 +190,8 @@ class WindowSender(SenderLayer):
         self.flights.add(flight)
         self.port.count("transmitted", len(run))
 
-    def _pass_down(self, flight: Flight, payloads: Sequence[bytes], *, ask: bool) -> None:
-        """One transmission. A carrier without room has lost it: the deadline brings it again."""
+    def _pass_down(self, flight: Flight, payloads: Sequence[bytes], *, ask: bool) -> bool:
+        """One transmission. A carrier without room has lost it (False): the deadline brings it again."""
         self.stamp += 1
         self.stamps[self.stamp] = self.port.now
         flight.stamps.append(self.stamp)
@@ -208,7 +208,7 @@ class WindowSender(SenderLayer):
             ask,
             payloads,
         )
-        self.port.pass_down(frame)
+        return self.port.pass_down(frame)
 
     def next_deadline(self, waits: int) -> int:
         """When to look again at a run, patience being armed for the ``waits``-th time now."""

@@ -32,9 +32,9 @@ from surepipe.store_api import (
     Owner,
     Position,
     Retention,
+    Store,
     Stored,
     StreamInfo,
-    StreamStore,
     Unavailable,
 )
 from surepipe.store_api import Fenced as FencedOutcome
@@ -80,15 +80,18 @@ class DeadLetterStream:
     raising means that it is asked again, and the message stays with the pipe.
     """
 
-    def __init__(
-        self, streams: StreamStore, stream: str, *, retention: Retention = KEEP_ALL
-    ) -> None:
+    def __init__(self, streams: Store, stream: str, *, retention: Retention = KEEP_ALL) -> None:
         """The stream is made at the first use. At the bound of its retention letters are refused, not dropped,
         while a replay has not read what is there."""
         self.stream = stream
         self._streams = streams
         self._retention = retention
         self._incarnation = 0
+
+    @property
+    def store(self) -> Store:
+        """The store that the letters are in."""
+        return self._streams
 
     @property
     def level(self) -> Level:

@@ -34,7 +34,6 @@ from surepipe.store_api import (
     Hint,
     IdentifyEntry,
     IdentifyOutcome,
-    IndexStore,
     InfoOutcome,
     Level,
     OpenOutcome,
@@ -42,9 +41,9 @@ from surepipe.store_api import (
     ReadFrom,
     ReadOutcome,
     Retention,
+    Store,
     StoreRequest,
     StreamInfo,
-    StreamStore,
     Transaction,
     TransactionalStore,
     TrimBefore,
@@ -108,10 +107,6 @@ class GoesBack(Protocol[S]):
     def roll_back(self, state: S) -> None:
         """Return to a snapshot."""
         ...
-
-
-class Store(StreamStore, IndexStore, Protocol):
-    """Both interfaces in one object."""
 
 
 @dataclass(slots=True)
@@ -339,6 +334,13 @@ class FaultyStore:
     def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
         """See ``StreamStore.wait``."""
         return self._do(WaitForMore, stream, lambda: self.inside.wait(stream, index, timeout_us))
+
+    def stop_waiting(self) -> bool:
+        """End the waits of the store inside that are under way; False when it has no means to."""
+        stop = getattr(self.inside, "stop_waiting", None)
+        if stop is not None:
+            stop()
+        return stop is not None
 
     def info(self, stream: str) -> InfoOutcome:
         """See ``StreamStore.info``."""

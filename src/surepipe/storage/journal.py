@@ -35,8 +35,10 @@ from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.journal_records import Confirmed, OwnRows, extend, head_of, replaced_by
 from surepipe.store_api import (
     KEEP_ALL,
+    AppendOutcome,
     AppendRun,
     Batch,
+    CommitOutcome,
     CommitPosition,
     Committed,
     Created,
@@ -57,6 +59,7 @@ from surepipe.store_api import (
     Stored,
     StreamInfo,
     StreamStore,
+    TransactionalStore,
     Unavailable,
 )
 
@@ -68,6 +71,10 @@ LOAD_MESSAGES = 1 << 16
 TRIM_AFTER_MESSAGES = 4_096
 TRIM_AFTER_BYTES = 4 << 20
 """Confirmed rows are removed from the stream when this much of them has gathered."""
+
+
+class Beside(bytes):
+    """A payload that can be told from any other of the same bytes."""
 
 
 class StoreJournal:
@@ -99,6 +106,7 @@ class StoreJournal:
         self._loaded: object = None
         # A new life may load while a write of the former one is still under way.
         self._lock = threading.RLock()
+        self._beside: list[tuple[Beside, CommitPosition]] = []
         self._untrimmed = [0, 0]
 
     @property
@@ -276,8 +284,39 @@ class StoreJournal:
             self._own.add(write.first, write.payloads)
         return WriteStored() if isinstance(outcome, Stored) else _refusal(outcome)
 
+    # Commits that go with a message.
+
+    def can_commit_beside(self, positions: object) -> bool:
+        """True when a commit in this store can be one step with a write of this journal."""
+        return positions is self._streams and isinstance(self._streams, TransactionalStore)
+
+    def commit_beside(self, payload: Beside, position: CommitPosition) -> None:
+        """When this payload is stored as a row, commit the position in the same transaction: both or neither."""
+        assert self.can_commit_beside(self._streams)
+        self._beside.append((payload, position))
+
+    def _append_run(self, run: AppendRun) -> AppendOutcome:
+        beside = [
+            entry for entry in self._beside if any(payload is entry[0] for payload in run.payloads)
+        ]
+        if not beside:
+            return self._streams.append(
+                run.stream, run.producer, run.epoch, run.first, run.payloads
+            )
+        assert isinstance(self._streams, TransactionalStore)
+        with self._streams.transaction() as transaction:
+            transaction.append(run)
+            for _, position in beside:
+                transaction.commit(position)
+        stored, *committed = transaction.outcomes
+        if not transaction.done:
+            return _first_refusal(stored, committed)
+        self._beside = [entry for entry in self._beside if entry not in beside]
+        assert isinstance(stored, Stored)
+        return stored
+
     def _append(self, run: AppendRun) -> object:
-        outcome = self._streams.append(run.stream, run.producer, run.epoch, run.first, run.payloads)
+        outcome = self._append_run(run)
         if isinstance(outcome, Stored) and outcome.first_index is not None:
             self._places[run.epoch] = (outcome.first_index, outcome.last - outcome.new + 1)
         return outcome
@@ -382,6 +421,18 @@ class StoreJournal:
             self.stream, READER, self._owner, self._incarnation, self._next, anchor,
             self._state.encode(), self._previous_tag,
         )  # fmt: skip
+
+
+def _first_refusal(
+    stored: AppendOutcome | CommitOutcome, committed: Sequence[object]
+) -> AppendOutcome:
+    """Why nothing was done. A position that belongs to somebody else by now does not fence the journal."""
+    if isinstance(stored, Gap | Fenced | Full | Failed | Unavailable):
+        return stored
+    refused = next(outcome for outcome in committed if not isinstance(outcome, Committed))
+    if isinstance(refused, Unavailable):
+        return refused
+    return Failed(f"the position to be committed with it was refused: {refused}")
 
 
 def _refusal(outcome: object) -> WriteOutcome:

@@ -91,6 +91,8 @@ def _wait_on_condition(condition: threading.Condition, timeout_us: int) -> None:
 class MemoryStore:
     """A ``StreamStore`` and an ``IndexStore`` that can do both in one transaction."""
 
+    kind = "memory"
+    name = "memory"
     level = Level.NONE
 
     def __init__(
@@ -207,6 +209,11 @@ class MemoryStore:
             if found.next <= index:
                 self._pause(self._changed, timeout_us)
             return Hint()
+
+    def stop_waiting(self) -> None:
+        """Every ``wait`` that is under way returns now."""
+        with self._changed:
+            self._changed.notify_all()
 
     def info(self, stream: str) -> InfoOutcome:
         """See ``StreamStore.info``."""
@@ -346,6 +353,16 @@ class MemoryTransaction:
     def also(self, change: Callable[[], None]) -> None:
         """Make a change of the caller's own in the same step. It must not raise."""
         self.changes.append(change)
+
+    @contextmanager
+    def part(self) -> Generator[None]:
+        """When this inner block raises, what was added in it is taken back, and the rest stays."""
+        requests, changes = len(self.requests), len(self.changes)
+        try:
+            yield
+        except BaseException:
+            del self.requests[requests:], self.changes[changes:]
+            raise
 
 
 def _missing(stream: str) -> Failed:

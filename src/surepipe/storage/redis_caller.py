@@ -86,7 +86,7 @@ class Caller:
     def run(
         self, name: str, tag: str, keys: Sequence[str], arguments: Sequence[Argument]
     ) -> Replies | Unavailable | Failed:
-        """Run a script: its reply, a list that begins with a word, unless that word says that nothing can be done."""
+        """Run a script. Its reply is a list that begins with a word; some words mean Failed."""
         found = self.server()
         if isinstance(found, Unavailable | Failed):
             return found
@@ -144,13 +144,13 @@ class Caller:
         if isinstance(replies[1], int) and replies[1] > self._replicas:
             return None
         return Unavailable(
-            f"stored, but only {replies[1]} of {self._replicas} replicas said in time that they have it"
+            f"stored, but only {replies[1]!r} of {self._replicas} replicas said in time that they have it"
         )
 
     # Another server than before.
 
     def is_new_to(self, *who: str) -> bool:
-        """True once for each asker after the server was restarted or replaced, unless it is the asker's first call.
+        """True once for each asker after the server was restarted or replaced; not on the asker's first call.
 
         Data may have gone back, and a reader must look at its anchor again (R-6). A producer need not be told: it
         meets a Gap.
@@ -172,5 +172,6 @@ def _is_unknown_script(replies: object) -> bool:
 def _other_layout(where: str, version: str) -> str:
     return (
         f"Redis at {where} holds this pipeline in layout {version}, and this version of surepipe writes layout"
-        f" {LAYOUT_VERSION}: stop all users of the pipeline and run `surepipe migrate`, or use the version that wrote it"
+        f" {LAYOUT_VERSION}: stop all users of the pipeline and run `surepipe migrate`, or use the version that"
+        " wrote it"
     )

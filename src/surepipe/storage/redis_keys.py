@@ -9,9 +9,9 @@
 | ``sp:{tag}:i``          | hash   | reader to position and owner                              |
 | ``sp:{tag}:u:<name>``   | any    | the caller's own, for transactions                        |
 
-The braces make a Redis Cluster hash the tag only, so all keys of one tag live on one node and one script can change
-them together. The tag is the pipeline's name; with ``spread="stream"`` each stream (with its partitions) has a tag of
-its own, and then no transaction spans two streams.
+The braces make a Redis Cluster hash the tag only, so all keys of one tag live on one node and one script can
+change them together. The tag is the pipeline's name; with ``spread="stream"`` each stream (with its partitions)
+has a tag of its own, and then no transaction spans two streams.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Keys:
     def __post_init__(self) -> None:
         if not self.pipeline or set(self.pipeline) & set("{}"):
             raise ConfigurationError(
-                f"a pipeline on Redis can't be called {self.pipeline!r}: the name stands between braces in each key,"
-                " so it must not be empty and must not hold a brace"
+                f"a pipeline on Redis can't be called {self.pipeline!r}: the name stands between braces in each"
+                " key, so it must not be empty and must not hold a brace"
             )
 
     def tag(self, stream: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from redis import exceptions
 from redis.backoff import NoBackoff
-from redis.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
+from redis.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url  # pyright: ignore[reportUnknownVariableType]
 from redis.retry import Retry
 
 from surepipe.errors import ConfigurationError
@@ -26,7 +26,7 @@ from surepipe.storage.redis_replies import DISCARDING, code_of, meaning_of, move
 from surepipe.store_api import Failed, Unavailable
 
 Command: TypeAlias = tuple[bytes | str | int, ...]
-Reply: TypeAlias = "bytes | int | list[Reply] | None | Exception"
+Reply: TypeAlias = "bytes | int | list[Reply] | Exception | None"
 Address: TypeAlias = tuple[str, int]
 Locator: TypeAlias = Callable[[], Address]
 
@@ -50,7 +50,7 @@ class Limits:
     connect_s: float = 5.0
     answer_s: float = 5.0
     block_s: float = 10.0
-    """The longest that one ``wait`` blocks. An idle reader asks three times per wait."""
+    """The longest that one ``wait`` blocks. An idle reader asks two or three times per wait."""
     pause_min_s: float = 0.05
     pause_max_s: float = 2.0
     idle_max: int = 16
@@ -71,6 +71,8 @@ class _Line:
 
     connection: _Connection
     node: _Node
+    severed: bool = False
+    """Another thread has closed it under the one that uses it, which may then fail in any way."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +116,7 @@ class RedisLink:
     # Calling.
 
     def call(self, tag: str, commands: Sequence[Command]) -> list[Reply] | Unavailable | Failed:
-        """Send the commands to the node that has the tag's slot; one reply each, errors of the server among them."""
+        """Send the commands to the node that has the tag's slot; one reply each, an error of the server too."""
         try:
             line = self._take(tag)
         except _TROUBLE as error:
@@ -126,9 +128,13 @@ class RedisLink:
         except _TROUBLE as error:
             self._discard(line, tag)
             return meaning_of(error, self.where(tag))
-        except BaseException:
+        except BaseException as error:
             # Interrupted between sending and reading: the connection holds an answer that nobody waits for.
             self._drop(line)
+            if line.severed and isinstance(error, Exception):
+                return Unavailable(
+                    f"the call to Redis at {self.where(tag)} was cut off by this process"
+                )
             raise
         self._give_back(line, tag, replies)
         return replies
@@ -248,6 +254,12 @@ class RedisLink:
             self._in_use.discard(line)
         line.connection.disconnect()
 
+    def interrupt(self) -> None:
+        """Calls under way answer Unavailable; later ones connect anew."""
+        with self._lock:
+            lines = [*self._in_use]
+        _sever(lines)
+
     def close(self) -> None:
         """Close all connections; calls under way answer Unavailable, later ones Failed."""
         with self._lock:
@@ -255,14 +267,19 @@ class RedisLink:
             lines = [*self._in_use, *(line for node in self._nodes.values() for line in node.idle)]
             for node in self._nodes.values():
                 node.idle = []
-        for line in lines:
-            line.connection.disconnect()
+        _sever(lines)
+
+
+def _sever(lines: Sequence[_Line]) -> None:
+    for line in lines:
+        line.severed = True
+        line.connection.disconnect()
 
 
 def settings_of(url: str, limits: Limits) -> dict[str, Any]:
     """Settings of connections for a URL: ``redis://``, ``rediss://`` (TLS) or ``unix://``."""
     try:
-        settings = cast("dict[str, Any]", parse_url(url))
+        settings = cast("Callable[[str], dict[str, Any]]", parse_url)(url)
     except ValueError as error:
         raise ConfigurationError(f"the URL of the Redis server is not usable: {error}") from error
     settings.setdefault("connection_class", Connection)

@@ -1,8 +1,8 @@
 """Pages: many messages in one entry of a Redis stream.
 
-A body is one byte that says how the lengths are written, the lengths, and the payloads one after the other. Lengths
-take one, two or four bytes each, and four bytes in all when they are equal, so a message of 100 bytes costs at
-most one byte more, and what is done per message on either side is a length and a slice.
+A body is one byte that says how the lengths are written, the lengths, and the payloads one after the other.
+Lengths take one, two or four bytes each, and four bytes in all when they are equal, so a message of 100 bytes
+costs at most one byte more, and what is done per message on either side is a length and a slice.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def unpaged(body: bytes, count: int) -> list[bytes]:
         return _equal_payloads(body, count)
     if width not in _WIDTHS:
         raise ValueError(f"a page begins with {body[:1]!r}: written by another version, or damaged")
-    lengths = array(_WIDTHS[width])
+    lengths: array[int] = array(_WIDTHS[width])
     start = 1 + width * count
     lengths.frombytes(body[1:start])
     offsets = list(accumulate(_little_endian(lengths), initial=start))

@@ -101,7 +101,8 @@ def meaning_of(error: Exception, where: str) -> Unavailable | Failed:
         return Failed(f"Redis at {where} refused the command: {error}")
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return Failed(
-            f"Redis at {where} showed a certificate that is not trusted; give ssl_ca_certs=... in the URL ({error})"
+            f"Redis at {where} showed a certificate that is not trusted; give ssl_ca_certs=... in the URL"
+            f" ({error})"
         )
     return Unavailable(
         f"Redis at {where} does not answer, so the call was done or it was not ({error})"

@@ -1,15 +1,15 @@
 """A store on a Redis server (6.2 or newer): streams of pages, positions, and both in one atomic step.
 
-The keys are listed in ``redis_keys``; each script in ``scripts/`` lists what it touches. Commands of newer versions
-are not used, so there is nothing to fall back from. How a server is set up (durability, users, TLS, Sentinel, Cluster) is told
-in docs/redis.md.
+The keys are listed in ``redis_keys``; each script in ``scripts/`` lists what it touches. Commands of newer
+versions are not used, so there is nothing to fall back from. How a server is set up (durability, users, TLS,
+Sentinel, Cluster) is told in docs/redis.md.
 """
 
 from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -47,6 +47,7 @@ from surepipe.store_api import (
     CommitOutcome,
     CommitPosition,
     CreateOutcome,
+    Empty,
     Failed,
     GetOutcome,
     Hint,
@@ -86,6 +87,8 @@ class RedisStore:
     call until that is changed. What survives is asked of the server (``level``, ``durability``).
     """
 
+    kind = "redis"
+
     def __init__(
         self,
         keys: Keys,
@@ -103,6 +106,7 @@ class RedisStore:
         self._waiting = waiting
         self._limits = limits
         self._clock = clock
+        self._ends: dict[str, int] = {}
         self._caller = Caller(
             link,
             keys.tag(""),
@@ -129,10 +133,10 @@ class RedisStore:
         """A store on the server at the URL.
 
         ``pipeline`` names the keys (``redis_keys``), and ``spread`` says whether one node holds all of them.
-        ``level`` declares what the server keeps, in place of what its settings say; ``durability`` shows that it is
-        declared. With ``replicas`` a write is confirmed only when so many replicas have it, which makes it rare (not
-        impossible) that a failover loses it. ``clock`` gives wall-clock microseconds for retention by age; without it
-        the server's clock counts. ``pause`` and ``rng`` are how it waits, and by how much, before a new
+        ``level`` declares what the server keeps, in place of what its settings say; ``durability`` shows that it
+        is declared. With ``replicas`` a write is confirmed only when so many replicas have it, which makes it rare
+        (not impossible) that a failover loses it. ``clock`` gives wall-clock microseconds for retention by age;
+        without it the server's clock counts. ``pause`` and ``rng`` are how it waits, and by how much, before a new
         connection. ``locate`` finds the master's address before each new connection, in place of the URL's.
         Raises ConfigurationError for a URL or a name that can't be used.
         """
@@ -172,7 +176,7 @@ class RedisStore:
         ``url`` gives all but the address: user, password, database, TLS. ``options`` as in ``from_url``.
         """
         within = (limits or Limits()).connect_s
-        watch = Sentinel(  # pyright: ignore[reportUnknownMemberType]
+        watch = Sentinel(  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType]
             list(sentinels), socket_timeout=within, socket_connect_timeout=within
         )
 
@@ -193,6 +197,21 @@ class RedisStore:
         Raises StoreUnavailable when the server was never reached, ConfigurationError when it refuses us.
         """
         return self.durability.level
+
+    @property
+    def name(self) -> str:
+        """What findings call it: its pipeline and where it is."""
+        return f"{self.keys.pipeline} on {self._caller.link.where()}"
+
+    @property
+    def one_slot(self) -> bool:
+        """True when one transaction may write to everything that the pipeline has here."""
+        return self.keys.spread == "pipeline"
+
+    @property
+    def level_is_declared(self) -> bool:
+        """True when the level was stated, not asked of the server."""
+        return self.durability.declared
 
     @property
     def durability(self) -> Durability:
@@ -261,7 +280,10 @@ class RedisStore:
             return reply
         if reply[0] == b"batch":
             return batch_of(reply, request)
-        return cast("ReadOutcome", _simple_outcome(reply, stream))
+        outcome = _simple_outcome(reply, stream)
+        if isinstance(outcome, Empty):
+            self._ends[stream] = outcome.next
+        return cast("ReadOutcome", outcome)
 
     def identify(self, stream: str, index: int) -> IdentifyOutcome:
         """See ``StreamStore.identify``."""
@@ -275,6 +297,9 @@ class RedisStore:
 
     def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
         """See ``StreamStore.wait``. Blocks for ``limits.block_s`` at most, on a connection of its own."""
+        if timeout_us > 0 and self._ends.pop(stream, None) == index:
+            # A read has just found the end here; an entry that came since then ends the blocking at once.
+            return self._block(stream, index, timeout_us)
         tag = self.keys.tag(stream)
         replies = self._caller.link.call(tag, [("HGET", self.keys.head(stream), "next")])
         if isinstance(replies, Unavailable | Failed):
@@ -300,6 +325,10 @@ class RedisStore:
         if isinstance(replies[0], Exception):
             return meaning_of(replies[0], self._waiting.where(tag))
         return Hint()
+
+    def stop_waiting(self) -> None:
+        """Every ``wait`` that is under way answers Unavailable now; later ones connect anew."""
+        self._waiting.interrupt()
 
     def info(self, stream: str) -> InfoOutcome:
         """See ``StreamStore.info``."""
@@ -334,7 +363,7 @@ class RedisStore:
     # Both in one step.
 
     @contextmanager
-    def transaction(self) -> Iterator[RedisTransaction]:
+    def transaction(self) -> Generator[RedisTransaction]:
         """See ``surepipe.store_api.Transaction``: one script, so all streams in it must share a tag.
 
         One command of the caller's own may take part (``also``).
@@ -348,9 +377,9 @@ class RedisStore:
     ) -> tuple[AppendOutcome | CommitOutcome, ...]:
         """Append what was made of a batch, and move the reader past it, in one step (R-5).
 
-        Done only when the reader's position is at ``expected_next`` (0: it has none yet), still the owner's, and the outputs append without
-        a refusal; otherwise nothing changes and the outcomes (of the append, of the commit) say why. A repeat is
-        Stored with ``new`` 0, and Committed.
+        Done only when the reader's position is at ``expected_next`` (0: it has none yet), still the owner's,
+        and the outputs append without a refusal; otherwise nothing changes and the outcomes (of the append, of
+        the commit) say why. A repeat is Stored with ``new`` 0, and Committed.
         """
         with self.transaction() as transaction:
             transaction.append(outputs)

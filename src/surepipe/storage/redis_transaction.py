@@ -34,9 +34,10 @@ _NOT_ALONE = Failed("not done, because another write of the transaction was not"
 class RedisTransaction:
     """What a transaction of a Redis store will do when its block ends.
 
-    Redis takes nothing back, so the script looks at everything before it writes anything. A command of the caller's
-    own can't be looked at, but a single command fails before it changes anything: therefore there may be one, and it goes
-    first. What needs more than one command belongs into one that takes several values (MSET, HSET, ZADD ...).
+    Redis takes nothing back, so the script looks at everything before it writes anything. A command of the
+    caller's own can't be looked at, but a single command fails before it changes anything: therefore there may
+    be one, and it goes first. What needs more than one command belongs into one that takes several values
+    (MSET, HSET, ZADD ...).
     """
 
     def __init__(self) -> None:
@@ -56,8 +57,8 @@ class RedisTransaction:
     def also(self, *command: Argument, keys: Sequence[str]) -> None:
         """Add one command of the caller's own, with the keys that it touches (``RedisStore.keys.own`` makes such).
 
-        It is done with the transaction or not at all. When it fails, ``outcomes`` are Failed with its error. Raises
-        MisuseError for a second one.
+        It is done with the transaction or not at all. When it fails, ``outcomes`` are Failed with its error.
+        Raises MisuseError for a second one.
         """
         if self._own:
             raise MisuseError(
@@ -75,7 +76,8 @@ class RedisTransaction:
     def _refused_at_once(self, keys: Keys) -> tuple[Failed, ...]:
         tags = {keys.tag(request.stream) for request, _ in self._requests}
         if len(tags) > 1:
-            reason = f"a transaction can't span {' and '.join(sorted(tags))}: with spread='stream' each stream is alone"
+            names = " and ".join(sorted(tags))
+            reason = f"a transaction can't span {names}: with spread='stream' each stream is alone"
             return (Failed(reason),) * len(self._requests)
         reasons = [
             too_long(request) if isinstance(request, CommitPosition) else None
@@ -119,7 +121,8 @@ class RedisTransaction:
 
     def _is_new(self, caller: Caller) -> bool:
         readers = [request for request, _ in self._requests if isinstance(request, CommitPosition)]
-        return any([caller.is_new_to("commit", r.stream, r.reader) for r in readers])
+        told = [caller.is_new_to("commit", reader.stream, reader.reader) for reader in readers]
+        return any(told)
 
 
 def _again() -> Unavailable:

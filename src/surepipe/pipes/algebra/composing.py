@@ -28,7 +28,12 @@ from surepipe.pipes.algebra.guarantees import (
     in_order,
 )
 from surepipe.pipes.algebra.hops import Chain, Hop, window_of
-from surepipe.pipes.algebra.problems import joint_problems, problems, stack_mismatch
+from surepipe.pipes.algebra.problems import (
+    joint_problems,
+    other_direction,
+    problems,
+    stack_mismatch,
+)
 from surepipe.pipes.algebra.repairs import (
     Edit,
     chain_edits,
@@ -44,17 +49,16 @@ from surepipe.pipes.algebra.repairs import (
 def refusals(hop: Hop) -> tuple[Finding, ...]:
     """Why this hop can't be, with remedies that were tried; empty when it is accepted."""
     found = problems(hop)
+    back = other_direction(hop)
 
     def resolves(changed: Hop) -> bool:
         return len(problems(changed)) < len(found)
 
-    return tuple(
-        replace(
-            finding,
-            remedies=finding.remedies or first_group(hop, remedies_for(finding), resolves),
-        )
-        for finding in found
-    )
+    def remedies(finding: Finding) -> tuple[str, ...]:
+        concerned = back if back is not None and finding.pipe == back.name else hop
+        return finding.remedies or first_group(concerned, remedies_for(finding), resolves)
+
+    return tuple(replace(finding, remedies=remedies(finding)) for finding in found)
 
 
 def derive(hop: Hop) -> Derived:

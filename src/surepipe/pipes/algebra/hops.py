@@ -132,6 +132,11 @@ class Hop:
         return next((n for n, x in enumerate(self.layers) if isinstance(x, StreamOptions)), None)
 
     @property
+    def waits_for_failed(self) -> bool:
+        """True when later messages wait while a failed one is tried again: all but the unordered pipes."""
+        return self.layers[0].kind not in ("multi-unconfirmed", "dedupe")
+
+    @property
     def cursor_store(self) -> Store | None:
         """Where the receiver's cursors are kept: by default beside the stream, where there is one."""
         return self.receiver_state or self.stream

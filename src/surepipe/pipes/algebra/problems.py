@@ -105,14 +105,7 @@ def _of_reverse_path(hop: Hop, number: int) -> Iterator[Finding]:
 def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
     layer, label = hop.layers[number], hop.label(number)
     if number and isinstance(layer, RetryOptions) and layer.give_up_after_s is not None:
-        why = (
-            f"{label} gives a frame up after {layer.give_up_after_s} s, which leaves a hole that no "
-            "layer above it knows of"
-        )
-        remedies = (f"drop give_up_after_s of layer {number}",)
-        if hop.layers[0].is_retry:
-            remedies = (f"move give_up_after_s to {hop.label(0)}", *remedies)
-        yield _finding(hop, Code.BOUNDS, why, *remedies, layer=number)
+        yield _inner_giving_up(hop, number, layer.give_up_after_s)
     if isinstance(layer, StreamOptions) and layer.start is None:
         why = f"{label} does not say where a reader without a position begins"
         remedy = "set start to earliest, latest or an index"
@@ -129,6 +122,16 @@ def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
                 f"lower the carrier's window to {layer.dedupe_window}",
             )
             yield _finding(hop, Code.BOUNDS, why, *remedies, layer=number)
+
+
+def _inner_giving_up(hop: Hop, number: int, seconds: float) -> Finding:
+    why = (
+        f"{hop.label(number)} gives a frame up after {seconds} s, which leaves a hole that no "
+        "layer above it knows of"
+    )
+    move = [f"move give_up_after_s to {hop.label(0)}"] if hop.layers[0].is_retry else []
+    drop = f"drop give_up_after_s of layer {number}"
+    return _finding(hop, Code.BOUNDS, why, *move, drop, layer=number)
 
 
 def _of_boundary(hop: Hop) -> Iterator[Finding]:
@@ -190,12 +193,16 @@ def _of_stores(hop: Hop) -> Iterator[Finding]:
 
 
 def _of_channel(hop: Hop) -> tuple[Finding, ...]:
-    """The other direction of a channel is a hop like this one, and this one is its way back."""
+    back = other_direction(hop)
+    return () if back is None else _of_hop(back)
+
+
+def other_direction(hop: Hop) -> Hop | None:
+    """The other direction of a channel: a hop like this one, and this one is its way back."""
     if hop.channel_back is None or hop.route.one_way:
-        return ()
-    back = Hop(
+        return None
+    return Hop(
         *(f"{hop.name}/back", hop.channel_back, hop.route.reversed()),
         stream=hop.stream,
         channel_back=hop.layers,
     )
-    return _of_hop(back)

@@ -83,11 +83,14 @@ def _receiver_crash(standing: Standing) -> str | None:
 
 
 def _handler_failure(standing: Standing) -> str | None:
-    if standing.only_restrains:
+    """A failed message is tried again by the boundary itself, so nothing that is in flight is at stake."""
+    if standing.atom is Atom.NO_DUPLICATE:
         return None
-    if standing.hop.boundary not in KEEPS:
+    if standing.atom is not Atom.MONOTONIC and standing.hop.boundary not in KEEPS:
         return f"with boundary {standing.hop.boundary}, a message is settled before its handler ran"
-    return _loses_flight(standing)
+    if standing.atom is not Atom.NO_LOSS and not standing.hop.waits_for_failed:
+        return f"{standing.hop.layers[0].kind} goes on with later messages while one is tried again"
+    return None
 
 
 def _store_crash(standing: Standing) -> str | None:

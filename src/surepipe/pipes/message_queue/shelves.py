@@ -13,11 +13,15 @@ from itertools import islice
 from typing import Generic, Protocol, TypeVar, cast
 
 from surepipe.pipes.message_queue.contract import M, MessageForm, Run
+from surepipe.pipes.payloads import Payloads, size_of
 
 V = TypeVar("V")
 
-CHUNK_MAX = 1024
+CHUNK_MAX = 4096
 """Messages to a chunk: what is cut off the front of one moves at most so many pointers."""
+
+SMALL_MAX = 64
+"""Runs up to this length are put together in one chunk."""
 
 _COMPACT_AT = 64
 
@@ -92,8 +96,8 @@ class Shelf(Protocol[M]):
         ...
 
     def add_run(self, first: int, payloads: list[bytes], size_bytes: int) -> None:
-        """Put in a run none of whose numbers a member has; the list belongs to the shelf from now
-        on.
+        """Put in a run none of whose numbers a member has. A plain list belongs to the shelf from now
+        on; a run that knows its size is never changed.
         """
         ...
 
@@ -204,7 +208,8 @@ class MessageShelf(Generic[M]):
 class RunShelf(Generic[M]):
     """Bytes in chunks of consecutive numbers: no object and no dictionary entry per message.
 
-    Numbers must be added in increasing order.
+    A chunk is a plain list, which is the shelf's own, or a run that knows its size, which others keep too: it is
+    copied before anything is added to it or cut off. Numbers must be added in increasing order.
     """
 
     __slots__ = ("_build", "_next", "_row", "count", "size_bytes")
@@ -232,7 +237,7 @@ class RunShelf(Generic[M]):
     def add(self, number: int, message: M, payload: bytes) -> None:  # noqa: ARG002
         """Put in a message numbered above all members; only its bytes are kept."""
         row = self._row
-        if number == self._next and row.keys and len(row.values[-1]) < CHUNK_MAX:
+        if number == self._next and self._may_extend(1):
             row.values[-1].append(payload)
         else:
             row.put(number, [payload])
@@ -241,11 +246,14 @@ class RunShelf(Generic[M]):
         self.size_bytes += len(payload)
 
     def add_run(self, first: int, payloads: list[bytes], size_bytes: int) -> None:
-        """Put in a run numbered above all members; a list that fits a chunk is kept as it is."""
+        """Put in a run numbered above all members; one that fits a chunk is kept as it is."""
         row = self._row
         count = len(payloads)
-        if first == self._next and row.keys and len(row.values[-1]) + count <= CHUNK_MAX:
+        is_small = count <= SMALL_MAX
+        if first == self._next and is_small and self._may_extend(count):
             row.values[-1].extend(payloads)
+        elif is_small:
+            row.put(first, list(payloads))
         elif count <= CHUNK_MAX:
             row.put(first, payloads)
         else:
@@ -254,6 +262,11 @@ class RunShelf(Generic[M]):
         self._next = first + count
         self.count += count
         self.size_bytes += size_bytes
+
+    def _may_extend(self, count: int) -> bool:
+        """Whether the last chunk is the shelf's own and has room."""
+        chunks = self._row.values
+        return bool(chunks) and type(chunks[-1]) is list and len(chunks[-1]) + count <= CHUNK_MAX
 
     def remove_through(self, number: int) -> int:
         """Take out whole chunks, then the beginning of the one that holds ``number``."""
@@ -266,7 +279,7 @@ class RunShelf(Generic[M]):
         removed = 0
         for chunk in islice(row.values, row.start, row.start + whole):
             removed += len(chunk)
-            self.size_bytes -= sum(map(len, chunk))
+            self.size_bytes -= size_of(chunk)
         row.cut(whole)
         if row and row.keys[row.start] <= number:
             removed += self._cut_front_chunk(within)
@@ -276,8 +289,12 @@ class RunShelf(Generic[M]):
     def _cut_front_chunk(self, count: int) -> int:
         row = self._row
         chunk = row.values[row.start]
-        self.size_bytes -= sum(map(len, islice(chunk, count)))
-        del chunk[:count]
+        if isinstance(chunk, Payloads):
+            self.size_bytes -= chunk.part(0, count).size_bytes
+            row.values[row.start] = chunk[count:]
+        else:
+            self.size_bytes -= sum(map(len, islice(chunk, count)))
+            del chunk[:count]
         row.keys[row.start] += count
         return count
 
@@ -343,7 +360,13 @@ def _joined(pieces: Iterator[tuple[int, list[bytes]]]) -> list[Run]:
 
 
 def fitting(payloads: Sequence[bytes], messages: int, size_bytes: int) -> tuple[list[bytes], int]:
-    """The longest beginning within both bounds, as a list of its own, and its bytes."""
+    """The longest beginning within both bounds, and its bytes. A plain list is copied."""
+    if (
+        isinstance(payloads, Payloads)
+        and len(payloads) <= messages
+        and payloads.size_bytes <= size_bytes
+    ):
+        return payloads, payloads.size_bytes
     taken = list(payloads[:messages])
     total = sum(map(len, taken))
     while total > size_bytes:

@@ -36,20 +36,26 @@ end
 local function stop_of(page)
   return tonumber(string.match(page[1], "^%d+")) + tonumber(page[2][8])
 end
+-- Payload bytes of a page: its body without the lengths, whose width is the first byte (redis_pages.py).
+local function size_of(page)
+  local body, width = page[2][14], string.byte(page[2][14], 1)
+  return #body - 1 - (width == 0 and 4 or width * tonumber(page[2][8]))
+end
 if stop_of(pages[1]) <= index then
   return {"damaged", KEYS[3]}
 end
 local stop = index + tonumber(ARGV[3])
-local bytes = tonumber(ARGV[4]) - #pages[1][2][14]
-while bytes > 0 and stop_of(pages[#pages]) < math.min(stop, next) do
+-- Of the first page, what is below the index is not counted against the bound: its length is not known here.
+local bytes = tonumber(ARGV[4]) - (stop_of(pages[1]) - index == tonumber(pages[1][2][8]) and size_of(pages[1]) or 0)
+while bytes >= 0 and stop_of(pages[#pages]) < math.min(stop, next) do
   local more = redis.call("XRANGE", KEYS[3], "(" .. pages[#pages][1], "+", "COUNT", 4)
   if #more == 0 then
     return {"damaged", KEYS[3]}
   end
   for _, page in ipairs(more) do
-    if bytes > 0 and stop_of(pages[#pages]) < stop then
+    if bytes >= 0 and stop_of(pages[#pages]) < stop then
       pages[#pages + 1] = page
-      bytes = bytes - #page[2][14]
+      bytes = bytes - size_of(page)
     end
   end
 end

@@ -1,0 +1,174 @@
+"""Everything that the ends of a pipe are made of, checked as a whole before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from surepipe.actors.committed import Commits
+from surepipe.actors.end import EndOptions
+from surepipe.actors.ends import ReceiverEnd, SenderEnd
+from surepipe.actors.local_sizes import DELIVER_MAX, with_long_runs
+from surepipe.actors.routes import LocalRoute, Route
+from surepipe.actors.stored import (
+    StoreRoles,
+    described,
+    hop_of,
+    letter_place,
+    state_of,
+    stream_of,
+)
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.algebra import derive, hops
+from surepipe.pipes.algebra.derivation import Derived
+from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.pipes.options import LayerOptions, LayerText, StreamOptions, parse_layers
+from surepipe.pipes.stack import composition
+from surepipe.storage.journal import StoreJournal
+from surepipe.store_api import TransactionalStore
+
+BoundaryText: TypeAlias = Boundary | Literal["handed", "before", "processed", "committed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How often, and after which waits, a message that fails is tried. Times are seconds."""
+
+    retries: int | None = None
+    retry_min_s: float = 0.1
+    retry_max_s: float = 30.0
+
+
+class Assembly:
+    """The parts of one pipe.
+
+    Raises ConfigurationError, CompositionError (the algebra refuses it; ``findings`` say why), and StoreUnavailable
+    when a store does not answer. Nothing is left behind then but, at most, an empty stream in the store.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[LayerText],
+        options: EndOptions,
+        roles: StoreRoles,
+        *,
+        route: Route | None = None,
+        boundary: BoundaryText = Boundary.PROCESSED,
+        attempts: Attempts | None = None,
+        start: Literal["earliest"] | None = None,
+    ) -> None:
+        """``start``: where a reader begins as far as the guarantee is concerned, if the layers don't say."""
+        if not name:
+            raise ConfigurationError("a pipe needs a name: its ends and its traces are found by it")
+        self.name = name
+        self.layers = tuple(_started(layer, start) for layer in parse_layers(layers))
+        self._options = options
+        self._roles = roles
+        self._boundary = _boundary(boundary)
+        self._attempts = attempts or Attempts()
+        self.route = self._chosen_route(route)
+        self.letters = letter_place(name, roles.letters)
+        carrier = self.route.declared
+        if roles.stream is not None:  # calls go there and answers come back
+            carrier = replace(hops.LOCAL, name=_store_name(roles))
+        self.guarantee: Derived = derive(
+            hop_of(name, self.layers, carrier, self._boundary, self._attempts.retries, roles)
+        )
+        self.composition = f"{composition(self.layers)} / {carrier.name}"
+        self.journal = (
+            StoreJournal(roles.journal, roles.journal, name) if roles.journal is not None else None
+        )
+        self.stream = stream_of(name, self.layers, roles)
+        self._state = state_of(name, self._boundary, roles)
+        if self.stream is not None:
+            self.stream.make(roles.retention)
+        self._has_long_runs = isinstance(self.route, LocalRoute) and not (
+            roles.stream or roles.journal or roles.state
+        )
+
+    @property
+    def _run_layers(self) -> Sequence[LayerOptions]:
+        return with_long_runs(self.layers) if self._has_long_runs else self.layers
+
+    def _chosen_route(self, route: Route | None) -> Route:
+        has_stream = any(isinstance(layer, StreamOptions) for layer in self.layers)
+        if has_stream and route is not None:
+            raise ConfigurationError(
+                f"pipe {self.name}: a stream layer speaks to its store, not over a route; drop route"
+            )
+        return route or LocalRoute(one_way=has_stream)
+
+    @property
+    def _deliver_max(self) -> int:
+        return DELIVER_MAX if self._has_long_runs else BoundaryOptions().deliver_max
+
+    @property
+    def is_committed(self) -> bool:
+        """True when handlers get a transaction."""
+        return self._boundary is Boundary.COMMITTED
+
+    def receiver(self, gave_up: Callable[[str], None] | None = None) -> ReceiverEnd:
+        """The receiving end."""
+        return ReceiverEnd(
+            self.name,
+            self._run_layers,
+            self.route.receiver,
+            self._options,
+            boundary=BoundaryOptions(
+                boundary=self._boundary,
+                durable=self._state is not None,
+                retries=self._attempts.retries,
+                retry_min_s=self._attempts.retry_min_s,
+                retry_max_s=self._attempts.retry_max_s,
+                dead_letters=self.letters is not None,
+                deliver_max=self._deliver_max,
+            ),
+            state=self._state,
+            dead_letter=self.letters,
+            stream=self.stream,
+            gave_up=gave_up,
+        )
+
+    def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:
+        """The sending end."""
+        return SenderEnd(
+            self.name,
+            self._run_layers,
+            self.route.sender,
+            self._options,
+            journal=self.journal,
+            undeliverable=self.letters,
+            stream=self.stream,
+            drained=drained,
+        )
+
+    def commits(self, receiver: ReceiverEnd) -> Commits | None:
+        """What makes the loops of handlers with a transaction; None for every other boundary."""
+        if not self.is_committed:
+            return None
+        store: object = self._roles.state or self._roles.stream
+        assert isinstance(store, TransactionalStore), "the algebra refuses any other"
+        assert self._state is not None
+        return Commits(receiver, store, self._state)
+
+
+def _store_name(roles: StoreRoles) -> str:
+    assert roles.stream is not None
+    store = described(roles.stream)
+    return store.kind if store.kind == store.name else f"{store.kind} {store.name}"
+
+
+def _started(layer: LayerOptions, start: Literal["earliest"] | None) -> LayerOptions:
+    if isinstance(layer, StreamOptions) and layer.start is None and start is not None:
+        return layer.model_copy(update={"start": start})
+    return layer
+
+
+def _boundary(text: BoundaryText) -> Boundary:
+    try:
+        return Boundary(text)
+    except ValueError:
+        known = ", ".join(repr(str(one)) for one in Boundary)
+        raise ConfigurationError(f"boundary is {text!r}: write one of {known}") from None

@@ -1,0 +1,180 @@
+"""Handlers whose effects are stored in one transaction with how far the receiver has come.
+
+One transaction takes a whole delivery, or what of it was handled within 0.1 s: it holds up other writers of the store.
+When a message fails, what its handler did in the transaction is taken back to a savepoint; what stands before it is
+committed, and then the message is tried again like any other. A store whose transactions have no savepoints (Redis)
+gets one transaction for each message; ``receive_many`` gives it one for many.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from surepipe.actors.codecs import Codec, Undecodable
+from surepipe.actors.consumer import Loop, Work
+from surepipe.actors.ends import ReceiverEnd
+from surepipe.actors.stored import CommittableState
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.store_api import (
+    AppendOutcome,
+    CommitOutcome,
+    Committed,
+    Failed,
+    Transaction,
+    TransactionalStore,
+)
+
+CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
+"""``handle(message, transaction)``; the transaction is the store's own kind, such as ``SqliteTransaction``."""
+CommittedBatchHandler: TypeAlias = Callable[[list[object], Transaction], object]
+COMMIT_AFTER_US = 100_000
+
+
+@runtime_checkable
+class Parted(Protocol):
+    """A transaction that can take back a part of itself."""
+
+    def part(self) -> AbstractContextManager[None]:
+        """A block whose effects are taken back when it raises."""
+        ...
+
+
+class _Abandoned(Exception):
+    """The receiver's incarnation is gone: nothing of this transaction may be stored."""
+
+
+_Taken: TypeAlias = tuple[int, BaseException | None]
+"""The last message handled, and why the next one was not."""
+
+
+class Commits:
+    """Makes the loops of a receiver whose boundary is ``committed``."""
+
+    def __init__(
+        self, receiver: ReceiverEnd, store: TransactionalStore, state: CommittableState
+    ) -> None:
+        self._receiver = receiver
+        self._store = store
+        self._state = state
+
+    def each(self, handler: CommittedHandler, codec: Codec) -> Loop:
+        """Give the handler one message at a time, and the transaction."""
+
+        def take(work: Work, transaction: Transaction) -> _Taken:
+            if isinstance(transaction, Parted):
+                return self._take_parts(work, transaction, transaction, handler, codec)
+            handler(codec.decode(_payload(work, work.done + 1)), transaction)
+            return work.done + 1, None
+
+        return lambda work: self._loop(work, take)
+
+    def together(self, handler: CommittedBatchHandler, codec: Codec) -> Loop:
+        """Give the handler all messages of a work at once: committed together, and failed together."""
+
+        def take(work: Work, transaction: Transaction) -> _Taken:
+            messages: list[object] = []
+            broken: Undecodable | None = None
+            for seq in range(work.done + 1, work.last + 1):
+                try:
+                    messages.append(codec.decode(_payload(work, seq)))
+                except Undecodable as error:
+                    broken = error
+                    break
+            if messages:
+                handler(messages, transaction)
+            return work.done + len(messages), broken
+
+        return lambda work: self._loop(work, take)
+
+    def _take_parts(
+        self,
+        work: Work,
+        transaction: Transaction,
+        parted: Parted,
+        handler: CommittedHandler,
+        codec: Codec,
+    ) -> _Taken:
+        done, now = work.done, self._receiver.runtime.now
+        end = now() + COMMIT_AFTER_US
+        while done < work.last and not work.cancelled:
+            try:
+                message = codec.decode(_payload(work, done + 1))
+                with parted.part():
+                    handler(message, transaction)
+            except (StoreUnavailable, _Abandoned):
+                raise
+            except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
+                return done, error
+            done += 1
+            if now() >= end:
+                break
+        return done, None
+
+    def _loop(self, work: Work, take: Callable[[Work, Transaction], _Taken]) -> None:
+        while work.done < work.last and work.trouble is None and not work.cancelled:
+            self._commit_some(work, take)
+
+    def _commit_some(self, work: Work, take: Callable[[Work, Transaction], _Taken]) -> None:
+        try:
+            with self._store.transaction() as transaction:
+                done, failure = take(work, transaction)
+                if done > work.done:
+                    transaction.commit(self._state.request(self._state_after(work, done)))
+        except _Abandoned:
+            work.cancel()
+            return
+        except StoreUnavailable as error:  # the message is not to blame
+            work.trouble = error
+            return
+        if done > work.done and not transaction.done:
+            _refused(work, transaction.outcomes)
+            return
+        work.done = done
+        if failure is not None:
+            raise failure
+
+    def _state_after(self, work: Work, through: int) -> bytes:
+        state = self._receiver.state_after(work, through)
+        if state is None:
+            raise _Abandoned
+        return state
+
+
+def _refused(work: Work, outcomes: tuple[AppendOutcome | CommitOutcome, ...]) -> None:
+    """Nothing was stored. If it was for what the handler added, that is the handler's failure."""
+    own, ours = outcomes[:-1], outcomes[-1]
+    if isinstance(ours, Committed | Failed):
+        raise ConfigurationError(
+            f"the transaction was refused, and nothing of it was done: {[*own, ours]}"
+        )
+    work.trouble = ours
+
+
+def _payload(work: Work, seq: int) -> bytes:
+    """The payload of a message; a work that was cancelled meanwhile has none left."""
+    try:
+        return work.left[seq - work.last - 1]
+    except IndexError:
+        raise _Abandoned from None
+
+
+def check_handler(handler: Callable[..., object], *, committed: bool) -> None:
+    """Raises MisuseError for a handler that takes a transaction where there is none, or none where there is."""
+    wanted = 2 if committed else 1
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return
+    try:
+        signature.bind(*range(wanted))
+    except TypeError as error:
+        what = (
+            "with boundary 'committed' a handler gets the message and the transaction in which its effects belong: "
+            "write handle(message, transaction)"
+            if committed
+            else "a handler gets the message: write handle(message); a transaction comes with boundary 'committed'"
+        )
+        raise MisuseError(f"{what} ({error})") from None

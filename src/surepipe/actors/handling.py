@@ -1,0 +1,79 @@
+"""Receiving by a handler: how messages reach it, and whether it gets a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias, cast
+
+from surepipe.actors.codecs import Codec
+from surepipe.actors.committed import (
+    Commits,
+    CommittedBatchHandler,
+    CommittedHandler,
+    check_handler,
+)
+from surepipe.actors.consumer import BatchHandler, Handler, Loop, each, together
+from surepipe.actors.face import ReceivingFace
+from surepipe.errors import MisuseError
+
+AnyHandler: TypeAlias = Handler | CommittedHandler
+AnyBatchHandler: TypeAlias = BatchHandler | CommittedBatchHandler
+
+
+class HandlingFace(ReceivingFace):
+    """Receiving by handlers and loops. Whoever derives from this sets ``receiver`` and ``_commits``."""
+
+    _commits: Commits | None
+
+    def receive(self, handler: AnyHandler) -> None:
+        """Let ``handler(message)`` take every message, on a thread of its own; it is settled when that returns.
+
+        With boundary ``"committed"`` it is ``handler(message, transaction)``. What it writes through the
+        transaction is stored together with how far the receiver is, so it is there once for each message, whatever
+        crashes. It must not wait in there for anything that writes to the same store: no ``send`` into a pipe
+        whose journal is there (``transaction.append`` is for that).
+
+        When the handler raises, the message is tried again with growing waits (see ``retries``); what follows it in
+        an ordered pipe waits. StoreUnavailable is no failure of the message: the receiver looks anew at what is
+        stored, and goes on from there. Raises PipeClosed, and MisuseError when there is a handler already, or a
+        ``for`` loop, or when the handler does not take what it is given.
+        """
+        self._check(handler)
+        if self._commits is not None:
+            loop = self._commits.each(cast("CommittedHandler", handler), self._codec)
+        else:
+            loop = each(cast("Handler", handler), self._codec)
+        self.receiver.consume(loop)
+
+    def receive_many(self, handler: AnyBatchHandler) -> None:
+        """Let ``handler(messages)`` take messages in batches, as they come.
+
+        A batch is settled as one: when the handler raises, all of it is tried again. With boundary ``"committed"``
+        it is ``handler(messages, transaction)``, and a batch is one transaction. Raises what ``receive`` raises.
+        """
+        self._check(handler)
+        self.receiver.consume(self._together(handler, self._codec))
+
+    def _together(self, handler: AnyBatchHandler, codec: Codec) -> Loop:
+        if self._commits is not None:
+            return self._commits.together(cast("CommittedBatchHandler", handler), codec)
+        return together(cast("BatchHandler", handler), codec)
+
+    def _check(self, handler: AnyHandler | AnyBatchHandler) -> None:
+        self._check_open()
+        self._check_unused()
+        check_handler(handler, committed=self._commits is not None)
+
+    def __iter__(self) -> Iterator[object]:
+        """The messages, each settled when the next is asked for, or when the loop ends by itself.
+
+        A loop that is left early (``break``, an exception) leaves its last message unsettled: the next loop
+        begins with it. The loop ends when the end is closed, or finished (see ``finish``) and everything was
+        settled. MisuseError for a second loop, beside a handler, and with boundary ``"committed"``.
+        """
+        if self._commits is not None:
+            raise MisuseError(
+                f"{self.noun} {self.name}: with boundary 'committed' effects go through a transaction, "
+                "which a loop has not; use receive(handle) with handle(message, transaction)"
+            )
+        return super().__iter__()

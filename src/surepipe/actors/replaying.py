@@ -1,0 +1,77 @@
+"""Replaying dead letters: each goes into a pipe as a new message, from where an earlier replay stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surepipe.actors.face import SendingFace
+from surepipe.actors.marks import Until
+from surepipe.storage.dead_letters import DeadLetterStream, Replay, StoredLetter
+from surepipe.storage.journal import Beside, StoreJournal
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How many letters were sent, and whether each was, and will have been, sent exactly once."""
+
+    count: int
+    exactly_once: bool
+
+    def __str__(self) -> str:
+        how = "exactly once" if self.exactly_once else "at least once"
+        return f"{self.count} letters replayed, each {how}"
+
+
+class ReplayingFace(SendingFace):
+    """Sending dead letters again. Whoever derives from this sets ``sender`` and ``_journal``."""
+
+    _journal: StoreJournal | None
+
+    def replay(
+        self,
+        letters: DeadLetterStream,
+        *,
+        reader: str = "replay",
+        letters_max: int | None = None,
+        timeout: float | None = None,
+    ) -> Replayed:
+        """Send each letter that no replay by this ``reader`` has sent yet, oldest first, as a new message.
+
+        Where the pipe has a journal in the store of the letters, a letter enters the journal in the same
+        transaction in which the replay moves past it: each is sent exactly once, whatever is interrupted. Elsewhere
+        one letter may be sent again after a crash: at least once. The answer says which. Another replay by the
+        same reader takes over, and this one ends with an error. ``timeout`` is for each letter.
+
+        Raises what ``send`` raises, StoreUnavailable (call again), ``errors.Fenced`` (another replay took over) and
+        StoreReset (the letters were made anew).
+        """
+        self._check_outside("replay")
+        replay = Replay(letters, letters.store, reader=reader)
+        replay.begin()
+        journal = self._journal
+        is_exact = journal is not None and journal.can_commit_beside(letters.store)
+        count = 0
+        while letters_max is None or count < letters_max:
+            waiting = replay.waiting(1 if letters_max else 256)
+            if not waiting:
+                break
+            for stored in waiting:
+                if is_exact and journal is not None:
+                    self._send_exactly_once(journal, replay, stored, timeout)
+                else:
+                    self._send_at_least_once(stored, timeout)
+                replay.done(stored)
+                count += 1
+        return Replayed(count, is_exact)
+
+    def _send_exactly_once(
+        self, journal: StoreJournal, replay: Replay, stored: StoredLetter, timeout: float | None
+    ) -> None:
+        payload = Beside(stored.letter.payload)
+        journal.commit_beside(payload, replay.position_after(stored))
+        self.sender.intake.offer(payload, Until.ACCEPTED, timeout)
+
+    def _send_at_least_once(self, stored: StoredLetter, timeout: float | None) -> None:
+        is_kept = self.sender.has_journal or not self.sender.confirms
+        until = Until.ACCEPTED if is_kept else Until.CONFIRMED
+        self.sender.intake.offer(stored.letter.payload, until, timeout)

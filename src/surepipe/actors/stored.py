@@ -1,0 +1,238 @@
+"""The stores of a pipe: which of them keeps what, what that is worth, and how the pipe's machines reach them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias, cast, runtime_checkable
+
+from surepipe.actors.clerk import StateStore
+from surepipe.actors.letters import DeadLetterPlace
+from surepipe.effects import (
+    SaveState,
+    Write,
+    WriteFailed,
+    WriteFenced,
+    WriteOutcome,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.pipes.algebra import hops
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.options import LayerOptions, StreamOptions
+from surepipe.pipes.stream import commit_of
+from surepipe.storage.dead_letters import DeadLetterStream
+from surepipe.storage.receiver_state import ReceiverState
+from surepipe.store_api import (
+    KEEP_ALL,
+    CommitPosition,
+    Committed,
+    Created,
+    Exists,
+    Failed,
+    Fenced,
+    Kept,
+    Level,
+    Retention,
+    Store,
+    StoreRequest,
+    StreamInfo,
+    TransactionalStore,
+    Unavailable,
+    perform,
+)
+
+Letters: TypeAlias = Store | DeadLetterPlace
+"""Where dead letters go: a store (into a stream of it), a ``DeadLetterStream``, or any callable."""
+
+_LETTERS = hops.Store("dead letters", Level.NONE, kind="memory")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRoles:
+    """Which store keeps what of a pipe.
+
+    ``stream``: the messages of a stream layer. ``journal``: what the sender has accepted and not seen confirmed.
+    ``state``: how far the receiver is. ``letters``: messages that could not be settled.
+    """
+
+    stream: Store | None = None
+    journal: Store | None = None
+    state: Store | None = None
+    letters: Letters | None = None
+    retention: Retention = KEEP_ALL
+
+
+@runtime_checkable
+class _Described(Protocol):
+    """A store that says what it is."""
+
+    kind: str
+    name: str
+
+
+class _WithLevel(Protocol):
+    @property
+    def level(self) -> Level: ...
+
+
+def described(store: _WithLevel) -> hops.Store:
+    """A store as the algebra sees it. Raises StoreUnavailable where the level must be asked for and nobody answers."""
+    known = store if isinstance(store, _Described) else None
+    can_transact = isinstance(store, TransactionalStore)
+    return hops.Store(
+        known.name if known else type(store).__name__,
+        store.level,
+        kind=known.kind if known else "other",
+        transactional=can_transact and bool(getattr(store, "one_slot", True)),
+        declared=bool(getattr(store, "level_is_declared", False)),
+    )
+
+
+def letter_place(pipe: str, letters: Letters | None) -> DeadLetterPlace | None:
+    """What the pipe calls with each letter: for a store, a stream of it named ``<pipe>/dead``."""
+    if letters is None or callable(letters):
+        return letters
+    return DeadLetterStream(letters, f"{pipe}/dead")
+
+
+def hop_of(
+    pipe: str,
+    layers: tuple[LayerOptions, ...],
+    route: hops.Route,
+    boundary: Boundary,
+    retries: int | None,
+    roles: StoreRoles,
+) -> hops.Hop:
+    """The pipe as the algebra sees it. Raises ConfigurationError for a store that has no use."""
+    has_stream = any(isinstance(layer, StreamOptions) for layer in layers)
+    if roles.stream is not None and not has_stream:
+        raise ConfigurationError(
+            f"pipe {pipe}: store keeps the messages of a stream layer, and there is none in "
+            f"{' > '.join(map(str, layers))}; add one, or name the store as journal or state"
+        )
+    positions = roles.state or roles.stream
+    return hops.Hop(
+        pipe,
+        layers,
+        route=route,
+        boundary=boundary,
+        journal=described(roles.journal) if roles.journal else None,
+        receiver_state=described(roles.state) if roles.state else None,
+        sink=described(positions) if positions and boundary is Boundary.COMMITTED else None,
+        stream=described(roles.stream) if roles.stream else None,
+        dead_letters=_described_letters(roles.letters),
+        retries=retries,
+        forced_trim=_may_pass_reader(roles),
+    )
+
+
+def _described_letters(letters: Letters | None) -> hops.Store | None:
+    if letters is None:
+        return None
+    if isinstance(letters, DeadLetterStream):
+        return described(letters.store)
+    return _LETTERS if callable(letters) else described(letters)
+
+
+def _may_pass_reader(roles: StoreRoles) -> bool:
+    """A stream can't spare what a reader has still to read if the reader's position is in another store."""
+    retention = roles.retention
+    is_bounded = retention.max_bytes is not None or retention.max_age_us is not None
+    is_elsewhere = roles.state is not None and roles.state is not roles.stream
+    return retention.force or (is_bounded and is_elsewhere)
+
+
+class StreamStores:
+    """The stores of one stream layer: where its messages are, and where its reader's position is."""
+
+    def __init__(self, streams: Store, positions: Store, stream: str) -> None:
+        self.stream = stream
+        self._streams = streams
+        self._positions = positions
+
+    def make(self, retention: Retention) -> None:
+        """Make the stream, if it is not there. Raises StoreUnavailable, and ConfigurationError when it was made
+        differently."""
+        outcome = self._streams.create(self.stream, 1, retention)
+        match outcome:
+            case Created() | Exists():
+                return
+            case Unavailable(detail):
+                raise StoreUnavailable(f"stream {self.stream!r}: {detail or 'no answer'}")
+            case _:
+                raise ConfigurationError(f"stream {self.stream!r} can't be used: {outcome}")
+
+    def call(self, request: object) -> object:
+        """The outcome of a store call."""
+        return perform(cast("StoreRequest", request), self._streams, self._positions)
+
+    def stop_waiting(self) -> bool:
+        """End the waits that are under way; False when the store has no such means."""
+        stop = getattr(self._streams, "stop_waiting", None)
+        return stop is not None and stop() is not False
+
+    def end(self) -> int | None:
+        """The index that the next message will get; None when the store does not say."""
+        outcome = self._streams.info(self.stream)
+        return outcome.next if isinstance(outcome, StreamInfo) else None
+
+
+class CommittableState(StateStore, Protocol):
+    """A receiver's state that can be stored together with effects."""
+
+    def request(self, state: bytes) -> CommitPosition:
+        """The commit that stores this state, for a transaction."""
+        ...
+
+
+class StreamState:
+    """The state of a stack over a stream: it stands in the committed position of its reader."""
+
+    def __init__(self, positions: Store) -> None:
+        self._positions = positions
+
+    def load(self) -> bytes | None:
+        """Nothing: the machine finds its position by itself."""
+        return None
+
+    def request(self, state: bytes) -> CommitPosition:
+        """The commit that stores this state."""
+        return commit_of(state)
+
+    def write(self, write: Write) -> WriteOutcome:
+        """Perform a ``SaveState``; a repeat changes nothing. WriteFenced: a later owner reads now."""
+        if not isinstance(write, SaveState):
+            raise MisuseError(f"{type(write).__name__} is for a sender's journal, not for a reader")
+        request = self.request(write.state)
+        outcome = self._positions.commit(request)
+        match outcome:
+            case Committed():
+                return WriteStored()
+            case Kept(position) if position.tag == request.tag:
+                return WriteStored()  # further already
+            case Fenced(by):
+                return WriteFenced(by)
+            case Failed(reason):
+                return WriteFailed(reason)
+            case _:
+                return WriteUnknown()
+
+
+def stream_of(
+    pipe: str, layers: tuple[LayerOptions, ...], roles: StoreRoles
+) -> StreamStores | None:
+    """How the ends of a pipe reach their stream, where they have one."""
+    layer = next((layer for layer in layers if isinstance(layer, StreamOptions)), None)
+    if layer is None or roles.stream is None:
+        return None
+    return StreamStores(roles.stream, roles.state or roles.stream, layer.stream or pipe)
+
+
+def state_of(pipe: str, boundary: Boundary, roles: StoreRoles) -> CommittableState | None:
+    """Where the host stores the receiver's state; None where nobody does, or a stream's reader does by itself."""
+    if roles.stream is None:
+        return ReceiverState(roles.state, pipe) if roles.state else None
+    if boundary in (Boundary.BEFORE, Boundary.COMMITTED):
+        return StreamState(roles.state or roles.stream)
+    return None

@@ -1,0 +1,182 @@
+"""The two ends of a stream pipe in different processes, which need not run at the same time.
+
+    with StreamSender("orders", store=store) as sender:            # one program
+        sender.send({"order": 1})
+
+    with StreamReceiver("orders", {"stream": {"start": "earliest"}}, store=store) as receiver:      # another one
+        receiver.receive(handle)
+        ...
+
+Both name the same pipe, the same layers, and a store that both reach: one SQLite file, or one Redis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surepipe.actors.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.codecs import CodecChoice
+from surepipe.actors.end import EndOptions
+from surepipe.actors.face import EXIT_S
+from surepipe.actors.handling import HandlingFace
+from surepipe.actors.notices import NoticeCallback, log_notice
+from surepipe.actors.replaying import ReplayingFace
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.stored import Letters, StoreRoles
+from surepipe.actors.supervision import RestartPolicy
+from surepipe.actors.threads import THREADS
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.options import LayerText
+from surepipe.store_api import KEEP_ALL, Retention, Store
+
+
+class StreamSender(ReplayingFace):
+    """The sending end of a stream pipe.
+
+    A message is confirmed when the store has it. With a ``journal`` (which may be another store) what is accepted
+    outlives this process even when the stream's store can't be reached. Several senders may write into one
+    stream: give each its own ``producer`` in the layer's options; of two with one name the older is fenced. ``guarantee``
+    is that of the whole pipe, taken that the receiver's boundary is ``processed``. Parameters and errors as for
+    ``Pipe``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[LayerText] = "stream",
+        *,
+        store: Store,
+        journal: Store | None = None,
+        retention: Retention = KEEP_ALL,
+        codec: CodecChoice = "auto",
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        super().__init__(name, codec)
+        options = _end_options(notices, restarts, seed, runtime)
+        roles = StoreRoles(store, journal, retention=retention)
+        parts = Assembly(name, layers, options, roles, start="earliest")
+        self.guarantee = parts.guarantee
+        self._composition = parts.composition
+        self._journal = parts.journal
+        self.sender = parts.sender()
+        self._put = self.sender.intake.entry(self._codec)
+        self.sender.start()
+        self._opened()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Take no more messages, wait until the store has all of them, then end.
+
+        Raises NotConfirmed for what it has not got within ``timeout`` seconds; a journal keeps that for the next
+        sender of this name. A second call does nothing.
+        """
+        if not self._is_closed:
+            self._closed()
+            self.sender.close(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.sender.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the sender was made, and gauges of what stands now."""
+        return self.sender.counters() | self.sender.gauges()
+
+
+class StreamReceiver(HandlingFace):
+    """The receiving end of a stream pipe: one reader, whose place is a position in the store.
+
+    The layer's options must say where a reader without a position starts: ``{"stream": {"start": "earliest"}}``.
+    Readers of different names each get every message: give each its own ``reader``. Of two with one name the older is
+    fenced. ``state`` keeps the position in another store than the stream: with boundary ``"committed"``, in the store
+    that has the effects. ``guarantee`` is that of the whole pipe, taken that the sender has no journal. Parameters and
+    errors as for ``Pipe``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[LayerText],
+        *,
+        store: Store,
+        state: Store | None = None,
+        boundary: BoundaryText = Boundary.PROCESSED,
+        retries: int | None = None,
+        retry_min_s: float = 0.1,
+        retry_max_s: float = 30.0,
+        dead_letter: Letters | None = None,
+        retention: Retention = KEEP_ALL,
+        codec: CodecChoice = "auto",
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        super().__init__(name, codec)
+        options = _end_options(notices, restarts, seed, runtime)
+        parts = Assembly(
+            name,
+            layers,
+            options,
+            StoreRoles(store, None, state, dead_letter, retention),
+            boundary=boundary,
+            attempts=Attempts(retries, retry_min_s, retry_max_s),
+        )
+        self.guarantee = parts.guarantee
+        self.dead_letters = parts.letters
+        self._composition = parts.composition
+        self.receiver = parts.receiver()
+        self._commits = parts.commits(self.receiver)
+        self.receiver.start()
+        self._opened()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def catch_up(self, timeout: float | None = None) -> bool:
+        """Wait until everything is settled that is in the stream now; False when that takes longer.
+
+        Raises PipeStopped when the receiver stopped for good, and MisuseError inside its handler or loop.
+        """
+        self._check_outside("catch_up")
+        return self.receiver.catch_up(timeout)
+
+    def finish(self) -> None:
+        """A ``for`` loop over this end stops when everything is settled that is in the stream now."""
+        self.receiver.read_all()
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Finish the message that is being handled, commit, and end. What is unread stays in the stream.
+
+        A handler that is still busy after ``timeout`` seconds is left alone. A second call does nothing. Raises
+        MisuseError inside the handler.
+        """
+        self._check_outside("close", loops=False)
+        if not self._is_closed:
+            self._closed()
+            self.receiver.stop(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.receiver.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the receiver was made, and gauges of what stands now."""
+        return self.receiver.counters() | self.receiver.gauges()
+
+
+def _end_options(
+    notices: NoticeCallback,
+    restarts: RestartPolicy | None,
+    seed: int | None,
+    runtime: Runtime | None,
+) -> EndOptions:
+    return EndOptions(
+        runtime=runtime or THREADS,
+        notices=notices,
+        restarts=restarts or RestartPolicy(),
+        seed=seed,
+    )

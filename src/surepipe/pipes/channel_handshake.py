@@ -1,0 +1,258 @@
+"""How a channel opens: each end opens the direction in which it sends, by an Open that is repeated until answered.
+
+An Open carries the life of its end and, as its ``next``, how often that life has begun anew: an end that was down
+says so by a higher one, and the other end, which may never have noticed, opens its own direction again. Opens of
+a lower life are refused, and tell that life to stop; other late ones change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from surepipe.effects import Effect, Notice, NoticeKind, Transmit
+from surepipe.machines import Randomness
+from surepipe.pipes import codec
+from surepipe.pipes.frames import Frame, Open, Opened, Refused, RefusedReason, Unknown, tag_of
+from surepipe.pipes.options import micros
+from surepipe.pipes.snapshot import stateful
+from surepipe.pipes.timing import backoff
+
+CHANNEL_LAYER = 0xFFFF
+"""The layer number of the channel's own frames; no stack is that deep."""
+
+_OTHER_LAYERS = "the other end has other layers; give both ends the same"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOptions:
+    """How a channel opens and when it forgets. Times are seconds."""
+
+    open_initial_s: float = 1.0
+    """wait before an Open is repeated; doubles with each attempt"""
+    open_max_s: float = 30.0
+    """longest such wait"""
+    jitter: float = 0.1
+    """random part of such a wait"""
+    idle_forget_s: float = 900.0
+    """silence after which an end frees what is volatile"""
+    held_max: int = 8192
+    """messages in the frames that wait for the channel to open, where its layers don't keep them"""
+    held_max_bytes: int = 64 * 1024 * 1024
+    """the same in bytes"""
+
+
+def direction_names(channel: str) -> tuple[str, str]:
+    """The names of the two pipes of a channel."""
+    return f"{channel}/forward", f"{channel}/back"
+
+
+class Listener:
+    """Decides which Opens bring a new end into being: one for each accepted name and life."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = {tag_of(direction_names(name)[0]): name for name in names}
+        self._lives: dict[str, int] = {}
+
+    def admits(self, frame: object) -> str | None:
+        """The name of the channel for which an end must be made, or None.
+
+        Repeated, delayed and reordered Opens of a life that was admitted, or of an older one, create nothing.
+        """
+        frame = codec.decoded(frame)
+        if not isinstance(frame, Open) or frame.layer != CHANNEL_LAYER:
+            return None
+        name = self._names.get(frame.pipe)
+        if name is None or frame.life <= self._lives.get(name, 0):
+            return None
+        is_new = name not in self._lives
+        self._lives[name] = frame.life
+        return name if is_new else None
+
+    def answer(self, frame: object) -> Unknown | None:
+        """What to say to a frame for a channel whose end is not here (any more): open again."""
+        frame = codec.decoded(frame)
+        tag = getattr(frame, "pipe", None)
+        if tag in self._names and not isinstance(frame, Open):
+            return Unknown(int(tag), CHANNEL_LAYER, 0, 0)
+        return None
+
+    def forget(self, name: str) -> None:
+        """The end of this name is gone; the next Open brings a new one."""
+        self._lives.pop(name, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Directions:
+    """The tags of what an end sends and receives, and the digests of the two stacks."""
+
+    outgoing: int
+    incoming: int
+    digest: int
+    peer_digest: int
+
+
+@stateful
+class Handshake:
+    """Both directions of one end: closed, or open; *up* is both open.
+
+    An Open is repeated until both are: who answered it may have ended before it could open its own direction.
+    """
+
+    TRANSIENT: ClassVar[tuple[str, ...]] = ("name", "directions", "options", "rng")
+
+    def __init__(
+        self, name: str, directions: Directions, options: ChannelOptions, rng: Randomness, life: int
+    ) -> None:
+        self.name = name
+        self.directions = directions
+        self.options = options
+        self.rng = rng
+        self.life = life
+        self.link = rng.getrandbits(63) + 1
+        self.beginning = 1
+        self.sending_open = False
+        self.receiving_open = False
+        self.up = False
+        self.was_answered = False
+        self.attempts = 0
+        self.open_at: int | None = None
+        self.peer_life = 0
+        self.peer_beginning = 0
+        self.peer_incarnation = 0
+        self.peer_restarted = False
+        """Another receiver than before has answered; whoever hosts this looks at it and takes it down."""
+        self.refused_life = 0
+        self.stopped = ""
+
+    def open(self, now: int) -> list[Effect]:
+        """Ask the other end to receive."""
+        if self.stopped:
+            return []
+        self.attempts += 1
+        wait = backoff(
+            micros(self.options.open_initial_s),
+            micros(self.options.open_max_s),
+            self.attempts,
+            self.options.jitter,
+            self.rng,
+        )
+        self.open_at = now + wait
+        life = self.life
+        head = (self.directions.outgoing, CHANNEL_LAYER, life, self.link, life)
+        return [Transmit(Open(*head, 1, self.beginning, self.directions.digest))]
+
+    def frame(self, frame: Frame, incarnation: int, now: int) -> tuple[str, list[Effect]]:
+        """A frame of the channel itself: the counter of one that is ignored (or ""), and effects."""
+        if self.stopped:
+            return "wrong_state", []
+        match frame:
+            case Open():
+                return self._on_open(frame, incarnation, now)
+            case Opened():
+                return self._on_opened(frame)
+            case Unknown():
+                return self._on_unknown(frame, now)
+            case Refused():
+                return self._on_refused(frame, now)
+            case _:
+                return "wrong_state", []
+
+    def go_down(self) -> None:
+        """Begin anew: the other end will be told by the next Open."""
+        self.up = self.sending_open = self.receiving_open = False
+        self.attempts = 0
+        self.beginning += 1
+        self.link = self.rng.getrandbits(63) + 1
+
+    # The other end sends.
+
+    def _on_open(self, frame: Open, incarnation: int, now: int) -> tuple[str, list[Effect]]:
+        known = (self.peer_life, self.peer_beginning)
+        told = (frame.life, frame.next)
+        if frame.pipe != self.directions.incoming:
+            return "foreign", []
+        if frame.life < self.peer_life:
+            return "fenced", [self._refusal(frame, RefusedReason.FENCED)]
+        if told < known:
+            return "stale_link", []
+        if frame.stack != self.directions.peer_digest:
+            return "wrong_state", [*self._other_layers(frame), self._refusal(frame)]
+        self.peer_life, self.peer_beginning = told
+        self.receiving_open = True
+        effects: list[Effect] = []
+        is_anew = told > known > (0, 0)
+        if is_anew or not (self.sending_open or self.open_at is not None):
+            # The other end doesn't know (any more) that we send, so we open to it again.
+            effects += self._open_again(now)
+        head = (self.directions.incoming, CHANNEL_LAYER, frame.link, incarnation)
+        effects.append(Transmit(Opened(*head, frame.epoch, 1, 0, 0, closed=False)))
+        return "", [*effects, *self._note_up()]
+
+    def _refusal(self, frame: Open, reason: RefusedReason = RefusedReason.STACK) -> Effect:
+        head = (frame.pipe, CHANNEL_LAYER, frame.link, frame.epoch)
+        return Transmit(Refused(*head, reason, self.peer_life))
+
+    def _other_layers(self, frame: Open) -> list[Effect]:
+        if frame.life == self.refused_life:
+            return []
+        self.refused_life = frame.life
+        return [Notice(NoticeKind.FENCED, frame.life, (), _OTHER_LAYERS)]
+
+    # The other end answers.
+
+    def _on_opened(self, frame: Opened) -> tuple[str, list[Effect]]:
+        if frame.pipe != self.directions.outgoing:
+            return "foreign", []
+        if frame.link != self.link:
+            return "stale_link", []
+        if self.sending_open:
+            return "repeated_confirm", []
+        self.peer_restarted = self.peer_incarnation not in (0, frame.incarnation)
+        self.peer_incarnation = frame.incarnation
+        self.sending_open = self.was_answered = True
+        return "", self._note_up()
+
+    def _on_unknown(self, frame: Unknown, now: int) -> tuple[str, list[Effect]]:
+        if frame.pipe != self.directions.outgoing:
+            return "foreign", []
+        if not self.sending_open:
+            return "wrong_state", []
+        return "", self._open_again(now)
+
+    def _on_refused(self, frame: Refused, now: int) -> tuple[str, list[Effect]]:
+        if frame.pipe != self.directions.outgoing:
+            return "foreign", []
+        if frame.link != self.link:
+            return "stale_link", []
+        if frame.reason is RefusedReason.STACK:
+            self._stop(_OTHER_LAYERS)
+        elif frame.reason is not RefusedReason.FENCED or frame.known <= self.life:
+            return "impossible", []
+        elif self.was_answered:
+            self._stop(f"the other end serves life {frame.known}")
+        else:
+            self.life = frame.known + 1
+            self.beginning = 1
+            self.link = self.rng.getrandbits(63) + 1
+            return "", self._open_again(now)
+        return "", []
+
+    def _stop(self, detail: str) -> None:
+        self.stopped = detail
+        self.up = self.sending_open = self.receiving_open = False
+        self.open_at = None
+
+    def _open_again(self, now: int) -> list[Effect]:
+        self.up = self.sending_open = False
+        self.attempts = 0
+        return self.open(now)
+
+    def _note_up(self) -> list[Effect]:
+        if self.up or not (self.sending_open and self.receiving_open):
+            return []
+        self.up = True
+        self.attempts = 0
+        self.open_at = None
+        return [Notice(NoticeKind.UP, self.life, (), self.name)]

@@ -1,0 +1,83 @@
+"""Small helpers of the tests of pipes with stores."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from surepipe.actors import Pipe
+from surepipe.storage import Level, SqliteStore, SqliteTransaction
+from surepipe.store_api import Transaction
+from tests.actors.kit import PATIENCE_S
+
+STREAM = {"stream": {"start": "earliest"}}
+QUICK_STREAM = {"stream": {"start": "earliest", "rto_initial_s": 0.05, "rto_min_s": 0.01}}
+
+
+def sqlite_store(folder: Path, name: str = "pipes.db") -> SqliteStore:
+    """A store in a file, synced by the system: tests don't cut the power."""
+    return SqliteStore(folder / name, level=Level.PROCESS)
+
+
+def make_effects(store: SqliteStore) -> None:
+    """A table of effects in the file of the store."""
+    with store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE IF NOT EXISTS effects (message)")
+
+
+def put_effect(message: object, transaction: Transaction) -> None:
+    """A handler that notes the message in the transaction it was given."""
+    assert isinstance(transaction, SqliteTransaction)
+    transaction.connection.execute("INSERT INTO effects VALUES (?)", (message,))
+
+
+def effects_in(store: SqliteStore) -> list[object]:
+    """All effects, in the order in which they were made."""
+    with sqlite3.connect(store.path) as connection:
+        rows = connection.execute("SELECT message FROM effects ORDER BY rowid").fetchall()
+    connection.close()
+    return [message for (message,) in rows]
+
+
+class Until:
+    """Keeps messages, and lets a test wait for a number of them."""
+
+    def __init__(self, count: int) -> None:
+        self.messages: list[object] = []
+        self._count = count
+        self._complete = threading.Event()
+
+    def __call__(self, message: object) -> None:
+        self.messages.append(message)
+        if len(self.messages) >= self._count:
+            self._complete.set()
+
+    def wait(self) -> list[object]:
+        """Everything so far, once there is enough of it."""
+        assert self._complete.wait(PATIENCE_S), f"only {len(self.messages)} of {self._count} came"
+        return self.messages
+
+
+class DiesAfter:
+    """Wraps a handler: before the given message it lets an end of the pipe crash, once."""
+
+    def __init__(
+        self, message: object, crash: Callable[[], None], handler: Callable[..., object]
+    ) -> None:
+        self._message = message
+        self._crash = crash
+        self._handler = handler
+
+    def __call__(self, message: object, *more: object) -> None:
+        if message == self._message:
+            self._message = None
+            self._crash()
+        self._handler(message, *more)
+
+
+def send_slowly(pipe: Pipe, numbers: range) -> None:
+    """One by one, each stored in the journal before the next."""
+    for number in numbers:
+        pipe.send(number)

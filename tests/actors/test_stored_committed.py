@@ -1,0 +1,297 @@
+"""Handlers with a transaction: what is stored with what, what is taken back, and what is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from surepipe.actors import DeadLetters, Pipe, StepRuntime
+from surepipe.errors import CompositionError, MisuseError, StoreUnavailable
+from surepipe.storage import MemoryStore, MemoryTransaction, SqliteStore, SqliteTransaction
+from surepipe.storage.receiver_state import ReceiverState
+from surepipe.store_api import KEEP_ALL, AppendRun, Batch, Transaction
+from tests.actors.kit import Noted
+from tests.actors.stored_kit import (
+    QUICK_STREAM,
+    STREAM,
+    effects_in,
+    make_effects,
+    put_effect,
+    sqlite_store,
+)
+
+
+class Faltering:
+    """Puts an effect and then fails, so often for each chosen message."""
+
+    def __init__(self, **failures: int) -> None:
+        self.left = {int(name[1:]): count for name, count in failures.items()}
+        self.calls: list[object] = []
+
+    def __call__(self, message: object, transaction: Transaction) -> None:
+        self.calls.append(message)
+        put_effect(message, transaction)
+        number = cast("int", message)
+        if self.left.get(number, 0):
+            self.left[number] -= 1
+            raise ValueError(f"not {message} today")
+
+
+def test_a_batch_is_settled_up_to_the_message_that_fails_and_only_that_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    """dl4 with effects: number 7 of 10 fails once; 1..6 are handled once, and no effect is there twice."""
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        handle = Faltering(m7=1)
+        with Pipe("orders", state=store, boundary="committed", retry_min_s=0.01) as pipe:
+            pipe.send_many(range(1, 11))
+            pipe.receive(handle)
+            pipe.flush(10)
+        assert handle.calls == [1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10]
+        assert effects_in(store) == list(range(1, 11))
+
+
+def test_what_a_poisoned_message_did_is_taken_back_before_its_letter_is_written(
+    tmp_path: Path,
+) -> None:
+    """dl1 with effects: 3 of 5 always fails; three attempts, one letter, none of its effects."""
+    letters = DeadLetters()
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        handle = Faltering(m3=99)
+        with Pipe(
+            "orders",
+            state=store,
+            boundary="committed",
+            retries=3,
+            retry_min_s=0.01,
+            dead_letter=letters,
+        ) as pipe:
+            pipe.receive(handle)
+            pipe.send_many(range(1, 6))
+            pipe.flush(10)
+        assert handle.calls.count(3) == 3
+        assert [letter.attempts for letter in letters] == [3]
+        assert effects_in(store) == [1, 2, 4, 5]
+
+
+def test_a_batch_handler_is_all_or_nothing(tmp_path: Path) -> None:
+    """receive_many: the second call fails after its effects; they are taken back and made again once."""
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        failed: list[int] = []
+
+        def handle(messages: list[object], transaction: Transaction) -> None:
+            for message in messages:
+                put_effect(message, transaction)
+            if not failed:
+                failed.append(1)
+                raise ValueError("not yet")
+
+        with Pipe("orders", state=store, boundary="committed", retry_min_s=0.01) as pipe:
+            pipe.receive_many(handle)
+            pipe.send_many(range(50))
+            pipe.flush(10)
+        assert effects_in(store) == list(range(50))
+
+
+def test_a_store_that_is_away_inside_the_handler_is_no_failure_of_the_message(
+    tmp_path: Path,
+) -> None:
+    """StoreUnavailable is raised once: with retries 1 there is no letter, and the effect is there once."""
+    away = [1]
+    letters = DeadLetters()
+
+    def handle(message: object, transaction: Transaction) -> None:
+        put_effect(message, transaction)
+        if away and message == 2:
+            away.pop()
+            raise StoreUnavailable("on purpose")
+
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        with Pipe(
+            "orders", state=store, boundary="committed", retries=1, dead_letter=letters
+        ) as pipe:
+            pipe.receive(handle)
+            pipe.send_many(range(4))
+            pipe.flush(10)
+        assert effects_in(store) == [0, 1, 2, 3]
+    assert len(letters) == 0
+
+
+def test_over_a_stream_the_position_is_committed_with_the_effects(tmp_path: Path) -> None:
+    """st6 by hand: two pipes one after the other over one file; the second begins where effects end."""
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        for part in (range(30), range(30, 50)):
+            with Pipe("orders", STREAM, store=store, boundary="committed") as pipe:
+                pipe.receive(put_effect)
+                pipe.send_many(part)
+        assert effects_in(store) == list(range(50))
+
+
+def test_the_stream_may_be_in_another_store_than_position_and_effects(tmp_path: Path) -> None:
+    """Stream in memory, position and effects in SQLite: exactly once even when the receiver dies."""
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        streams = MemoryStore()
+        with Pipe(
+            "orders", QUICK_STREAM, store=streams, state=store, boundary="committed"
+        ) as pipe:
+            pipe.receive(put_effect)
+            pipe.send_many(range(20), until="confirmed")
+            pipe.receiver.crash()
+            pipe.send_many(range(20, 40))
+        assert effects_in(store) == list(range(40))
+
+
+def test_a_later_owner_stops_the_receiver_and_nothing_more_is_settled(tmp_path: Path) -> None:
+    """The transaction is answered Fenced: notice, PipeStopped for who sends, and no effect of the fenced one."""
+    noted = Noted()
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        pipe = Pipe("orders", state=store, boundary="committed", notices=noted)
+        pipe.receive(put_effect)
+        pipe.send(1, until="confirmed")
+        ReceiverState(store, "orders").load()
+        pipe.send(2)
+        with pytest.raises(Exception, match="owner 2 receives in its place"):
+            pipe.flush(10)
+        with pytest.raises(Exception, match="owner 2 receives in its place"):
+            pipe.close()
+        assert effects_in(store) == [1]
+    assert noted.kinds() == ["Fenced"]
+
+
+def test_a_handler_may_forward_in_the_same_transaction(tmp_path: Path) -> None:
+    """S-11: an append to another stream of the file is stored with the receiver's state."""
+    with sqlite_store(tmp_path) as store:
+        store.create("out", 1, KEEP_ALL)
+        store.open_producer("out", "relay", 1, 1)
+
+        def forward(messages: list[object], transaction: Transaction) -> None:
+            payloads = [cast("bytes", message) for message in messages]
+            first = int(payloads[0]) + 1
+            transaction.append(AppendRun("out", "relay", 1, first, payloads))
+
+        with Pipe("orders", state=store, boundary="committed") as pipe:
+            pipe.receive_many(forward)
+            pipe.send_many([b"%d" % number for number in range(10)])
+            pipe.flush(10)
+        found = store.read("out", 1, 100, 1 << 20)
+        assert isinstance(found, Batch)
+        assert [p for run in found.entries for p in run.payloads] == [
+            b"%d" % number for number in range(10)
+        ]
+
+
+def test_an_append_that_is_refused_is_the_handlers_failure(tmp_path: Path) -> None:
+    """A gap in what the handler appends: nothing is stored, and the message goes to the letters."""
+    letters = DeadLetters()
+    with sqlite_store(tmp_path) as store:
+        store.create("out", 1, KEEP_ALL)
+        store.open_producer("out", "relay", 1, 1)
+
+        def forward(message: object, transaction: Transaction) -> None:
+            transaction.append(AppendRun("out", "relay", 1, 5, [cast("bytes", message)]))
+
+        with Pipe(
+            "orders", state=store, boundary="committed", retries=1, dead_letter=letters
+        ) as pipe:
+            pipe.receive(forward)
+            pipe.send(b"one")
+            pipe.flush(10)
+    assert [letter.error_type for letter in letters] == ["ConfigurationError"]
+
+
+def test_memory_commits_with_changes_of_the_callers_own() -> None:
+    """The stream, its position and a Python list change in one step; a failing message leaves nothing."""
+    done: list[object] = []
+    failing = [3]
+
+    def handle(message: object, transaction: Transaction) -> None:
+        assert isinstance(transaction, MemoryTransaction)
+        transaction.also(lambda: done.append(message))
+        if message in failing:
+            failing.clear()
+            raise ValueError("not yet")
+
+    with Pipe(
+        "orders", STREAM, store=MemoryStore(), boundary="committed", retry_min_s=0.01
+    ) as pipe:
+        pipe.receive(handle)
+        pipe.send_many(range(6))
+    assert done == list(range(6))
+
+
+def test_the_step_runtime_runs_transactions_too(tmp_path: Path, steps: StepRuntime) -> None:
+    """The same classes in virtual time."""
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        with Pipe("orders", state=store, boundary="committed", runtime=steps) as pipe:
+            pipe.receive(put_effect)
+            pipe.send_many(range(10))
+            pipe.flush(10)
+        assert effects_in(store) == list(range(10))
+
+
+def test_committed_asks_for_a_handler_with_a_transaction(tmp_path: Path) -> None:
+    """A handler with one parameter, and a loop, are refused at once; a transaction without committed likewise."""
+    with (
+        sqlite_store(tmp_path) as store,
+        Pipe("orders", state=store, boundary="committed") as pipe,
+    ):
+        with pytest.raises(MisuseError, match=r"handle\(message, transaction\)"):
+            pipe.receive(lambda message: None)
+        with pytest.raises(MisuseError, match="transaction"):
+            iter(pipe)
+        pipe.receive(put_effect)
+    with Pipe("other") as plain, pytest.raises(MisuseError, match=r"handle\(message\)"):
+        plain.receive(put_effect)
+
+
+def test_committed_without_a_store_is_refused() -> None:
+    """The algebra's finding says what to name."""
+    with pytest.raises(CompositionError, match="Name a store for the receiver state"):
+        Pipe("orders", boundary="committed")
+
+
+def test_committed_needs_an_outermost_cursor(tmp_path: Path) -> None:
+    """K-6."""
+    with (
+        sqlite_store(tmp_path) as store,
+        pytest.raises(CompositionError, match="Put an index pipe"),
+    ):
+        Pipe("orders", "multi-unconfirmed", state=store, boundary="committed")
+
+
+def test_a_handler_can_not_end_the_transaction_it_is_in(tmp_path: Path) -> None:
+    """commit() inside the handler fails as an error of the handler; nothing was stored by it."""
+    letters = DeadLetters()
+
+    def handle(message: object, transaction: Transaction) -> None:
+        put_effect(message, transaction)
+        assert isinstance(transaction, SqliteTransaction)
+        transaction.connection.execute("COMMIT")
+
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        with Pipe(
+            "orders", state=store, boundary="committed", retries=1, dead_letter=letters
+        ) as pipe:
+            pipe.receive(handle)
+            pipe.send(1)
+            pipe.flush(10)
+        assert effects_in(store) == []
+    assert [letter.error_type for letter in letters] == [sqlite3.DatabaseError.__name__]
+
+
+def test_two_stores_on_one_file_are_one_store(tmp_path: Path) -> None:
+    """The algebra knows a SQLite store by its file."""
+    with sqlite_store(tmp_path) as one, SqliteStore(one.path) as other:
+        assert one.name == other.name

@@ -1,0 +1,205 @@
+"""A sender's journal and a receiver's state, as Pipe has them: what outlives the actors, and the pipe itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from surepipe.actors import Pipe, StreamSender
+from surepipe.actors.clerk import Stores
+from surepipe.effects import AppendRows, JournalContents, OpenLife, Persist
+from surepipe.errors import CompositionError, NotConfirmed, PipeStopped
+from surepipe.storage import MemoryStore, SqliteStore
+from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
+from surepipe.storage.journal import StoreJournal
+from surepipe.store_api import AppendRun, Batch, CommitPosition, Level, Transaction
+from tests.actors.kit import Noted
+from tests.actors.stored_kit import (
+    DiesAfter,
+    Until,
+    effects_in,
+    make_effects,
+    put_effect,
+    send_slowly,
+    sqlite_store,
+)
+
+
+def test_what_was_accepted_survives_a_killed_sender(tmp_path: Path) -> None:
+    """A journal in SQLite; the sender's actor dies half way: flush succeeds, nothing is lost, nothing out of order."""
+    got = Until(60)
+    with sqlite_store(tmp_path) as store, Pipe("orders", journal=store) as pipe:
+        send_slowly(pipe, range(30))
+        pipe.sender.crash()
+        pipe.receive(got)
+        send_slowly(pipe, range(30, 60))
+        pipe.flush(10)
+        assert got.wait() == list(range(60))
+        assert pipe.sender.counters()["restarts"] == 1
+
+
+def test_what_a_closed_pipe_had_not_delivered_is_delivered_by_the_next_of_its_name(
+    tmp_path: Path,
+) -> None:
+    """pipes L-3: nobody receives, close says what is open, and a pipe opened over the same file delivers it."""
+    with sqlite_store(tmp_path) as store:
+        pipe = Pipe("orders", journal=store)
+        send_slowly(pipe, range(5))
+        with pytest.raises(NotConfirmed):
+            pipe.close(0.05)
+    got = Until(8)
+    with sqlite_store(tmp_path) as store, Pipe("orders", journal=store) as pipe:
+        pipe.receive(got)
+        send_slowly(pipe, range(5, 8))
+        assert got.wait() == list(range(8))
+
+
+def test_with_journal_state_and_committed_effects_nothing_is_lost_or_repeated_by_crashes(
+    tmp_path: Path,
+) -> None:
+    """Sender, receiver and handler are killed in turn while messages flow, then the pipe is opened anew."""
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        pipe = Pipe("orders", journal=store, state=store, boundary="committed")
+        second = DiesAfter(40, pipe.receiver.crash_consumer, put_effect)
+        pipe.receive(DiesAfter(20, pipe.receiver.crash, second))
+        send_slowly(pipe, range(60))
+        pipe.sender.crash()
+        send_slowly(pipe, range(60, 80))
+        pipe.sender.crash()
+        pipe.close(10)
+        with Pipe("orders", journal=store, state=store, boundary="committed") as again:
+            again.receive(put_effect)
+            send_slowly(again, range(80, 100))
+            again.flush(10)
+        assert effects_in(store) == list(range(100))
+
+
+def test_processed_repeats_after_a_crash_and_the_guarantee_says_so(tmp_path: Path) -> None:
+    """The same crash at boundary processed: the handler sees messages again, none is missing, U lacks the fault."""
+    got: list[object] = []
+    with sqlite_store(tmp_path) as store, Pipe("orders", journal=store) as pipe:
+        pipe.receive(DiesAfter(5, pipe.receiver.crash, got.append))
+        pipe.send_many(range(10))
+        pipe.flush(10)
+        assert "receiver-crash" not in str(pipe.guarantee.headline)
+    assert set(got) == set(range(10))
+    assert len(got) > 10
+
+
+def test_before_never_repeats(tmp_path: Path) -> None:
+    """Boundary before: the state is stored first, so a killed receiver loses what it had, and repeats nothing."""
+    got: list[object] = []
+    with (
+        sqlite_store(tmp_path) as store,
+        Pipe("orders", journal=store, state=store, boundary="before") as pipe,
+    ):
+        pipe.receive(DiesAfter(5, pipe.receiver.crash, got.append))
+        send_slowly(pipe, range(20))
+        pipe.flush(10)
+        assert len(got) == len(set(got))
+        assert got == sorted(got, key=lambda message: int(str(message)))
+
+
+def test_a_second_pipe_of_the_name_fences_the_first(tmp_path: Path) -> None:
+    """pipes L-2, L-7: the older sender can't write to the journal any more; what it then sends is refused."""
+    noted = Noted()
+    with sqlite_store(tmp_path) as store:
+        older = Pipe("orders", journal=store, notices=noted)
+        older.send(1)
+        with Pipe("orders", journal=store) as newer:
+            got = Until(2)
+            newer.receive(got)
+            newer.send(2)
+            with pytest.raises(PipeStopped):
+                older.send(3)
+            assert got.wait() == [1, 2]
+        with pytest.raises(PipeStopped):
+            older.close(1.0)
+    assert "Fenced" in noted.kinds()
+
+
+def test_rows_that_a_zombie_wrote_between_load_and_fence_reach_the_new_life(tmp_path: Path) -> None:
+    """The clerk answers OpenLife with the contents as they are under the new life, as the journal gives them."""
+    with sqlite_store(tmp_path) as store:
+        older, newer = (StoreJournal(store, store, "orders") for _ in range(2))
+        older.load()
+        older.write(OpenLife(1))
+        newer.load()
+        older.write(AppendRows(1, 1, [b"late"]))
+        answer = Stores(write=newer.write).perform(Persist(7, OpenLife(2)))
+        assert isinstance(answer, JournalContents)
+        assert [list(rows.payloads) for rows in answer.rows] == [[b"late"]]
+
+
+def test_a_journal_that_answers_late_or_not_costs_nothing(tmp_path: Path) -> None:
+    """pipes P-6: outages and lost answers of every write: each message is accepted once and delivered once."""
+    got = Until(40)
+    with sqlite_store(tmp_path) as inside:
+        store = FaultyStore(inside)
+        with Pipe("orders", journal=store) as pipe:
+            pipe.receive(got)
+            for number in range(40):
+                if number % 5 == 0:
+                    store.script(Misfortune.UNKNOWN, on=AppendRun)
+                if number % 7 == 0:
+                    store.script(Misfortune.OUTAGE, on=CommitPosition)
+                pipe.send(number)
+            pipe.flush(30)
+            assert got.wait() == list(range(40))
+
+
+def test_a_commit_whose_answer_is_lost_neither_loses_nor_repeats_the_effect(tmp_path: Path) -> None:
+    """The transaction is done and nobody hears of it, or not done: the next incarnation looks at what is stored."""
+    with sqlite_store(tmp_path) as inside:
+        make_effects(inside)
+        store = FaultyStore(inside)
+
+        def handle(message: object, transaction: Transaction) -> None:
+            put_effect(message, transaction.inside)  # type: ignore[attr-defined]  # pyright: ignore
+
+        with Pipe("orders", state=store, boundary="committed") as pipe:
+            pipe.receive(handle)
+            for number in range(12):
+                if number % 4 == 1:
+                    store.script(Misfortune.UNKNOWN, on=FaultyTransaction)
+                if number % 4 == 3:
+                    store.script(Misfortune.OUTAGE, on=FaultyTransaction)
+                pipe.send(number)
+                pipe.flush(30)
+        assert effects_in(inside) == list(range(12))
+
+
+def test_a_journal_needs_a_store_that_outlives_the_process() -> None:
+    """G-6: a journal in memory is refused with the algebra's finding."""
+    with pytest.raises(CompositionError, match="volatile-store"):
+        Pipe("orders", journal=MemoryStore())
+
+
+def test_the_real_level_of_the_store_enters_the_guarantee(tmp_path: Path) -> None:
+    """synchronous NORMAL does not tolerate power-loss, FULL does."""
+    def headline(level: Level) -> str:
+        with (
+            SqliteStore(tmp_path / f"{level}.db", level=level) as store,
+            Pipe("orders", journal=store, state=store, boundary="committed") as pipe,
+        ):
+            return str(pipe.guarantee.headline)
+
+    assert "power-loss" not in headline(Level.PROCESS)
+    assert "power-loss" in headline(Level.POWER)
+
+
+
+def test_flush_waits_for_what_an_earlier_life_had_accepted(tmp_path: Path) -> None:
+    """Called before the new life has opened its journal: it returns when the old rows are in the stream."""
+    with sqlite_store(tmp_path) as store:
+        journal = StoreJournal(store, store, "orders")
+        journal.load()
+        journal.write(OpenLife(1))
+        journal.write(AppendRows(1, 1, [b"one", b"two"]))
+        with StreamSender("orders", store=store, journal=store) as sender:
+            sender.flush(10)
+            found = store.read("orders", 1, 10, 1000)
+        assert isinstance(found, Batch)
+        assert [p for run in found.entries for p in run.payloads] == [b"one", b"two"]

@@ -1,0 +1,275 @@
+"""Stream pipes as applications use them: both ends together, each end alone, and what stands in the store between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from surepipe.actors import Pipe, StreamReceiver, StreamSender
+from surepipe.errors import (
+    CompositionError,
+    ConfigurationError,
+    MisuseError,
+    NotConfirmed,
+    PipeStopped,
+)
+from surepipe.storage import MemoryStore, Retention, SqliteStore
+from surepipe.storage.faulty import FaultyStore, Misfortune
+from surepipe.store_api import (
+    AppendRun,
+    CommitPosition,
+    Failed,
+    Hint,
+    ReadFrom,
+    Store,
+    Unavailable,
+)
+from tests.actors.kit import PATIENCE_S, Noted
+from tests.actors.stored_kit import QUICK_STREAM, STREAM, DiesAfter, Until, sqlite_store
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Each embedded store."""
+    if request.param == "memory":
+        yield MemoryStore()
+        return
+    with sqlite_store(tmp_path) as opened:
+        yield opened
+
+
+def test_a_pipe_over_a_stream_delivers_in_order(store: Store) -> None:
+    """At the end of the block everything sent was handled, once and in order."""
+    got: list[object] = []
+    with Pipe("orders", STREAM, store=store) as pipe:
+        pipe.receive(got.append)
+        pipe.send_many(range(500))
+    assert got == list(range(500))
+
+
+def test_what_nobody_received_stays_in_the_stream_for_the_next_pipe(store: Store) -> None:
+    """Without a handler close does not wait: confirmed means stored."""
+    with Pipe("orders", STREAM, store=store) as pipe:
+        pipe.send_many(range(20))
+    got: list[object] = []
+    with Pipe("orders", STREAM, store=store) as pipe:
+        pipe.finish()
+        got += list(pipe)
+    assert got == list(range(20))
+
+
+def test_sender_and_receiver_need_not_be_alive_together(store: Store) -> None:
+    """One end after the other over the same store."""
+    with StreamSender("orders", store=store) as sender:
+        sender.send_many(range(100))
+        sender.flush(10)
+    got = Until(100)
+    with StreamReceiver("orders", STREAM, store=store) as receiver:
+        receiver.receive(got)
+        assert receiver.catch_up(10)
+        assert got.messages == list(range(100))
+
+
+def test_a_loop_over_a_finished_receiver_ends_where_the_stream_ended(store: Store) -> None:
+    """finish marks the end as it is now; what comes later is for the next one."""
+    with StreamSender("orders", store=store) as sender:
+        sender.send_many(range(10), until="confirmed")
+        with StreamReceiver("orders", STREAM, store=store) as receiver:
+            receiver.finish()
+            assert list(receiver) == list(range(10))
+        sender.send_many(range(10, 13), until="confirmed")
+        with StreamReceiver("orders", STREAM, store=store) as receiver:
+            receiver.finish()
+            assert list(receiver) == [10, 11, 12]
+
+
+def test_readers_of_different_names_each_get_everything(store: Store) -> None:
+    """Two readers, one stream."""
+    with StreamSender("orders", store=store) as sender:
+        sender.send_many(range(10))
+    for name in ("billing", "shipping"):
+        layer = {"stream": {"start": "earliest", "reader": name}}
+        with StreamReceiver("orders", layer, store=store) as receiver:
+            receiver.finish()
+            assert list(receiver) == list(range(10))
+
+
+def test_an_order_pipe_may_stand_over_a_stream(store: Store) -> None:
+    """continuous-index > stream: a stack over the store, with its cursors in the reader's position."""
+    got: list[object] = []
+    for part in (range(30), range(30, 60)):
+        with Pipe("orders", ["continuous-index", STREAM], store=store) as pipe:
+            pipe.receive(got.append)
+            pipe.send_many(part)
+    assert got == list(range(60))
+
+
+def test_a_crash_of_either_end_loses_nothing(tmp_path: Path) -> None:
+    """Journal and stream in one file; both actors are killed: every message is handled, repeats at most near the kill."""
+    got: list[object] = []
+    with (
+        sqlite_store(tmp_path) as store,
+        Pipe("orders", QUICK_STREAM, store=store, journal=store) as pipe,
+    ):
+        pipe.receive(DiesAfter(10, pipe.receiver.crash, got.append))
+        pipe.send_many(range(30))
+        pipe.sender.crash()
+        pipe.send_many(range(30, 60))
+    assert list(dict.fromkeys(got)) == list(range(60))
+
+
+def test_an_outage_of_the_store_delays_and_nothing_else() -> None:
+    """st1: lost answers and outages of appends, reads and commits."""
+    store = FaultyStore(MemoryStore())
+    for _ in range(3):
+        store.script(Misfortune.UNKNOWN, on=AppendRun)
+        store.script(Misfortune.OUTAGE, on=ReadFrom)
+        store.script(Misfortune.UNKNOWN, on=CommitPosition)
+    got: list[object] = []
+    with Pipe("orders", QUICK_STREAM, store=store) as pipe:
+        pipe.receive(got.append)
+        pipe.send_many(range(100))
+    assert got == list(range(100))
+
+
+def test_closing_does_not_sit_out_a_wait_of_the_store(store: Store) -> None:
+    """An idle receiver waits in its store for up to 5 s; stop_waiting ends that, and the thread with it."""
+    waiting = threading.Event()
+
+    class Watched(FaultyStore):
+        def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
+            waiting.set()
+            outcome = self.inside.wait(stream, index, timeout_us)
+            waiting.clear()
+            return outcome
+
+    with Pipe("orders", STREAM, store=Watched(store)):
+        assert waiting.wait(PATIENCE_S)
+    assert not waiting.is_set()
+
+
+def test_of_two_receivers_with_one_name_the_older_stops(store: Store) -> None:
+    """st8: fenced at its next commit; a loop over it ends with PipeStopped, and a notice says why."""
+    noted = Noted()
+    older = StreamReceiver("orders", QUICK_STREAM, store=store, notices=noted)
+    with StreamSender("orders", store=store) as sender:
+        sender.send(1, until="confirmed")
+        first = iter(older)
+        assert next(first) == 1
+        with StreamReceiver("orders", QUICK_STREAM, store=store) as newer:
+            got = Until(1)
+            newer.receive(got)
+            got.wait()
+            with pytest.raises(PipeStopped):
+                list(first)
+    older.close()
+    assert "Fenced" in noted.kinds()
+
+
+def test_a_sender_that_is_replaced_stops(store: Store) -> None:
+    """L-7: of two producers with one name the older is told, and what it sends is refused."""
+    older = StreamSender("orders", store=store, notices=Noted())
+    older.send(1, until="confirmed")
+    with StreamSender("orders", store=store) as newer:
+        newer.send(2, until="confirmed")
+        with pytest.raises(PipeStopped):
+            older.send(3, until="confirmed")
+    with pytest.raises(PipeStopped):
+        older.close()
+
+
+def test_what_the_store_did_not_get_is_named_by_close() -> None:
+    """The store is away for good: close raises NotConfirmed with the ranges."""
+    store = FaultyStore(MemoryStore())
+    sender = StreamSender("orders", QUICK_STREAM, store=store)
+    sender.send(1, until="confirmed")
+    for _ in range(1000):
+        store.script(Misfortune.OUTAGE, on=AppendRun)
+    sender.send(2)
+    with pytest.raises(NotConfirmed):
+        sender.close(0.05)
+
+
+def test_a_bounded_stream_spares_what_its_reader_has_not_read(tmp_path: Path) -> None:
+    """Retention with a bound: old entries go once they are read, so the stream never fills up."""
+    got: list[object] = []
+    with (
+        sqlite_store(tmp_path) as store,
+        Pipe("orders", QUICK_STREAM, store=store, retention=Retention(max_bytes=20_000)) as pipe,
+    ):
+        pipe.receive(got.append)
+        for number in range(100):
+            pipe.send(b"%03d" % number * 300, until="confirmed", timeout=10)
+    assert len(got) == 100
+
+
+def test_a_stream_that_was_made_differently_is_refused(tmp_path: Path) -> None:
+    """The retention of an existing stream is not changed in silence."""
+    with sqlite_store(tmp_path) as store:
+        with Pipe("orders", STREAM, store=store):
+            pass
+        with pytest.raises(ConfigurationError, match="retention"):
+            Pipe("orders", STREAM, store=store, retention=Retention(max_bytes=1))
+
+
+def test_a_bounded_stream_with_its_position_elsewhere_does_not_claim_what_trimming_breaks(
+    tmp_path: Path,
+) -> None:
+    """The stream's store doesn't know the reader, so store-trim leaves the guarantee."""
+    bounded = Retention(max_bytes=10_000)
+    with sqlite_store(tmp_path, "a.db") as a, sqlite_store(tmp_path, "b.db") as b:
+        with Pipe("one", STREAM, store=a, retention=bounded) as pipe:
+            assert "store-trim" in str(pipe.guarantee.headline)
+        with Pipe("two", STREAM, store=a, state=b, retention=bounded) as pipe:
+            assert "store-trim" not in str(pipe.guarantee.headline)
+
+
+def test_what_does_not_fit_together_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Each refusal names what to write instead."""
+    store = MemoryStore()
+    with pytest.raises(ConfigurationError, match="say which store keeps it"):
+        Pipe("orders", STREAM)
+    with pytest.raises(ConfigurationError, match="stream layer"):
+        Pipe("orders", store=store)
+    with pytest.raises(CompositionError, match="Set start to earliest"):
+        Pipe("orders", "stream", store=store)
+    with pytest.raises(CompositionError, match="way back"):
+        Pipe("orders", ["reliable", STREAM], store=store)
+    with pytest.raises(ConfigurationError, match="boundary is 'soon'"):
+        Pipe("orders", STREAM, store=store, boundary="soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with SqliteStore(tmp_path / "a.db") as held, pytest.raises(CompositionError, match="sink"):
+        Pipe("orders", STREAM, store=held, state=_NoTransactions(), boundary="committed")
+
+
+class _NoTransactions(MemoryStore):
+    """A store that can't do two things in one step."""
+
+    kind = "redis"
+    transaction = None  # type: ignore[assignment]  # pyright: ignore
+    one_slot = False
+
+
+def test_waiting_for_oneself_is_misuse(store: Store) -> None:
+    """catch_up inside the loop of the receiver would wait for the message that is being handled."""
+    with StreamSender("orders", store=store) as sender:
+        sender.send(1)
+    with StreamReceiver("orders", STREAM, store=store) as receiver:
+        for _ in receiver:
+            with pytest.raises(MisuseError):
+                receiver.catch_up(1)
+            break
+
+
+def test_a_receiver_that_is_closed_commits_what_it_has_settled(store: Store) -> None:
+    """The next receiver begins behind it: nothing is handled twice after an orderly close."""
+    with StreamSender("orders", store=store) as sender:
+        sender.send_many(range(10))
+    got: list[object] = []
+    for _ in range(3):
+        with StreamReceiver("orders", STREAM, store=store) as receiver:
+            receiver.receive(got.append)
+            receiver.catch_up(10)
+    assert got == list(range(10))

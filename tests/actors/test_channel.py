@@ -250,14 +250,15 @@ def test_an_end_says_when_it_is_up_and_when_silence_took_it_down(steps: StepRunt
         Listener(route, names=["t"], accept=accept, notices=noted, runtime=steps),
         Channel("t", route=route, notices=noted, runtime=steps) as channel,
     ):
-        assert not channel.is_up
+        assert [channel.is_up] == [False]
         assert channel.wait_up(60)
+        steps.advance(1)
         assert noted.kinds() == ["Up", "Up"]
         steps.advance(1000)
         assert noted.kinds() == ["Up", "Up", "Down", "Down"]
-        assert not channel.is_up
+        assert [channel.is_up] == [False]
         channel.send("awake", until="confirmed", timeout=60)
-        assert channel.is_up
+        assert [channel.is_up] == [True]
     assert accept.seen == ["awake"]
     assert len(accept.ends) == 1
 

@@ -140,9 +140,7 @@ def test_the_stream_may_be_in_another_store_than_position_and_effects(tmp_path: 
     with sqlite_store(tmp_path) as store:
         make_effects(store)
         streams = MemoryStore()
-        with Pipe(
-            "orders", QUICK_STREAM, store=streams, state=store, boundary="committed"
-        ) as pipe:
+        with Pipe("orders", QUICK_STREAM, store=streams, state=store, boundary="committed") as pipe:
             pipe.receive(put_effect)
             pipe.send_many(range(20), until="confirmed")
             pipe.receiver.crash()
@@ -247,7 +245,7 @@ def test_committed_asks_for_a_handler_with_a_transaction(tmp_path: Path) -> None
         Pipe("orders", state=store, boundary="committed") as pipe,
     ):
         with pytest.raises(MisuseError, match=r"handle\(message, transaction\)"):
-            pipe.receive(lambda message: None)
+            pipe.receive(lambda _: None)
         with pytest.raises(MisuseError, match="transaction"):
             iter(pipe)
         pipe.receive(put_effect)

@@ -10,7 +10,7 @@ from surepipe.actors import Pipe, StreamSender
 from surepipe.actors.clerk import Stores
 from surepipe.effects import AppendRows, JournalContents, OpenLife, Persist
 from surepipe.errors import CompositionError, NotConfirmed, PipeStopped
-from surepipe.storage import MemoryStore, SqliteStore
+from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
 from surepipe.storage.journal import StoreJournal
 from surepipe.store_api import AppendRun, Batch, CommitPosition, Level, Transaction
@@ -27,7 +27,8 @@ from tests.actors.stored_kit import (
 
 
 def test_what_was_accepted_survives_a_killed_sender(tmp_path: Path) -> None:
-    """A journal in SQLite; the sender's actor dies half way: flush succeeds, nothing is lost, nothing out of order."""
+    """A journal in SQLite; the sender's actor dies half way: flush succeeds, nothing is lost, nothing out of
+    order."""
     got = Until(60)
     with sqlite_store(tmp_path) as store, Pipe("orders", journal=store) as pipe:
         send_slowly(pipe, range(30))
@@ -77,7 +78,8 @@ def test_with_journal_state_and_committed_effects_nothing_is_lost_or_repeated_by
 
 
 def test_processed_repeats_after_a_crash_and_the_guarantee_says_so(tmp_path: Path) -> None:
-    """The same crash at boundary processed: the handler sees messages again, none is missing, U lacks the fault."""
+    """The same crash at boundary processed: the handler sees messages again, none is missing, U lacks the
+    fault."""
     got: list[object] = []
     with sqlite_store(tmp_path) as store, Pipe("orders", journal=store) as pipe:
         pipe.receive(DiesAfter(5, pipe.receiver.crash, got.append))
@@ -151,13 +153,17 @@ def test_a_journal_that_answers_late_or_not_costs_nothing(tmp_path: Path) -> Non
 
 
 def test_a_commit_whose_answer_is_lost_neither_loses_nor_repeats_the_effect(tmp_path: Path) -> None:
-    """The transaction is done and nobody hears of it, or not done: the next incarnation looks at what is stored."""
+    """The transaction is done and nobody hears of it, or not done: the next incarnation looks at what is
+    stored."""
     with sqlite_store(tmp_path) as inside:
         make_effects(inside)
         store = FaultyStore(inside)
 
         def handle(message: object, transaction: Transaction) -> None:
-            put_effect(message, transaction.inside)  # type: ignore[attr-defined]  # pyright: ignore
+            assert isinstance(transaction, FaultyTransaction)
+            inside: object = transaction.inside  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+            assert isinstance(inside, SqliteTransaction)
+            put_effect(message, inside)
 
         with Pipe("orders", state=store, boundary="committed") as pipe:
             pipe.receive(handle)
@@ -179,6 +185,7 @@ def test_a_journal_needs_a_store_that_outlives_the_process() -> None:
 
 def test_the_real_level_of_the_store_enters_the_guarantee(tmp_path: Path) -> None:
     """synchronous NORMAL does not tolerate power-loss, FULL does."""
+
     def headline(level: Level) -> str:
         with (
             SqliteStore(tmp_path / f"{level}.db", level=level) as store,
@@ -188,7 +195,6 @@ def test_the_real_level_of_the_store_enters_the_guarantee(tmp_path: Path) -> Non
 
     assert "power-loss" not in headline(Level.PROCESS)
     assert "power-loss" in headline(Level.POWER)
-
 
 
 def test_flush_waits_for_what_an_earlier_life_had_accepted(tmp_path: Path) -> None:

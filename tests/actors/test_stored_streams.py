@@ -1,4 +1,5 @@
-"""Stream pipes as applications use them: both ends together, each end alone, and what stands in the store between."""
+"""Stream pipes as applications use them: both ends together, each end alone, and what stands in the store
+between."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def test_an_order_pipe_may_stand_over_a_stream(store: Store) -> None:
 
 
 def test_a_crash_of_either_end_loses_nothing(tmp_path: Path) -> None:
-    """Journal and stream in one file; both actors are killed: every message is handled, repeats at most near the kill."""
+    """Journal and stream in one file; both actors are killed: every message is handled, repeats at most near
+    the kill."""
     got: list[object] = []
     with (
         sqlite_store(tmp_path) as store,
@@ -239,16 +241,16 @@ def test_what_does_not_fit_together_is_refused_before_anything_starts(tmp_path: 
     with pytest.raises(CompositionError, match="way back"):
         Pipe("orders", ["reliable", STREAM], store=store)
     with pytest.raises(ConfigurationError, match="boundary is 'soon'"):
-        Pipe("orders", STREAM, store=store, boundary="soon")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        Pipe("orders", STREAM, store=store, boundary="soon")  # type: ignore[arg-type]  # pyright:
+        ignore[reportArgumentType]
     with SqliteStore(tmp_path / "a.db") as held, pytest.raises(CompositionError, match="sink"):
         Pipe("orders", STREAM, store=held, state=_NoTransactions(), boundary="committed")
 
 
 class _NoTransactions(MemoryStore):
-    """A store that can't do two things in one step."""
+    """A store that can't do two things in one step, and is no part of this process."""
 
     kind = "redis"
-    transaction = None  # type: ignore[assignment]  # pyright: ignore
     one_slot = False
 
 

@@ -1,4 +1,5 @@
-"""A Redis server for whole pipes: started once for those that share it, or one of the test's own that it may kill."""
+"""A Redis server for whole pipes: started once for those that share it, or one of the test's own that it may
+kill."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import ast
 import multiprocessing
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby
 from multiprocessing.connection import Connection
@@ -112,7 +112,7 @@ class Victims:
 
 
 @contextmanager
-def victims(where: str, rng: Random) -> Iterator[Victims]:
+def victims(where: str, rng: Random) -> Generator[Victims]:
     """Both running; none is left behind."""
     running = Victims(where, rng)
     try:
@@ -194,7 +194,8 @@ def test_redis_loses_and_repeats_nothing_when_processes_and_server_are_killed(
 def test_processed_repeats_what_was_not_committed_and_does_not_claim_otherwise(
     tmp_path: Path,
 ) -> None:
-    """What committed buys: at boundary processed each kill in the middle of a batch repeats messages, loses none."""
+    """What committed buys: at boundary processed each kill in the middle of a batch repeats messages, loses
+    none."""
     path, file = tmp_path / "kills.db", tmp_path / "handled.txt"
     with (
         SqliteStore(path) as store,

@@ -38,7 +38,9 @@ class Bench:
 
     def effects(self) -> list[int]:
         """All effects, in order."""
-        return [int(value) for value in cast("list[bytes]", self._client("LRANGE", self.key, 0, -1))]
+        return [
+            int(value) for value in cast("list[bytes]", self._client("LRANGE", self.key, 0, -1))
+        ]
 
     def close(self) -> None:
         """Remove the keys and close everything."""

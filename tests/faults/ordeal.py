@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from surepipe.effects import (
+    Accepted,
     Deliver,
     Effect,
     Persist,
@@ -50,12 +51,13 @@ INJECTED: Faults = frozenset(
 
 @dataclass
 class Ordeal:
-    """A run of ``hop`` with these faults and no others."""
+    """A run of ``hop`` with these faults and no others; ``focus`` is one of them that comes often."""
 
     hop: Hop
     faults: Faults
     seed: int
     messages: int = 24
+    focus: Fault | None = None
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -74,6 +76,7 @@ class Ordeal:
         self.zombie_sender: SenderStack | None = None
         self.zombie_receiver: ReceiverStack | None = None
         self.zombie_until = 0
+        self.offered_to_old = b""
         self.outage_until = 0
         self.on_route: list[tuple[int, int, int, Frame]] = []
         self.latest = [0, 0]
@@ -184,7 +187,7 @@ class Ordeal:
             wire.settle(self.rng.randint(1, len(delivery.payloads)))
 
     def _crash_somebody(self) -> None:
-        is_hit = self.rng.random() < 0.04
+        is_hit = self.rng.random() < (0.04 if self.focus is None else 0.1)
         choices = [
             fault
             for fault in (
@@ -195,7 +198,8 @@ class Ordeal:
         ]
         if not is_hit or not choices:
             return
-        fault = self.rng.choice(choices)
+        is_focus = self.focus in choices and self.rng.random() < 0.7
+        fault = self.focus if self.focus and is_focus else self.rng.choice(choices)
         if fault in (Fault.SENDER_ZOMBIE, Fault.RECEIVER_ZOMBIE):
             self._end_zombies()
             self.zombie_until = self.step + ZOMBIE_STEPS
@@ -221,14 +225,25 @@ class Ordeal:
             for frame in self.wire.to_sender[:1]:
                 self._of_old_sender(self.zombie_sender, self.zombie_sender.frame(frame, now))
             self._of_old_sender(self.zombie_sender, self.zombie_sender.wake(now))
+            self._offer_to_old_sender(self.zombie_sender)
         if self.zombie_receiver is not None:
             for frame in self.wire.to_receiver[:1]:
                 self._of_old_receiver(self.zombie_receiver, frame)
+
+    def _offer_to_old_sender(self, old: SenderStack) -> None:
+        """Its application doesn't know either that it was replaced."""
+        if self.sends_left and self.rng.random() < 0.1:
+            self.sends_left -= 1
+            self.offered_to_old = str(self.messages - self.sends_left).encode()
+            self._of_old_sender(old, old.send([self.offered_to_old], self.wire.now))
 
     def _of_old_sender(self, old: SenderStack, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Transmit):
                 self.wire.to_receiver.append(effect.frame)  # type: ignore[arg-type]
+            elif isinstance(effect, Accepted):
+                self.wire.accepted.append(self.offered_to_old)
+                self.wire.positions[effect.epoch, effect.first] = len(self.wire.accepted)
             elif isinstance(effect, Renumbered):
                 self.wire.renumber(effect)
             elif isinstance(effect, Persist):

@@ -158,16 +158,39 @@ def test_a_sender_crash_needs_a_journal_for_what_must_not_be_lost() -> None:
 def test_a_crash_is_a_loss_of_what_is_in_flight() -> None:
     """G-5: without route-loss in N and G, no journal and no boundary helps them."""
     strict = replace(hop("strict-monotonic"), journal=PROCESS)
-    for fault in (Fault.SENDER_CRASH, Fault.HANDLER_FAILURE):
-        assert survivors(strict, fault) == {U, M}
+    assert survivors(strict, Fault.SENDER_CRASH) == {U, M}
+    on_a_route_that_loses_nothing = replace(strict, route=LOCAL)
+    assert survivors(on_a_route_that_loses_nothing, Fault.SENDER_CRASH) == {U, M}
+
+
+def test_a_failing_handler_is_the_boundary_s_own_business() -> None:
+    """G-5, D-1: nothing in flight is at stake; an unordered pipe lets later messages pass a failed one."""
+    assert survivors(hop("strict-monotonic"), Fault.HANDLER_FAILURE) == {N, U, M, G}
+    assert survivors(hop("dedupe", route=LOCAL), Fault.HANDLER_FAILURE) == {N, U}
+
+
+def test_a_journal_repeats_what_only_an_ordered_cursor_drops() -> None:
+    """G-5, L-6: its position lags, so older messages come again; resend lets them through."""
+    resend = replace(hop({"resend": {"run_max": 1}}, route=LOCAL), journal=PROCESS)
+    assert survivors(resend, Fault.SENDER_CRASH) == {N, G}
+    assert survivors(replace(resend, journal=None), Fault.SENDER_CRASH) == {M}
+    reliable = replace(hop("reliable"), journal=PROCESS)
+    assert survivors(reliable, Fault.SENDER_CRASH) == {N, U, M, G}
 
 
 def test_a_zombie_sender_is_refused_by_a_cursor() -> None:
-    """G-5: U and M need a cursor pipe, N and G what a crash needs."""
+    """G-5: U and M need a cursor pipe and a journal that fences it, N and G what a crash needs."""
     bare_resend = replace(hop({"resend": {"run_max": 1}}, route=LOCAL), journal=PROCESS)
     assert survivors(bare_resend, Fault.SENDER_ZOMBIE) == {N, G}
     with_cursor = hop("strict-monotonic", "resend")
-    assert survivors(with_cursor, Fault.SENDER_ZOMBIE) == {U, M}
+    assert survivors(with_cursor, Fault.SENDER_ZOMBIE) == set()
+    fenced = replace(with_cursor, journal=PROCESS)
+    assert survivors(fenced, Fault.SENDER_ZOMBIE) == {N, U, M, G}
+
+
+def test_a_zombie_that_hears_nothing_numbers_nothing_anew() -> None:
+    """G-5, L-7: over a one-way route no refusal comes back, so an old sender stays in its old epoch."""
+    assert survivors(hop("strict-monotonic", route=ONE_WAY), Fault.SENDER_ZOMBIE) == {U, M}
 
 
 @pytest.mark.parametrize(
@@ -540,11 +563,22 @@ def test_what_is_missing_has_a_reason_and_a_remedy(anything: Hop) -> None:
 
 @given(any_hop())
 def test_a_journal_takes_nothing_but_the_absence_of_stores(anything: Hop) -> None:
-    """Adding a journal at level power never weakens an atom, store faults aside."""
+    """A journal at level power never weakens an atom; store faults aside, and order after a sender's crash
+    where nothing outermost restrains it."""
     without, with_journal = (replace(anything, journal=j) for j in (None, POWER))
     old, new = evaluate(without).guarantee, evaluate(with_journal).guarantee
     for atom, faults in old.items():
-        assert new.holds(atom, faults - {Fault.STORE_ROLLBACK})
+        disordered = ENDS_OF_SENDERS if atom is M and _repeats(anything) else frozenset[Fault]()
+        assert new.holds(atom, faults - {Fault.STORE_ROLLBACK} - disordered)
+
+
+ENDS_OF_SENDERS = frozenset({Fault.SENDER_CRASH, Fault.SENDER_ZOMBIE, Fault.POWER_LOSS})
+
+
+def _repeats(hop: Hop) -> bool:
+    outermost = hop.layers[0]
+    unordered = outermost.kind in ("resend", "multi-unconfirmed", "dedupe")
+    return unordered or getattr(outermost, "repeats", "") == "forward"
 
 
 @given(any_hop(), any_hop(), st.sampled_from([Boundary.HANDED, Boundary.PROCESSED]))

@@ -22,8 +22,9 @@ def test_the_explanation_of_the_usual_stack() -> None:
     lossless = (
         f"route, receiver-crash, relay-crash, receiver-zombie, handler-failure, {everything_else}"
     )
-    ordered = f"route, sender-crash, relay-crash, sender-zombie, handler-failure, {everything_else}"
+    ordered = f"route, sender-crash, relay-crash, handler-failure, {everything_else}"
     journal = "without a journal, accepted messages that are not confirmed end with the sender"
+    anew = "without a journal, a replaced sender that was never answered numbers its messages anew"
     again = "with boundary processed, what was settled and not confirmed is delivered again"
     commit = "use boundary committed with receiver state and sink in one store"
     in_turn = "layer 0 (continuous-index) passes on what comes next and nothing else"
@@ -42,7 +43,10 @@ def test_the_explanation_of_the_usual_stack() -> None:
         f"  gap-free: {in_turn}; survives {lossless}",
         f"  lacks sender-crash (no-loss and gap-free): {journal}; to add it: name a journal",
         f"  lacks receiver-crash (no-duplicate and monotonic): {again}; to add it: {commit}",
-        f"  lacks sender-zombie (no-loss and gap-free): {journal}; to add it: name a journal",
+        (
+            "  lacks sender-zombie (no-loss, no-duplicate, monotonic and gap-free): "
+            f"{journal} and {anew}; to add it: name a journal"
+        ),
         f"  lacks receiver-zombie (no-duplicate and monotonic): {again}; to add it: {commit}",
         (
             f"  lacks power-loss (no-loss, no-duplicate, monotonic and gap-free): {journal} and {again}; "

@@ -373,7 +373,7 @@ def test_a_retry_pipe_over_a_perfect_route_takes_more_than_it_gives() -> None:
         (Code.WEAKENED, (Atom.NO_DUPLICATE,)),
         (Code.WEAKENED, (Atom.MONOTONIC,)),
     ]
-    assert all(w.remedies == ("replace layer 0 by reliable",) for w in found)
+    assert all(w.remedies == ("replace layer 0 by continuous-index",) for w in found)
 
 
 def test_a_buffer_below_the_carrier_s_window_is_small() -> None:

@@ -43,8 +43,9 @@ class Attempts:
 class Assembly:
     """The parts of one pipe.
 
-    Raises ConfigurationError, CompositionError (the algebra refuses it; ``findings`` say why), and StoreUnavailable
-    when a store does not answer. Nothing is left behind then but, at most, an empty stream in the store.
+    Raises ConfigurationError, CompositionError (the algebra refuses it; ``findings`` say why), and
+    StoreUnavailable when a store does not answer. Nothing is left behind then but, at most, an empty stream in the
+    store.
     """
 
     def __init__(
@@ -74,7 +75,14 @@ class Assembly:
         if roles.stream is not None:  # calls go there and answers come back
             carrier = replace(hops.LOCAL, name=_store_name(roles))
         self.guarantee: Derived = derive(
-            hop_of(name, self.layers, carrier, self._boundary, self._attempts.retries, roles)
+            hop_of(
+                name,
+                self.layers,
+                carrier,
+                roles,
+                boundary=self._boundary,
+                retries=self._attempts.retries,
+            )
         )
         self.composition = f"{composition(self.layers)} / {carrier.name}"
         self.journal = (

@@ -120,6 +120,10 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         )
         return sending, incoming
 
+    @property
+    def _handler_address(self) -> str:
+        return f"{self.address}-handler"  # both ends may be in one process
+
     def _sender_of(self, host: Host) -> SenderActor:
         assert isinstance(host, ChannelActor)
         return host.sending

@@ -1,9 +1,9 @@
 """Handlers whose effects are stored in one transaction with how far the receiver has come.
 
-One transaction takes a whole delivery, or what of it was handled within 0.1 s: it holds up other writers of the store.
-When a message fails, what its handler did in the transaction is taken back to a savepoint; what stands before it is
-committed, and then the message is tried again like any other. A store whose transactions have no savepoints (Redis)
-gets one transaction for each message; ``receive_many`` gives it one for many.
+One transaction takes a whole delivery, or what of it was handled within 0.1 s: it holds up other writers of the
+store. When a message fails, what its handler did in the transaction is taken back to a savepoint; what stands
+before it is committed, and then the message is tried again like any other. A store whose transactions have no
+savepoints (Redis) gets one transaction for each message; ``receive_many`` gives it one for many.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def check_handler(handler: Callable[..., object], *, committed: bool) -> None:
         signature.bind(*range(wanted))
     except TypeError as error:
         what = (
-            "with boundary 'committed' a handler gets the message and the transaction in which its effects belong: "
-            "write handle(message, transaction)"
+            "with boundary 'committed' a handler gets the message and the transaction in which its effects belong:
+            " "write handle(message, transaction)"
             if committed
             else "a handler gets the message: write handle(message); a transaction comes with boundary 'committed'"
         )

@@ -139,7 +139,9 @@ class End:
         assert self._stores.stream is not None
         end = self.runtime.now() + round(timeout * 1_000_000)
         while not waiter.join(STOP_WAITING_S) and self.runtime.now() < end:
-            if not self._stores.stream.stop_waiting():  # else again: a wait may be just about to begin
+            if (
+                not self._stores.stream.stop_waiting()
+            ):  # else again: a wait may be just about to begin
                 return
 
     # Lives.

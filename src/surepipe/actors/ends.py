@@ -267,7 +267,12 @@ class ReceiverEnd(End):
 
     def _new_life(self) -> Host:
         actor = ReceiverActor(
-            self.around, self.works, self._progress, self._build_receiver, self._side.taken, self
+            self.around,
+            self.works,
+            self._progress,
+            self._build_receiver,
+            self._side.taken,
+            watcher=self,
         )
         actor.ending = self._is_ending
         self._actor = actor
@@ -277,6 +282,10 @@ class ReceiverEnd(End):
         self.works.end(PipeStopped(f"pipe {self.name} stopped: {why}"))
         if self._on_gave_up is not None:
             self._on_gave_up(why)
+
+    @property
+    def _handler_address(self) -> str:
+        return f"{self.name}/handler"
 
     def consume(self, loop: Loop) -> None:
         """Start an actor that takes works through this loop. Raises MisuseError when there is one."""
@@ -288,7 +297,7 @@ class ReceiverEnd(End):
         bell = Bell(lambda message: self._consumer is not None and self._consumer.tell(message))
         self._consumer = Keeper(
             self.runtime,
-            f"{self.name}/handler",
+            self._handler_address,
             lambda: ConsumerActor(self.works, loop, bell, self._consumer_died),
             self._gave_up,
             self.options.restarts,

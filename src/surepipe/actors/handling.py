@@ -33,8 +33,8 @@ class HandlingFace(ReceivingFace):
         crashes. It must not wait in there for anything that writes to the same store: no ``send`` into a pipe
         whose journal is there (``transaction.append`` is for that).
 
-        When the handler raises, the message is tried again with growing waits (see ``retries``); what follows it in
-        an ordered pipe waits. StoreUnavailable is no failure of the message: the receiver looks anew at what is
+        When the handler raises, the message is tried again with growing waits (see ``retries``); what follows it
+        in an ordered pipe waits. StoreUnavailable is no failure of the message: the receiver looks anew at what is
         stored, and goes on from there. Raises PipeClosed, and MisuseError when there is a handler already, or a
         ``for`` loop, or when the handler does not take what it is given.
         """

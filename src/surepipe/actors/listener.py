@@ -163,7 +163,7 @@ class Listener:
             self._channels[name] = channel
             is_late = self._is_closed
         if is_late:  # ``close`` has not seen it
-            channel.end.stop(1.0)
+            channel.abort()
             return
         channel.end.around.put(opening)
         self._introduce(channel)

@@ -43,18 +43,18 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
     Stores, each a ``MemoryStore``, ``SqliteStore``, ``RedisStore`` or the like, and one may have several parts:
     ``journal`` keeps what was accepted and is not confirmed, so a crash of the sender loses nothing. ``state``
-    keeps how far the receiver is. ``store`` keeps the messages of a stream layer (and the reader's position, unless
-    ``state`` does), bounded by ``retention``. ``dead_letter`` may be a store too (its stream is ``<name>/dead``), or a
-    ``DeadLetterStream``, or a callable such as ``DeadLetters()``. A pipe of the same name finds in the stores what
-    the one before left there. The caller closes the stores, after the pipe.
+    keeps how far the receiver is. ``store`` keeps the messages of a stream layer (and the reader's position,
+    unless ``state`` does), bounded by ``retention``. ``dead_letter`` may be a store too (its stream is
+    ``<name>/dead``), or a ``DeadLetterStream``, or a callable such as ``DeadLetters()``. A pipe of the same name
+    finds in the stores what the one before left there. The caller closes the stores, after the pipe.
 
     ``guarantee`` says what all this promises, computed with the levels that the stores really have. Raises
     ConfigurationError for a layer or option that is wrong, CompositionError for what can't keep its promise, and
     StoreUnavailable when a store does not answer. None of them leaves a thread behind.
 
-    Over a local route frames are objects, which cost nothing per byte. A single layer there, without a store, has longer
-    runs than the defaults (``run_max`` 4096, ``window`` 8192, ``backlog`` 16384, ``frame_max_bytes`` 1 MiB) unless one
-    of these is given. The bounds in bytes are the same.
+    Over a local route frames are objects, which cost nothing per byte. A single layer there, without a store, has
+    longer runs than the defaults (``run_max`` 4096, ``window`` 8192, ``backlog`` 16384, ``frame_max_bytes`` 1 MiB)
+    unless one of these is given. The bounds in bytes are the same.
 
     Use it in a ``with`` block: at its end everything sent is waited for (at most 30 s), then the pipe is closed.
     When the block is left by an exception the pipe is closed at once.
@@ -135,9 +135,9 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
         Raises NotConfirmed for what was not confirmed within ``timeout`` seconds, after everything is ended; a
         journal keeps that for the next pipe of this name. Where nobody takes messages (no handler, no loop) the
-        wait is short; a stream layer confirms what its store has, and does not need anybody. A handler that is still busy at
-        the end is left alone: what it handles is not confirmed. A second call does nothing. Raises MisuseError
-        inside the pipe's own handler, where nothing is changed.
+        wait is short; a stream layer confirms what its store has, and does not need anybody. A handler that is
+        still busy at the end is left alone: what it handles is not confirmed. A second call does nothing. Raises
+        MisuseError inside the pipe's own handler, where nothing is changed.
         """
         self._check_outside("close", loops=False)
         if self._is_closed:

@@ -80,6 +80,7 @@ class ReceiverActor(Host):
         progress: Progress,
         build: Callable[[], ReceivingMachine],
         taken: Callable[[], None],
+        *,
         watcher: Watcher | None = None,
     ) -> None:
         super().__init__(around)

@@ -19,7 +19,8 @@ class Replayed:
 
     def __str__(self) -> str:
         how = "exactly once" if self.exactly_once else "at least once"
-        return f"{self.count} letters replayed, each {how}"
+        letters = "letter" if self.count == 1 else "letters"
+        return f"{self.count} {letters} replayed, {how}"
 
 
 class ReplayingFace(SendingFace):
@@ -38,12 +39,12 @@ class ReplayingFace(SendingFace):
         """Send each letter that no replay by this ``reader`` has sent yet, oldest first, as a new message.
 
         Where the pipe has a journal in the store of the letters, a letter enters the journal in the same
-        transaction in which the replay moves past it: each is sent exactly once, whatever is interrupted. Elsewhere
-        one letter may be sent again after a crash: at least once. The answer says which. Another replay by the
-        same reader takes over, and this one ends with an error. ``timeout`` is for each letter.
+        transaction in which the replay moves past it: each is sent exactly once, whatever is interrupted.
+        Elsewhere one letter may be sent again after a crash: at least once. The answer says which. Another replay
+        by the same reader takes over, and this one ends with an error. ``timeout`` is for each letter.
 
-        Raises what ``send`` raises, StoreUnavailable (call again), ``errors.Fenced`` (another replay took over) and
-        StoreReset (the letters were made anew).
+        Raises what ``send`` raises, StoreUnavailable (call again), ``errors.Fenced`` (another replay took over)
+        and StoreReset (the letters were made anew).
         """
         self._check_outside("replay")
         replay = Replay(letters, letters.store, reader=reader)

@@ -77,7 +77,8 @@ class _WithLevel(Protocol):
 
 
 def described(store: _WithLevel) -> hops.Store:
-    """A store as the algebra sees it. Raises StoreUnavailable where the level must be asked for and nobody answers."""
+    """A store as the algebra sees it. Raises StoreUnavailable where the level must be asked for and nobody
+    answers."""
     known = store if isinstance(store, _Described) else None
     can_transact = isinstance(store, TransactionalStore)
     return hops.Store(
@@ -100,9 +101,10 @@ def hop_of(
     pipe: str,
     layers: tuple[LayerOptions, ...],
     route: hops.Route,
+    roles: StoreRoles,
+    *,
     boundary: Boundary,
     retries: int | None,
-    roles: StoreRoles,
 ) -> hops.Hop:
     """The pipe as the algebra sees it. Raises ConfigurationError for a store that has no use."""
     has_stream = any(isinstance(layer, StreamOptions) for layer in layers)

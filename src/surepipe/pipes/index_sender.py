@@ -54,7 +54,7 @@ class IndexSender(SenderLayer):
         self.epoch = epoch
         self.base = base
         self.next = base
-        self.is_answered = False
+        self.answered = False
         self.done = RangeSet()
         self.passed: dict[int, tuple[int, Sequence[bytes]]] = {}
         self.passed_bytes = 0
@@ -162,7 +162,7 @@ class IndexSender(SenderLayer):
                 self._confirm(*passed)
 
     def _confirm(self, first: int, run: Sequence[bytes]) -> None:
-        self.is_answered = True
+        self.answered = True
         self.passed_bytes -= size_of(run)
         last = first + len(run) - 1
         self.done.add(first, last)
@@ -181,7 +181,7 @@ class IndexSender(SenderLayer):
         elif frame.known <= self.epoch:
             self.port.count("impossible")
         else:
-            self.port.fenced(frame.known, answered=self.is_answered)
+            self.port.fenced(frame.known, answered=self.answered)
 
 
 FRAME_BYTES = 64

@@ -118,7 +118,8 @@ class SenderPort(Port, Protocol):
 
     def fenced(self, known: int, *, answered: bool) -> None:
         """The receiver knows a life or epoch ``known`` and refuses ours. ``answered`` tells whether it
-        ever accepted this epoch in this life. The stack starts a higher life or stops this sender."""
+        ever accepted this epoch in this life; where another layer knows that it did, that counts as much.
+        The stack starts a higher life or stops this sender."""
         ...
 
     def reached(self, through: int) -> None:
@@ -193,6 +194,8 @@ class SenderLayer(ABC):
     """The sending half of a layer. It serves one epoch at a time; ``begin`` starts the next."""
 
     TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng")
+    answered: bool = False
+    """True once the receiver has accepted something of this epoch. Layers that nobody answers leave it."""
 
     @property
     @abstractmethod

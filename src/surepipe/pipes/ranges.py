@@ -102,6 +102,8 @@ class RangeSet:
 
     def missing(self, first: int, last: int) -> Ranges:
         """The parts of first..last that are not in the set."""
+        if not self._firsts:
+            return ((first, last),) if first <= last else ()
         holes: list[tuple[int, int]] = []
         for start, end in self.within(first, last):
             if first < start:
@@ -113,4 +115,6 @@ class RangeSet:
 
     def lowest(self, count: int) -> Ranges:
         """The first ``count`` ranges."""
+        if not self._firsts:
+            return ()
         return tuple(zip(self._firsts[:count], self._lasts[:count], strict=True))

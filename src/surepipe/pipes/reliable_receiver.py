@@ -212,6 +212,8 @@ class Receiver(ReceiverLayer):
         self._take_offered(offered)
 
     def _count_ignored(self, offered: Offered) -> int:
+        if offered.is_plain:
+            return 0
         over_limit = sum(last - first + 1 for first, last in offered.over_limit)
         ignored = {
             "duplicate": offered.duplicate + offered.repeated,

@@ -49,6 +49,8 @@ class Offered:
     """A new hole showed."""
     evicted: Ranges = ()
     """Held before, and given up to make room; they must come again."""
+    is_plain: bool = False
+    """All of it was expected, is ready, and nothing else happened."""
 
 
 @stateful
@@ -136,7 +138,7 @@ class ReorderBuffer:
             if self.size_bytes + size <= self.held_max_bytes:
                 self.holes.arrived(first, last, now)
                 self._hand_up(last, size)
-                return Offered(first, payloads, kept=((first, last),))
+                return Offered(first, payloads, kept=((first, last),), is_plain=True)
         return self._offer_parts(first, last, payloads, now)
 
     def _offer_parts(self, first: int, last: int, payloads: Sequence[bytes], now: int) -> Offered:

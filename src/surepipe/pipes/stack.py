@@ -91,7 +91,7 @@ class Stack:
     """What both ends share: the step, the deadline, the counters, the queue of things to do."""
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (
-        *("pipe", "tag", "options", "digest", "rng", "reverse", "boundary"),
+        *("pipe", "tag", "options", "digest", "rng", "reverse", "boundary", "_has_confirms"),
         *("ports", "layers", "intake", "desk", "take_confirm", "_effects", "_todo"),
     )
 
@@ -107,6 +107,7 @@ class Stack:
         self.digest = stack_digest(layers)
         self.rng = rng
         self.reverse = reverse
+        self._has_confirms = _confirms(self.options)
         self.now = 0
         self.started = False
         self.closing = False
@@ -297,8 +298,10 @@ class _SenderPort(_LayerPort):
             self.stack.later(lambda: above.carried(first, last))
 
     def fenced(self, known: int, *, answered: bool) -> None:
+        # An index layer over a raw route gets no answer of its own; one to any layer shows that we were served.
+        was_served = answered or any(layer.answered for layer in self.sender.layers)
         intake = self.sender.intake
-        self.stack.later(lambda: intake.fenced(known, answered=answered))
+        self.stack.later(lambda: intake.fenced(known, answered=was_served))
 
     def reached(self, through: int) -> None:
         if self.layer == 0:
@@ -524,7 +527,7 @@ class SenderStack(Stack):
     @property
     def confirms(self) -> bool:
         """True when this stack ever says ``Confirmed``."""
-        return _confirms(self.options)
+        return self._has_confirms
 
     @property
     def idle(self) -> bool:
@@ -772,7 +775,7 @@ class ReceiverStack(Stack):
     @property
     def confirms(self) -> bool:
         """True when the sender of this stack learns what is settled, and sends again what is not."""
-        return _confirms(self.options)
+        return self._has_confirms
 
     @property
     def has_room(self) -> bool:

@@ -1,7 +1,7 @@
 """Stores of streams, positions and dead letters: one contract, several backends.
 
-``MemoryStore`` for one process and for trying things out, ``SqliteStore`` for one machine, ``RedisStore`` for several.
-The Redis store, and the client library that it needs, is imported when it is first asked for.
+``MemoryStore`` for one process and for trying things out, ``SqliteStore`` for one machine, ``RedisStore`` for
+several. The Redis store, and the client library that it needs, is imported when it is first asked for.
 """
 
 from __future__ import annotations

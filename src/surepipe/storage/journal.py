@@ -322,6 +322,13 @@ class StoreJournal:
         return outcome
 
     def _renumber(self, write: Renumber) -> WriteOutcome:
+        if write.by:
+            asking = self._streams.open_producer(self.stream, self._pipe, write.by, 1)
+            if isinstance(asking, Unavailable):
+                return WriteUnknown()
+            # Fenced by the new epoch itself: this is a repeat of what was done.
+            if isinstance(asking, Fenced) and asking.by != write.epoch:
+                return _refusal(asking)
         head = head_of(write.replaces)
         outcome = self._append(self._run(write.epoch, 1, [head, *write.payloads]))
         if not isinstance(outcome, Stored):

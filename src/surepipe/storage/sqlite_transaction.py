@@ -60,14 +60,17 @@ class SqliteTransaction:
 
     @contextmanager
     def part(self) -> Generator[None]:
-        """When this inner block raises, its SQL and its requests are taken back (to a savepoint); the rest stays."""
+        """When this inner block raises, its SQL and its requests are taken back (to a savepoint); the rest
+        stays."""
         requests, connection = len(self.requests), self.connection
         connection.execute("SAVEPOINT surepipe_part")
         try:
             yield
         except BaseException:
             del self.requests[requests:]
-            if connection.in_transaction:  # some errors of SQLite have ended it: then nothing is left to take back
+            if (
+                connection.in_transaction
+            ):  # some errors of SQLite have ended it: then nothing is left to take back
                 connection.execute("ROLLBACK TO surepipe_part")
                 connection.execute("RELEASE surepipe_part")
             raise

@@ -235,8 +235,10 @@ def _keeps(old: Guarantee, new: Guarantee, claim: Claim) -> bool:
 
 
 def _redundant(derived: Derived) -> Iterator[Finding]:
-    """Layers that add no atom and no fault to what is below them."""
+    """Layers that add no atom and no fault to what is below them. (One layer there must be.)"""
     hop = derived.hop
+    if len(hop.layers) == 1:
+        return
     for number, layer in enumerate(hop.layers):
         above = whole(hop, hop.layers[number:], derived.parts[number])
         below = whole(hop, hop.layers[number + 1 :], derived.parts[number + 1])

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults
-from surepipe.pipes.algebra.hops import Hop, Level
+from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop, Level
+from surepipe.pipes.algebra.route_part import route_parts
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerOptions
 
@@ -19,6 +20,12 @@ KEEPS = (Boundary.PROCESSED, Boundary.COMMITTED)
 
 NEVER_REPEATS = (Boundary.BEFORE, Boundary.COMMITTED)
 """Boundaries across which a receiver's crash repeats nothing."""
+
+
+RESTRAIN_ORDER = (
+    *("strict-monotonic", "continuous-index", "sequential-confirm", "reliable", "stream"),
+)
+"""Pipes whose receiver lets nothing older than its cursor through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +62,30 @@ def _sender_crash(standing: Standing) -> str | None:
     if ends_with_process := _volatile_stream(standing):
         return ends_with_process
     if standing.only_restrains:
-        return None
+        return _passes_rows_again(standing)
     if standing.hop.journal is None:
         return "without a journal, accepted messages that are not confirmed end with the sender"
     return _loses_flight(standing)
 
 
+def _passes_rows_again(standing: Standing) -> str | None:
+    """A journal brings back what it does not know to be confirmed: older than what was delivered since."""
+    if standing.hop.journal is None or standing.atom is not Atom.MONOTONIC or not standing.layers:
+        return None
+    outermost = standing.layers[0]
+    if outermost.kind in RESTRAIN_ORDER and not getattr(outermost, "repeats", "") == "forward":
+        return None
+    return f"the journal sends again what {outermost.kind} does not drop when it comes late"
+
+
 def _sender_zombie(standing: Standing) -> str | None:
     if not standing.only_restrains:
         return _sender_crash(standing)
-    if any(layer.is_cursor for layer in standing.layers):
-        return None
-    return "no layer has a cursor that would refuse a replaced sender"
+    if not any(layer.is_cursor for layer in standing.layers):
+        return "no layer has a cursor that would refuse a replaced sender"
+    if standing.hop.journal is not None or standing.hop.route.one_way:
+        return _passes_rows_again(standing)
+    return "without a journal, a replaced sender that was never answered numbers its messages anew"
 
 
 def _receiver_crash(standing: Standing) -> str | None:
@@ -115,15 +134,21 @@ def _store_trim(standing: Standing) -> str | None:
 
 
 def _loses_flight(standing: Standing) -> str | None:
-    if Fault.ROUTE_LOSS in standing.route:
+    """A crash takes frames with it, also on a route that itself loses none."""
+    anywhere = route_parts(standing.layers, LOSSY_ROUTE)[0]
+    if Fault.ROUTE_LOSS in (anywhere.tolerated(standing.atom) or ()):
         return None
     return f"a crash loses what is in flight, and {standing.atom} does not survive route-loss"
 
 
 def _nobody_repeats(standing: Standing) -> str | None:
-    if standing.hop.stream_layer is not None or any(x.is_retry for x in standing.layers):
+    if standing.hop.stream_layer is not None or any(map(_sends_again, standing.layers)):
         return None
     return "no layer sends again what the receiver had not settled"
+
+
+def _sends_again(layer: LayerOptions) -> bool:
+    return layer.is_retry and getattr(layer, "retry", "own") == "own"
 
 
 def _index_forgets(standing: Standing) -> str | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from surepipe.errors import (
     NotConfirmed,
     PipeStopped,
 )
+from surepipe.pipes.desk import Boundary
 from surepipe.storage import MemoryStore, Retention, SqliteStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.store_api import (
@@ -241,8 +243,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_starts(tmp_path: 
     with pytest.raises(CompositionError, match="way back"):
         Pipe("orders", ["reliable", STREAM], store=store)
     with pytest.raises(ConfigurationError, match="boundary is 'soon'"):
-        Pipe("orders", STREAM, store=store, boundary="soon")  # type: ignore[arg-type]  # pyright:
-        ignore[reportArgumentType]
+        Pipe("orders", STREAM, store=store, boundary=cast("Boundary", "soon"))
     with SqliteStore(tmp_path / "a.db") as held, pytest.raises(CompositionError, match="sink"):
         Pipe("orders", STREAM, store=held, state=_NoTransactions(), boundary="committed")
 

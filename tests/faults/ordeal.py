@@ -51,7 +51,11 @@ INJECTED: Faults = frozenset(
 
 @dataclass
 class Ordeal:
-    """A run of ``hop`` with these faults and no others; ``focus`` is one of them that comes often."""
+    """A run of ``hop`` with these faults and no others.
+
+    ``focus`` is one of them; if it is a crash or a zombie it comes early, while the first answers are under way,
+    and often.
+    """
 
     hop: Hop
     faults: Faults
@@ -77,6 +81,7 @@ class Ordeal:
         self.zombie_receiver: ReceiverStack | None = None
         self.zombie_until = 0
         self.offered_to_old = b""
+        self.first_hit = self.rng.randint(1, 10)
         self.outage_until = 0
         self.on_route: list[tuple[int, int, int, Frame]] = []
         self.latest = [0, 0]
@@ -187,7 +192,6 @@ class Ordeal:
             wire.settle(self.rng.randint(1, len(delivery.payloads)))
 
     def _crash_somebody(self) -> None:
-        is_hit = self.rng.random() < (0.04 if self.focus is None else 0.1)
         choices = [
             fault
             for fault in (
@@ -196,9 +200,11 @@ class Ordeal:
             )
             if fault in self.faults
         ]
-        if not is_hit or not choices:
+        has_focus = self.focus in choices
+        is_first = has_focus and self.step == self.first_hit
+        if not choices or not (is_first or self.rng.random() < (0.1 if has_focus else 0.04)):
             return
-        is_focus = self.focus in choices and self.rng.random() < 0.7
+        is_focus = is_first or (has_focus and self.rng.random() < 0.7)
         fault = self.focus if self.focus and is_focus else self.rng.choice(choices)
         if fault in (Fault.SENDER_ZOMBIE, Fault.RECEIVER_ZOMBIE):
             self._end_zombies()

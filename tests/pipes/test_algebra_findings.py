@@ -204,6 +204,14 @@ def test_a_place_for_dead_letters_makes_a_limit_of_retries_legal() -> None:
     assert codes(replace(hop("reliable"), retries=0)) == [Code.NO_DEAD_LETTER]
 
 
+def test_giving_up_needs_a_place_for_what_is_given_up() -> None:
+    """T-10: multi-unconfirmed goes on without the message; the other pipes stop and give all back."""
+    giving_up = hop({"multi-unconfirmed": {"give_up_after_s": 5.0}})
+    assert codes(giving_up) == [Code.NO_DEAD_LETTER]
+    assert codes(replace(giving_up, dead_letters=POWER)) == []
+    assert codes(hop({"reliable": {"give_up_after_s": 5.0}})) == []
+
+
 def test_a_reader_without_a_position_must_be_told_where_to_begin() -> None:
     """8.8: the start policy must be given."""
     assert only_refusal(Hop("orders", layers_of("stream"), stream=POWER)) == (
@@ -394,8 +402,8 @@ def test_a_buffer_below_the_carrier_s_window_is_small() -> None:
 def test_a_layer_that_is_not_the_outermost_must_not_give_messages_up() -> None:
     """bounds: T-10: a frame that is given up would be a hole of which the layers above know nothing."""
     patient: LayerText = {"multi-unconfirmed": {"give_up_after_s": 60.0}}
-    assert refusals(hop(patient)) == ()
-    assert refusals(hop(patient, "reliable")) == ()
+    for layers in ((patient,), (patient, "reliable")):
+        assert refusals(replace(hop(*layers), dead_letters=POWER)) == ()
     assert str(only(hop("continuous-index", patient))) == (
         "bounds: pipe orders: layer 1 (multi-unconfirmed) gives a frame up after 60.0 s, which leaves a hole "
         "that no layer above it knows of. Drop give_up_after_s of layer 1."

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.effects import NoticeKind, RejectReason, Renumbered
+from surepipe.effects import Notice, NoticeKind, RejectReason, Renumbered, Transmit
 from surepipe.pipes.frames import Frame, Numbered, Refused, RefusedReason, Unknown, tag_of
 from surepipe.pipes.options import LayerText
 from tests.kit.runs import epoch_of
@@ -254,6 +254,37 @@ def test_two_senders_alive_end_with_the_newer_one() -> None:
     assert NoticeKind.FENCED in old.kinds_noticed()
     assert new.settled == [1]
     assert old.settled == [1]
+
+
+def test_stack_lives_a_replaced_sender_whose_outer_layer_was_answered_stops() -> None:
+    """L-7: strict-monotonic inside never gets an answer; resend got one, so this sender was served and is replaced."""
+    wire = Wire(["resend", "strict-monotonic"])
+    wire.send(1)
+    wire.exchange()
+    old, replaced = wire.sender, epoch_of(wire)
+    wire.crash_sender()
+    wire.send(2)
+    wire.exchange()
+    assert wire.settled == [1, 2]
+    old.send([b"3"], wire.now)
+    newer = epoch_of(wire)
+    refusal = Refused(PIPE, 1, 0, replaced, RefusedReason.FENCED, newer)
+    effects = old.frame(refusal, wire.now)
+    assert [e.kind for e in effects if isinstance(e, Notice)] == [NoticeKind.FENCED]
+    assert not [e for e in effects if isinstance(e, Renumbered | Transmit)]
+    assert old.stopped
+
+
+def test_stack_lives_a_sender_that_no_layer_was_answered_in_takes_a_higher_number() -> None:
+    """L-7: the clock went back, and the inner layer is refused before resend has any answer."""
+    wire = Wire(["resend", "strict-monotonic"])
+    wire.send(1)
+    former = epoch_of(wire)
+    wire.drop_all()
+    wire.arrive_back(Refused(PIPE, 1, 0, former, RefusedReason.FENCED, former + 100))
+    assert epoch_of(wire) == former + 101
+    wire.run()
+    assert wire.settled == [1]
 
 
 @pytest.mark.parametrize("kind", INDEX_KINDS)

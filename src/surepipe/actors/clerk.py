@@ -1,5 +1,4 @@
-"""The clerks of an end: they make the store calls that a machine asks for, so that the end's own actor never
-blocks.
+"""The clerks of an end: they make the store calls of its machine, so that the end's own actor never blocks.
 
 One clerk does one call after the other. A call that only waits for more to read has a clerk of its own, so that it
 holds up nothing, and can be told to stop waiting when the end closes.

@@ -172,9 +172,10 @@ def check_handler(handler: Callable[..., object], *, committed: bool) -> None:
         signature.bind(*range(wanted))
     except TypeError as error:
         what = (
-            "with boundary 'committed' a handler gets the message and the transaction in which its effects belong:
-            " "write handle(message, transaction)"
+            "with boundary 'committed' a handler gets the message and the transaction that its "
+            "effects belong to: write handle(message, transaction)"
             if committed
-            else "a handler gets the message: write handle(message); a transaction comes with boundary 'committed'"
+            else "a handler gets the message: write handle(message); a transaction comes with "
+            "boundary 'committed'"
         )
         raise MisuseError(f"{what} ({error})") from None

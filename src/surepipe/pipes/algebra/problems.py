@@ -14,7 +14,12 @@ from surepipe.pipes.algebra.guarantees import ROUTE, Guarantee, in_order
 from surepipe.pipes.algebra.hops import Chain, Hop, Store, composition, window_of
 from surepipe.pipes.algebra.route_part import reverse_path, route_parts
 from surepipe.pipes.desk import Boundary
-from surepipe.pipes.options import DedupeOptions, RetryOptions, StreamOptions
+from surepipe.pipes.options import (
+    DedupeOptions,
+    MultiUnconfirmedOptions,
+    RetryOptions,
+    StreamOptions,
+)
 
 
 def problems(hop: Hop) -> tuple[Finding, ...]:
@@ -190,6 +195,17 @@ def _of_stores(hop: Hop) -> Iterator[Finding]:
             "so the limit would lose it"
         )
         yield _finding(hop, Code.NO_DEAD_LETTER, why, "name dead_letter", "drop retries")
+    outermost = hop.layers[0]
+    if (
+        isinstance(outermost, MultiUnconfirmedOptions)  # the others stop and give everything back
+        and outermost.give_up_after_s is not None
+        and hop.dead_letters is None
+    ):
+        why = (
+            f"after {outermost.give_up_after_s} s there is no place to put the message, "
+            "so giving it up would lose it"
+        )
+        yield _finding(hop, Code.NO_DEAD_LETTER, why, "name dead_letter", "drop give_up_after_s")
 
 
 def _of_channel(hop: Hop) -> tuple[Finding, ...]:

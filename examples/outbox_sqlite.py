@@ -11,14 +11,12 @@ from pathlib import Path
 
 from surepipe import Pipe
 from surepipe.storage import SqliteStore, SqliteTransaction
-from surepipe.store_api import Transaction
 
 ORDERS = 200
 
 
-def book(order: object, transaction: Transaction) -> None:
+def book(order: object, transaction: SqliteTransaction) -> None:
     """The effect. It is stored together with "this order is done", or not at all."""
-    assert isinstance(transaction, SqliteTransaction)
     transaction.connection.execute("INSERT INTO bookings VALUES (?)", (order,))
 
 

@@ -16,6 +16,7 @@ from surepipe import (
 )
 from surepipe.actors import StepRuntime
 from surepipe.actors.runtime import Runtime
+from surepipe.pipes.options import LayerText
 from tests.actors.channel_kit import Answering, Keeping, ScriptedRoute
 from tests.actors.kit import PATIENCE_S, await_that
 
@@ -193,3 +194,28 @@ def test_a_listener_needs_names(steps: StepRuntime, names: list[str]) -> None:
     """Without one nothing could ever come in."""
     with pytest.raises(ConfigurationError, match="a listener needs names"):
         Listener(LocalRoute(), names=names, accept=Keeping(), runtime=steps)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_answers_given_while_an_end_closes_are_confirmed_too(seed: int) -> None:
+    """The confirm of the last answers is a message of the other direction, which goes on until it has come."""
+    steps = StepRuntime(seed)
+    route, accept, answers = FaultyRoute(LocalRoute(), delay=0.01), Answering(), list[object]()
+    layers: list[LayerText] = [
+        {"sequential-confirm": {"retry": "carrier", "run_max": 1}},
+        "multi-unconfirmed",
+    ]
+    with (
+        Listener(route, names=["t"], accept=accept, layers=layers, runtime=steps),
+        Channel("t", layers, route=route, runtime=steps) as channel,
+    ):
+        channel.receive(answers.append)
+        channel.send_many(list(range(20)))
+        steps.run_until(lambda: len(accept.seen) >= 5, 60)
+        accept.ends[0].close(60)
+        handled = len(accept.seen)
+        assert len(answers) == handled < 20
+        channel.flush(60)
+        accept.ends[1].flush(60)
+    assert len(accept.ends) == 2
+    assert accept.seen == list(range(20))

@@ -64,7 +64,9 @@ HOPS = {
         hop("dedupe > multi-unconfirmed", DEDUPE, MULTI),
         durable("reliable, committed", RELIABLE, boundary=Boundary.COMMITTED),
         durable("reliable, durable, processed", RELIABLE, boundary=Boundary.PROCESSED),
-        durable("reliable, committed, no journal", RELIABLE, boundary=Boundary.COMMITTED, journal=False),
+        durable(
+            "reliable, committed, no journal", RELIABLE, boundary=Boundary.COMMITTED, journal=False
+        ),
         durable("sequential-confirm, committed", SEQUENTIAL, boundary=Boundary.COMMITTED),
         durable("strict-monotonic, before", STRICT, boundary=Boundary.BEFORE, journal=False),
         durable(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz_codec import fuzz
 from surepipe.errors import MisuseError
-from surepipe.pipes.codec import RANGES_MAX, VERSION, Undecodable, decode, encode
+from surepipe.pipes.codec import RANGES_MAX, VERSION, Undecodable, decode, encode, pipe_of
 from surepipe.pipes.frames import MAX_NUMBER, Confirm, Data, Frame, Nack, Numbered, Probe, tag_of
 from tests.kit.frames import examples, frames, random_frame
 
@@ -48,6 +48,16 @@ def test_every_frame_survives_encode_and_decode(frame: Frame) -> None:
     decoded = decode(data)
     assert not isinstance(decoded, Undecodable)
     assert encode(decoded) == data
+
+
+@pytest.mark.parametrize("frame", EXAMPLES, ids=kind_of)
+def test_the_pipe_of_a_frame_is_seen_without_decoding_it(frame: Frame) -> None:
+    """From the record and from its bytes; what is no frame has none (pipes P-8)."""
+    data = encode(frame)
+    for form in (frame, data, bytearray(data), memoryview(data), data[:-1]):
+        assert pipe_of(form) == frame.pipe
+    for stranger in (b"", data[:17], b"XX" + data[2:], "text", None):
+        assert pipe_of(stranger) is None
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1), st.sampled_from((list, tuple)))

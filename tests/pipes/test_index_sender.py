@@ -257,7 +257,7 @@ def test_two_senders_alive_end_with_the_newer_one() -> None:
 
 
 def test_stack_lives_a_replaced_sender_whose_outer_layer_was_answered_stops() -> None:
-    """L-7: strict-monotonic inside never gets an answer; resend got one, so this sender was served and is replaced."""
+    """L-7: strict-monotonic inside never gets an answer; resend got one, so this sender was served."""
     wire = Wire(["resend", "strict-monotonic"])
     wire.send(1)
     wire.exchange()

@@ -64,8 +64,8 @@ class StreamAccess(Protocol):
         """End the waits that are under way; False when the store has no such means."""
         ...
 
-    def end(self) -> int | None:
-        """The index that the next message will get; None when the store does not say."""
+    def end(self) -> int:
+        """The index that the next message will get. Raises StoreUnavailable when the store does not say."""
         ...
 
 

@@ -26,7 +26,7 @@ from surepipe.actors.routes import RouteSide
 from surepipe.actors.sender import BUILD_AGAIN_US, SenderActor
 from surepipe.actors.supervision import KILL, Keeper
 from surepipe.effects import Notice, NoticeKind, Ranges
-from surepipe.errors import MisuseError, PipeClosed, PipeStopped
+from surepipe.errors import MisuseError, PipeClosed, PipeStopped, StoreUnavailable
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.options import BacklogOptions, LayerOptions
 from surepipe.pipes.stack import ReceiverStack, SenderStack
@@ -333,7 +333,9 @@ class ReceiverEnd(End):
         if place is None:
             return True
         if place.phase is Phase.STOPPED and not self.works.ended:
-            self._gave_up("its place in the stream is not what it was; see the notice before this")
+            self._gave_up(
+                "it was replaced, or its stream is not what it was: the notice before this says which"
+            )
         if place.work.next != self.place:
             self.place = place.work.next
             self.works.signal.notify()
@@ -364,24 +366,36 @@ class ReceiverEnd(End):
         return cast("bytes | None", answer)
 
     def read_all(self) -> None:
-        """The works end when everything is settled that is in the stream now."""
+        """The works end when everything is settled that is in the stream now. Raises StoreUnavailable."""
         assert self._stream is not None
-        self.target = self._stream.end() or self.place
+        self.target = self._stream.end()
         self.expect_end()
 
+    def expect_end_of_stream(self) -> None:
+        """The sender has finished: as ``read_all``. What a store that does not answer holds stays in the
+        stream."""
+        try:
+            self.read_all()
+        except StoreUnavailable as error:
+            logger.warning("%s reads no further: %s", self.address, error)
+            self.expect_end()
+
     def catch_up(self, timeout: float | None) -> bool:
-        """Wait until everything is settled that is in the stream now; False when that takes longer."""
+        """Wait until everything is settled that is in the stream now; False when that takes longer.
+
+        Raises StoreUnavailable, and PipeStopped when the receiver stopped for good.
+        """
         assert self._stream is not None
         target = self._stream.end()
         works = self.works
 
         def is_there() -> bool:
-            return works.ended or (target is not None and self.place >= target)
+            return works.ended or self.place >= target
 
         is_in_time = works.signal.wait(is_there, timeout)
         if works.failure is not None:
             raise works.failure
-        return is_in_time and target is not None and self.place >= target
+        return is_in_time and self.place >= target
 
     def expect_end(self) -> None:
         """The sender has finished: once what has arrived is handled, no more works will come."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec
 from surepipe.actors.committed import (
@@ -16,8 +16,28 @@ from surepipe.actors.consumer import BatchHandler, Handler, Loop, each, together
 from surepipe.actors.face import ReceivingFace
 from surepipe.errors import MisuseError
 
-AnyHandler: TypeAlias = Handler | CommittedHandler
-AnyBatchHandler: TypeAlias = BatchHandler | CommittedBatchHandler
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from surepipe.storage.memory import MemoryTransaction
+    from surepipe.storage.redis_transaction import RedisTransaction
+    from surepipe.storage.sqlite_transaction import SqliteTransaction
+
+    AnyHandler: TypeAlias = (
+        Handler
+        | CommittedHandler
+        | Callable[[object, SqliteTransaction], object]
+        | Callable[[object, MemoryTransaction], object]
+        | Callable[[object, RedisTransaction], object]
+    )
+    """A handler may name the kind of transaction that its store gives."""
+    AnyBatchHandler: TypeAlias = (
+        BatchHandler
+        | CommittedBatchHandler
+        | Callable[[list[object], SqliteTransaction], object]
+        | Callable[[list[object], MemoryTransaction], object]
+        | Callable[[list[object], RedisTransaction], object]
+    )
 
 
 class HandlingFace(ReceivingFace):

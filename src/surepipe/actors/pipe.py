@@ -109,7 +109,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         self._journal = parts.journal
         self.receiver = parts.receiver(self._receiver_gave_up)
         self.sender = parts.sender(
-            self.receiver.read_all if self._has_stream else self.receiver.expect_end
+            self.receiver.expect_end_of_stream if self._has_stream else self.receiver.expect_end
         )
         self._commits = parts.commits(self.receiver)
         self._put = self.sender.intake.entry(self._codec)

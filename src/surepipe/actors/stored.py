@@ -174,10 +174,12 @@ class StreamStores:
         stop = getattr(self._streams, "stop_waiting", None)
         return stop is not None and stop() is not False
 
-    def end(self) -> int | None:
-        """The index that the next message will get; None when the store does not say."""
+    def end(self) -> int:
+        """The index that the next message will get. Raises StoreUnavailable when the store does not say."""
         outcome = self._streams.info(self.stream)
-        return outcome.next if isinstance(outcome, StreamInfo) else None
+        if not isinstance(outcome, StreamInfo):
+            raise StoreUnavailable(f"stream {self.stream!r}: {outcome}; ask again")
+        return outcome.next
 
 
 class CommittableState(StateStore, Protocol):

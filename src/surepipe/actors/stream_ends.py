@@ -140,13 +140,17 @@ class StreamReceiver(HandlingFace):
     def catch_up(self, timeout: float | None = None) -> bool:
         """Wait until everything is settled that is in the stream now; False when that takes longer.
 
-        Raises PipeStopped when the receiver stopped for good, and MisuseError inside its handler or loop.
+        Raises PipeStopped when the receiver stopped for good, StoreUnavailable when the store does not say where
+        the stream ends now, and MisuseError inside the handler or loop.
         """
         self._check_outside("catch_up")
         return self.receiver.catch_up(timeout)
 
     def finish(self) -> None:
-        """A ``for`` loop over this end stops when everything is settled that is in the stream now."""
+        """A ``for`` loop over this end stops when everything is settled that is in the stream now.
+
+        Raises StoreUnavailable when the store does not say where that is.
+        """
         self.receiver.read_all()
 
     def close(self, timeout: float = EXIT_S) -> None:

@@ -139,8 +139,9 @@ def decoded(frame: object) -> object:
 def pipe_of(frame: object) -> int | None:
     """The tag of the pipe that a frame, or the bytes of one, is for, unchecked; None when it is no frame."""
     if isinstance(frame, bytes | bytearray | memoryview):
-        is_whole = len(frame) >= _HEAD.size and bytes(frame[:2]) == _MAGIC
-        return int(_HEAD.unpack_from(frame)[5]) if is_whole else None
+        data = bytes(cast("bytes", frame))
+        is_whole = len(data) >= _HEAD.size and data.startswith(_MAGIC)
+        return int(_HEAD.unpack_from(data)[5]) if is_whole else None
     tag = getattr(frame, "pipe", None)
     return tag if isinstance(tag, int) else None
 

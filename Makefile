@@ -26,7 +26,7 @@ help:
 
 test: $(READY)
 	@echo "surepipe: running the tests"
-	@$(BIN)/python -m pytest tests $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest tests -n 2 $(PYTEST_FLAGS)
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py

@@ -1,8 +1,9 @@
 """Two actors, a route that loses, repeats and reorders, and three pipes between them.
 
 A pykka actor sends numbered orders; another receives them. The route between them drops a fifth of all frames in
-both directions, repeats a tenth, and delays each by a time of its own, so that later ones overtake earlier ones. Each pipe says beforehand
-what it will deliver over such a route. Afterwards what was delivered is judged, and compared with what was said.
+both directions, repeats a tenth, and delays each by a time of its own, so that later ones overtake earlier ones.
+Each pipe says beforehand what it will deliver over such a route. Afterwards what was delivered is judged, and
+compared with what was said.
 
 Run it with ``make demo``, or ``python -m examples.demo --messages 5000 --seed 7``.
 """

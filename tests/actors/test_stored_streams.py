@@ -276,3 +276,21 @@ def test_a_receiver_that_is_closed_commits_what_it_has_settled(store: Store) -> 
             receiver.receive(got.append)
             receiver.catch_up(10)
     assert got == list(range(10))
+
+
+def test_before_over_a_stream_never_repeats(tmp_path: Path) -> None:
+    """The position is stored first: after a kill in the handler nothing comes twice, and the pipe goes on."""
+    got: list[int] = []
+
+    def collect(message: object) -> None:
+        got.append(cast("int", message))
+
+    with (
+        sqlite_store(tmp_path) as store,
+        Pipe("orders", QUICK_STREAM, store=store, boundary="before") as pipe,
+    ):
+        pipe.receive(DiesAfter(5, pipe.receiver.crash, collect))
+        for number in range(20):
+            pipe.send(number, until="confirmed")
+    assert got == sorted(set(got))
+    assert got[-1] == 19

@@ -25,7 +25,9 @@ def test_every_table_is_what_the_declarations_give() -> None:
     assert fill(TEXT, run_examples=False) == TEXT
 
 
-@pytest.mark.parametrize("name", ["promises", "crashes", "worked", "channels", "parameters", "counters"])
+@pytest.mark.parametrize(
+    "name", ["promises", "crashes", "worked", "channels", "parameters", "counters"]
+)
 def test_a_table_that_was_changed_by_hand_is_noticed(name: str) -> None:
     """Plants a wrong word in a table of each sort."""
     body = next(body for (block, _), body in BLOCKS.items() if block == name)

@@ -26,7 +26,9 @@ class MemoryJournal:
     """What the writes of ``surepipe.effects`` mean, done one at a time and at once."""
 
     life: int = 0
-    rows: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict[int, list[tuple[int, bytes]]])
+    rows: dict[int, list[tuple[int, bytes]]] = field(
+        default_factory=dict[int, list[tuple[int, bytes]]]
+    )
     transmitted: int = 0
     confirmed: tuple[int, int] = (0, 0)
 

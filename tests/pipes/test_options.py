@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from surepipe.errors import ConfigurationError
@@ -42,58 +44,64 @@ def test_a_layer_prints_as_it_was_written() -> None:
     assert str(ReliableOptions()) == "reliable"
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        ([], "layers is empty: a pipe needs one at least, such as 'reliable'"),
-        (["relable"], "layer 0 is 'relable', which is no pipe: did you mean 'reliable'?"),
+WRONG: list[tuple[object, str]] = [
+    ([], "layers is empty: a pipe needs one at least, such as 'reliable'"),
+    (["relable"], "layer 0 is 'relable', which is no pipe: did you mean 'reliable'?"),
+    (
+        ["reliable", "zzz"],
         (
-            ["reliable", "zzz"],
             "layer 1 is 'zzz', which is no pipe: known are continuous-index, dedupe, "
-            "multi-unconfirmed, reliable, resend, sequential-confirm, stream, strict-monotonic",
+            "multi-unconfirmed, reliable, resend, sequential-confirm, stream, strict-monotonic"
         ),
+    ),
+    (
+        [{"reliable": {"windw": 5}}],
+        "layer 0 (reliable): option 'windw' is unknown: did you mean 'window'?",
+    ),
+    (
+        [{"reliable": {"run_max": 0}}],
+        "layer 0 (reliable): option 'run_max' is 0: it must be greater than or equal to 1",
+    ),
+    (
+        [{"reliable": {"window": "many"}}],
+        "layer 0 (reliable): option 'window' is 'many': it must be a valid integer",
+    ),
+    (
+        [{"reliable": {"window": True}}],
+        "layer 0 (reliable): option 'window' is True: it must be a valid integer",
+    ),
+    (
+        [{"reliable": {"rto_max_s": float("inf")}}],
+        "layer 0 (reliable): option 'rto_max_s' is inf: it must be a finite number",
+    ),
+    (
+        [{"reliable": {"rto_min_s": 40.0}}],
+        "layer 0 (reliable): rto_min_s (40.0) is above rto_max_s (30.0); raise rto_max_s",
+    ),
+    (
+        [{"sequential-confirm": {"retry": "mine"}}],
+        "layer 0 (sequential-confirm): option 'retry' is 'mine': it must be 'own' or 'carrier'",
+    ),
+    (
+        [17],
         (
-            [{"reliable": {"windw": 5}}],
-            "layer 0 (reliable): option 'windw' is unknown: did you mean 'window'?",
-        ),
-        (
-            [{"reliable": {"run_max": 0}}],
-            "layer 0 (reliable): option 'run_max' is 0: it must be greater than or equal to 1",
-        ),
-        (
-            [{"reliable": {"window": "many"}}],
-            "layer 0 (reliable): option 'window' is 'many': it must be a valid integer",
-        ),
-        (
-            [{"reliable": {"window": True}}],
-            "layer 0 (reliable): option 'window' is True: it must be a valid integer",
-        ),
-        (
-            [{"reliable": {"rto_max_s": float("inf")}}],
-            "layer 0 (reliable): option 'rto_max_s' is inf: it must be a finite number",
-        ),
-        (
-            [{"reliable": {"rto_min_s": 40.0}}],
-            "layer 0 (reliable): rto_min_s (40.0) is above rto_max_s (30.0); raise rto_max_s",
-        ),
-        (
-            [{"sequential-confirm": {"retry": "mine"}}],
-            "layer 0 (sequential-confirm): option 'retry' is 'mine': it must be 'own' or 'carrier'",
-        ),
-        (
-            [17],
             "layer 0 is 17: write its name, or one mapping of its name to its options, such as "
-            "{'multi-unconfirmed': {'window': 512}}",
+            "{'multi-unconfirmed': {'window': 512}}"
         ),
+    ),
+    (
+        [{"reliable": {}, "resend": {}}],
         (
-            [{"reliable": {}, "resend": {}}],
             "layer 0 is {'reliable': {}, 'resend': {}}: write its name, or one mapping of its name "
-            "to its options, such as {'multi-unconfirmed': {'window': 512}}",
+            "to its options, such as {'multi-unconfirmed': {'window': 512}}"
         ),
-    ],
-)
-def test_what_is_wrong_is_refused_with_the_value_and_the_fix(written: object, message: str) -> None:
+    ),
+]
+
+
+@pytest.mark.parametrize(("written", "message"), WRONG)
+def test_what_is_wrong_is_refused_with_the_value_and_the_fix(written: Any, message: str) -> None:
     """One clear error each; nothing is half-built because options are values."""
     with pytest.raises(ConfigurationError) as refusal:
-        parse_layers(written)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        parse_layers(written)
     assert str(refusal.value) == message

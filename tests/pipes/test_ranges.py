@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,7 +47,7 @@ def test_ranges_are_disjoint_increasing_and_never_touch(
     """So the number of ranges is the number of holes and no more."""
     listed = list(model_of(steps)[0])
     assert all(first <= last for first, last in listed)
-    assert all(a[1] + 1 < b[0] for a, b in zip(listed, listed[1:], strict=False))
+    assert all(a[1] + 1 < b[0] for a, b in pairwise(listed))
 
 
 @given(operations, spans)

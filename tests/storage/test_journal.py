@@ -24,7 +24,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.storage.faulty import FaultyStore, Misfortune, Store
+from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.journal import TRIM_AFTER_MESSAGES, StoreJournal
 from surepipe.storage.memory import MemoryStore
 from surepipe.storage.sqlite import SqliteStore
@@ -39,6 +39,7 @@ from surepipe.store_api import (
     Level,
     OpenProducer,
     Retention,
+    Store,
     StreamInfo,
 )
 from tests.contracts.store_contract import texts

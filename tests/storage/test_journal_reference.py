@@ -23,7 +23,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.storage.faulty import FaultyStore, Misfortune, Store
+from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.memory import MemoryStore
 from surepipe.storage.sqlite import SqliteStore
@@ -33,6 +33,7 @@ from surepipe.store_api import (
     CommitPosition,
     Level,
     OpenProducer,
+    Store,
 )
 from tests.contracts.store_contract import texts
 from tests.kit.journal import MemoryJournal

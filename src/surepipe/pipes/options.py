@@ -34,12 +34,16 @@ class LayerOptions(BaseModel):
     is_cursor: ClassVar[bool] = False
     is_index: ClassVar[bool] = False
 
-    run_max: Messages = Field(512, description="messages in one frame at the most")
+    run_max: Messages = Field(default=512, description="messages in one frame at the most")
     frame_max_bytes: Bytes = Field(
-        64 * 1024, description="payload bytes of a frame, unless one message is larger"
+        default=64 * 1024, description="payload bytes of a frame, unless one message is larger"
     )
-    message_max_bytes: Bytes = Field(1024 * 1024, description="bytes of one message at the most")
-    gap_alarm_s: Seconds = Field(5.0, description="age of a hole after which it is reported")
+    message_max_bytes: Bytes = Field(
+        default=1024 * 1024, description="bytes of one message at the most"
+    )
+    gap_alarm_s: Seconds = Field(
+        default=5.0, description="age of a hole after which it is reported"
+    )
 
     def __str__(self) -> str:
         """The kind, with the options that were given."""
@@ -54,17 +58,17 @@ class LayerOptions(BaseModel):
 class BacklogOptions(LayerOptions):
     """Layers whose sender keeps messages that are not on the way yet."""
 
-    backlog: Messages = Field(8192, description="messages accepted and not yet transmitted")
-    backlog_bytes: Bytes = Field(64 * 1024 * 1024, description="the same in bytes")
+    backlog: Messages = Field(default=8192, description="messages accepted and not yet transmitted")
+    backlog_bytes: Bytes = Field(default=64 * 1024 * 1024, description="the same in bytes")
     rto_initial_s: Seconds = Field(
-        1.0, description="time to wait for a confirm before any was seen"
+        default=1.0, description="time to wait for a confirm before any was seen"
     )
-    rto_min_s: Seconds = Field(0.1, description="shortest time to wait for a confirm")
-    rto_max_s: Seconds = Field(30.0, description="longest time between two attempts")
+    rto_min_s: Seconds = Field(default=0.1, description="shortest time to wait for a confirm")
+    rto_max_s: Seconds = Field(default=30.0, description="longest time between two attempts")
     jitter: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.1, description="random part of a deadline"
+        default=0.1, description="random part of a deadline"
     )
-    burst_max: Messages = Field(32, description="frames sent again at one wake")
+    burst_max: Messages = Field(default=32, description="frames sent again at one wake")
 
     @model_validator(mode="after")
     def _timers_in_order(self) -> BacklogOptions:
@@ -80,19 +84,30 @@ class RetryOptions(BacklogOptions):
 
     is_retry: ClassVar[bool] = True
 
-    window: Messages = Field(1024, description="span of messages in flight")
-    window_bytes: Bytes = Field(8 * 1024 * 1024, description="the same in bytes")
+    window: Messages = Field(default=1024, description="span of messages in flight")
+    window_bytes: Bytes = Field(default=8 * 1024 * 1024, description="the same in bytes")
     receive_window: Messages | None = Field(
-        None, description="messages held and in work at the receiver; as window when not given"
+        default=None,
+        description="messages held and in work at the receiver; as window when not given",
     )
-    receive_window_bytes: Bytes | None = Field(None, description="the same in bytes")
-    initial_credit: Messages = Field(64, description="messages sent before the receiver was heard")
-    confirm_delay_s: Seconds = Field(0.01, description="how long a confirm may wait for company")
-    nack_delay_s: Seconds = Field(0.02, description="age of a hole after which it is reported")
-    nack_after: Messages = Field(3, description="later frames after which a hole is reported")
-    warn_after: Messages = Field(5, description="attempts after which Unanswered is noticed")
+    receive_window_bytes: Bytes | None = Field(default=None, description="the same in bytes")
+    initial_credit: Messages = Field(
+        default=64, description="messages sent before the receiver was heard"
+    )
+    confirm_delay_s: Seconds = Field(
+        default=0.01, description="how long a confirm may wait for company"
+    )
+    nack_delay_s: Seconds = Field(
+        default=0.02, description="age of a hole after which it is reported"
+    )
+    nack_after: Messages = Field(
+        default=3, description="later frames after which a hole is reported"
+    )
+    warn_after: Messages = Field(
+        default=5, description="attempts after which Unanswered is noticed"
+    )
     give_up_after_s: Seconds | None = Field(
-        None, description="age after which a message is given up"
+        default=None, description="age after which a message is given up"
     )
 
     @property
@@ -124,11 +139,13 @@ class SequentialConfirmOptions(RetryOptions):
     kind: ClassVar[str] = "sequential-confirm"
     is_cursor: ClassVar[bool] = True
 
-    run_max: Messages = Field(1, description="messages in one frame at the most")
+    run_max: Messages = Field(default=1, description="messages in one frame at the most")
     retry: Literal["own", "carrier"] = Field(
-        "own", description="who sends again: this layer, or what is below"
+        default="own", description="who sends again: this layer, or what is below"
     )
-    repeats: Literal["none", "forward"] = Field("none", description="what happens to a repeat")
+    repeats: Literal["none", "forward"] = Field(
+        default="none", description="what happens to a repeat"
+    )
 
     @model_validator(mode="after")
     def _a_unit_fits(self) -> SequentialConfirmOptions:
@@ -161,8 +178,10 @@ class IndexOptions(LayerOptions):
     is_index: ClassVar[bool] = True
     is_cursor: ClassVar[bool] = True
 
-    receive_window: Messages = Field(1024, description="messages held and in work at the receiver")
-    receive_window_bytes: Bytes = Field(8 * 1024 * 1024, description="the same in bytes")
+    receive_window: Messages = Field(
+        default=1024, description="messages held and in work at the receiver"
+    )
+    receive_window_bytes: Bytes = Field(default=8 * 1024 * 1024, description="the same in bytes")
 
     @property
     def held_max(self) -> int:
@@ -180,7 +199,7 @@ class StrictMonotonicOptions(IndexOptions):
 
     kind: ClassVar[str] = "strict-monotonic"
 
-    relaxed: bool = Field(False, description="let the last message through again")
+    relaxed: bool = Field(default=False, description="let the last message through again")
 
 
 class ContinuousIndexOptions(IndexOptions):
@@ -189,12 +208,16 @@ class ContinuousIndexOptions(IndexOptions):
     kind: ClassVar[str] = "continuous-index"
 
     repeats: Literal["none", "last", "all"] = Field(
-        "none", description="which repeats are delivered"
+        default="none", description="which repeats are delivered"
     )
-    rto_initial_s: Seconds = Field(1.0, description="first wait for an answer on the control path")
-    rto_max_s: Seconds = Field(30.0, description="longest wait for an answer on the control path")
+    rto_initial_s: Seconds = Field(
+        default=1.0, description="first wait for an answer on the control path"
+    )
+    rto_max_s: Seconds = Field(
+        default=30.0, description="longest wait for an answer on the control path"
+    )
     jitter: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.1, description="random part of a deadline"
+        default=0.1, description="random part of a deadline"
     )
 
 
@@ -204,7 +227,7 @@ class DedupeOptions(IndexOptions):
     kind: ClassVar[str] = "dedupe"
 
     dedupe_window: Messages = Field(
-        65_536, description="span below the highest seq that is remembered"
+        default=65_536, description="span below the highest seq that is remembered"
     )
 
 
@@ -215,35 +238,41 @@ class StreamOptions(BacklogOptions):
     is_cursor: ClassVar[bool] = True
 
     stream: str | None = Field(
-        None, description="name of the stream; the pipe's name when not given"
+        default=None, description="name of the stream; the pipe's name when not given"
     )
     producer: str | None = Field(
-        None, description="name of the sender; the pipe's name when not given"
+        default=None, description="name of the sender; the pipe's name when not given"
     )
     reader: str | None = Field(
-        None, description="name of the reader; the pipe's name when not given"
+        default=None, description="name of the reader; the pipe's name when not given"
     )
     start: Literal["earliest", "latest"] | Annotated[int, Field(ge=1)] | None = Field(
-        None, description="where a reader without a position starts: earliest, latest or an index"
+        default=None,
+        description="where a reader without a position starts: earliest, latest or an index",
     )
     commit: (
         Literal["batch", "message"] | Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0)]
     ) = Field(
-        "batch", description="how often the position is committed: batch, message, n or seconds"
+        default="batch",
+        description="how often the position is committed: batch, message, n or seconds",
     )
     retain: int = Field(
-        0, ge=0, description="confirmed messages the sender keeps for a rolled-back store"
+        default=0, ge=0, description="confirmed messages the sender keeps for a rolled-back store"
     )
     calls_max: Annotated[int, Field(ge=1, le=64)] = Field(
-        4, description="appends under way at once"
+        default=4, description="appends under way at once"
     )
-    read_max: Messages = Field(1024, description="messages read and in work at once")
-    read_max_bytes: Bytes = Field(1024 * 1024, description="the same in bytes")
-    on_trimmed: Literal["stop", "skip"] = Field("stop", description="when unread entries are gone")
+    read_max: Messages = Field(default=1024, description="messages read and in work at once")
+    read_max_bytes: Bytes = Field(default=1024 * 1024, description="the same in bytes")
+    on_trimmed: Literal["stop", "skip"] = Field(
+        default="stop", description="when unread entries are gone"
+    )
     on_reset: Literal["stop", "earliest"] = Field(
-        "stop", description="when the stream was made anew"
+        default="stop", description="when the stream was made anew"
     )
-    on_diverged: Literal["stop", "earliest"] = Field("stop", description="when the store went back")
+    on_diverged: Literal["stop", "earliest"] = Field(
+        default="stop", description="when the store went back"
+    )
 
 
 KINDS: Mapping[str, type[LayerOptions]] = {

@@ -73,7 +73,7 @@ def _passes_rows_again(standing: Standing) -> str | None:
     if standing.hop.journal is None or standing.atom is not Atom.MONOTONIC or not standing.layers:
         return None
     outermost = standing.layers[0]
-    if outermost.kind in RESTRAIN_ORDER and not getattr(outermost, "repeats", "") == "forward":
+    if outermost.kind in RESTRAIN_ORDER and getattr(outermost, "repeats", "") != "forward":
         return None
     return f"the journal sends again what {outermost.kind} does not drop when it comes late"
 

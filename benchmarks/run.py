@@ -30,7 +30,9 @@ def main(arguments: list[str]) -> int:
     for script, knows_long in PARTS:
         options = [option for option in arguments if knows_long or option != "--long"]
         print(f"== {script} {' '.join(options)}".rstrip(), flush=True)
-        done = subprocess.run([sys.executable, HERE / script, *options], cwd=HERE.parent, check=False)
+        done = subprocess.run(
+            [sys.executable, HERE / script, *options], cwd=HERE.parent, check=False
+        )
         worst = worst or done.returncode
     return worst
 

@@ -13,15 +13,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 PARTS: tuple[tuple[str, bool], ...] = (
-    ("message_queue.py", False),
-    ("throughput.py", True),
-    ("stores.py", True),
-    ("redis_stream.py", False),
-    ("fuzz_codec.py", False),
+    ("message_queue", False),
+    ("throughput", True),
+    ("stores", True),
+    ("redis_stream", False),
+    ("fuzz_codec", False),
 )
-"""Each script, and whether it knows ``--long``."""
+"""Each module, and whether it knows ``--long``."""
 
 
 def main(arguments: list[str]) -> int:
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         options = [option for option in arguments if knows_long or option != "--long"]
         print(f"== {script} {' '.join(options)}".rstrip(), flush=True)
         done = subprocess.run(
-            [sys.executable, HERE / script, *options], cwd=HERE.parent, check=False
+            [sys.executable, "-m", f"benchmarks.{script}", *options], cwd=ROOT, check=False
         )
         worst = worst or done.returncode
     return worst

@@ -144,7 +144,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message that could not be settled, with everything needed to understand and replay it."""
+    """A message that could not be settled, with everything needed to understand and replay it.
+
+    Machines write their own monotonic time; the host that passes the letter on makes it wall-clock time.
+    """
 
     pipe: str
     layer: int

@@ -40,6 +40,32 @@ class Attempts:
     retry_max_s: float = 30.0
 
 
+def _require_name(name: object) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise ConfigurationError(
+            f"a pipe needs a name, its ends and its traces are found by it; {name!r} is none"
+        )
+
+
+def _require_stores(name: str, roles: StoreRoles) -> None:
+    """Whatever is named as a store must be one: a path, say, is not."""
+    for role, store in (
+        ("store", roles.stream),
+        ("journal", roles.journal),
+        ("state", roles.state),
+    ):
+        if store is not None and not hasattr(store, "level"):
+            raise ConfigurationError(
+                f"pipe {name}: {role} is {store!r}: give an open store, such as SqliteStore('shop.db')"
+            )
+    letters = roles.letters
+    if letters is not None and not callable(letters) and not hasattr(letters, "level"):
+        raise ConfigurationError(
+            f"pipe {name}: dead_letter is {letters!r}: give DeadLetters(), a store, or a function "
+            "that takes a letter"
+        )
+
+
 class Assembly:
     """The parts of one pipe.
 
@@ -51,7 +77,7 @@ class Assembly:
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[LayerText],
+        layers: LayerText | Sequence[object],
         options: EndOptions,
         roles: StoreRoles,
         *,
@@ -61,8 +87,12 @@ class Assembly:
         start: Literal["earliest"] | None = None,
     ) -> None:
         """``start``: where a reader begins as far as the guarantee is concerned, if the layers don't say."""
-        if not name:
-            raise ConfigurationError("a pipe needs a name: its ends and its traces are found by it")
+        _require_name(name)
+        _require_stores(name, roles)
+        if route is not None and not hasattr(route, "declared"):
+            raise ConfigurationError(
+                f"pipe {name}: route is {route!r}: give a route, such as LocalRoute() or FaultyRoute(...)"
+            )
         self.name = name
         self.layers = tuple(_started(layer, start) for layer in parse_layers(layers))
         self._options = options

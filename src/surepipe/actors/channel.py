@@ -80,8 +80,8 @@ class Plan:
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[LayerText],
-        back: LayerText | Sequence[LayerText] | None,
+        layers: LayerText | Sequence[object],
+        back: LayerText | Sequence[object] | None,
         route: Route,
         settings: ChannelSettings,
     ) -> None:
@@ -299,10 +299,10 @@ class Channel(ChannelFace):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[LayerText] = "reliable",
+        layers: LayerText | Sequence[object] = "reliable",
         *,
         route: Route,
-        back: LayerText | Sequence[LayerText] | None = None,
+        back: LayerText | Sequence[object] | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
         plan = Plan(name, layers, back, route, settings)

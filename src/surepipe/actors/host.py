@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from surepipe.actors.clerk import Request
 from surepipe.actors.inbox import Bell, Box, Ring
@@ -80,7 +80,7 @@ class Host(ABC):
             WakeAt: self._wake_at,
             Notice: self.notice,
             Persist: self._request,
-            DeadLetter: self._request,
+            DeadLetter: self._post,
             Call: self._request,
         }
         self._answers: deque[tuple[int, object]] = deque()
@@ -184,6 +184,18 @@ class Host(ABC):
     def notice(self, effect: Notice) -> None:
         """Tell the people who run the pipe."""
         self.around.notices.tell(effect)
+
+    def _post(self, effect: DeadLetter) -> None:
+        """A letter outlives this process, so its times are those of the wall clock."""
+        runtime = self.around.runtime
+        since = runtime.wall_ms() * 1000 - runtime.now()
+        letter = effect.letter
+        dated = replace(
+            letter,
+            first_failure_us=letter.first_failure_us + since,
+            last_failure_us=letter.last_failure_us + since,
+        )
+        self._request(DeadLetter(effect.ticket, dated))
 
     def _request(self, effect: Request) -> None:
         assert self.around.clerk is not None, f"{type(effect).__name__} without a store"

@@ -79,8 +79,8 @@ class Listener:
         *,
         names: Iterable[str],
         accept: Accept,
-        layers: LayerText | Sequence[LayerText] = "reliable",
-        back: LayerText | Sequence[LayerText] | None = None,
+        layers: LayerText | Sequence[object] = "reliable",
+        back: LayerText | Sequence[object] | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
         self.names = frozenset([names] if isinstance(names, str) else names)

@@ -63,7 +63,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[LayerText] = "reliable",
+        layers: LayerText | Sequence[object] = "reliable",
         *,
         route: Route | None = None,
         codec: CodecChoice = "auto",

@@ -43,7 +43,7 @@ class StreamSender(ReplayingFace):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[LayerText] = "stream",
+        layers: LayerText | Sequence[object] = "stream",
         *,
         store: Store,
         journal: Store | None = None,
@@ -100,7 +100,7 @@ class StreamReceiver(HandlingFace):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[LayerText],
+        layers: LayerText | Sequence[object],
         *,
         store: Store,
         state: Store | None = None,

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from surepipe.effects import (
     DeadLetter,
@@ -30,7 +30,7 @@ from surepipe.effects import (
     WriteFenced,
     WriteStored,
 )
-from surepipe.errors import MisuseError
+from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.machines import Randomness
 from surepipe.pipes.desk_records import (
     Delayed,
@@ -57,6 +57,12 @@ class Boundary(StrEnum):
     COMMITTED = "committed"
 
 
+ERROR_SHOWN = 200
+"""Characters of an error's text in a notice."""
+
+LONGEST_S = 86_400 * 365
+
+
 @dataclass(frozen=True, slots=True)
 class BoundaryOptions:
     """How messages cross the boundary of a receiver. Times are seconds."""
@@ -79,6 +85,24 @@ class BoundaryOptions:
     """attempts after which Poison is noticed"""
     dead_letters: bool = False
     """whether there is a place for dead letters"""
+
+    def __post_init__(self) -> None:
+        """Refuse what can't be meant. Raises ConfigurationError."""
+        for name in ("retries", "deliver_max", "warn_after"):
+            value: object = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigurationError(f"{name} is {value!r}: it must be a whole number from 1")
+        for name in ("retry_min_s", "retry_max_s"):
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 < cast("float", value) < LONGEST_S:
+                raise ConfigurationError(
+                    f"{name} is {value!r}: it must be a number of seconds above 0"
+                )
+        if self.retry_min_s > self.retry_max_s:
+            raise ConfigurationError(
+                f"retry_min_s ({self.retry_min_s}) is above retry_max_s ({self.retry_max_s}); "
+                "raise retry_max_s"
+            )
 
 
 @stateful
@@ -319,7 +343,8 @@ class Desk:
         self, ticket: Ticket, first: int, payloads: Sequence[bytes], history: Failure
     ) -> None:
         if history.attempts == self.options.warn_after:
-            detail = f"{history.attempts} attempts, the last raised {history.error[0]}"
+            kind, text = history.error
+            detail = f"{history.attempts} attempts, the last raised {kind}: {text[:ERROR_SHOWN]}"
             self.port.emit(Notice(NoticeKind.POISON, ticket.epoch, ((first, first),), detail))
         due = self.port.now + self._backoff(history.attempts)
         delayed = Delayed(due, ticket.epoch, first, payloads, history, ticket.producer)

@@ -307,7 +307,7 @@ def entry_layer(layers: Sequence[LayerOptions]) -> int | None:
 LayerText: TypeAlias = str | Mapping[str, Mapping[str, object] | None] | LayerOptions
 
 
-def parse_layers(layers: LayerText | Sequence[LayerText]) -> tuple[LayerOptions, ...]:
+def parse_layers(layers: LayerText | Sequence[object]) -> tuple[LayerOptions, ...]:
     """Read a list of layers, outermost first; one layer may stand without a list.
 
     Raises ConfigurationError that names the value and what to write instead.

@@ -37,6 +37,10 @@ class Derived:
     parts: tuple[Guarantee, ...]
     guarantee: Guarantee
 
+    def __str__(self) -> str:
+        """What the hop delivers, and through which faults; ``explain`` gives the reasons."""
+        return f"{self.name}: {self.headline}"
+
     @property
     def name(self) -> str:
         """The pipe."""

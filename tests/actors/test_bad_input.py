@@ -43,9 +43,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
 def test_a_pipe_that_can_not_be_meant_is_refused(wrong: dict[str, Any], message: str) -> None:
     """The message is pinned; nothing was started."""
+    arguments: dict[str, Any] = {"name": "p"} | wrong
     before = threading.enumerate()
     with pytest.raises(ConfigurationError) as refusal:
-        Pipe(**{"name": "p", **wrong})
+        Pipe(**arguments)
     assert str(refusal.value) == message
     assert threading.enumerate() == before
 

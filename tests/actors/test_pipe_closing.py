@@ -46,6 +46,14 @@ def test_no_thread_and_no_actor_is_left(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.records == []
 
 
+def test_what_a_closing_pipe_gives_up_is_said_with_the_likely_cause(steps: StepRuntime) -> None:
+    """pipes P-15: nobody takes the message, and there is no journal to keep it."""
+    pipe = Pipe("p", runtime=steps)
+    pipe.send(1)
+    with pytest.raises(NotConfirmed, match="gives them up: is there a handler, and does it return"):
+        pipe.close(timeout=0.2)
+
+
 def test_a_second_close_does_nothing_and_a_closed_pipe_takes_nothing(runtime: Runtime) -> None:
     """Every way of sending is told so."""
     pipe = Pipe("p", runtime=runtime)

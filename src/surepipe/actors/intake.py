@@ -267,10 +267,13 @@ class Intake:
                 "it may be accepted yet"
             )
         what = describe(mark.open) if mark.open else "messages that have no number yet"
-        return (
-            f"pipe {self.pipe}: not confirmed in time: {what}. They stay with the pipe and are tried "
-            "on; wait again, or look at what the handler does"
-        )
+        if self.refusal is None:
+            fate = "They stay with the pipe and are tried on; wait again, or look at what the handler does"
+        elif self._durable:
+            fate = "The pipe ends; its journal keeps them for the next pipe of this name"
+        else:
+            fate = "The pipe ends and gives them up: is there a handler, and does it return?"
+        return f"pipe {self.pipe}: not confirmed in time: {what}. {fate}"
 
     def _end(self, timeout: float | None) -> int | None:
         return None if timeout is None else self._runtime.now() + round(timeout * 1_000_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 from surepipe.actors import Pipe
 from surepipe.storage import Level, SqliteStore, SqliteTransaction
 from surepipe.store_api import Transaction
-from tests.actors.kit import PATIENCE_S
+from tests.actors.kit import PATIENCE_S, await_that
 
 STREAM = {"stream": {"start": "earliest"}}
 QUICK_STREAM = {"stream": {"start": "earliest", "rto_initial_s": 0.05, "rto_min_s": 0.01}}
@@ -75,6 +75,14 @@ class DiesAfter:
             self._message = None
             self._crash()
         self._handler(message, *more)
+
+
+def crash_sender(pipe: Pipe) -> None:
+    """Kill the sender's actor and wait until it is dead: a send that met its death would not know its fate."""
+    keeper = pipe.sender.keeper
+    before = keeper.restarts
+    pipe.sender.crash()
+    await_that(pipe.sender.runtime, lambda: keeper.restarts > before, "the sender dies")
 
 
 def send_slowly(pipe: Pipe, numbers: range) -> None:

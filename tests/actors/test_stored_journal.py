@@ -18,6 +18,7 @@ from tests.actors.kit import Noted
 from tests.actors.stored_kit import (
     DiesAfter,
     Until,
+    crash_sender,
     effects_in,
     make_effects,
     put_effect,
@@ -32,7 +33,7 @@ def test_what_was_accepted_survives_a_killed_sender(tmp_path: Path) -> None:
     got = Until(60)
     with sqlite_store(tmp_path) as store, Pipe("orders", journal=store) as pipe:
         send_slowly(pipe, range(30))
-        pipe.sender.crash()
+        crash_sender(pipe)
         pipe.receive(got)
         send_slowly(pipe, range(30, 60))
         pipe.flush(10)
@@ -66,9 +67,9 @@ def test_with_journal_state_and_committed_effects_nothing_is_lost_or_repeated_by
         second = DiesAfter(40, pipe.receiver.crash_consumer, put_effect)
         pipe.receive(DiesAfter(20, pipe.receiver.crash, second))
         send_slowly(pipe, range(60))
-        pipe.sender.crash()
+        crash_sender(pipe)
         send_slowly(pipe, range(60, 80))
-        pipe.sender.crash()
+        crash_sender(pipe)
         pipe.close(10)
         with Pipe("orders", journal=store, state=store, boundary="committed") as again:
             again.receive(put_effect)

@@ -12,7 +12,7 @@ from surepipe.storage import DeadLetterStream, Level, SqliteStore, StoredLetter
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
 from surepipe.store_api import AppendRun
 from tests.actors.kit import Failing
-from tests.actors.stored_kit import STREAM, Until, sqlite_store
+from tests.actors.stored_kit import STREAM, Until, crash_sender, sqlite_store
 
 
 class Stops:
@@ -111,7 +111,7 @@ def test_an_interrupted_replay_goes_on_and_each_letter_is_sent_once(tmp_path: Pa
         letters = DeadLetterStream(store, "orders/dead")
         with Pipe("orders", journal=store) as target:
             assert target.replay(letters, letters_max=1).exactly_once
-            target.sender.crash()
+            crash_sender(target)
             got = Until(3)
             target.receive(got)
             replayed = target.replay(letters)

@@ -31,7 +31,14 @@ from surepipe.store_api import (
     Unavailable,
 )
 from tests.actors.kit import PATIENCE_S, Noted
-from tests.actors.stored_kit import QUICK_STREAM, STREAM, DiesAfter, Until, sqlite_store
+from tests.actors.stored_kit import (
+    QUICK_STREAM,
+    STREAM,
+    DiesAfter,
+    Until,
+    crash_sender,
+    sqlite_store,
+)
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -120,7 +127,7 @@ def test_a_crash_of_either_end_loses_nothing(tmp_path: Path) -> None:
     ):
         pipe.receive(DiesAfter(10, pipe.receiver.crash, got.append))
         pipe.send_many(range(30))
-        pipe.sender.crash()
+        crash_sender(pipe)
         pipe.send_many(range(30, 60))
     assert list(dict.fromkeys(got)) == list(range(60))
 

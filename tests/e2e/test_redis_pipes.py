@@ -12,7 +12,7 @@ from surepipe import CompositionError, Pipe, StreamReceiver, StreamSender
 from surepipe.storage import DeadLetterStream, Level, RedisStore, RedisTransaction
 from surepipe.store_api import Transaction
 from surepipe.testing.servers import RedisServer
-from tests.actors.stored_kit import STREAM, DiesAfter, Until
+from tests.actors.stored_kit import STREAM, DiesAfter, Until, crash_sender
 from tests.kit.redis_bench import Redis
 
 
@@ -103,7 +103,7 @@ def test_journal_and_state_of_a_pipe_that_never_sees_a_stream(bench: Bench) -> N
     with Pipe("orders", journal=store, state=store, boundary="committed") as pipe:
         pipe.receive(DiesAfter(20, pipe.receiver.crash, bench.put))
         pipe.send_many(range(40))
-        pipe.sender.crash()
+        crash_sender(pipe)
         pipe.send_many(range(40, 80))
     assert bench.effects() == list(range(80))
 

@@ -1,0 +1,1 @@
+"""Breaks a pipeline on purpose, reproducibly: worlds, faults, judges, exploration, shrinking, reports."""

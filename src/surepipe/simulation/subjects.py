@@ -1,0 +1,97 @@
+"""What can be put between two ends of a world: a pair of machines, and what of them survives a crash.
+
+The same subject runs in the explorer and in the simulator. ``HopSubject`` builds the stacks that ship; tests bring
+subjects of their own, for plain patterns and for mutants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from surepipe.effects import JournalContents
+from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
+from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.stack import ReceiverStack, SenderStack
+
+
+class Subject(Protocol):
+    """Builds machines, anew for each life and each incarnation.
+
+    ``journaled``: the sender's journal survives its crash. ``durable``: the receiver's stored state does.
+    """
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        ...
+
+    @property
+    def boundary(self) -> Boundary:
+        """When a message counts as settled."""
+        ...
+
+    @property
+    def journaled(self) -> bool:
+        """Whether the host keeps a journal for the sender."""
+        ...
+
+    @property
+    def durable(self) -> bool:
+        """Whether the host keeps the receiver's state."""
+        ...
+
+    def sender(
+        self, *, life_hint: int, rng: Randomness, journal: JournalContents | None
+    ) -> SenderMachine:
+        """A new life of the sender, with what its journal holds."""
+        ...
+
+    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverMachine:
+        """A new incarnation of the receiver, with the state that was stored last."""
+        ...
+
+
+@dataclass(frozen=True)
+class HopSubject:
+    """A stack of layers between one sender and one receiver: the machines that ship."""
+
+    layers: LayerText | Sequence[LayerText]
+    boundary: Boundary = Boundary.PROCESSED
+    journaled: bool = False
+    durable: bool = False
+    pipe: str = "pipe"
+    reverse: bool = True
+    options: BoundaryOptions = field(default_factory=BoundaryOptions)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            text = [self.layers] if not isinstance(self.layers, list | tuple) else list(self.layers)
+            object.__setattr__(self, "name", " over ".join(str(layer) for layer in text))
+
+    def sender(
+        self, *, life_hint: int, rng: Randomness, journal: JournalContents | None
+    ) -> SenderStack:
+        """A new life of the sender."""
+        return SenderStack(
+            self.pipe,
+            parse_layers(self.layers),
+            rng=rng,
+            life_hint=life_hint,
+            journal=journal,
+            reverse=self.reverse,
+        )
+
+    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverStack:
+        """A new incarnation of the receiver."""
+        return ReceiverStack(
+            self.pipe,
+            parse_layers(self.layers),
+            rng=rng,
+            boundary=replace(self.options, boundary=self.boundary, durable=self.durable),
+            state=state,
+            reverse=self.reverse,
+        )

@@ -1,7 +1,9 @@
 """The Redis store beside a hand-written loop of pipelined XADD, XREADGROUP and XACK: same server, same run.
 
-    python benchmarks/redis_stream.py                 about a minute
-    python benchmarks/redis_stream.py --messages 1000000 --fsync always
+    python -m benchmarks.redis_stream                 about a minute
+    python -m benchmarks.redis_stream --messages 1000000 --fsync always
+    python -m benchmarks.redis_stream --pipe          the whole pipe (StreamSender, StreamReceiver), too
+    python -m benchmarks.redis_stream --long          how it grows, up to ten million messages: a minute or two
 
 A producer process and a consumer process, 100-byte messages in batches of 500. What counts is from the first
 send until the consumer has the last message and has confirmed it. Then 1000 messages a second, one by one: how
@@ -18,8 +20,9 @@ import argparse
 import multiprocessing
 import secrets
 import statistics
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, cast
@@ -28,6 +31,8 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.redis_growth import growth
+from surepipe import StreamReceiver, StreamSender
 from surepipe.storage.redis_store import RedisStore
 from surepipe.store_api import (
     KEEP_ALL,
@@ -89,6 +94,38 @@ def consume_by_store(url: str, name: str, ready: Callable[[], None], handle: Han
     store.close()
 
 
+# The pipe.
+
+
+LAYER = {"stream": {"start": "earliest"}}
+
+
+def produce_by_pipe(url: str, name: str, batches: Batches) -> None:
+    """Send each batch; the end waits until the store has all."""
+    store = RedisStore.from_url(url, pipeline=name)
+    with StreamSender("s", LAYER, store=store, codec="bytes") as sender:
+        for batch in batches:
+            sender.send_many(batch)
+    store.close()
+
+
+def consume_by_pipe(url: str, name: str, ready: Callable[[], None], handle: Handle) -> None:
+    """At least once: the position is committed behind the handler. Closing commits the last one."""
+    store = RedisStore.from_url(url, pipeline=name)
+    ended = threading.Event()
+
+    def take(batch: list[object]) -> None:
+        if not handle(cast("list[bytes]", batch)):
+            ended.set()
+
+    with StreamReceiver("s", LAYER, store=store, codec="bytes") as receiver:
+        receiver.receive_many(take)
+        receiver.catch_up(GIVES_UP_AFTER_S)
+        ready()
+        assert ended.wait(GIVES_UP_AFTER_S), "not all came"
+    store.close()
+
+
 # The hand-written loop.
 
 
@@ -135,6 +172,7 @@ class Contestant:
 
 OURS = Contestant("surepipe store", produce_by_store, consume_by_store)
 BY_HAND = Contestant("XADD / XREADGROUP / XACK", produce_by_hand, consume_by_hand)
+PIPE = Contestant("surepipe pipe", produce_by_pipe, consume_by_pipe)
 CONTESTANTS = (OURS, BY_HAND)
 
 
@@ -253,13 +291,23 @@ def commands_of(url: str) -> int:
 # The table.
 
 
-def report(console: Console, fsync: str, url: str, messages: int, rounds: int) -> None:
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is compared, and how."""
+
+    contestants: Sequence[Contestant]
+    messages: int
+    rounds: int
+
+
+def report(console: Console, fsync: str, url: str, setting: Setting) -> None:
     """All contestants with one setting of the server."""
-    fast: dict[str, list[Run]] = {contestant.name: [] for contestant in CONTESTANTS}
+    contestants, messages, rounds = setting.contestants, setting.messages, setting.rounds
+    fast: dict[str, list[Run]] = {contestant.name: [] for contestant in contestants}
     for _ in range(rounds):
-        for contestant in CONTESTANTS:
+        for contestant in contestants:
             fast[contestant.name].append(run(contestant, url, messages, slow=False))
-    slow = {c.name: run(c, url, 3 * LATENCY_PER_S, slow=True) for c in CONTESTANTS}
+    slow = {c.name: run(c, url, 3 * LATENCY_PER_S, slow=True) for c in contestants}
     rates = {name: statistics.median(one.rate for one in runs) for name, runs in fast.items()}
     title = f"appendfsync {fsync}: {messages:,} messages of {SIZE} bytes, median of {rounds} rounds"
     columns = ["", "messages/s", "ratio", "commands/message", "p50 ms", "p99 ms"]
@@ -282,14 +330,21 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--fsync", nargs="*", default=["everysec", "always"])
+    parser.add_argument("--pipe", action="store_true", help="the whole pipe, too")
+    parser.add_argument("--long", action="store_true", help="grow to ten million messages instead")
     options = parser.parse_args()
     if not (sources := local_servers()):
         raise SystemExit(NONE_FOUND)
     console = Console()
+    if options.long:
+        growth(console)
+        return
+    contestants = (PIPE, *CONTESTANTS) if options.pipe else CONTESTANTS
+    setting = Setting(contestants, options.messages, options.rounds)
     for fsync in options.fsync:
         with sources[0].server(appendonly="yes", appendfsync=fsync) as server:
             console.print(sources[0].name)
-            report(console, fsync, server.url, options.messages, options.rounds)
+            report(console, fsync, server.url, setting)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ from typing import TypeAlias
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Inclusive, disjoint, increasing ranges of sequence numbers."""
 
+Key: TypeAlias = "bool | int | str | bytes | tuple[Key, ...] | None"
+"""What messages that must stay in order have in common, where a receiver has lanes: a plain, hashable value."""
+
 
 class RejectReason(StrEnum):
     """Why messages were not accepted."""
@@ -116,6 +119,10 @@ class Deliver:
     ``attempt`` is that of the first message; those behind it run for the first time. ``producer`` is the name
     of the writer where the messages come straight out of a stream, which several may write into: there, and
     only there, the identity of a message is (producer, epoch, seq).
+
+    With lanes the messages are of one ``key`` and follow each other in its order, so they are not consecutive:
+    ``seqs`` are their numbers. Several such deliveries are open at once, each of another key; each is answered by
+    itself, and a range that is answered means those of its numbers that belong to the ticket.
     """
 
     ticket: int
@@ -124,6 +131,8 @@ class Deliver:
     payloads: Sequence[bytes]
     attempt: int
     producer: str = ""
+    key: Key = None
+    seqs: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +155,8 @@ class Call:
 class Letter:
     """A message that could not be settled, with everything needed to understand and replay it.
 
-    Machines write their own monotonic time; the host that passes the letter on makes it wall-clock time.
+    Machines write their own monotonic time; the host that passes the letter on makes it wall-clock time, and
+    fills in ``replays``: how often the message had been replayed out of the dead letters before it failed again.
     """
 
     pipe: str
@@ -160,6 +170,7 @@ class Letter:
     error_type: str
     error_text: str
     producer: str = ""
+    replays: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, TypeAlias, runtime_checkable
 
+from surepipe.errors import ConfigurationError
+
 STATE_MAX_BYTES = 64 * 1024
 """The longest ``state`` that a position may carry."""
 
@@ -51,6 +53,13 @@ class Retention:
     max_bytes: int | None = None
     max_age_us: int | None = None
     force: bool = False
+
+    def __post_init__(self) -> None:
+        for name, bound in (("max_bytes", self.max_bytes), ("max_age_us", self.max_age_us)):
+            if bound is not None and (type(bound) is not int or bound <= 0):
+                raise ConfigurationError(
+                    f"{name} of a retention is {bound!r}: give a whole number above 0, or None for no bound"
+                )
 
     def __str__(self) -> str:
         bounds = [f"max_bytes={self.max_bytes}"] if self.max_bytes is not None else []
@@ -197,6 +206,7 @@ class CommitPosition:
     anchor: Identity | None = None
     state: bytes = b""
     previous_tag: int | None = None
+    revision: int = 0
 
 
 StreamRequest: TypeAlias = (
@@ -410,6 +420,7 @@ class Position:
     anchor: Identity | None
     state: bytes
     owner: int
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +430,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Not stored: the stored position is further, or has a tag that was not expected."""
+    """Not stored: the stored position is further or newer, or has a tag that was not expected."""
 
     position: Position
 
@@ -545,9 +556,11 @@ class IndexStore(Protocol):
         """Store the position with its state.
 
         Fenced for an owner below the latest. (One above it claimed before the store went back, and counts.)
-        Under the stored tag a lower next is Kept, an equal or higher one Committed. Another tag is Committed
-        only when ``previous_tag`` names the stored one, else Kept. A state above ``STATE_MAX_BYTES`` has
-        Failed. A repeat: Committed.
+        Under the stored tag a lower next is Kept, a higher one Committed. So is an equal one, unless its
+        ``revision`` is below the one that the same owner stored: then it is a commit that was given up and
+        arrives late, and Kept. An owner raises the number with each state that it commits (below 2^53).
+        Another tag is Committed only when ``previous_tag`` names the stored one, else Kept. A state above
+        ``STATE_MAX_BYTES`` has Failed. A repeat: Committed.
         """
         ...
 

@@ -146,6 +146,7 @@ def commit(
     owner: int,
     tag: int = 7,
     previous_tag: int | None = None,
+    revision: int = 0,
     state: bytes = b"",
     anchor: Identity | None = None,
     reader: str = "r",
@@ -153,7 +154,9 @@ def commit(
 ) -> object:
     """Commit a position; returns the outcome."""
     return bench.positions.commit(
-        CommitPosition(stream, reader, owner, tag, next_index, anchor, state, previous_tag)
+        CommitPosition(
+            stream, reader, owner, tag, next_index, anchor, state, previous_tag, revision
+        )
     )
 
 
@@ -509,6 +512,28 @@ class IndexContract:
         assert commit(bench, 1, owner=owner, tag=2, previous_tag=1) == Committed(), "a repeat"
         assert bench.positions.get("s", "r") == Position(2, 1, None, b"", owner)
 
+    def test_a_commit_that_comes_late_takes_no_newer_state_back(self, bench: Bench) -> None:
+        """S-2, S-9: number 2 was given up, 3 is stored, then 2 is executed after all: Kept. A repeat is fine."""
+        owner = owner_of(bench, 1)
+        assert commit(bench, 10, owner=owner, revision=1, state=b"a") == Committed()
+        assert commit(bench, 10, owner=owner, revision=3, state=b"c") == Committed()
+        stored = Position(7, 10, None, b"c", owner, 3)
+        assert bench.positions.get("s", "r") == stored
+        assert commit(bench, 10, owner=owner, revision=2, state=b"b") == Kept(stored)
+        assert bench.positions.get("s", "r") == stored
+        assert commit(bench, 10, owner=owner, revision=3, state=b"c") == Committed()
+        assert commit(bench, 11, owner=owner, revision=4, state=b"d") == Committed()
+
+    def test_each_owner_counts_its_revisions_anew(self, bench: Bench) -> None:
+        """S-9: a new owner begins at 1, whatever its predecessor came to; another tag does not care."""
+        old = owner_of(bench, 1)
+        commit(bench, 10, owner=old, revision=900, state=b"old")
+        new = owner_of(bench, 2)
+        assert commit(bench, 10, owner=new, revision=1, state=b"new") == Committed()
+        assert bench.positions.get("s", "r") == Position(7, 10, None, b"new", new, 1)
+        assert commit(bench, 1, owner=new, tag=8, previous_tag=7) == Committed()
+        assert bench.positions.get("s", "r") == Position(8, 1, None, b"", new, 0)
+
     def test_a_state_above_its_bound_fails(self, bench: Bench) -> None:
         """S-10: exactly the bound is stored, one byte more is refused and changes nothing."""
         owner = owner_of(bench, 1)
@@ -568,6 +593,18 @@ class TransactionContract:
         assert read_payloads(bench) == []
         assert bench.positions.get("in", "r") == NoPosition()
         assert put(bench, 1, "x", producer="q") == Stored(1, 1, 1)
+
+    def test_a_transaction_that_comes_late_does_nothing(self, bench: Bench) -> None:
+        """S-9, S-11: its position is older than what is stored, so its append is not done either."""
+        make(bench)
+        owner = owner_of(bench, 1, stream="in")
+        commit(bench, 4, owner=owner, revision=2, state=b"newer", stream="in")
+        with self.begin(bench).transaction() as transaction:
+            transaction.append(AppendRun("s", "p", 1, 1, texts("a")))
+            transaction.commit(CommitPosition("in", "r", owner, 7, 4, None, b"older", None, 1))
+        assert not transaction.done
+        assert Kept(Position(7, 4, None, b"newer", owner, 2)) in transaction.outcomes
+        assert read_payloads(bench) == []
 
     def test_an_exception_in_the_block_does_nothing(self, bench: Bench) -> None:
         """S-11: and goes on to the caller."""

@@ -8,7 +8,7 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from surepipe import StreamReceiver, StreamSender
+from surepipe import Pipe, StreamReceiver, StreamSender
 from surepipe.storage import (
     Level,
     RedisStore,
@@ -20,6 +20,7 @@ from surepipe.store_api import Transaction
 
 NAME = "orders"
 LAYERS = {"stream": {"start": "earliest", "rto_min_s": 0.01, "rto_initial_s": 0.2}}
+QUICK = {"reliable": {"rto_min_s": 0.01, "rto_initial_s": 0.2}}
 EFFECTS = "effects"
 
 
@@ -54,7 +55,29 @@ def receive_committed(where: str, reports: Connection) -> None:
         signal.pause()
 
 
-def take_effects(receiver: StreamReceiver, store: SqliteStore | RedisStore) -> None:
+def send_and_receive(where: str, life: int, reports: Connection) -> None:
+    """Both ends in one process: send messages that are like no others, and make an effect of each."""
+    with (
+        closing(open_store(where)) as store,
+        Pipe(NAME, QUICK, journal=store, state=store, boundary="committed") as pipe,
+    ):
+        take_effects(pipe, store)
+        number = 0
+        while True:
+            pipe.send([life, number])
+            reports.send([life, number])
+            number += 1
+
+
+def send_without_journal(where: str, reports: Connection) -> None:
+    """Accept messages that nobody handles, and say when it is done."""
+    with closing(open_store(where)) as store, Pipe(NAME, QUICK, state=store) as pipe:
+        pipe.send_many(range(50))
+        reports.send(str(pipe.guarantee.headline))
+        signal.pause()
+
+
+def take_effects(receiver: StreamReceiver | Pipe, store: SqliteStore | RedisStore) -> None:
     """Let the receiver put what arrives among the effects of the store."""
     if isinstance(store, SqliteStore):
         receiver.receive(_put_row)

@@ -21,13 +21,14 @@ from typing import cast
 
 import pytest
 
-from surepipe import StreamReceiver, StreamSender
+from surepipe import Pipe, StreamReceiver, StreamSender
 from surepipe.storage import SqliteStore
 from surepipe.testing.servers import RedisServer
 from tests.e2e import children
 from tests.kit.redis_bench import Redis
 
 CYCLES = int(os.environ.get("SUREPIPE_KILL_CYCLES", "50"))
+PIPE_CYCLES = max(2, CYCLES * 4 // 5)
 SEED = int(os.environ.get("SUREPIPE_KILL_SEED", "20250101"))
 PATIENCE_S = 30.0
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -77,11 +78,14 @@ class Victims:
         self._rng = rng
         self._lives = 0
         self._sender = self._new_sender()
-        self._receiver = Child(children.receive_committed, where)
+        self._receiver = self._new_receiver()
 
     def _new_sender(self) -> Child:
         self._lives += 1
         return Child(children.send, self._where, self._lives)
+
+    def _new_receiver(self) -> Child:
+        return Child(children.receive_committed, self._where)
 
     def accept_some(self) -> None:
         """Wait for a drawn number of accepted messages, and a drawn moment more."""
@@ -102,7 +106,7 @@ class Victims:
             self._sender = self._new_sender()
         else:
             self._receiver.kill()
-            self._receiver = Child(children.receive_committed, self._where)
+            self._receiver = self._new_receiver()
 
     def end(self) -> None:
         """Kill both."""
@@ -184,11 +188,72 @@ def test_redis_loses_and_repeats_nothing_when_processes_and_server_are_killed(
             else:
                 running.kill(rng.choice(["sender", "receiver"]))
     finish(own_redis.url)
-    client = Redis(own_redis.url)
+    judge(messages_in(own_redis), running.accepted)
+    assert min(running.kills.values()) > 0
+
+
+def kill_whole_pipes(where: str, rng: Random, cycles: int) -> list[Message]:
+    """A process with both ends, killed again and again; then one more that ends in good order."""
+    accepted: list[Message] = []
+    for life in range(1, cycles + 1):
+        child = Child(children.send_and_receive, where, life)
+        reports = [child.next_report() for _ in range(rng.randrange(1, 60))]
+        child.process.join(rng.uniform(0.0, 0.03))
+        accepted += [cast("Message", tuple(cast("list[int]", r))) for r in reports + child.kill()]
+    with (
+        closing(children.open_store(where)) as store,
+        Pipe(
+            children.NAME, children.QUICK, journal=store, state=store, boundary="committed"
+        ) as pipe,
+    ):
+        children.take_effects(pipe, store)
+        pipe.flush(PATIENCE_S)
+    return accepted
+
+
+def test_a_pipe_with_journal_and_state_in_sqlite_survives_the_kills_of_its_process(
+    tmp_path: Path,
+) -> None:
+    """L-1 to L-6, K-6: both ends die at once, and what was accepted has its effect once."""
+    path = tmp_path / "kills.db"
+    with SqliteStore(path) as store, store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE effects (message TEXT)")
+    accepted = kill_whole_pipes(str(path), Random(SEED), PIPE_CYCLES)
+    judge(messages_of(rows_of(path)), accepted)
+
+
+def test_a_pipe_with_journal_and_state_in_redis_survives_the_kills_of_its_process(
+    own_redis: RedisServer,
+) -> None:
+    """The same, effects in the script that moves the state."""
+    accepted = kill_whole_pipes(own_redis.url, Random(SEED), PIPE_CYCLES // 2)
+    judge(messages_in(own_redis), accepted)
+
+
+def test_what_a_sender_without_a_journal_had_accepted_goes_with_its_process(tmp_path: Path) -> None:
+    """What a journal buys: 50 accepted messages, a kill, and the next pipe has none; the guarantee does not claim
+    otherwise."""
+    path = str(tmp_path / "kills.db")
+    child = Child(children.send_without_journal, path)
+    headline = str(child.next_report())
+    child.kill()
+    got: list[object] = []
+    with (
+        closing(children.open_store(path)) as store,
+        Pipe(children.NAME, children.QUICK, state=store) as pipe,
+    ):
+        pipe.receive(got.append)
+        pipe.send("after", until="confirmed", timeout=PATIENCE_S)
+    assert got == ["after"]
+    assert "sender-crash" not in headline
+
+
+def messages_in(server: RedisServer) -> list[Message]:
+    """The effects on a Redis server."""
+    client = Redis(server.url)
     found = cast("list[bytes]", client("LRANGE", "sp:{kills}:u:effects", 0, -1))
     client.close()
-    judge(messages_of([text.decode() for text in found]), running.accepted)
-    assert min(running.kills.values()) > 0
+    return messages_of([text.decode() for text in found])
 
 
 def test_processed_repeats_what_was_not_committed_and_does_not_claim_otherwise(

@@ -62,6 +62,31 @@ class Pauses:
         self.seconds.append(seconds)
 
 
+class RewindableRedis(RedisStore):
+    """A store that a test may set back and delete from, through a client beside it."""
+
+    admin: Redis
+
+    def _all_keys(self) -> list[bytes]:
+        return cast("list[bytes]", self.admin("KEYS", f"sp:{{{self.keys.pipeline}*"))
+
+    def snapshot(self) -> dict[bytes, bytes]:
+        """Every key of the pipeline."""
+        return {key: cast("bytes", self.admin("DUMP", key)) for key in sorted(self._all_keys())}
+
+    def roll_back(self, state: dict[bytes, bytes]) -> None:
+        """As a failover does to a replica that lagged."""
+        for key in self._all_keys():
+            self.admin("DEL", key)
+        for key, value in state.items():
+            self.admin("RESTORE", key, 0, value)
+
+    def delete(self, stream: str) -> None:
+        """Forget a stream with its partitions, but not the positions of its readers."""
+        for name in (stream, *(partition_of(stream, n) for n in range(4))):
+            self.admin("DEL", *self.keys.of_stream(name))
+
+
 class RedisBench:
     """A store as the contract suite needs it, on a server that others may use too."""
 
@@ -71,10 +96,10 @@ class RedisBench:
         self.now = 1_000_000
         self.pauses = Pauses()
         self.redis = Redis(url)
-        self._stores: list[RedisStore] = []
+        self._stores: list[RewindableRedis] = []
         self.store = self.another(**options)
 
-    def another(self, **options: Any) -> RedisStore:
+    def another(self, **options: Any) -> RewindableRedis:
         """One more store on the same keys, as another process would have it."""
         options = {
             "pipeline": self.pipeline,
@@ -84,7 +109,9 @@ class RedisBench:
             "limits": SHORT,
             **options,
         }
-        store = RedisStore.from_url(options.pop("url", self.url), **options)
+        store = RewindableRedis.from_url(options.pop("url", self.url), **options)
+        assert isinstance(store, RewindableRedis)
+        store.admin = self.redis
         self._stores.append(store)
         return store
 
@@ -93,19 +120,18 @@ class RedisBench:
         return self.store.keys
 
     @property
-    def streams(self) -> RedisStore:
+    def streams(self) -> RewindableRedis:
         return self.store
 
     @property
-    def positions(self) -> RedisStore:
+    def positions(self) -> RewindableRedis:
         return self.store
 
     def advance(self, micros: int) -> None:
         self.now += micros
 
     def delete(self, stream: str) -> None:
-        for name in (stream, *(partition_of(stream, n) for n in range(4))):
-            self.redis("DEL", *self.keys.of_stream(name))
+        self.store.delete(stream)
 
     def remove_keys(self) -> None:
         """Leave nothing on a server that others use, too."""

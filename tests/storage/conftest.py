@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,9 @@ from surepipe.testing.servers import (
     local_servers,
     redis_servers,
 )
+from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
+from tests.storage.sqlite_bench import SqliteBench
 
 
 def _name(source: Source | None) -> str:
@@ -39,6 +42,59 @@ def redis_server(redis_source: Source) -> Iterator[Server]:
         yield server.start()
     finally:
         server.close()
+
+
+class Running:
+    """The shared servers, each started when the first test wants it."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, Server] = {}
+
+    def url(self, name: str) -> str:
+        """Where the server of this name is."""
+        if name not in SOURCES:
+            pytest.fail(NONE_FOUND)
+        if name not in self._servers:
+            self._servers[name] = SOURCES[name].server()
+            self._servers[name].start()
+        return self._servers[name].url
+
+    def close(self) -> None:
+        """End them."""
+        for server in self._servers.values():
+            server.close()
+
+
+SOURCES = {_name(source): source for source in redis_servers()}
+KINDS = ["memory", "sqlite", *(SOURCES or ["redis"])]
+"""Every kind of store; a Redis server of each version."""
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Running]:
+    """The servers of ``any_bench``."""
+    servers = Running()
+    yield servers
+    servers.close()
+
+
+@pytest.fixture(params=KINDS)
+def any_bench(
+    request: pytest.FixtureRequest, tmp_path: Path, running: Running
+) -> Iterator[MemoryBench | SqliteBench | RedisBench]:
+    """Each kind of store in turn; all of them can be set back."""
+    if request.param == "memory":
+        yield MemoryBench()
+        return
+    if request.param == "sqlite":
+        sqlite = SqliteBench(tmp_path / "store.db")
+        yield sqlite
+        sqlite.store.close()
+        return
+    redis = RedisBench(running.url(request.param))
+    yield redis
+    redis.remove_keys()
+    redis.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from surepipe.errors import MisuseError
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune, Rates
 from surepipe.storage.memory import MemoryStore, MemoryTransaction
+from surepipe.storage.redis_transaction import RedisTransaction
 from surepipe.storage.sqlite import SqliteStore
 from surepipe.storage.sqlite_transaction import SqliteTransaction
 from surepipe.store_api import (
@@ -46,15 +47,16 @@ from tests.contracts.store_contract import (
     read_payloads,
     texts,
 )
+from tests.kit.memory_bench import MemoryBench
+from tests.kit.redis_bench import RedisBench
 from tests.storage.sqlite_bench import SqliteBench
-from tests.storage.test_memory import MemoryBench
 
 
 @dataclass
 class FaultyBench:
     """A faulty store around the store of another bench."""
 
-    inner: MemoryBench | SqliteBench
+    inner: MemoryBench | SqliteBench | RedisBench
     store: FaultyStore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -75,15 +77,10 @@ class FaultyBench:
         self.inner.delete(stream)
 
 
-@pytest.fixture(name="bench", params=["memory", "sqlite"])
-def open_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyBench]:
-    """Around each store that can go back."""
-    if request.param == "memory":
-        yield FaultyBench(MemoryBench())
-        return
-    inner = SqliteBench(tmp_path / "store.db")
-    yield FaultyBench(inner)
-    inner.store.close()
+@pytest.fixture(name="bench")
+def open_bench(any_bench: MemoryBench | SqliteBench | RedisBench) -> FaultyBench:
+    """Around each store."""
+    return FaultyBench(any_bench)
 
 
 class TestContractWithAllFaultsOff(StoreContract):
@@ -132,6 +129,25 @@ def test_a_slow_call_is_done_after_its_time() -> None:
     store.script(Misfortune.SLOW, amount=5_000)
     assert isinstance(store.create("s", 1, KEEP_ALL), Created)
     assert slept == [5_000]
+
+
+def test_a_late_call_is_done_before_a_later_one(bench: FaultyBench) -> None:
+    """X-17, S-5: nobody hears of the append; two calls later it is there, and a repeat finds it stored."""
+    make(bench)
+    bench.store.script(Misfortune.LATE, on=AppendRun, amount=2)
+    assert isinstance(put(bench, 1, "a"), Unavailable)
+    assert bench.store.read("s", 1, 1, 1) == Empty(1)
+    assert put(bench, 1, "a") == Stored(1, 0, None)
+
+
+def test_a_late_commit_undoes_no_newer_one(bench: FaultyBench) -> None:
+    """S-9: revision 1 was given up, 2 is stored at the same index, then 1 is done: the newer state stays."""
+    owner = owner_of(bench, 1)
+    bench.store.script(Misfortune.LATE, on=CommitPosition, amount=2)
+    assert isinstance(commit(bench, 5, owner=owner, revision=1, state=b"old"), Unavailable)
+    assert commit(bench, 5, owner=owner, revision=2, state=b"new") == Committed()
+    assert bench.store.get("s", "r") == Position(7, 5, None, b"new", owner, 2)
+    assert bench.store.get("s", "r") == Position(7, 5, None, b"new", owner, 2)
 
 
 def test_a_script_may_wait_for_a_kind_of_call(bench: FaultyBench) -> None:
@@ -211,6 +227,9 @@ def test_a_transaction_with_an_unknown_outcome_is_done(bench: FaultyBench) -> No
     assert read_payloads(bench) == texts("a")
 
 
+OWN_KEY = "sp:{faulty}:u:own"
+
+
 def write_own(transaction: FaultyTransaction[Transaction], done: list[str]) -> None:
     """A write of the caller's own, in whatever way the store inside offers."""
     match transaction.inside:
@@ -218,6 +237,8 @@ def write_own(transaction: FaultyTransaction[Transaction], done: list[str]) -> N
             inside.also(lambda: done.append("own"))
         case SqliteTransaction() as inside:
             inside.connection.execute("CREATE TABLE own (n)")
+        case RedisTransaction() as inside:
+            inside.also("SET", OWN_KEY, "own", keys=[OWN_KEY])
         case other:
             raise AssertionError(f"no way to write in {other}")
 
@@ -226,6 +247,8 @@ def own_writes(bench: FaultyBench, done: list[str]) -> int:
     """How many of them there are."""
     if isinstance(bench.inner, MemoryBench):
         return len(done)
+    if isinstance(bench.inner, RedisBench):
+        return int(bench.inner.redis("EXISTS", OWN_KEY))
     with bench.inner.store.transaction() as transaction:
         query = "SELECT count(*) FROM sqlite_master WHERE name = 'own'"
         (count,) = transaction.connection.execute(query).fetchone()
@@ -256,7 +279,7 @@ def test_calm_ends_everything() -> None:
 
 # By seed.
 
-ROUGH = Rates(outage=0.05, unknown=0.15, slow=0.1, outage_calls_max=5)
+ROUGH = Rates(outage=0.05, unknown=0.15, slow=0.1, late=0.1, outage_calls_max=5)
 
 
 def again(call: Callable[[], StoreOutcome]) -> StoreOutcome:
@@ -302,7 +325,7 @@ def forward(store: FaultyStore, messages: int) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_client_that_asks_again_gets_everything_once_and_in_order(seed: int) -> None:
-    """S-2, S-5, S-11: thirty seeds of outages, lost answers and slow calls."""
+    """S-2, S-5, S-11: thirty seeds of outages, lost answers, slow calls and late ones."""
     store = FaultyStore(
         MemoryStore(new_incarnation=lambda: 5), rates=ROUGH, seed=seed, sleep=lambda _micros: None
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,18 +43,17 @@ from surepipe.store_api import (
     StreamInfo,
 )
 from tests.contracts.store_contract import texts
+from tests.kit.memory_bench import MemoryBench
+from tests.kit.redis_bench import RedisBench
+from tests.storage.sqlite_bench import SqliteBench
 
 STREAM = "pipe/journal"
 
 
-@pytest.fixture(name="store", params=["memory", "sqlite"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyStore]:
-    """Each store that can go back, with misfortunes on demand."""
-    if request.param == "memory":
-        yield FaultyStore(MemoryStore())
-        return
-    with SqliteStore(tmp_path / "store.db", level=Level.PROCESS) as sqlite:
-        yield FaultyStore(sqlite)
+@pytest.fixture(name="store")
+def make_store(any_bench: MemoryBench | SqliteBench | RedisBench) -> FaultyStore:
+    """Each store, with misfortunes on demand."""
+    return FaultyStore(any_bench.store)
 
 
 def open_journal(store: Store, life: int) -> StoreJournal:

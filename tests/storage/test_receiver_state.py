@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,20 +16,18 @@ from surepipe.effects import (
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.faulty import FaultyStore, Misfortune
-from surepipe.storage.memory import MemoryStore
 from surepipe.storage.receiver_state import ReceiverState
 from surepipe.storage.sqlite import SqliteStore
 from surepipe.store_api import STATE_MAX_BYTES, ClaimReader, CommitPosition, GetPosition, Level
+from tests.kit.memory_bench import MemoryBench
+from tests.kit.redis_bench import RedisBench
+from tests.storage.sqlite_bench import SqliteBench
 
 
-@pytest.fixture(name="store", params=["memory", "sqlite"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FaultyStore]:
+@pytest.fixture(name="store")
+def make_store(any_bench: MemoryBench | SqliteBench | RedisBench) -> FaultyStore:
     """Each store, with misfortunes on demand."""
-    if request.param == "memory":
-        yield FaultyStore(MemoryStore())
-        return
-    with SqliteStore(tmp_path / "store.db", level=Level.PROCESS) as sqlite:
-        yield FaultyStore(sqlite)
+    return FaultyStore(any_bench.store)
 
 
 def loaded(store: FaultyStore) -> tuple[ReceiverState, bytes | None]:

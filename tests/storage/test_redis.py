@@ -98,6 +98,17 @@ class TestSpreadContract(StoreContract):
         assert (Fenced(new) if refused == "fenced" else Gap(1)) in transaction.outcomes
         assert read_payloads(bench) == []
 
+    def test_a_transaction_that_comes_late_does_nothing(self, bench: Bench) -> None:
+        """S-9: within one stream."""
+        make(bench)
+        owner = owner_of(bench, 1)
+        commit(bench, 4, owner=owner, revision=2)
+        with self.begin(bench).transaction() as transaction:
+            transaction.append(AppendRun("s", "p", 1, 1, texts("a")))
+            transaction.commit(CommitPosition("s", "r", owner, 7, 4, None, b"older", None, 1))
+        assert not transaction.done
+        assert read_payloads(bench) == []
+
     def test_a_transaction_may_be_repeated(self, bench: Bench) -> None:
         """S-2: within one stream."""
         make(bench)
@@ -130,7 +141,9 @@ def test_every_key_has_the_tag_and_the_type_of_the_table(redis_bench: RedisBench
     assert {key_slot(name.encode()) for name in names} == {key_slot(redis_bench.pipeline.encode())}
     for name in names:
         assert redis_bench.redis("TYPE", name).decode() == type_of(name)
-    assert redis_bench.redis("GET", f"sp:{{{redis_bench.pipeline}}}:layout") == b"1"
+    assert (
+        redis_bench.redis("GET", f"sp:{{{redis_bench.pipeline}}}:layout") == LAYOUT_VERSION.encode()
+    )
     assert redis_bench.redis("XINFO", "GROUPS", redis_bench.keys.pages("s#1")) == []
 
 
@@ -161,7 +174,7 @@ def test_another_layout_is_refused_and_names_the_way_out(redis_bench: RedisBench
     ):
         assert isinstance(outcome, Failed)
         assert "999" in outcome.reason
-        assert "migrate" in outcome.reason
+        assert "the version that wrote it" in outcome.reason
     redis_bench.redis("SET", redis_bench.keys.layout(redis_bench.pipeline), LAYOUT_VERSION)
     assert read_payloads(redis_bench) == []
 

@@ -3,131 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
 
 import pytest
 
 from surepipe.storage.memory import MemoryStore
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import (
-    AppendRun,
-    CommitPosition,
-    Created,
-    Identity,
-    Retention,
-    TransactionalStore,
-)
+from surepipe.store_api import Created, Retention
 from tests.kit.redis_bench import RedisBench
+from tests.kit.store_questions import RETENTIONS, Questions, comparable
 
 STEPS = 150
-RETENTIONS = (
-    (1, Retention()),
-    (4, Retention()),
-    (4, Retention(force=True)),
-    (1, Retention(max_bytes=40)),
-    (1, Retention(max_bytes=40, force=True)),
-    (1, Retention(max_age_us=5_000)),
-)
-Store = MemoryStore | RedisStore
-Question = Callable[[Store], object]
-
-
-class Questions:
-    """Draws what to ask.
-
-    Where the stores may differ it does not ask: runs have one message where there are trims, as one store trims to
-    the page; and streams with a bound have no reader, as an append that is refused in the end lets old entries
-    go in one store and not in the other.
-    """
-
-    def __init__(self, rng: random.Random, longest: int, retention: Retention) -> None:
-        self._rng = rng
-        self._longest = longest
-        bound = retention.max_bytes is not None or retention.max_age_us is not None
-        self._readers = retention.force or not bound
-        self._seqs: dict[tuple[str, int], int] = {}
-
-    def draw(self) -> Question:
-        """One question."""
-        kinds = [self._append] * 6 + [self._read] * 3
-        kinds += [self._open, self._identify, self._trim, self._claim, self._ask]
-        kinds += [*[self._commit] * 3, self._transaction] if self._readers else []
-        return self._rng.choice(kinds)()
-
-    def _run(self) -> AppendRun:
-        """Mostly the next of a producer's epoch, sometimes a repeat or a gap."""
-        rng = self._rng
-        producer, epoch = rng.choice("ab"), rng.choice([1, 1, 1, 2, 10, 2**63 - 1])
-        expected = self._seqs.get((producer, epoch), 0) + 1
-        first = max(1, expected + rng.choice([0, 0, 0, 0, -1, -2, 1]))
-        count = rng.randint(1, self._longest)
-        if first <= expected:
-            self._seqs[producer, epoch] = max(expected - 1, first + count - 1)
-        payloads = [rng.randbytes(rng.randint(0, 12)) for _ in range(count)]
-        return AppendRun("s", producer, epoch, first, payloads)
-
-    def _position(self) -> CommitPosition:
-        rng = self._rng
-        anchor = Identity("a", 1, rng.randint(1, 9)) if rng.random() < 0.5 else None
-        tag, previous = rng.choice([7, 7, 8]), rng.choice([None, 7, 8])
-        index, owner = rng.randint(1, 40), rng.randint(1, 3)
-        return CommitPosition(
-            "s", rng.choice("rq"), owner, tag, index, anchor, rng.randbytes(3), previous
-        )
-
-    def _append(self) -> Question:
-        run = self._run()
-        return lambda store: store.append("s", run.producer, run.epoch, run.first, run.payloads)
-
-    def _commit(self) -> Question:
-        position = self._position()
-        return lambda store: store.commit(position)
-
-    def _read(self) -> Question:
-        index, messages, size = (self._rng.randint(1, most) for most in (60, 9, 50))
-        return lambda store: store.read("s", index, messages, size)
-
-    def _open(self) -> Question:
-        producer, epoch, base = (
-            self._rng.choice("ab"),
-            self._rng.randint(1, 3),
-            self._rng.randint(1, 9),
-        )
-        return lambda store: store.open_producer("s", producer, epoch, base)
-
-    def _identify(self) -> Question:
-        index = self._rng.randint(0, 60)
-        return lambda store: store.identify("s", index)
-
-    def _trim(self) -> Question:
-        before = self._rng.randint(1, 60) if self._longest == 1 else 1
-        return lambda store: store.trim("s", before)
-
-    def _claim(self) -> Question:
-        reader, claimant = self._rng.choice("rq"), self._rng.randint(1, 4)
-        return lambda store: store.claim("s", reader, claimant)
-
-    def _ask(self) -> Question:
-        reader = self._rng.choice("rq")
-        return lambda store: (store.info("s"), store.get("s", reader), store.get("other", reader))
-
-    def _request(self) -> AppendRun | CommitPosition:
-        return self._run() if self._rng.random() < 0.5 else self._position()
-
-    def _transaction(self) -> Question:
-        requests = [self._request() for _ in range(self._rng.randint(1, 3))]
-        return lambda store: transact(store, requests)
-
-
-def transact(store: TransactionalStore, requests: Sequence[AppendRun | CommitPosition]) -> object:
-    """All requests in one transaction: whether it was done, and the outcomes."""
-    with store.transaction() as transaction:
-        for request in requests:
-            if isinstance(request, AppendRun):
-                transaction.append(request)
-            else:
-                transaction.commit(request)
-    return transaction.done, transaction.outcomes
 
 
 @pytest.mark.parametrize(("longest", "retention"), RETENTIONS, ids=str)
@@ -155,8 +39,3 @@ def test_both_stores_answer_the_same(
 def twin_of(bench: RedisBench, incarnation: int) -> MemoryStore:
     """A memory store with the same clock and the same incarnation."""
     return MemoryStore(clock=lambda: bench.now, new_incarnation=lambda: incarnation)
-
-
-def comparable(outcome: object) -> str:
-    """Sequences of payloads compare by their contents, whether tuple or list."""
-    return str(outcome).replace("(", "[").replace(")", "]").replace(",]", "]")

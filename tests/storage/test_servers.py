@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from surepipe.errors import ConfigurationError
+from surepipe.testing import servers
 from surepipe.testing.servers import (
     NONE_FOUND,
     URL_VARIABLE,
@@ -20,6 +23,7 @@ from surepipe.testing.servers import (
     free_port,
     local_servers,
     redis_servers,
+    why_no_docker,
 )
 from tests.kit.redis_bench import Redis
 
@@ -101,6 +105,52 @@ def test_a_stopped_server_is_not_running() -> None:
     with pytest.raises(ConfigurationError, match="not running"):
         _ = server.pid
     server.close()
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """An environment to change: what is known of servers is found out anew, within the test and after it."""
+    for known in (redis_servers, why_no_docker):
+        known.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    for known in (redis_servers, why_no_docker):
+        known.cache_clear()
+
+
+def command(folder: Path, name: str, script: str) -> None:
+    """A command that comes first on the PATH."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_a_docker_without_a_daemon_is_passed_over_with_its_reason(
+    forgetful: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """X-67: DOCKER_HOST names a port where nobody listens; the next source is taken, the reason can be read."""
+    forgetful.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
+    host = os.environ["DOCKER_HOST"]
+    if shutil.which("docker") is None:
+        command(tmp_path, "docker", 'echo "Cannot connect to $DOCKER_HOST" >&2; exit 1')
+        forgetful.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert not [source for source in redis_servers() if source.name.startswith("Docker")]
+    assert redis_servers() == local_servers()
+    assert "no daemon answers" in why_no_docker()
+    assert host.removeprefix("tcp://") in why_no_docker()
+
+
+def test_a_docker_that_is_not_there_or_hangs_is_passed_over_too(
+    forgetful: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """X-67: without the command; with one that never answers (the time it gets is cut short here)."""
+    command(tmp_path, "docker", "exec sleep 600")
+    forgetful.setattr(servers, "_DAEMON_WITHIN_S", 0.05)
+    forgetful.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert "does not answer within" in why_no_docker()
+    why_no_docker.cache_clear()
+    forgetful.setenv("PATH", str(tmp_path / "empty"))
+    assert "no docker command" in why_no_docker()
 
 
 def test_a_file_that_is_no_server_is_not_taken(

@@ -74,7 +74,7 @@ def test_another_layout_names_the_step_to_take(one: SqliteBench) -> None:
     connection.execute("UPDATE surepipe_layout SET version = 99")
     connection.commit()
     connection.close()
-    with pytest.raises(ConfigurationError, match=r"layout 99 .*`surepipe migrate "):
+    with pytest.raises(ConfigurationError, match=r"layout 99 .*begin with a new file"):
         SqliteStore(one.path)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from surepipe.effects import Letter
+from surepipe.storage.dead_letters import replayed_text
 
 DeadLetterPlace: TypeAlias = Callable[[Letter], object]
 """Called with each letter; returning means it is stored, raising means it is not: it is called again later."""
@@ -48,8 +49,8 @@ class DeadLetters:
     def show(self) -> str:
         """One line for each letter, without payloads."""
         return "\n".join(
-            f"{letter.pipe} epoch {letter.epoch} seq {letter.seq}: {letter.attempts} attempts, "
-            f"{letter.error_type}: {letter.error_text}"
+            f"{letter.pipe} epoch {letter.epoch} seq {letter.seq}: {letter.attempts} attempts"
+            f"{replayed_text(letter)}, {letter.error_type}: {letter.error_text}"
             for letter in self.list()
         )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from surepipe.actors.face import SendingFace
 from surepipe.actors.marks import Until
+from surepipe.actors.replay_marks import guarded, marked
 from surepipe.storage.dead_letters import DeadLetterStream, Replay, StoredLetter
 from surepipe.storage.journal import Beside, StoreJournal
+from surepipe.store_api import CommitPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,27 @@ class ReplayingFace(SendingFace):
 
     _journal: StoreJournal | None
 
+    def can_send_beside(self, positions: object) -> bool:
+        """True when positions of this store can move in one step with the journal of this pipe."""
+        return self._journal is not None and self._journal.can_commit_beside(positions)
+
+    def send_beside(
+        self, messages: Sequence[tuple[object, CommitPosition]], *, timeout: float | None = None
+    ) -> None:
+        """Send messages, each of which enters the journal in one transaction with a position: both or neither.
+
+        Returns when the journal has all. Raises what ``send`` raises; the positions then say what was accepted.
+        Only where ``can_send_beside``.
+        """
+        journal = self._journal
+        assert journal is not None, "can_send_beside has said no"
+        payloads: list[bytes] = []
+        for message, position in messages:
+            payload = Beside(self._codec.encode(message))
+            journal.commit_beside(payload, position)
+            payloads.append(payload)
+        self.sender.intake.offer_many(payloads, Until.ACCEPTED, timeout)
+
     def replay(
         self,
         letters: DeadLetterStream,
@@ -41,7 +65,8 @@ class ReplayingFace(SendingFace):
         Where the pipe has a journal in the store of the letters, a letter enters the journal in the same
         transaction in which the replay moves past it: each is sent exactly once, whatever is interrupted.
         Elsewhere one letter may be sent again after a crash: at least once. The answer says which. Another replay
-        by the same reader takes over, and this one ends with an error. ``timeout`` is for each letter.
+        by the same reader takes over, and this one ends with an error. ``timeout`` is for each letter. A message
+        that fails again has a letter of its own, which tells how often it was replayed.
 
         Raises what ``send`` raises, StoreUnavailable (call again), ``errors.Fenced`` (another replay took over)
         and StoreReset (the letters were made anew).
@@ -68,11 +93,18 @@ class ReplayingFace(SendingFace):
     def _send_exactly_once(
         self, journal: StoreJournal, replay: Replay, stored: StoredLetter, timeout: float | None
     ) -> None:
-        payload = Beside(stored.letter.payload)
+        payload = Beside(self._payload_of(stored))
         journal.commit_beside(payload, replay.position_after(stored))
         self.sender.intake.offer(payload, Until.ACCEPTED, timeout)
 
     def _send_at_least_once(self, stored: StoredLetter, timeout: float | None) -> None:
         is_kept = self.sender.has_journal or not self.sender.confirms
         until = Until.ACCEPTED if is_kept else Until.CONFIRMED
-        self.sender.intake.offer(stored.letter.payload, until, timeout)
+        self.sender.intake.offer(self._payload_of(stored), until, timeout)
+
+    def _payload_of(self, stored: StoredLetter) -> bytes:
+        """What is sent: the payload, marked with how often it was replayed, where the pipe's bound leaves room."""
+        payload = marked(stored.letter.payload, stored.replays + 1)
+        if len(payload) <= self.sender.intake.message_max:
+            return payload
+        return guarded(stored.letter.payload)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from surepipe.effects import Letter, WriteFailed, WriteOutcome, WriteStored, WriteUnknown
 from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable
-from surepipe.storage.letters import NoLetter, WrittenLetter, decode, encode, name_of
+from surepipe.storage.letters import NoLetter, decode, encode, name_of
 from surepipe.store_api import (
     KEEP_ALL,
     AppendRun,
@@ -49,15 +49,18 @@ class StoredLetter:
 
     index: int
     letter: Letter
-    replays: int = 0
+
+    @property
+    def replays(self) -> int:
+        """How often the message had been replayed before it failed this time."""
+        return self.letter.replays
 
     def line(self) -> str:
         """What a list shows: no payload."""
         letter = self.letter
-        again = f", replayed {self.replays} times" if self.replays else ""
         return (
             f"{self.index}: {letter.pipe} epoch {letter.epoch} seq {letter.seq}, {letter.attempts} attempts"
-            f"{again}: {letter.error_type}: {letter.error_text}"
+            f"{replayed_text(letter)}: {letter.error_type}: {letter.error_text}"
         )
 
     def text(self) -> str:
@@ -67,6 +70,13 @@ class StoredLetter:
         times = f"  layer {letter.layer}, failed first at {since} and last at {last}"
         payload = f"  {len(letter.payload)} bytes: {letter.payload!r}"
         return "\n".join([self.line(), times, payload])
+
+
+def replayed_text(letter: Letter) -> str:
+    """How a line tells that its message had been replayed before: nothing when it had not."""
+    if not letter.replays:
+        return ""
+    return f", replayed {letter.replays} time{'s' if letter.replays > 1 else ''}"
 
 
 def _time(micros: int) -> str:
@@ -82,7 +92,9 @@ class DeadLetterStream:
 
     def __init__(self, streams: Store, stream: str, *, retention: Retention = KEEP_ALL) -> None:
         """The stream is made at the first use. At the bound of its retention letters are refused, not dropped,
-        while a replay has not read what is there."""
+        while a replay has not read what is there. Raises ConfigurationError for what is no store, no name or no
+        Retention."""
+        _check(streams, stream, retention)
         self.stream = stream
         self._streams = streams
         self._retention = retention
@@ -120,13 +132,13 @@ class DeadLetterStream:
                     f"dead letters {self.stream!r}: no answer; put the letter again"
                 )
 
-    def put(self, letter: Letter, replays: int = 0) -> WriteOutcome:
+    def put(self, letter: Letter) -> WriteOutcome:
         """Store a letter; a repeat changes nothing, for ever. The first one of a message stays."""
         try:
             _ = self.incarnation
         except StoreUnavailable:
             return WriteUnknown()
-        run = self.run_of(letter, replays)
+        run = self.run_of(letter)
         outcome = self._streams.append(run.stream, run.producer, run.epoch, run.first, run.payloads)
         match outcome:
             case Stored():
@@ -139,11 +151,9 @@ class DeadLetterStream:
             case _:
                 return WriteUnknown()
 
-    def run_of(self, letter: Letter, replays: int = 0) -> AppendRun:
+    def run_of(self, letter: Letter) -> AppendRun:
         """The append that stores a letter, for a transaction with other writes of the same store."""
-        return AppendRun(
-            self.stream, name_of(letter), 1, 1, [encode(WrittenLetter(letter, replays))]
-        )
+        return AppendRun(self.stream, name_of(letter), 1, 1, [encode(letter)])
 
     def all(self) -> Iterator[StoredLetter]:
         """All letters, oldest first. Raises StoreUnavailable, ConfigurationError."""
@@ -187,13 +197,29 @@ class DeadLetterStream:
         for run in batch.entries:
             for index, data in enumerate(run.payloads, run.index):
                 try:
-                    written = decode(data)
+                    found.append(StoredLetter(index, decode(data)))
                 except NoLetter as error:
                     raise ConfigurationError(
                         f"entry {index} of {self.stream!r} is no letter: {error}"
                     ) from error
-                found.append(StoredLetter(index, written.letter, written.replays))
         return found
+
+
+def _check(streams: object, stream: object, retention: object) -> None:
+    wrong = (
+        f"the store is {streams!r}"
+        if not hasattr(type(streams), "append")
+        else f"the name of the stream is {stream!r}"
+        if not isinstance(stream, str) or not stream
+        else f"retention is {retention!r}"
+        if not isinstance(retention, Retention)
+        else ""
+    )
+    if wrong:
+        raise ConfigurationError(
+            f"dead letters: {wrong}; write DeadLetterStream(store, 'orders/dead'), with "
+            "retention=Retention(max_bytes=...) if it is to have a bound"
+        )
 
 
 def _random_claimant() -> int:

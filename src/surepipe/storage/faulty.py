@@ -74,6 +74,8 @@ class Misfortune(StrEnum):
     """Before the call the store loses its last writes."""
     TRIM = "trim"
     """Before the call everything in the streams that forces trimming is trimmed."""
+    LATE = "late"
+    """Not done now; Unavailable. Done before a later call, when the caller may have asked for something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Rates:
     """Probabilities per call; no more than one misfortune happens to a call.
 
     An outage lasts 1 to ``outage_calls_max`` calls. ``slow_us`` is the range of delays, ``lose_max`` the most
-    writes that are lost at once.
+    writes that are lost at once, ``late_calls_max`` the most calls after which a late one is done.
     """
 
     outage: float = 0.0
@@ -91,9 +93,11 @@ class Rates:
     roll_back: float = 0.0
     lose_last: float = 0.0
     trim: float = 0.0
+    late: float = 0.0
     outage_calls_max: int = 20
     slow_us: tuple[int, int] = (1_000, 1_000_000)
     lose_max: int = 5
+    late_calls_max: int = 5
 
 
 @runtime_checkable
@@ -117,6 +121,14 @@ class _Scripted:
     on: type[object]
     calls: int
     amount: int
+
+
+@dataclass(slots=True)
+class _Late:
+    """A call that will be done before the last of so many later calls."""
+
+    calls: int
+    act: Callable[[], object]
 
 
 def _no_sleep(micros: int) -> None:
@@ -149,6 +161,7 @@ class FaultyStore:
         self._remember = remember
         self._lock = threading.RLock()
         self._script: list[_Scripted] = []
+        self._late: list[_Late] = []
         self._outage_left = 0
         self._names: set[str] = set()
         self._marked: object = None
@@ -158,6 +171,11 @@ class FaultyStore:
     def level(self) -> Level:
         """That of the store inside."""
         return self.inside.level
+
+    @property
+    def closed(self) -> bool:
+        """Whether the store inside is."""
+        return bool(getattr(self.inside, "closed", False))
 
     # Script.
 
@@ -171,15 +189,17 @@ class FaultyStore:
     ) -> None:
         """The next calls (of the request type ``on``) have this misfortune.
 
-        ``amount``: microseconds of a slow call, or writes to lose. Scripts are used up in their order. A
-        transaction is a call of type ``FaultyTransaction``.
+        ``amount``: microseconds of a slow call, writes to lose, or after how many calls a late one is done.
+        Scripts are used up in their order. A transaction is a call of type ``FaultyTransaction``; a late one is
+        never done.
         """
         self._script.append(_Scripted(misfortune, on, calls, amount))
 
     def calm(self) -> None:
-        """From here on nothing happens any more."""
+        """From here on nothing happens any more; what was to be done late never is."""
         with self._lock:
             self._script.clear()
+            self._late.clear()
             self._outage_left = 0
             self.rates = Rates()
 
@@ -226,13 +246,20 @@ class FaultyStore:
                 return self._rng.randint(*self.rates.slow_us)
             case Misfortune.LOSE_LAST:
                 return self._rng.randint(1, self.rates.lose_max)
+            case Misfortune.LATE:
+                return self._rng.randint(1, self.rates.late_calls_max)
             case _:
                 return 0
 
-    def _meet(self, kind: type[object]) -> Misfortune | None:
+    def _meet(
+        self, kind: type[object], act: Callable[[], object] | None = None
+    ) -> Misfortune | None:
         """Draw what happens to a call, and let happen what happens before it."""
         with self._lock:
+            self._do_what_is_late()
             misfortune, amount = self._fate(kind)
+            if misfortune is Misfortune.LATE and act is not None:
+                self._late.append(_Late(amount, act))
             if misfortune is not None:
                 self.happened[misfortune] += 1
             self._happen(misfortune, amount)
@@ -241,6 +268,14 @@ class FaultyStore:
         if misfortune is Misfortune.SLOW:
             self._sleep(amount)
         return misfortune
+
+    def _do_what_is_late(self) -> None:
+        for late in self._late:
+            late.calls -= 1
+        due = [late for late in self._late if late.calls <= 0]
+        self._late = [late for late in self._late if late.calls > 0]
+        for late in due:
+            late.act()
 
     def _happen(self, misfortune: Misfortune | None, amount: int) -> None:
         match misfortune:
@@ -275,9 +310,11 @@ class FaultyStore:
         self, kind: type[StoreRequest], stream: str, act: Callable[[], T]
     ) -> T | Failed | Unavailable:
         self._names.add(stream)
-        match self._meet(kind):
+        match self._meet(kind, act):
             case Misfortune.OUTAGE:
                 return Unavailable("an outage, on purpose")
+            case Misfortune.LATE:
+                return Unavailable("to be done later, on purpose")
             case Misfortune.REFUSED:
                 return Failed("refused, on purpose")
             case Misfortune.UNKNOWN:
@@ -373,7 +410,7 @@ class FaultyStore:
             with self.inside.transaction() as transaction:
                 faulty = FaultyTransaction(transaction)
                 yield faulty
-                if misfortune in (Misfortune.OUTAGE, Misfortune.REFUSED):
+                if misfortune in (Misfortune.OUTAGE, Misfortune.REFUSED, Misfortune.LATE):
                     raise _NotDone
         except _NotDone:
             outcome = (

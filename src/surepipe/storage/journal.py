@@ -95,6 +95,7 @@ class StoreJournal:
         self._incarnation = 0
         self._previous_tag: int | None = None
         self._owner = 0
+        self._revision = 0
         self._next = 1
         """The position as committed last: indexes below it are not needed."""
         self._state = Confirmed()
@@ -106,7 +107,8 @@ class StoreJournal:
         self._loaded: object = None
         # A new life may load while a write of the former one is still under way.
         self._lock = threading.RLock()
-        self._beside: list[tuple[Beside, CommitPosition]] = []
+        self._beside: dict[int, tuple[Beside, CommitPosition]] = {}
+        """By the identity of the payload, which is kept with it."""
         self._untrimmed = [0, 0]
 
     @property
@@ -291,13 +293,16 @@ class StoreJournal:
         return positions is self._streams and isinstance(self._streams, TransactionalStore)
 
     def commit_beside(self, payload: Beside, position: CommitPosition) -> None:
-        """When this payload is stored as a row, commit the position in the same transaction: both or neither."""
+        """When this payload is stored as a row, commit the position in the same transaction: both or neither.
+
+        Of several positions of one reader that belong to one write the last is committed.
+        """
         assert self.can_commit_beside(self._streams)
-        self._beside.append((payload, position))
+        self._beside[id(payload)] = (payload, position)
 
     def _append_run(self, run: AppendRun) -> AppendOutcome:
         beside = [
-            entry for entry in self._beside if any(payload is entry[0] for payload in run.payloads)
+            self._beside[id(payload)] for payload in run.payloads if id(payload) in self._beside
         ]
         if not beside:
             return self._streams.append(
@@ -306,12 +311,15 @@ class StoreJournal:
         assert isinstance(self._streams, TransactionalStore)
         with self._streams.transaction() as transaction:
             transaction.append(run)
-            for _, position in beside:
+            for position in {
+                (position.stream, position.reader): position for _, position in beside
+            }.values():
                 transaction.commit(position)
         stored, *committed = transaction.outcomes
         if not transaction.done:
             return _first_refusal(stored, committed)
-        self._beside = [entry for entry in self._beside if entry not in beside]
+        for payload, _ in beside:
+            self._beside.pop(id(payload), None)
         assert isinstance(stored, Stored)
         return stored
 
@@ -414,6 +422,7 @@ class StoreJournal:
                     return WriteStored()
                 case Kept(position):
                     self._next = max(self._next, position.next)
+                    self._revision = max(self._revision, position.revision)
                     self._previous_tag = position.tag
                 case Fenced():
                     refused = self._take_over(max(epoch, self._own.epoch))
@@ -424,9 +433,11 @@ class StoreJournal:
         return WriteUnknown()
 
     def _request(self, anchor: Identity | None) -> CommitPosition:
+        """The next commit. Its index often stays where it was, and one that was given up must not undo it."""
+        self._revision += 1
         return CommitPosition(
             self.stream, READER, self._owner, self._incarnation, self._next, anchor,
-            self._state.encode(), self._previous_tag,
+            self._state.encode(), self._previous_tag, self._revision,
         )  # fmt: skip
 
 

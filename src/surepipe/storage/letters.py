@@ -6,47 +6,35 @@ The same letter always gives the same bytes. Times are microseconds.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import cast
 from urllib.parse import quote
 
 from surepipe.effects import Letter
 
 FORMAT = 1
-_KEYS = {field.name for field in fields(Letter)} - {"payload"} | {"format", "replays"}
+_KEYS = {field.name for field in fields(Letter)} - {"payload"} | {"format"}
 
 
 class NoLetter(ValueError):
     """These bytes are not a letter."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenLetter:
-    """A letter, and how often its message had been replayed before it failed again."""
-
-    letter: Letter
-    replays: int = 0
-
-
-def encode(written: WrittenLetter) -> bytes:
+def encode(letter: Letter) -> bytes:
     """The bytes of a letter."""
-    head: dict[str, object] = {
-        **asdict(written.letter),
-        "format": FORMAT,
-        "replays": written.replays,
-    }
+    head: dict[str, object] = {**asdict(letter), "format": FORMAT}
     del head["payload"]
     line = json.dumps(head, sort_keys=True, separators=(",", ":"))
-    return line.encode() + b"\n" + written.letter.payload
+    return line.encode() + b"\n" + letter.payload
 
 
-def decode(data: bytes) -> WrittenLetter:
+def decode(data: bytes) -> Letter:
     """The letter that these bytes are; raises NoLetter when they are none."""
     line, newline, payload = data.partition(b"\n")
     if not newline:
         raise NoLetter(f"only one line: {line[:80]!r}")
     head = _Head(line)
-    letter = Letter(
+    return Letter(
         pipe=head.text("pipe"),
         layer=head.number("layer"),
         epoch=head.number("epoch"),
@@ -58,8 +46,8 @@ def decode(data: bytes) -> WrittenLetter:
         error_type=head.text("error_type"),
         error_text=head.text("error_text"),
         producer=head.text("producer"),
+        replays=head.number("replays"),
     )
-    return WrittenLetter(letter, head.number("replays"))
 
 
 class _Head:

@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from surepipe.storage.memory_stream import MemoryStream
+from surepipe.storage.positions import may_replace
 from surepipe.store_api import (
     STATE_MAX_BYTES,
     AppendOutcome,
@@ -50,6 +52,8 @@ from surepipe.store_api import (
     TrimOutcome,
     partition_of,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,9 +272,12 @@ class MemoryStore:
         if len(request.state) > STATE_MAX_BYTES:
             size = len(request.state)
             return Failed(f"a state of {size} bytes is above {STATE_MAX_BYTES}"), None
-        if known.position and not _may_replace(known.position, request):
+        if known.position and not may_replace(known.position, request):
             return Kept(known.position), None
-        position = Position(request.tag, request.next, request.anchor, request.state, request.owner)
+        position = Position(
+            *(request.tag, request.next, request.anchor, request.state, request.owner),
+            request.revision,
+        )
         readers = self._state.readers.setdefault(request.stream, {})
         readers[request.reader] = replace(known, owner=request.owner, position=position)
 
@@ -286,6 +293,10 @@ class MemoryStore:
         """See ``surepipe.store_api.Transaction``. Other threads see all of it or nothing."""
         transaction = MemoryTransaction()
         yield transaction
+        self.finish(transaction)
+
+    def finish(self, transaction: MemoryTransaction) -> None:
+        """Do what the transaction holds, or nothing of it, and give it its outcomes."""
         with self._changed:
             self._finish(transaction)
 
@@ -307,6 +318,23 @@ class MemoryStore:
             change()
 
     # Misfortunes, on demand.
+
+    def part(self, *streams: str) -> MemoryState:
+        """A copy of what these streams and their readers are, for ``put_back``."""
+        with self._changed:
+            kept = self._state
+            return MemoryState(
+                {name: kept.streams[name].copy() for name in streams if name in kept.streams},
+                {name: dict(kept.readers[name]) for name in streams if name in kept.readers},
+            )
+
+    def put_back(self, part: MemoryState, *streams: str) -> None:
+        """Let these streams and their readers be what they were; the part is used up."""
+        with self._changed:
+            for name in streams:
+                _set(self._state.streams, name, part.streams.get(name))
+                _set(self._state.readers, name, part.readers.get(name))
+            self._changed.notify_all()
 
     def crash(self) -> None:
         """The store's process ends and starts again, with nothing: level ``none`` keeps nothing."""
@@ -365,6 +393,13 @@ class MemoryTransaction:
             raise
 
 
+def _set(kept: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        kept.pop(name, None)
+    else:
+        kept[name] = value
+
+
 def _missing(stream: str) -> Failed:
     return Failed(f"stream {stream!r} does not exist; create it first")
 
@@ -375,9 +410,3 @@ def _difference(known: MemoryStream, partitions: int, retention: Retention) -> s
     if known.retention != retention:
         return f"its retention is {known.retention}, not {retention}"
     return ""
-
-
-def _may_replace(stored: Position, request: CommitPosition) -> bool:
-    if stored.tag == request.tag:
-        return request.next >= stored.next
-    return request.previous_tag == stored.tag

@@ -172,6 +172,6 @@ def _is_unknown_script(replies: object) -> bool:
 def _other_layout(where: str, version: str) -> str:
     return (
         f"Redis at {where} holds this pipeline in layout {version}, and this version of surepipe writes layout"
-        f" {LAYOUT_VERSION}: stop all users of the pipeline and run `surepipe migrate`, or use the version that"
-        " wrote it"
+        f" {LAYOUT_VERSION}: use the version that wrote it until everything is delivered and the dead letters are"
+        " replayed, then begin under another pipeline name"
     )

@@ -17,11 +17,11 @@ has a tag of its own, and then no transaction spans two streams.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from surepipe.errors import ConfigurationError
 
-LAYOUT_VERSION = "1"
+LAYOUT_VERSION = "2"
 Spread = Literal["pipeline", "stream"]
 
 
@@ -33,6 +33,8 @@ class Keys:
     spread: Spread = "pipeline"
 
     def __post_init__(self) -> None:
+        if not isinstance(cast("object", self.pipeline), str):
+            raise ConfigurationError(f"the name of a pipeline is {self.pipeline!r}: write a text")
         if not self.pipeline or set(self.pipeline) & set("{}"):
             raise ConfigurationError(
                 f"a pipeline on Redis can't be called {self.pipeline!r}: the name stands between braces in each"

@@ -278,6 +278,10 @@ def _sever(lines: Sequence[_Line]) -> None:
 
 def settings_of(url: str, limits: Limits) -> dict[str, Any]:
     """Settings of connections for a URL: ``redis://``, ``rediss://`` (TLS) or ``unix://``."""
+    if not isinstance(cast("object", url), str):
+        raise ConfigurationError(
+            f"the URL of the Redis server is {url!r}: write it as text, such as 'redis://localhost:6379/0'"
+        )
     try:
         settings = cast("Callable[[str], dict[str, Any]]", parse_url)(url)
     except ValueError as error:

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from redis.sentinel import Sentinel
 
+from surepipe.errors import ConfigurationError
 from surepipe.storage.redis_caller import Caller
 from surepipe.storage.redis_keys import Keys, Spread, field_of, prefix_of
 from surepipe.storage.redis_link import Address, Limits, Locator, RedisLink, settings_of
@@ -92,21 +93,30 @@ class RedisStore:
     def __init__(
         self,
         keys: Keys,
-        link: RedisLink,
-        waiting: RedisLink,
+        link: RedisLink | None = None,
+        waiting: RedisLink | None = None,
         *,
         level: Level | None = None,
         replicas: int = 0,
         limits: Limits | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        """See ``from_url``. ``waiting`` is a link of its own for reads that block."""
+        """See ``from_url``. ``waiting`` is a link of its own for reads that block.
+
+        Raises ConfigurationError for what is not made of these.
+        """
+        if not isinstance(cast("object", keys), Keys) or link is None or waiting is None:
+            raise ConfigurationError(
+                f"a Redis store can't be made of {keys!r}: write RedisStore.from_url('redis://localhost:6379/0', "
+                "pipeline='orders'), or RedisStore.from_sentinel(...)"
+            )
         limits = limits or Limits()
         self.keys = keys
         self._waiting = waiting
         self._limits = limits
         self._clock = clock
         self._ends: dict[str, int] = {}
+        self._is_closed = False
         self._caller = Caller(
             link,
             keys.tag(""),
@@ -187,8 +197,14 @@ class RedisStore:
 
     def close(self) -> None:
         """Close all connections. Calls under way, waits too, answer Unavailable; later ones Failed."""
+        self._is_closed = True
         self._caller.link.close()
         self._waiting.close()
+
+    @property
+    def closed(self) -> bool:
+        """True after ``close``."""
+        return self._is_closed
 
     @property
     def level(self) -> Level:

@@ -86,6 +86,7 @@ def commit_arguments(request: CommitPosition, expected_next: int | None = None) 
         rest,
         "" if request.previous_tag is None else request.previous_tag,
         "" if expected_next is None else expected_next,
+        request.revision,
     ]
 
 
@@ -185,13 +186,13 @@ def position_of(value: bytes) -> Position | NoPosition:
     head, _, rest = value.partition(b"\n")
     if not head:
         return NoPosition()
-    _, _, tag, next_index, committed_by, epoch, seq, length = head.split(b" ")
+    _, _, tag, next_index, revision, committed_by, epoch, seq, length = head.split(b" ")
     if tag == b"-":
         return NoPosition()
     producer = rest[: int(length)]
     anchor = None if epoch == b"-" else Identity(producer.decode(), int(epoch), int(seq))
     state = rest[int(length) :]
-    return Position(int(tag), int(next_index), anchor, state, int(committed_by))
+    return Position(int(tag), int(next_index), anchor, state, int(committed_by), int(revision))
 
 
 def create_outcome(reply: Replies, partitions: int, retention: Retention) -> CreateOutcome:

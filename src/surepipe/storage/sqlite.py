@@ -123,6 +123,11 @@ class SqliteStore:
         return self._file.level
 
     @property
+    def closed(self) -> bool:
+        """True after ``close``."""
+        return self._is_closed
+
+    @property
     def path(self) -> str:
         """The absolute path of the file."""
         return self._file.path

@@ -17,12 +17,12 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.store_api import Failed, Level, Unavailable
 
-LAYOUT = 1
+LAYOUT = 2
 CHECKPOINT_PAGES = 8_000
 """The log is copied into the database when it has so many pages (about 32 MB): each copy waits for the disk, so
 the default of 1000 makes appends of 50 KB take nearly twice as long."""
@@ -71,6 +71,7 @@ TABLES = (
         anchor_seq INTEGER,
         state BLOB,
         committed_by INTEGER,
+        revision INTEGER,
         PRIMARY KEY (stream, reader))""",
 )
 
@@ -185,6 +186,10 @@ def _primary_code(error: BaseException) -> int:
 
 
 def _checked_path(path: str | os.PathLike[str]) -> str:
+    if not isinstance(cast("object", path), str | os.PathLike):
+        raise ConfigurationError(
+            f"a SQLite store is made of the path of its file, such as SqliteStore('orders.db'); {path!r} is none"
+        )
     text = os.fspath(path)
     if text in ("", ":memory:"):
         raise ConfigurationError(
@@ -195,8 +200,10 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 
 def _checked_level(level: Level) -> Level:
-    if level not in (Level.PROCESS, Level.POWER):
-        raise ConfigurationError(f"a SQLite store keeps at level process or power, not {level}")
+    if not isinstance(cast("object", level), Level) or level not in (Level.PROCESS, Level.POWER):
+        raise ConfigurationError(
+            f"a SQLite store keeps at level process or power (Level.PROCESS, Level.POWER), not at {level!r}"
+        )
     return level
 
 
@@ -231,8 +238,9 @@ def _make_or_check_layout(connection: sqlite3.Connection, path: str) -> None:
     found = _found_layout(connection)
     if found != LAYOUT:
         raise ConfigurationError(
-            f"{path} has layout {found} and this version of surepipe uses layout {LAYOUT}: "
-            f"run `surepipe migrate {path}`, or use the version that made it"
+            f"{path} has layout {found} and this version of surepipe uses layout {LAYOUT}: open it with the "
+            "version that made it, let everything in it be delivered and the dead letters be replayed, then "
+            "begin with a new file"
         )
 
 

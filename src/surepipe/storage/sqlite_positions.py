@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
+from surepipe.storage.positions import may_replace
 from surepipe.store_api import (
     STATE_MAX_BYTES,
     CommitOutcome,
@@ -32,16 +33,17 @@ class _Reader:
 def _find(connection: sqlite3.Connection, stream: str, reader: str) -> _Reader:
     row = connection.execute(
         "SELECT owner, claimant, tag, next, anchor_producer, anchor_epoch, anchor_seq, state,"
-        " committed_by FROM surepipe_positions WHERE stream = ? AND reader = ?",
+        " committed_by, revision FROM surepipe_positions WHERE stream = ? AND reader = ?",
         (stream, reader),
     ).fetchone()
     if row is None:
         return _Reader()
-    owner, claimant, tag, following, producer, epoch, seq, state, committed_by = row
+    owner, claimant, tag, following, producer, epoch, seq, state, committed_by, revision = row
     if following is None:
         return _Reader(owner, claimant)
     anchor = None if producer is None else Identity(producer, epoch, seq)
-    return _Reader(owner, claimant, Position(tag, following, anchor, state, committed_by))
+    position = Position(tag, following, anchor, state, committed_by, revision)
+    return _Reader(owner, claimant, position)
 
 
 def claim(connection: sqlite3.Connection, stream: str, reader: str, claimant: int) -> Owner:
@@ -69,16 +71,10 @@ def commit(connection: sqlite3.Connection, request: CommitPosition) -> CommitOut
         return Fenced(known.owner)
     if len(request.state) > STATE_MAX_BYTES:
         return Failed(f"a state of {len(request.state)} bytes is above {STATE_MAX_BYTES}")
-    if known.position and not _may_replace(known.position, request):
+    if known.position and not may_replace(known.position, request):
         return Kept(known.position)
     _store(connection, request)
     return Committed()
-
-
-def _may_replace(stored: Position, request: CommitPosition) -> bool:
-    if stored.tag == request.tag:
-        return request.next >= stored.next
-    return request.previous_tag == stored.tag
 
 
 def _store(connection: sqlite3.Connection, request: CommitPosition) -> None:
@@ -86,10 +82,11 @@ def _store(connection: sqlite3.Connection, request: CommitPosition) -> None:
     who = (anchor.producer, anchor.epoch, anchor.seq) if anchor else (None, None, None)
     connection.execute(
         "INSERT INTO surepipe_positions (stream, reader, owner, tag, next, anchor_producer, anchor_epoch,"
-        " anchor_seq, state, committed_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " anchor_seq, state, committed_by, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT DO UPDATE SET owner = excluded.owner, tag = excluded.tag, next = excluded.next,"
         " anchor_producer = excluded.anchor_producer, anchor_epoch = excluded.anchor_epoch,"
-        " anchor_seq = excluded.anchor_seq, state = excluded.state, committed_by = excluded.committed_by",
+        " anchor_seq = excluded.anchor_seq, state = excluded.state, committed_by = excluded.committed_by,"
+        " revision = excluded.revision",
         (
             request.stream,
             request.reader,
@@ -99,5 +96,6 @@ def _store(connection: sqlite3.Connection, request: CommitPosition) -> None:
             *who,
             bytes(request.state),
             request.owner,
+            request.revision,
         ),
     )

@@ -12,7 +12,7 @@ local known = find_position(KEYS[2], ARGV[2])
 if known.claimant == ARGV[3] then
   return {"owner", text(known.owner)}
 end
-local rest = known.raw and string.match(known.raw, "^%d+ %S+ (.*)$") or "- 0 0 - 0 0\n"
+local rest = known.raw and string.match(known.raw, "^%d+ %S+ (.*)$") or "- 0 0 0 - 0 0\n"
 settle_layout()
 redis.call("HSET", KEYS[2], ARGV[2], text(known.owner + 1) .. " " .. ARGV[3] .. " " .. rest)
 return {"owner", text(known.owner + 1)}

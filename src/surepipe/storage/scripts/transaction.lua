@@ -34,7 +34,8 @@ local function perform_commit(n)
   local known = pending and pending.known or find_position(KEYS[2], request.field)
   local reply, value = commit_position(known, request)
   if value then
-    local moved = {owner = request.owner, claimant = known.claimant, tag = request.tag, next = tonumber(request.next), raw = value}
+    local moved = {owner = request.owner, claimant = known.claimant, tag = request.tag, next = tonumber(request.next),
+      revision = request.revision, by = request.owner, raw = value}
     positions[request.field] = {known = moved, h = heads[n], reader = request.reader}
   end
   return reply

@@ -1,0 +1,7 @@
+"""Routes between processes."""
+
+from surepipe.actors.links.connection import Limits
+from surepipe.actors.links.security import MutualTls, OneMachine, SharedKey
+from surepipe.actors.links.tcp import TcpRoute
+
+__all__ = ["Limits", "MutualTls", "OneMachine", "SharedKey", "TcpRoute"]

@@ -1,0 +1,266 @@
+"""One TCP connection between two links: greeting, records, heartbeats, and a bounded queue of what is to go out.
+
+Everything here but ``post`` runs on the network thread. A connection that breaks any rule is dropped at once: the
+pipes above send again what it had not delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from surepipe.actors.links.greeting import Greeting, Stranger
+from surepipe.actors.links.records import Incoming, TooLong, What, sealed_record
+
+WRITE_MAX = 256 * 1024
+"""Bytes that are sealed and handed to the socket in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds and times of a connection. Times are seconds.
+
+    ``queue_max_bytes``: frames that wait for the socket; one that does not fit is lost, as on any route, and
+    counted. ``frame_max_bytes``: the largest frame. ``heartbeat_s``: the longest silence that an idle connection
+    keeps; after three times that without a sound the other side is taken for dead. ``greeting_s``: who has not
+    shown the key by then is dropped. ``strangers_max``: connections that have not shown it yet.
+    """
+
+    queue_max_bytes: int = 16 << 20
+    frame_max_bytes: int = 4 << 20
+    heartbeat_s: float = 5.0
+    greeting_s: float = 5.0
+    strangers_max: int = 64
+
+
+class Owner(Protocol):
+    """The link that a connection belongs to."""
+
+    def met(self, connection: Connection) -> bool:
+        """Somebody is there; False when there is no room for one more whom nobody knows."""
+        ...
+
+    def trusted(self, connection: Connection) -> None:
+        """The other side has shown that it knows the key."""
+        ...
+
+    def arrived(self, connection: Connection, frame: bytes) -> None:
+        """A frame came in."""
+        ...
+
+    def ended(self, connection: Connection) -> None:
+        """The connection is gone."""
+        ...
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Something happened that people may want to know."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """Carries frames while it lives."""
+
+    def __init__(self, owner: Owner, greeting: Callable[[], Greeting], limits: Limits) -> None:
+        self.is_trusted = False
+        self.peer = ""
+        self._owner = owner
+        self._limits = limits
+        self._incoming = Incoming(greeting(), limits.frame_max_bytes + 1)
+        self._lock = threading.Lock()
+        self._queue: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._is_pumping = False
+        self._may_write = True
+        self._is_over = False
+        self._is_dropped = False
+        self._early = b""
+        self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard = self._spoke = 0.0
+
+    # From any thread.
+
+    def post(self, frame: bytes) -> bool:
+        """Queue a frame; False when it does not fit or the connection is over."""
+        with self._lock:
+            if self._is_over or self._queued_bytes + len(frame) > self._limits.queue_max_bytes:
+                return False
+            self._queue.append(frame)
+            self._queued_bytes += len(frame)
+            if self._is_pumping:
+                return True
+            self._is_pumping = True
+            assert self._loop is not None
+            try:
+                self._loop.call_soon_threadsafe(self._pump)
+            except RuntimeError:  # the network has ended: so has this connection
+                return False
+        return True
+
+    def _next_queued(self) -> bytes | None:
+        with self._lock:
+            if not self._queue:
+                self._is_pumping = False  # whoever queues from now on asks for another turn
+                return None
+            frame = self._queue.popleft()
+            self._queued_bytes -= len(frame)
+            return frame
+
+    # From asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet, or begin at once where there is no greeting."""
+        self._loop = asyncio.get_running_loop()
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_MAX)
+        self.peer = str(cast("object", transport.get_extra_info("peername")))
+        if not self._owner.met(self):
+            self._drop("strangers_refused")
+            return
+        self._heard = self._spoke = self._loop.time()
+        self._timer = self._loop.call_later(self._limits.greeting_s, self._too_slow)
+        self._say_replies()
+        self._greet_if_ready()
+        if self._early:
+            self.data_received(self._early)
+            self._early = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived, as far as it is whole."""
+        if self._loop is None:  # TLS may hand over bytes before it says that it is ready
+            self._early += data
+            return
+        self._heard = self._loop.time()
+        try:
+            for what, body in self._incoming.take(data):
+                self._greet_if_ready()
+                self._take(what, body)
+            self._say_replies()
+            self._greet_if_ready()
+        except TooLong:
+            self._drop("oversized")
+        except Stranger:
+            self._drop("forged" if self.is_trusted else "strangers")
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now."""
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self._may_write = True
+        self._pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whatever was queued is lost; the pipes know what to do."""
+        del exc
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self._is_over = True
+            lost = len(self._queue)
+            self._queue.clear()
+        if lost:
+            self._owner.count("frames_lost", lost)
+        if not self.is_trusted and not self._is_dropped:
+            self._owner.count("strangers")  # gone without a word, or with the wrong ones
+        self._owner.ended(self)
+
+    # On the network thread.
+
+    def say_bye(self) -> None:
+        """Send what is queued, say that this is the end, and close."""
+        if self._transport is not None and self.is_trusted:
+            self._pump(everything=True)
+            self._write(What.BYE)
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _say_replies(self) -> None:
+        assert self._transport is not None
+        for reply in self._incoming.replies:
+            self._transport.write(reply)
+        self._incoming.replies.clear()
+
+    def _greet_if_ready(self) -> None:
+        if self.is_trusted or self._incoming.seal is None:
+            return
+        self._say_replies()
+        self.is_trusted = True
+        self._owner.trusted(self)
+        self._pump()
+        self._beat()
+
+    def _too_slow(self) -> None:
+        if not self.is_trusted:
+            self._drop("strangers")
+
+    def _drop(self, why: str) -> None:
+        self._is_dropped = True
+        self._owner.count(why)
+        self.abort()
+
+    def _take(self, what: int, body: bytes) -> None:
+        match what:
+            case What.FRAME:
+                self._owner.arrived(self, body)
+            case What.PING:
+                self._write(What.PONG)
+            case What.BYE:
+                self.abort()
+            case _:  # a pong needs no answer, and what a later version says is not for this one
+                return
+
+    def _pump(self, *, everything: bool = False) -> None:
+        """Seal and write what is queued, as long as the socket takes it."""
+        if not self.is_trusted or self._is_over or self._transport is None:
+            return
+        while self._may_write or everything:
+            batch = self._sealed_batch()
+            if not batch:
+                return
+            self._spoken()
+            self._transport.write(batch)
+
+    def _sealed_batch(self) -> bytes:
+        seal = self._incoming.seal
+        assert seal is not None
+        pieces: list[bytes] = []
+        size = 0
+        while size < WRITE_MAX and (frame := self._next_queued()) is not None:
+            pieces.append(sealed_record(seal, What.FRAME, frame))
+            size += len(pieces[-1])
+        return b"".join(pieces)
+
+    def _write(self, what: What) -> None:
+        assert self._transport is not None
+        assert self._incoming.seal is not None
+        self._spoken()
+        self._transport.write(sealed_record(self._incoming.seal, what))
+
+    def _spoken(self) -> None:
+        assert self._loop is not None
+        self._spoke = self._loop.time()
+
+    def _beat(self) -> None:
+        """Break an idle silence, and notice the other side's."""
+        assert self._loop is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        now, every = self._loop.time(), self._limits.heartbeat_s
+        if now - self._heard > 3 * every:
+            self._drop("silences")
+            return
+        if now - self._spoke >= every:
+            self._write(What.PING)
+        self._timer = self._loop.call_later(every / 2, self._beat)

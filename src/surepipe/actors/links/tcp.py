@@ -1,0 +1,411 @@
+"""A route between processes, and between machines, over TCP.
+
+One process listens and the other connects, whichever of them has the sender; several may connect to one. A link
+carries any number of pipes and channels. It reconnects by itself, with growing and jittered waits; what was under
+way when a connection broke is lost, which is what a route may do and pipes are made for.
+
+    route = TcpRoute.listen("0.0.0.0:7400", security=SharedKey(key))       # one program
+    route = TcpRoute.connect("orders.internal:7400", security=SharedKey(key))       # the other
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from random import Random
+from typing import cast
+
+from surepipe.actors.links.connection import Connection, Limits
+from surepipe.actors.links.network import NETWORK, Network
+from surepipe.actors.links.security import (
+    MutualTls,
+    OneMachine,
+    Security,
+    address_of,
+    require_suitable,
+)
+from surepipe.actors.routes import Landing
+from surepipe.actors.runtime import Runtime
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.algebra import hops
+from surepipe.pipes.codec import encode, pipe_of
+from surepipe.pipes.frames import Frame
+from surepipe.pipes.layers import UNBOUNDED
+
+logger = logging.getLogger("surepipe")
+
+OPEN_S = 10.0
+BYE_S = 1.0
+"""How long the last bytes get to leave."""
+WAIT_MIN_S = 0.05
+WAIT_MAX_S = 5.0
+HELD_MAX = 16
+"""Frames that wait while nobody is connected; later ones are lost, and sent again by those who need them."""
+KNOWN_MAX = 65_536
+"""Pipes whose whereabouts are remembered; frames of others go to everybody who is connected."""
+
+
+class TcpSide:
+    """This process's side of a link: one for both directions, shared by all ends that use the route."""
+
+    has_reverse = True
+
+    def __init__(
+        self, address: str, security: Security, limits: Limits, *, listening: bool
+    ) -> None:
+        self._address = address
+        self._host, self._port = address_of(address)
+        self._security = security
+        self._limits = limits
+        self._listening = listening
+        self._context = security.context(listening=listening)
+        self._lock = threading.Lock()
+        self._everybody: dict[int, Connection] = {}
+        self._connections: dict[int, Connection] = {}
+        self._known: OrderedDict[int, Connection] = OrderedDict()
+        self._counted: Counter[str] = Counter()
+        self._landing: Landing | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: asyncio.Server | None = None
+        self._dialing: asyncio.Task[None] | None = None
+        self._gone: asyncio.Event | None = None
+        self._doorways: set[asyncio.Task[None]] = set()
+        self._has_warned = False
+        self._held: list[bytes] = []
+        self._changed = threading.Condition()
+        self._rng = Random(0)
+
+    # As a route side.
+
+    @property
+    def room(self) -> int:
+        """Not known: the other process may be anywhere."""
+        return UNBOUNDED
+
+    def open(self, landing: Landing, runtime: Runtime) -> None:
+        """Listen, or begin to connect. Raises ConfigurationError when the address can't be listened on."""
+        self._landing = landing
+        self._rng = runtime.rng(None)
+        loop = self._loop = NETWORK.enter()
+        try:
+            Network.call(loop, self._listen if self._listening else self._start_dialing, OPEN_S)
+        except OSError as error:
+            self._loop = None
+            NETWORK.leave()
+            raise ConfigurationError(f"can't listen on {self._address}: {error}") from None
+
+    def send(self, frame: object) -> None:
+        """Send to whoever has that pipe; to all while nobody is known to have it. What can't go is lost."""
+        data = frame if isinstance(frame, bytes) else encode(cast("Frame", frame))
+        if len(data) > self._limits.frame_max_bytes:
+            self._too_large(len(data))
+            return
+        known = self._known.get(pipe_of(data) or 0)
+        targets = [known] if known is not None else self._trusted()
+        if not targets and not self._hold(data):
+            self.count("frames_lost")
+        for connection in targets:
+            if not connection.post(data):
+                self.count("frames_lost")
+
+    def _hold(self, data: bytes) -> bool:
+        """A few frames wait for a connection, so that a pipe need not send its first one twice."""
+        with self._lock:
+            if self._connections or len(self._held) >= HELD_MAX:
+                return False
+            self._held.append(data)
+            return True
+
+    def _too_large(self, size: int) -> None:
+        self.count("frames_too_large")
+        if not self._has_warned:
+            self._has_warned = True
+            logger.error(
+                "%s: a frame of %d bytes exceeds frame_max_bytes=%d of this link and can never pass: raise it on "
+                "both sides, or lower message_max_bytes of the pipe",
+                self,
+                size,
+                self._limits.frame_max_bytes,
+            )
+
+    def taken(self) -> None:
+        """Nobody asks: the other process does not know our room."""
+
+    def close(self) -> None:
+        """Send what is queued, and end. A second call does nothing."""
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        self._landing = None
+        self._held = []
+        try:
+            Network.call(loop, self._end, OPEN_S)
+        finally:
+            NETWORK.leave()
+
+    # As the owner of connections, on the network thread.
+
+    def met(self, connection: Connection) -> bool:
+        """Somebody is there, and may be anybody yet."""
+        strangers = len(self._everybody) - len(self._connections) + len(self._doorways)
+        if self._listening and strangers >= self._limits.strangers_max:
+            return False
+        self._everybody[id(connection)] = connection
+        return True
+
+    def trusted(self, connection: Connection) -> None:
+        """Somebody who knows the key is there."""
+        self.count("connections")
+        with self._lock:
+            self._connections[id(connection)] = connection
+            held, self._held = self._held, []
+        for frame in held:
+            connection.post(frame)
+        self._tell()
+        logger.info("%s: connected with %s", self, connection.peer)
+        if self._landing is not None:
+            self._landing.wake()
+
+    def arrived(self, connection: Connection, frame: bytes) -> None:
+        """Pass a frame on, and remember where its pipe is."""
+        tag = pipe_of(frame)
+        if tag is None or self._landing is None:
+            self.count("frames_unknown")
+            return
+        if self._known.get(tag) is not connection:
+            self._remember(tag, connection)
+        self._landing.put(frame)
+
+    def ended(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._everybody.pop(id(connection), None)
+        with self._lock:
+            was_trusted = self._connections.pop(id(connection), None) is not None
+            for tag in [tag for tag, where in self._known.items() if where is connection]:
+                del self._known[tag]
+        if was_trusted:
+            logger.info("%s: connection with %s ended", self, connection.peer)
+        self._tell()
+        if self._gone is not None:
+            self._gone.set()
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Count what happened."""
+        with self._lock:
+            self._counted[name] += by
+
+    def _remember(self, tag: int, connection: Connection) -> None:
+        with self._lock:
+            self._known[tag] = connection
+            self._known.move_to_end(tag)
+            while len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+
+    def _trusted(self) -> list[Connection]:
+        with self._lock:
+            return list(self._connections.values())
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    # Listening and connecting.
+
+    def _new_connection(self) -> Connection:
+        return Connection(
+            self, lambda: self._security.greeting(listening=self._listening), self._limits
+        )
+
+    def _accepted(self) -> asyncio.BaseProtocol:
+        return self._new_connection() if self._context is None else _Doorway(self._let_in)
+
+    def _let_in(self, transport: asyncio.Transport) -> None:
+        """TLS comes first, in a task of its own: asyncio would not tell of those who fail it."""
+        if len(self._doorways) >= self._limits.strangers_max:
+            self.count("strangers_refused")
+            transport.abort()
+            return
+        assert self._loop is not None
+        task = self._loop.create_task(self._secure(transport))
+        self._doorways.add(task)
+        task.add_done_callback(self._doorways.discard)
+
+    async def _secure(self, transport: asyncio.Transport) -> None:
+        assert self._loop is not None
+        assert self._context is not None
+        connection = self._new_connection()
+        try:
+            secured = await self._loop.start_tls(
+                transport,
+                connection,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=self._limits.greeting_s,
+            )
+        except OSError as error:  # SSLError and the timeout are of this kind too
+            logger.debug("%s: %s", self, error)
+            secured = None
+        if secured is None:
+            self.count("strangers")
+            transport.abort()
+        else:
+            connection.connection_made(secured)
+
+    async def _listen(self) -> None:
+        assert self._loop is not None
+        self._server = await self._loop.create_server(self._accepted, self._host, self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def _start_dialing(self) -> None:
+        assert self._loop is not None
+        self._dialing = self._loop.create_task(self._dial_for_ever())
+
+    async def _dial_for_ever(self) -> None:
+        wait = WAIT_MIN_S
+        while True:
+            self._gone = asyncio.Event()
+            counted = self._counted["connections"]
+            try:
+                await self._dial()
+                await self._gone.wait()
+            except OSError as error:
+                self.count("dials_failed")
+                logger.debug("%s: %s", self, error)
+            if self._counted["connections"] > counted:
+                wait = WAIT_MIN_S
+            await asyncio.sleep(wait * (0.5 + self._rng.random()))
+            wait = min(2 * wait, WAIT_MAX_S)
+
+    async def _dial(self) -> None:
+        assert self._loop is not None
+        tls = self._security if isinstance(self._security, MutualTls) else None
+        await asyncio.wait_for(
+            self._loop.create_connection(
+                self._new_connection,
+                self._host,
+                self._port,
+                ssl=self._context,
+                server_hostname=(tls.name or self._host) if tls else None,
+            ),
+            self._limits.greeting_s,
+        )
+
+    async def _end(self) -> None:
+        tasks = [*self._doorways, *([self._dialing] if self._dialing else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._dialing = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._gone = asyncio.Event()
+        for connection in list(self._everybody.values()):
+            connection.say_bye()
+        try:
+            await asyncio.wait_for(self._all_gone(), BYE_S)
+        except TimeoutError:
+            for connection in list(self._everybody.values()):
+                connection.abort()
+            await asyncio.sleep(0)
+
+    async def _all_gone(self) -> None:
+        assert self._gone is not None
+        while self._everybody:
+            self._gone.clear()
+            await self._gone.wait()
+
+    # Questions.
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, or connected to."""
+        return self._port
+
+    def counters(self) -> dict[str, int]:
+        """What happened, by name."""
+        with self._lock:
+            return dict(self._counted)
+
+    def wait_connected(self, timeout: float, *, there: bool = True) -> bool:
+        """Wait until somebody who knows the key is there, or nobody is any more."""
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._connections) == there, timeout)
+
+    def __str__(self) -> str:
+        return f"tcp {'listening on' if self._listening else 'to'} {self._host}:{self._port}"
+
+
+class _Doorway(asyncio.Protocol):
+    """Where a connection waits until TLS has looked at it; what it says meanwhile is not read."""
+
+    def __init__(self, let_in: Callable[[asyncio.Transport], None]) -> None:
+        self._let_in = let_in
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Nothing is read before TLS reads it."""
+        there = cast("asyncio.Transport", transport)
+        there.pause_reading()
+        self._let_in(there)
+
+
+class TcpRoute:
+    """A link as a route: give it to the ends that this process has.
+
+    ``security``: ``SharedKey`` or ``MutualTls``; ``OneMachine()``, the default, on loopback addresses only. The
+    link is open while an end uses it. Raises ConfigurationError for an address or a security that does not do.
+    """
+
+    def __init__(
+        self, address: str, security: Security, limits: Limits | None, *, listening: bool
+    ) -> None:
+        require_suitable(address, security)
+        self.declared = hops.TCP
+        self._side = TcpSide(address, security, limits or Limits(), listening=listening)
+
+    @classmethod
+    def listen(
+        cls, address: str, *, security: Security | None = None, limits: Limits | None = None
+    ) -> TcpRoute:
+        """Wait for connections at ``host:port``; port 0 takes any that is free."""
+        return cls(address, security or OneMachine(), limits, listening=True)
+
+    @classmethod
+    def connect(
+        cls, address: str, *, security: Security | None = None, limits: Limits | None = None
+    ) -> TcpRoute:
+        """Connect to ``host:port``, and again whenever the connection breaks."""
+        return cls(address, security or OneMachine(), limits, listening=False)
+
+    @property
+    def sender(self) -> TcpSide:
+        """The side of a sending end in this process."""
+        return self._side
+
+    @property
+    def receiver(self) -> TcpSide:
+        """The side of a receiving end in this process."""
+        return self._side
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, once an end is open."""
+        return self._side.port
+
+    def counters(self) -> dict[str, int]:
+        """Connections, frames lost, strangers turned away, and the like, by name."""
+        return self._side.counters()
+
+    def wait_connected(self, timeout: float) -> bool:
+        """Wait until another process is connected; False when none is within ``timeout`` seconds."""
+        return self._side.wait_connected(timeout)
+
+    def wait_disconnected(self, timeout: float) -> bool:
+        """Wait until nobody is connected; False when somebody still is after ``timeout`` seconds."""
+        return self._side.wait_connected(timeout, there=False)
+
+    def __str__(self) -> str:
+        return str(self._side)

@@ -1,0 +1,181 @@
+"""The two ends of a pipe in different processes, over a route that joins them.
+
+    with PipeSender("orders", route=TcpRoute.connect("orders.internal:7400", security=key)) as sender:
+        sender.send({"order": 1})
+
+    with PipeReceiver("orders", route=TcpRoute.listen("0.0.0.0:7400", security=key)) as receiver:
+        receiver.receive(handle)
+        ...
+
+Both name the same pipe and the same layers. One route may carry any number of pipes. Each process has the stores
+of its own end: the sender the journal, the receiver its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surepipe.actors.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.codecs import CodecChoice
+from surepipe.actors.end import EndOptions
+from surepipe.actors.face import EXIT_S
+from surepipe.actors.handling import HandlingFace
+from surepipe.actors.keys import KeyChoice, chosen_lanes
+from surepipe.actors.notices import NoticeCallback, log_notice
+from surepipe.actors.replaying import ReplayingFace
+from surepipe.actors.routes import Route
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.stored import Letters, StoreRoles
+from surepipe.actors.supervision import RestartPolicy
+from surepipe.actors.switch import SharedSide
+from surepipe.actors.threads import THREADS
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.frames import tag_of
+from surepipe.pipes.options import LayerText
+from surepipe.store_api import Store
+
+
+class SharedRoute:
+    """One pipe's share of a route that may carry others too."""
+
+    def __init__(self, route: Route, name: str) -> None:
+        self.declared = route.declared
+        self.sender = SharedSide(route.sender, (tag_of(name),), name)
+        self.receiver = SharedSide(route.receiver, (tag_of(name),), name)
+
+
+class PipeSender(ReplayingFace):
+    """The sending end of a pipe whose receiving end is in another process.
+
+    With a ``journal`` what is accepted outlives this process. ``guarantee`` is that of the whole pipe, taken that
+    the receiver's boundary is ``processed`` and that it keeps no state. Other parameters and errors as for
+    ``Pipe``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[object] = "reliable",
+        *,
+        route: Route,
+        journal: Store | None = None,
+        dead_letter: Letters | None = None,
+        codec: CodecChoice = "auto",
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        frames_max: int = 1024,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        super().__init__(name, codec)
+        parts = Assembly(
+            name,
+            layers,
+            EndOptions(runtime or THREADS, notices, restarts or RestartPolicy(), frames_max, seed),
+            StoreRoles(journal=journal, letters=dead_letter),
+            route=SharedRoute(route, name),
+        )
+        self.guarantee = parts.guarantee
+        self._composition = parts.composition
+        self._journal = parts.journal
+        self.sender = parts.sender()
+        self._put = self.sender.intake.entry(self._codec)
+        try:
+            self.sender.start()
+        except BaseException:
+            self._end(1.0)
+            raise
+        self._opened()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Take no more messages, wait until the other process has confirmed all of them, then end.
+
+        Raises NotConfirmed for what is not confirmed within ``timeout`` seconds; a journal keeps that for the next
+        sender of this name. A second call does nothing.
+        """
+        if not self._is_closed:
+            self._closed()
+            self.sender.close(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.sender.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the sender was made, and gauges of what stands now."""
+        return self.sender.counters() | self.sender.gauges()
+
+
+class PipeReceiver(HandlingFace):
+    """The receiving end of a pipe whose sending end is in another process.
+
+    ``state`` keeps how far it is, so a restart neither repeats nor skips more than ``guarantee`` says, which is
+    taken that the sender has no journal. Other parameters and errors as for ``Pipe``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[object] = "reliable",
+        *,
+        route: Route,
+        state: Store | None = None,
+        boundary: BoundaryText = Boundary.PROCESSED,
+        retries: int | None = None,
+        retry_min_s: float = 0.1,
+        retry_max_s: float = 30.0,
+        key: KeyChoice | None = None,
+        lanes: int | None = None,
+        dead_letter: Letters | None = None,
+        codec: CodecChoice = "auto",
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        frames_max: int = 1024,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        super().__init__(name, codec)
+        parts = Assembly(
+            name,
+            layers,
+            EndOptions(runtime or THREADS, notices, restarts or RestartPolicy(), frames_max, seed),
+            StoreRoles(state=state, letters=dead_letter),
+            route=SharedRoute(route, name),
+            boundary=boundary,
+            attempts=Attempts(retries, retry_min_s, retry_max_s),
+            lanes=chosen_lanes(name, key, lanes),
+        )
+        self.guarantee = parts.guarantee
+        self.dead_letters = parts.letters
+        self._composition = parts.composition
+        self.receiver = parts.receiver(self._codec)
+        self._commits = parts.commits(self.receiver)
+        try:
+            self.receiver.start()
+        except BaseException:
+            self._end(1.0)
+            raise
+        self._opened()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Finish the message that is being handled, confirm what is settled, and end.
+
+        What was not settled stays with the sender. A handler that is still busy after ``timeout`` seconds is left
+        alone. A second call does nothing. Raises MisuseError inside the handler.
+        """
+        self._check_outside("close", loops=False)
+        if not self._is_closed:
+            self._closed()
+            self.receiver.stop(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.receiver.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the receiver was made, and gauges of what stands now."""
+        return self.receiver.counters() | self.receiver.gauges()

@@ -1,0 +1,74 @@
+"""Certificates for trying out TLS on one machine, and for tests. Their keys lie unprotected in a folder."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    generate_private_key,
+)
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+_BEGIN = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+_FAR = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
+_PAST = datetime.datetime(2020, 2, 1, tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True)
+class Files:
+    """A certificate and its key, as PEM files."""
+
+    cert: Path
+    key: Path
+
+
+class Authority:
+    """Signs certificates for 127.0.0.1. ``ca`` is the file that those who trust it are given."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = _name(name)
+        self._key = generate_private_key(SECP256R1())
+        self.ca = folder / f"{name}.ca.pem"
+        certificate = _builder(self._name, self._name, self._key, _FAR).add_extension(
+            x509.BasicConstraints(ca=True, path_length=None), critical=True
+        )
+        self.ca.write_bytes(certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+
+    def sign(self, name: str, *, expired: bool = False) -> Files:
+        """A certificate of this name."""
+        key = generate_private_key(SECP256R1())
+        builder = _builder(_name(name), self._name, key, _PAST if expired else _FAR).add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        files = Files(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        files.cert.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
+        files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        return files
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, end: datetime.datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_BEGIN)
+        .not_valid_after(end)
+    )

@@ -1,17 +1,12 @@
-"""Reliable-delivery pipes that compose, with guarantees that are computed."""
+"""Reliable-delivery pipes that compose, with guarantees that are computed.
 
-from surepipe.actors import (
-    Channel,
-    ChannelFace,
-    DeadLetters,
-    FaultyRoute,
-    Listener,
-    LocalRoute,
-    Pipe,
-    PipeNotice,
-    StreamReceiver,
-    StreamSender,
-)
+What runs pipes is imported when it is first asked for, so that commands which run none start quickly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from surepipe.errors import (
     CompositionError,
     ConfigurationError,
@@ -23,6 +18,25 @@ from surepipe.errors import (
     PipeStopped,
     SurepipeError,
 )
+
+if TYPE_CHECKING:
+    from surepipe.actors import (
+        Channel,
+        ChannelFace,
+        DeadLetters,
+        FaultyRoute,
+        Listener,
+        LocalRoute,
+        MutualTls,
+        Pipe,
+        PipeNotice,
+        PipeReceiver,
+        PipeSender,
+        SharedKey,
+        StreamReceiver,
+        StreamSender,
+        TcpRoute,
+    )
 
 __version__ = "0.1.0"
 
@@ -36,15 +50,31 @@ __all__ = [
     "Listener",
     "LocalRoute",
     "MisuseError",
+    "MutualTls",
     "NotConfirmed",
     "PayloadTooLarge",
     "Pipe",
     "PipeClosed",
     "PipeFull",
     "PipeNotice",
+    "PipeReceiver",
+    "PipeSender",
     "PipeStopped",
+    "SharedKey",
     "StreamReceiver",
     "StreamSender",
     "SurepipeError",
+    "TcpRoute",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Imports the actors when one of their names is asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from surepipe import actors  # noqa: PLC0415 - takes half a second, and commands do without
+
+    value: object = getattr(actors, name)
+    globals()[name] = value
+    return value

@@ -740,7 +740,9 @@ def test_a_state_names_its_commit() -> None:
     ticket = next(iter(reader.open))
     state = reader.receiver.state_after(ticket, 2)
     assert commit_of(state) == CommitPosition(
-        "pipe", "pipe", 1, 1001, 3, Identity("p", 1, 2), state, None
+        "pipe", "pipe", 1, 1001, 3, Identity("p", 1, 2), state, None, 2
     )
+    newer = reader.receiver.state_after(ticket, 2)
+    assert commit_of(newer).revision == 3, "a state that is asked for later is a newer one"
     with pytest.raises(ValueError, match="no position in a stream"):
         commit_of(b"[null]")

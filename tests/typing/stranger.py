@@ -32,3 +32,11 @@ def stream(store: SqliteStore) -> None:
     with surepipe.StreamReceiver("orders", {"stream": {"start": "earliest"}}, store=store) as end:
         end.receive(print)
         assert_type(end.catch_up(timeout=1), bool)
+
+
+def lanes() -> None:
+    """Order within a key."""
+    with surepipe.Pipe("orders", key=lambda order: order["customer"], lanes=8) as pipe:
+        pipe.receive(print)
+        assert_type([lease.held_s for lease in pipe.leases()], list[float])
+        assert_type(pipe.guarantee.of_one_key.order_text, str)

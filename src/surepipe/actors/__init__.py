@@ -6,9 +6,11 @@ from surepipe.actors.end import EndOptions
 from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.faulty import FaultyRoute
 from surepipe.actors.letters import DeadLetters
+from surepipe.actors.links import Limits, MutualTls, OneMachine, SharedKey, TcpRoute
 from surepipe.actors.listener import Listener
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.pipe import Pipe
+from surepipe.actors.remote_ends import PipeReceiver, PipeSender
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.routes import LocalRoute, Route, RouteSide
 from surepipe.actors.steps import StepRuntime
@@ -24,10 +26,15 @@ __all__ = [
     "DeadLetters",
     "EndOptions",
     "FaultyRoute",
+    "Limits",
     "Listener",
     "LocalRoute",
+    "MutualTls",
+    "OneMachine",
     "Pipe",
     "PipeNotice",
+    "PipeReceiver",
+    "PipeSender",
     "ReceiverEnd",
     "Replayed",
     "Reply",
@@ -35,9 +42,11 @@ __all__ = [
     "Route",
     "RouteSide",
     "SenderEnd",
+    "SharedKey",
     "StepRuntime",
     "StreamReceiver",
     "StreamSender",
+    "TcpRoute",
     "ThreadRuntime",
     "Undecodable",
 ]

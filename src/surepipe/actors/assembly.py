@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
+from surepipe.actors.codecs import Codec
 from surepipe.actors.committed import Commits
 from surepipe.actors.end import EndOptions
 from surepipe.actors.ends import ReceiverEnd, SenderEnd
+from surepipe.actors.keys import Lanes, key_reader
 from surepipe.actors.local_sizes import DELIVER_MAX, with_long_runs
 from surepipe.actors.routes import LocalRoute, Route
 from surepipe.actors.stored import (
     StoreRoles,
     described,
     hop_of,
+    is_store,
     letter_place,
     state_of,
     stream_of,
@@ -25,8 +28,9 @@ from surepipe.pipes.algebra.derivation import Derived
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import LayerOptions, LayerText, StreamOptions, parse_layers
 from surepipe.pipes.stack import composition
+from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.storage.journal import StoreJournal
-from surepipe.store_api import TransactionalStore
+from surepipe.store_api import Retention, TransactionalStore
 
 BoundaryText: TypeAlias = Boundary | Literal["handed", "before", "processed", "committed"]
 
@@ -54,16 +58,37 @@ def _require_stores(name: str, roles: StoreRoles) -> None:
         ("journal", roles.journal),
         ("state", roles.state),
     ):
-        if store is not None and not hasattr(store, "level"):
+        if store is not None and not is_store(store):
             raise ConfigurationError(
                 f"pipe {name}: {role} is {store!r}: give an open store, such as SqliteStore('shop.db')"
             )
     letters = roles.letters
-    if letters is not None and not callable(letters) and not hasattr(letters, "level"):
+    if letters is not None and not callable(letters) and not is_store(letters):
         raise ConfigurationError(
             f"pipe {name}: dead_letter is {letters!r}: give DeadLetters(), a store, or a function "
             "that takes a letter"
         )
+    if not isinstance(cast("object", roles.retention), Retention):
+        raise ConfigurationError(
+            f"pipe {name}: retention is {roles.retention!r}: give Retention(max_bytes=...), "
+            "Retention(max_age_us=...) or KEEP_ALL"
+        )
+
+
+def _require_open(name: str, roles: StoreRoles) -> None:
+    """A closed store is noticed here: later it would look like one that refuses."""
+    letters = roles.letters.store if isinstance(roles.letters, DeadLetterStream) else roles.letters
+    for role, store in (
+        ("store", roles.stream),
+        ("journal", roles.journal),
+        ("state", roles.state),
+        ("dead_letter", letters),
+    ):
+        if getattr(store, "closed", False):
+            raise ConfigurationError(
+                f"pipe {name}: {role} is {type(store).__name__} {getattr(store, 'name', '')!r}, which is closed: "
+                "open it, and keep it open until the pipe is closed"
+            )
 
 
 class Assembly:
@@ -84,11 +109,13 @@ class Assembly:
         route: Route | None = None,
         boundary: BoundaryText = Boundary.PROCESSED,
         attempts: Attempts | None = None,
+        lanes: Lanes | None = None,
         start: Literal["earliest"] | None = None,
     ) -> None:
         """``start``: where a reader begins as far as the guarantee is concerned, if the layers don't say."""
         _require_name(name)
         _require_stores(name, roles)
+        _require_open(name, roles)
         if route is not None and not hasattr(route, "declared"):
             raise ConfigurationError(
                 f"pipe {name}: route is {route!r}: give a route, such as LocalRoute() or FaultyRoute(...)"
@@ -99,6 +126,7 @@ class Assembly:
         self._roles = roles
         self._boundary = _boundary(boundary)
         self._attempts = attempts or Attempts()
+        self._lanes = lanes
         self.route = self._chosen_route(route)
         self.letters = letter_place(name, roles.letters)
         carrier = self.route.declared
@@ -112,8 +140,11 @@ class Assembly:
                 roles,
                 boundary=self._boundary,
                 retries=self._attempts.retries,
+                lanes=lanes.count if lanes else 0,
             )
         )
+        if options.trace is not None:
+            options.trace.promise(self.guarantee.guarantee, stored=roles.stream is not None)
         self.composition = f"{composition(self.layers)} / {carrier.name}"
         self.journal = (
             StoreJournal(roles.journal, roles.journal, name) if roles.journal is not None else None
@@ -147,8 +178,8 @@ class Assembly:
         """True when handlers get a transaction."""
         return self._boundary is Boundary.COMMITTED
 
-    def receiver(self, gave_up: Callable[[str], None] | None = None) -> ReceiverEnd:
-        """The receiving end."""
+    def receiver(self, codec: Codec, gave_up: Callable[[str], None] | None = None) -> ReceiverEnd:
+        """The receiving end. The codec decodes what a key is told from."""
         return ReceiverEnd(
             self.name,
             self._run_layers,
@@ -162,11 +193,13 @@ class Assembly:
                 retry_max_s=self._attempts.retry_max_s,
                 dead_letters=self.letters is not None,
                 deliver_max=self._deliver_max,
+                lanes=self._lanes.count if self._lanes else 0,
             ),
             state=self._state,
             dead_letter=self.letters,
             stream=self.stream,
             gave_up=gave_up,
+            key_of=key_reader(self._lanes.key, codec) if self._lanes else None,
         )
 
     def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:

@@ -198,6 +198,12 @@ class Incoming(_Direction):
         """These messages have crossed the boundary."""
         return self.channel.settled(ticket, ranges, now)
 
+    def settled_each(self, answers: Sequence[tuple[int, Ranges]], now: int) -> list[Effect]:
+        """The same for several tickets."""
+        return [
+            effect for ticket, ranges in answers for effect in self.settled(ticket, ranges, now)
+        ]
+
     def failed(
         self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
     ) -> list[Effect]:

@@ -21,6 +21,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from surepipe.actors.replay_marks import guarded, unmarked
 from surepipe.errors import ConfigurationError, MisuseError
 
 _MARK = b"\x1e"
@@ -47,20 +48,18 @@ class Codec(Protocol):
 
 
 class BytesCodec:
-    """Bytes, untouched."""
+    """Bytes, untouched but for those that look like a replayed letter."""
 
-    escaped = -1
+    escaped = _MARK[0]
 
     def plain(self, items: Sequence[object]) -> bool:
-        """True for bytes."""
-        return set(map(type, items)) <= _BYTES
+        """True for bytes that don't begin with the mark."""
+        return _are_plain_bytes(items)
 
     def encode(self, message: object) -> bytes:
         """The bytes themselves; bytearray and memoryview are copied."""
-        if type(message) is bytes:
-            return message
         if isinstance(message, _BUFFERS):
-            return bytes(cast("bytes", message))
+            return guarded(bytes(cast("bytes", message)))
         raise MisuseError(
             f"codec 'bytes' got a message of type {type(message).__name__}: send bytes, or choose "
             "codec='json' or a pydantic model"
@@ -68,7 +67,7 @@ class BytesCodec:
 
     def decode(self, payload: bytes) -> bytes:
         """The bytes themselves."""
-        return payload
+        return unmarked(payload)[0]
 
 
 def _no_constant(name: str) -> object:
@@ -104,6 +103,7 @@ class JsonCodec:
     @staticmethod
     def _decode_slowly(payload: bytes) -> object:
         # The fast reader gives up at 200 levels of nesting, which the writer does not.
+        payload, _ = unmarked(payload)
         try:
             value: object = json.loads(payload, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
@@ -118,9 +118,7 @@ class AutoCodec:
 
     def plain(self, items: Sequence[object]) -> bool:
         """True for bytes that don't begin with the mark."""
-        return set(map(type, items)) <= _BYTES and not may_hold_marks(
-            cast("Sequence[bytes]", items)
-        )
+        return _are_plain_bytes(items)
 
     def __init__(self) -> None:
         self._json = JsonCodec()
@@ -139,7 +137,25 @@ class AutoCodec:
         if payload[:1] != _MARK:
             return payload
         rest = payload[1:]
-        return rest if rest[:1] == _MARK else self._json.decode(rest)
+        if rest[:1] == _MARK:
+            return rest
+        letter, replays = unmarked(payload)
+        return self.decode(letter) if replays else self._json.decode(rest)
+
+
+class GuardedCodec:
+    """A codec of the user's own, whose payloads may be any bytes."""
+
+    def __init__(self, inside: Codec) -> None:
+        self._inside = inside
+
+    def encode(self, message: object) -> bytes:
+        """What the user's codec gives, told apart from a replayed letter."""
+        return guarded(self._inside.encode(message))
+
+    def decode(self, payload: bytes) -> object:
+        """What the user's codec makes of its own payload."""
+        return self._inside.decode(unmarked(payload)[0])
 
 
 class ModelCodec(Generic[M]):
@@ -163,7 +179,7 @@ class ModelCodec(Generic[M]):
     def decode(self, payload: bytes) -> M:
         """The validated model."""
         try:
-            return self.model.model_validate_json(payload)
+            return self.model.model_validate_json(unmarked(payload)[0])
         except ValidationError as error:
             raise Undecodable(f"no {self.model.__name__}: {_locations(error)}") from None
 
@@ -187,7 +203,7 @@ def choose_codec(choice: CodecChoice) -> Codec:
         return _NAMED[choice]()
     if isinstance(choice, type):
         return ModelCodec(choice)
-    return choice
+    return GuardedCodec(choice)
 
 
 def encode_all(codec: Codec, messages: Sequence[object]) -> list[bytes]:
@@ -199,15 +215,13 @@ def encode_all(codec: Codec, messages: Sequence[object]) -> list[bytes]:
 
 def decoder(codec: Codec, payloads: Sequence[bytes]) -> Callable[[bytes], object] | None:
     """What decodes these payloads; None when they are messages as they are."""
-    if isinstance(codec, BytesCodec):
-        return None
-    if isinstance(codec, AutoCodec) and not may_hold_marks(payloads):
+    if isinstance(codec, BytesCodec | AutoCodec) and not may_hold_marks(payloads):
         return None
     return codec.decode
 
 
 def escaped_by(codec: Codec) -> int | None:
-    """The first byte with which bytes do not travel as they are, -1 when all do; None for another codec."""
+    """The first byte with which bytes may not travel as they are; None for another codec than of bytes."""
     return codec.escaped if isinstance(codec, BytesCodec | AutoCodec) else None
 
 
@@ -217,6 +231,10 @@ def may_hold_marks(payloads: Sequence[bytes]) -> bool:
         return _MARK[0] in map(_first_byte, payloads)
     except IndexError:
         return True
+
+
+def _are_plain_bytes(items: Sequence[object]) -> bool:
+    return set(map(type, items)) <= _BYTES and not may_hold_marks(cast("Sequence[bytes]", items))
 
 
 def _is_plain(codec: Codec, items: Sequence[object]) -> bool:

@@ -60,16 +60,33 @@ class Commits:
         self._store = store
         self._state = state
 
-    def each(self, handler: CommittedHandler, codec: Codec) -> Loop:
-        """Give the handler one message at a time, and the transaction."""
+    def each(
+        self,
+        handler: CommittedHandler,
+        codec: Codec,
+        seal: Callable[[Transaction], object] | None = None,
+    ) -> Loop:
+        """Give the handler one message at a time, and the transaction.
+
+        ``seal`` is called once for each transaction, behind the messages that it takes: what it adds, and what it
+        raises, concerns all of them.
+        """
 
         def take(work: Work, transaction: Transaction) -> _Taken:
-            if isinstance(transaction, Parted):
-                return self._take_parts(work, transaction, transaction, handler, codec)
-            handler(codec.decode(_payload(work, work.done + 1)), transaction)
-            return work.done + 1, None
+            done, failure = self._take_some(work, transaction, handler, codec)
+            if seal is not None and done > work.done:
+                seal(transaction)
+            return done, failure
 
         return lambda work: self._loop(work, take)
+
+    def _take_some(
+        self, work: Work, transaction: Transaction, handler: CommittedHandler, codec: Codec
+    ) -> _Taken:
+        if isinstance(transaction, Parted):
+            return self._take_parts(work, transaction, transaction, handler, codec)
+        handler(codec.decode(_payload(work, work.done + 1)), transaction)
+        return work.done + 1, None
 
     def together(self, handler: CommittedBatchHandler, codec: Codec) -> Loop:
         """Give the handler all messages of a work at once: committed together, and failed together."""

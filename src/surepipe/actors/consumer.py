@@ -25,6 +25,14 @@ BatchHandler: TypeAlias = Callable[[list[object]], object]
 PROGRESS_US = 20_000
 
 
+class GiveUp(Undecodable):
+    """Raised by a loop: this message is not to be tried again, for this cause. It goes to the dead letters."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
 class Owner(Protocol):
     """The incarnation of the receiver that a work belongs to; both calls come from the consumer."""
 
@@ -40,27 +48,36 @@ class Owner(Protocol):
 class Work:
     """One delivery, and how far it has come.
 
-    ``left`` is a copy of the payloads; clearing it makes the consumer stop after the message it is at.
+    ``left`` is a copy of the payloads; clearing it makes the consumer stop after the message it is at. ``first``,
+    ``last`` and ``done`` are numbers of messages; with lanes those of one delivery don't follow each other, so
+    they are places in it, and ``seq_at`` tells the number.
     """
 
     __slots__ = (
-        *("attempt", "cancelled", "done", "epoch", "failure", "first", "last", "left"),
-        *("owner", "reported", "ticket", "trouble"),
+        *("attempt", "cancelled", "done", "epoch", "failure", "first", "key", "last", "left"),
+        *("owner", "producer", "reported", "seqs", "ticket", "traced", "trouble"),
     )
 
     def __init__(self, delivery: Deliver, owner: Owner) -> None:
         self.owner = owner
         self.ticket = delivery.ticket
         self.epoch = delivery.epoch
-        self.first = delivery.first
-        self.last = delivery.first + len(delivery.payloads) - 1
+        self.key = delivery.key
+        self.seqs = delivery.seqs
+        self.first = 1 if self.seqs else delivery.first
+        self.last = self.first + len(delivery.payloads) - 1
         self.attempt = delivery.attempt
         self.left = list(delivery.payloads)
-        self.done = self.reported = delivery.first - 1
+        self.done = self.reported = self.traced = self.first - 1
+        self.producer = delivery.producer
         self.failure: tuple[int, BaseException] | None = None
         self.trouble: object = None
         """What a store answered when the effects of this work could not be committed."""
         self.cancelled = False
+
+    def seq_at(self, place: int) -> int:
+        """The number of a message of this delivery."""
+        return self.seqs[place - 1] if self.seqs else place
 
     def cancel(self) -> None:
         """No message after the one that is being handled."""
@@ -177,6 +194,15 @@ class WorkQueue:
         with self._lock:
             return self._works[-1] if self._works else self.current
 
+    def running(self) -> list[Work]:
+        """What consumers are at."""
+        current = self.current
+        return [] if current is None else [current]
+
+    def is_handling_here(self) -> bool:
+        """True on a thread that runs the handler."""
+        return self.handler_thread == threading.get_ident()
+
     def __contains__(self, work: Work) -> bool:
         """True while this work has not come to its end."""
         with self._lock:
@@ -188,6 +214,14 @@ class WorkQueue:
             if work is self.current:
                 self.current = None
         work.owner.finished(work)
+        if self.ended:
+            self.signal.notify()  # whoever closes may wait for the last one
+
+    @property
+    def has_unhandled(self) -> bool:
+        """True while works wait or are being handled, though the machine may have nothing in work any more."""
+        with self._lock:
+            return bool(self._works) or self.current is not None
 
     def begin(self) -> None:
         """A new incarnation of the receiver: works of the former one mean nothing any more."""
@@ -290,5 +324,7 @@ def _messages(work: Work, codec: Codec) -> Iterator[object]:
 
 def error_text(error: BaseException) -> tuple[str, str]:
     """Type and text of an error, as letters hold them."""
+    if isinstance(error, GiveUp):
+        error = error.cause
     text = str(error)
     return type(error).__name__, text if len(text) <= 500 else text[:497] + "..."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import cast
 
@@ -17,6 +17,7 @@ from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Running, Runtime
 from surepipe.actors.supervision import KILL, Keeper, RestartPolicy
 from surepipe.actors.threads import THREADS
+from surepipe.actors.tracing import Tracing
 
 ASK_S = 5.0
 STOP_WAITING_S = 0.02
@@ -28,7 +29,7 @@ class EndOptions:
     """What both ends of a pipe may be given beside their layers.
 
     ``frames_max``: frames that wait for the end's actor; more are dropped, which is route loss, and counted.
-    ``seed``: makes the random draws of the machines repeatable, for tests.
+    ``seed``: makes the random draws of the machines repeatable, for tests. ``trace``: writes down what happens.
     """
 
     runtime: Runtime = field(default_factory=lambda: THREADS)
@@ -36,6 +37,7 @@ class EndOptions:
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     frames_max: int = 1024
     seed: int | None = None
+    trace: Tracing | None = None
 
 
 class End:
@@ -49,6 +51,9 @@ class End:
         self.runtime = options.runtime
         self.rng: Random = self.runtime.rng(options.seed)
         self._side = side
+        self._trace = options.trace
+        if self._trace is not None and stores.letter is not None:
+            stores = replace(stores, letter=self._trace.letters(self.address, stores.letter))
         self._stores = stores
         self._retired: dict[str, int] = {}
         self._clerk: Running | None = None
@@ -122,6 +127,7 @@ class End:
         self._is_stopped = True
         self._side.close()
         self._retired, self._final = self.counters(), True
+        is_at_rest = self._trace is not None and self._asked_at_rest()
         self.keeper.stop()
         is_ended = self.keeper.join(timeout)
         if self._clerk is not None:
@@ -131,6 +137,8 @@ class End:
             self._stop_waiter(self._waiter, timeout)
         assert self.around.alarm is not None
         self.around.alarm.close()
+        if self._trace is not None:
+            self._trace.end(self.address, self.traced_pipe, at_rest=is_at_rest)
         return is_ended
 
     def _stop_waiter(self, waiter: Running, timeout: float) -> None:
@@ -150,6 +158,8 @@ class End:
         """From the actor itself: it can't go on, and the next life begins after a while. No death is counted."""
         host.over = True
         self._retire(host)
+        if self._trace is not None:
+            self._trace.crash(self.address, self.traced_pipe, "begins anew")
         self.keeper.renew(wait_s)
 
     def _new_life(self) -> Host:
@@ -161,6 +171,8 @@ class End:
     def _died(self, host: Host, error: BaseException) -> None:
         host.over = True
         self.around.frames.clear()  # what was in the inbox is gone with the actor
+        if self._trace is not None:
+            self._trace.crash(self.address, self.traced_pipe, type(error).__name__)
         try:
             self._retire(host)
         finally:
@@ -169,6 +181,23 @@ class End:
     def _retire(self, host: Host) -> None:
         for name, count in host.counters().items():
             self._retired[name] = self._retired.get(name, 0) + count
+
+    # Traces.
+
+    @property
+    def traced_pipe(self) -> str:
+        """How rows of a trace name the messages of this end."""
+        return self.name
+
+    def is_at_rest(self, host: Host) -> bool:
+        """In the actor: nothing is left to do, as far as this end knows."""
+        return host.is_built and not len(self.around.frames)
+
+    def _asked_at_rest(self) -> bool:
+        try:
+            return bool(self.keeper.ask(Ask(self.is_at_rest), ASK_S))
+        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
+            return False
 
     # Questions.
 

@@ -19,16 +19,20 @@ from surepipe.actors.end import ASK_S, End, EndOptions
 from surepipe.actors.host import Ask, Host
 from surepipe.actors.inbox import Bell
 from surepipe.actors.intake import Intake, describe
+from surepipe.actors.lanes import LaneActor, LaneQueue, Lease
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.marks import Item, Mark
 from surepipe.actors.receiver import Progress, ReceiverActor
 from surepipe.actors.routes import RouteSide
+from surepipe.actors.runtime import Actor
 from surepipe.actors.sender import BUILD_AGAIN_US, SenderActor
 from surepipe.actors.supervision import KILL, Keeper
-from surepipe.effects import Notice, NoticeKind, Ranges
+from surepipe.actors.tracing import ReceiverTrace, SenderTrace, sender_pipe
+from surepipe.effects import JournalContents, Notice, NoticeKind, Ranges
 from surepipe.errors import MisuseError, PipeClosed, PipeStopped, StoreUnavailable
 from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.options import BacklogOptions, LayerOptions
+from surepipe.pipes.lanes import KeyOf
+from surepipe.pipes.options import BacklogOptions, LayerOptions, StreamOptions
 from surepipe.pipes.stack import ReceiverStack, SenderStack
 from surepipe.pipes.stream_place import Phase, StreamPlace
 from surepipe.store_api import Fenced
@@ -46,6 +50,7 @@ class SenderEnd(End):
 
     side_name = "sender"
     _last_life = 0
+    _sender_trace: SenderTrace | None = None
     _outliving: Sequence[Mark] = ()
 
     def __init__(
@@ -94,9 +99,15 @@ class SenderEnd(End):
             self._layers,
             rng=Random(self.rng.getrandbits(64)),
             life_hint=self._next_life(),
-            journal=journal.load() if journal else None,
+            journal=self._loaded(journal) if journal else None,
             reverse=self._side.has_reverse,
         )
+
+    def _loaded(self, journal: Journal) -> JournalContents:
+        contents = journal.load()
+        if self._sender_trace is not None:
+            self._sender_trace.loaded(contents.rows)
+        return contents
 
     def _next_life(self) -> int:
         hint = (self.runtime.wall_ms() << 20) + self.rng.getrandbits(20)
@@ -114,7 +125,23 @@ class SenderEnd(End):
         )
         actor.ledger.marks += self._outliving
         self._outliving = ()
+        if self._trace is not None:
+            self._trace.start(self.address, self.traced_pipe)
+            self._sender_trace = SenderTrace(self._trace, self.address, self.traced_pipe)
+            actor.traced_by(self._sender_trace)
         return actor
+
+    @property
+    def traced_pipe(self) -> str:
+        """The messages of a stream are those of one of its producers."""
+        outermost = self._layers[0]
+        if not isinstance(outermost, StreamOptions):
+            return self.name
+        return sender_pipe(self.name, outermost.producer or self.name)
+
+    def is_at_rest(self, host: Host) -> bool:
+        """All that was taken is confirmed, or was sent where nothing confirms."""
+        return super().is_at_rest(host) and self._sender_of(host).machine.idle
 
     def _drained(self) -> None:
         if self._on_drained is not None:
@@ -226,21 +253,25 @@ class ReceiverEnd(End):
         dead_letter: DeadLetterPlace | None = None,
         stream: StreamAccess | None = None,
         gave_up: Callable[[str], None] | None = None,
+        key_of: KeyOf | None = None,
     ) -> None:
+        """``key_of`` tells the key of a payload, where the boundary has lanes; it is called in the end's actor."""
         stores = Stores(state.write if state else None, dead_letter, stream)
         super().__init__(name, side, options or EndOptions(), stores)
         self._layers = tuple(layers)
         self._boundary = boundary or BoundaryOptions()
         self._state = state
         self._stream = stream
+        self._key_of = key_of
         self._begin_receiving(gave_up)
         self._new_receiver(None)  # built once for its errors, which are the caller's
 
     def _begin_receiving(self, gave_up: Callable[[str], None] | None = None) -> None:
         self._on_gave_up = gave_up
-        self.works = WorkQueue(self.runtime)
+        lanes = self._boundary.lanes
+        self.works = LaneQueue(self.runtime, lanes) if lanes else WorkQueue(self.runtime)
         self._progress = Progress(self.around.bell.ring)
-        self._consumer: Keeper | None = None
+        self._consumers: list[Keeper] = []
         self._is_ending = False
         self._actor: ReceiverActor | None = None
         self.place = self.target = 0
@@ -263,6 +294,7 @@ class ReceiverEnd(End):
             boundary=self._boundary,
             state=state.load() if state else None,
             reverse=self._side.has_reverse,
+            key_of=self._key_of,
         )
 
     def _new_life(self) -> Host:
@@ -276,7 +308,25 @@ class ReceiverEnd(End):
         )
         actor.ending = self._is_ending
         self._actor = actor
+        if self._trace is not None:
+            self._trace.start(self.address, self.traced_pipe)
+            actor.traced_by(ReceiverTrace(self._trace, self.address, self.traced_pipe))
         return actor
+
+    def is_at_rest(self, host: Host) -> bool:
+        """Nothing is in work, and over a stream everything in it is settled."""
+        machine = self._receiver_of(host).machine if host.is_built else None
+        if not super().is_at_rest(host) or machine is None or not machine.idle:
+            return False
+        return self._stream is None or self._is_at_end_of(self._stream, machine)
+
+    @staticmethod
+    def _is_at_end_of(stream: StreamAccess, machine: object) -> bool:
+        place = place_of(machine)
+        try:
+            return place is not None and place.work.next >= stream.end()
+        except StoreUnavailable:
+            return False
 
     def _gave_up(self, why: str) -> None:
         self.works.end(PipeStopped(f"pipe {self.name} stopped: {why}"))
@@ -288,38 +338,66 @@ class ReceiverEnd(End):
         return f"{self.name}/handler"
 
     def consume(self, loop: Loop) -> None:
-        """Start an actor that takes works through this loop. Raises MisuseError when there is one."""
-        if self._consumer is not None:
+        """Start an actor that takes works through this loop, or one for each lane. Raises MisuseError when there
+        is one."""
+        if self._consumers:
             raise MisuseError(
                 f"pipe {self.name} has a handler already: one handler takes all messages; "
                 "make it pass them on to several"
             )
-        bell = Bell(lambda message: self._consumer is not None and self._consumer.tell(message))
-        self._consumer = Keeper(
-            self.runtime,
-            self._handler_address,
-            lambda: ConsumerActor(self.works, loop, bell, self._consumer_died),
-            self._gave_up,
-            self.options.restarts,
-        )
-        self._consumer.start()
-        self.works.serve(bell)
+        works = self.works
+        if isinstance(works, LaneQueue):
+            bells = [self._bell_of(lane) for lane in range(works.lanes)]
+            works.serve_lanes(bells)
+            for lane, bell in enumerate(bells):
+                self._keep(f"-{lane}", self._new_lane(works, loop, lane, bell))
+        else:
+            bell = self._bell_of(0)
+            self._keep("", lambda: ConsumerActor(works, loop, bell, self._consumer_died))
+            works.serve(bell)
 
-    def crash_consumer(self) -> None:
-        """Let the actor that runs the handler die as a defect would, for fault injection."""
-        if self._consumer is not None:
-            self._consumer.tell(KILL)
+    def _bell_of(self, lane: int) -> Bell:
+        return Bell(
+            lambda message: lane < len(self._consumers) and self._consumers[lane].tell(message)
+        )
+
+    def _new_lane(
+        self, works: LaneQueue, loop: Loop, lane: int, bell: Bell
+    ) -> Callable[[], LaneActor]:
+        return lambda: LaneActor(lane, works, loop, bell, self._lane_died)
+
+    def _keep(self, suffix: str, make: Callable[[], Actor]) -> None:
+        address = f"{self._handler_address}{suffix}"
+        keeper = Keeper(self.runtime, address, make, self._gave_up, self.options.restarts)
+        self._consumers.append(keeper)
+        keeper.start()
+
+    def crash_consumer(self, lane: int = 0) -> None:
+        """Let an actor that runs the handler die as a defect would, for fault injection."""
+        if self._consumers:
+            self._consumers[lane].tell(KILL)
 
     @property
     def has_consumer(self) -> bool:
         """True once ``consume`` was called."""
-        return self._consumer is not None
+        return bool(self._consumers)
 
     def _consumer_died(self, error: BaseException) -> None:
+        self._lane_died(0, error)
+
+    def _lane_died(self, lane: int, error: BaseException) -> None:
         # What it had in work will never be answered: only a new incarnation brings that again.
-        assert self._consumer is not None
         self.crash()
-        self._consumer.died(error)
+        self._consumers[lane].died(error)
+
+    @property
+    def has_lanes(self) -> bool:
+        """True when messages of different keys are handled at once."""
+        return self._boundary.lanes > 0
+
+    def leases(self) -> list[Lease]:
+        """What each lane has in work; nothing where there are no lanes."""
+        return self.works.leases() if isinstance(self.works, LaneQueue) else []
 
     def _died(self, host: Host, error: BaseException) -> None:
         self.works.begin()  # what its consumer still does can't be committed any more
@@ -416,10 +494,15 @@ class ReceiverEnd(End):
     def stop_consuming(self, timeout: float) -> bool:
         """Finish the message that is being handled, and take none after it. False when that takes longer."""
         self.works.cancel()
-        if self._consumer is None:
-            return True
-        self._consumer.stop()
-        return self._consumer.join(timeout)
+        for consumer in self._consumers:
+            consumer.stop()
+        end = self.runtime.now() + round(timeout * 1_000_000)
+        busy = [
+            consumer
+            for consumer in self._consumers
+            if not consumer.join(max(0, end - self.runtime.now()) / 1_000_000)
+        ]
+        return not busy
 
     def stop(self, timeout: float) -> bool:
         """Finish the message that is being handled, confirm what is settled, and end.

@@ -217,9 +217,10 @@ class ReceivingFace(Named):
             )
 
     def _check_outside(self, what: str, *, loops: bool = True) -> None:
-        works, here = self.receiver.works, threading.get_ident()
-        if here in (works.handler_thread, works.pulling_thread if loops else None):
-            where = "handler of" if works.handler_thread == here else "loop over"
+        works = self.receiver.works
+        is_handler = works.is_handling_here()
+        if is_handler or (loops and works.pulling_thread == threading.get_ident()):
+            where = "handler of" if is_handler else "loop over"
             raise MisuseError(
                 f"{what} inside the {where} {self.noun} {self.name} would wait for the message that is "
                 "being handled there: call it outside, or finish() here"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec
@@ -14,11 +14,10 @@ from surepipe.actors.committed import (
 )
 from surepipe.actors.consumer import BatchHandler, Handler, Loop, each, together
 from surepipe.actors.face import ReceivingFace
+from surepipe.actors.lanes import Lease
 from surepipe.errors import MisuseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from surepipe.storage.memory import MemoryTransaction
     from surepipe.storage.redis_transaction import RedisTransaction
     from surepipe.storage.sqlite_transaction import SqliteTransaction
@@ -54,9 +53,11 @@ class HandlingFace(ReceivingFace):
         whose journal is there (``transaction.append`` is for that).
 
         When the handler raises, the message is tried again with growing waits (see ``retries``); what follows it
-        in an ordered pipe waits. StoreUnavailable is no failure of the message: the receiver looks anew at what is
-        stored, and goes on from there. Raises PipeClosed, and MisuseError when there is a handler already, or a
-        ``for`` loop, or when the handler does not take what it is given.
+        in an ordered pipe waits. With lanes (see ``key``) the handler is called on several threads at once, each
+        time for another key, and what waits is only what follows in the key of the message that failed.
+        StoreUnavailable is no failure of the message: the receiver looks anew at what is stored, and goes on from
+        there. Raises PipeClosed, and MisuseError when there is a handler already, or a ``for`` loop, or when the
+        handler does not take what it is given.
         """
         self._check(handler)
         if self._commits is not None:
@@ -68,16 +69,31 @@ class HandlingFace(ReceivingFace):
     def receive_many(self, handler: AnyBatchHandler) -> None:
         """Let ``handler(messages)`` take messages in batches, as they come.
 
-        A batch is settled as one: when the handler raises, all of it is tried again. With boundary ``"committed"``
-        it is ``handler(messages, transaction)``, and a batch is one transaction. Raises what ``receive`` raises.
+        A batch is settled as one: when the handler raises, all of it is tried again. With lanes its messages are
+        of one key. With boundary ``"committed"`` it is ``handler(messages, transaction)``, and a batch is one
+        transaction. Raises what ``receive`` raises.
         """
         self._check(handler)
         self.receiver.consume(self._together(handler, self._codec))
+
+    def receive_by(self, make: Callable[[Commits | None, Codec], Loop]) -> None:
+        """Let a loop of the caller's own take every work: what engines need, which know messages by identity.
+
+        ``make`` gets the codec, and with boundary ``"committed"`` what makes loops with a transaction. Raises
+        PipeClosed, and MisuseError when there is a handler or loop already.
+        """
+        self._check_open()
+        self._check_unused()
+        self.receiver.consume(make(self._commits, self._codec))
 
     def _together(self, handler: AnyBatchHandler, codec: Codec) -> Loop:
         if self._commits is not None:
             return self._commits.together(cast("CommittedBatchHandler", handler), codec)
         return together(cast("BatchHandler", handler), codec)
+
+    def leases(self) -> list[Lease]:
+        """What each lane has in work now, ordered by lane; empty without lanes (see ``key``)."""
+        return self.receiver.leases()
 
     def _check(self, handler: AnyHandler | AnyBatchHandler) -> None:
         self._check_open()
@@ -89,11 +105,16 @@ class HandlingFace(ReceivingFace):
 
         A loop that is left early (``break``, an exception) leaves its last message unsettled: the next loop
         begins with it. The loop ends when the end is closed, or finished (see ``finish``) and everything was
-        settled. MisuseError for a second loop, beside a handler, and with boundary ``"committed"``.
+        settled. MisuseError for a second loop, beside a handler, with boundary ``"committed"``, and with lanes.
         """
         if self._commits is not None:
             raise MisuseError(
                 f"{self.noun} {self.name}: with boundary 'committed' effects go through a transaction, "
                 "which a loop has not; use receive(handle) with handle(message, transaction)"
+            )
+        if self.receiver.has_lanes:
+            raise MisuseError(
+                f"{self.noun} {self.name}: a loop takes one message after the other, and with lanes several "
+                "are handled at once; use receive(handle)"
             )
         return super().__iter__()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from surepipe.actors.clerk import Request
 from surepipe.actors.inbox import Bell, Box, Ring
 from surepipe.actors.notices import Notices
+from surepipe.actors.replay_marks import unmarked
 from surepipe.actors.runtime import Alarm, Runtime
 from surepipe.actors.supervision import Kill, Killed, Start
 from surepipe.effects import (
@@ -186,12 +187,16 @@ class Host(ABC):
         self.around.notices.tell(effect)
 
     def _post(self, effect: DeadLetter) -> None:
-        """A letter outlives this process, so its times are those of the wall clock."""
+        """A letter outlives this process, so its times are those of the wall clock. Its payload is what was sent,
+        without what a replay had put in front of it."""
         runtime = self.around.runtime
         since = runtime.wall_ms() * 1000 - runtime.now()
         letter = effect.letter
+        payload, replays = unmarked(letter.payload)
         dated = replace(
             letter,
+            payload=payload,
+            replays=replays,
             first_failure_us=letter.first_failure_us + since,
             last_failure_us=letter.last_failure_us + since,
         )

@@ -10,6 +10,7 @@ from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.end import EndOptions
 from surepipe.actors.face import EXIT_S, Face
 from surepipe.actors.handling import HandlingFace
+from surepipe.actors.keys import KeyChoice, chosen_lanes
 from surepipe.actors.notices import NoticeCallback, log_notice
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.routes import Route
@@ -17,6 +18,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.stored import Letters, StoreRoles
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
+from surepipe.actors.tracing import TraceSink, Tracing
 from surepipe.errors import NotConfirmed
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerText
@@ -34,7 +36,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     frames, by default a local route. ``codec``: see ``actors.codecs``. ``retries``: how often a handler is tried
     before its message goes to ``dead_letter``; without that it is tried for ever. ``notices``: called with each
     ``PipeNotice`` in place of logging it. ``seed`` makes random draws repeatable, ``runtime`` may be a
-    ``StepRuntime``; both are for tests.
+    ``StepRuntime``; both are for tests. ``trace`` takes rows that tell what the pipe did, for an audit (such as a
+    ``TraceRecorder``); the caller closes it, after the pipe.
 
     ``boundary``: when a message is settled. ``"processed"``: its handler has returned. ``"committed"``: what the
     handler did in the transaction that it got is stored, with the receiver's state in the same transaction.
@@ -47,6 +50,11 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     unless ``state`` does), bounded by ``retention``. ``dead_letter`` may be a store too (its stream is
     ``<name>/dead``), or a ``DeadLetterStream``, or a callable such as ``DeadLetters()``. A pipe of the same name
     finds in the stores what the one before left there. The caller closes the stores, after the pipe.
+
+    ``key``, ``lanes``: messages of different keys are handled at once, at most ``lanes`` (4) of them, and those of
+    one key one after the other, in order. A message that fails holds up its own key only. ``key`` is a function of
+    the message, the name of an item or attribute, or a path such as ``"order.customer"``, and always tells the
+    same for the same message. Only with boundary ``"processed"``, and for handlers that may run on many threads.
 
     ``guarantee`` says what all this promises, computed with the levels that the stores really have. Raises
     ConfigurationError for a layer or option that is wrong, CompositionError for what can't keep its promise, and
@@ -71,6 +79,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         retries: int | None = None,
         retry_min_s: float = 0.1,
         retry_max_s: float = 30.0,
+        key: KeyChoice | None = None,
+        lanes: int | None = None,
         store: Store | None = None,
         journal: Store | None = None,
         state: Store | None = None,
@@ -81,6 +91,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         frames_max: int = 1024,
         seed: int | None = None,
         runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
     ) -> None:
         options = EndOptions(
             runtime=runtime or THREADS,
@@ -88,8 +99,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             restarts=restarts or RestartPolicy(),
             frames_max=frames_max,
             seed=seed,
+            trace=Tracing(trace, runtime or THREADS) if trace is not None else None,
         )
         super().__init__(name, codec)
+        chosen = chosen_lanes(name, key, lanes)
         parts = Assembly(
             name,
             layers,
@@ -98,6 +111,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             route=route,
             boundary=boundary,
             attempts=Attempts(retries, retry_min_s, retry_max_s),
+            lanes=chosen,
         )
         self.route = parts.route
         self.guarantee = parts.guarantee
@@ -107,7 +121,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         self._runtime = options.runtime
         self._has_stream = parts.stream is not None
         self._journal = parts.journal
-        self.receiver = parts.receiver(self._receiver_gave_up)
+        self.receiver = parts.receiver(self._codec, self._receiver_gave_up)
         self.sender = parts.sender(
             self.receiver.expect_end_of_stream if self._has_stream else self.receiver.expect_end
         )
@@ -157,8 +171,13 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
     def _await_handled(self, timeout: float) -> None:
         """Where nothing confirms, what arrived may still wait for the handler; a stream keeps it."""
-        works = self.receiver.works
-        is_all = works.signal.wait(lambda: works.ended, timeout)
+        works, has_handler = self.receiver.works, self.receiver.has_consumer
+
+        def is_handled() -> bool:
+            # With boundary "handed" or "before" the machine is through before the handler is.
+            return works.ended and not (has_handler and works.has_unhandled)
+
+        is_all = works.signal.wait(is_handled, timeout)
         if not is_all and not self._has_stream:
             raise NotConfirmed(
                 f"pipe {self.name}: closed while messages that had arrived were not handled yet; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from surepipe.actors.codecs import Undecodable
@@ -11,7 +11,8 @@ from surepipe.actors.consumer import PROGRESS_US, Work, WorkQueue, error_text
 from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.runtime import Alarm
 from surepipe.actors.sender import BUILD_AGAIN_US
-from surepipe.effects import Deliver
+from surepipe.actors.tracing import ReceiverTrace, after
+from surepipe.effects import Deliver, Effect, Ranges
 from surepipe.errors import StoreUnavailable
 from surepipe.machines import ReceiverMachine
 from surepipe.pipes.desk import Boundary, BoundaryOptions
@@ -45,6 +46,10 @@ class ReceivingMachine(ReceiverMachine, Protocol):
     @property
     def confirms(self) -> bool:
         """True when the sender learns what is settled, and sends again what is not."""
+        ...
+
+    def settled_each(self, answers: Sequence[tuple[int, Ranges]], now: int) -> list[Effect]:
+        """These messages of these tickets have crossed the boundary."""
         ...
 
     @property
@@ -96,6 +101,20 @@ class ReceiverActor(Host):
         self.closing = False
         self.failed_after_handed = 0
         self.perform_by_type[Deliver] = self._deliver
+        self._trace: ReceiverTrace | None = None
+
+    def traced_by(self, trace: ReceiverTrace) -> None:
+        """Write down what is delivered and settled, before the machine hears of it."""
+        self._trace = trace
+
+        def note(effect: Deliver) -> None:
+            trace.delivered(effect, settled=self.machine.boundary.boundary is Boundary.BEFORE)
+
+        self.perform_by_type[Deliver] = after(note, self._deliver)
+
+    def _note_settled(self, work: Work) -> None:
+        if self._trace is not None and self.machine.boundary.boundary is not Boundary.BEFORE:
+            self._trace.settled(work, work.last if self._handed else work.done)
 
     @property
     def machine(self) -> ReceivingMachine:
@@ -121,8 +140,7 @@ class ReceiverActor(Host):
 
     def look_further(self) -> None:
         """Report to the machine what consumers have done."""
-        while self._to_look_at:
-            self._look_at(self._to_look_at.popleft())
+        self._look_at_finished()
         if self._progress.due:
             self._look_at_slow_work()
         if not self.machine.confirms and len(self.around.frames):
@@ -173,27 +191,52 @@ class ReceiverActor(Host):
 
     def finished(self, work: Work) -> None:
         """From the consumer: it is through with this work."""
+        self._note_settled(work)  # even when this incarnation is over: it has crossed the boundary
         self._to_look_at.append(work)
         self.around.bell.ring()
 
+    def _look_at_finished(self) -> None:
+        """Those that lie next to each other and went well are told to the machine in one step."""
+        while self._to_look_at:
+            answers: list[tuple[int, Ranges]] = []
+            while self._to_look_at and self._went_well(self._to_look_at[0]):
+                work = self._to_look_at.popleft()
+                if settled := self._news_of(work):
+                    answers.append((work.ticket, settled))
+            if answers:
+                self.perform(self.machine.settled_each(answers, self.now()))
+            if self._to_look_at:
+                self._look_at(self._to_look_at.popleft())
+
+    @staticmethod
+    def _went_well(work: Work) -> bool:
+        return work.failure is None and work.trouble is None
+
+    def _news_of(self, work: Work) -> Ranges:
+        """What was done since the last look."""
+        through = work.last if self._handed else work.done
+        if through <= work.reported:
+            return ()
+        self._note_settled(work)
+        settled = ((work.seq_at(work.reported + 1), work.seq_at(through)),)
+        work.reported = through
+        return settled
+
     def _look_at(self, work: Work) -> None:
         """Tell the machine what was done since the last look, and why it ended if it did."""
-        through = work.last if self._handed else work.done
-        if through > work.reported:
-            settled = ((work.reported + 1, through),)
-            work.reported = through
+        if settled := self._news_of(work):
             self.perform(self.machine.settled(work.ticket, settled, self.now()))
         if work.trouble is not None and self._watcher is not None and not self.over:
             self._watcher.troubled(self, work.trouble)
             return
         failure, work.failure = work.failure, None
         if failure is not None and not work.cancelled:
-            self._failed(work, *failure)
+            place, error = failure
+            self._failed(work, work.seq_at(place), error)
 
     def state_after(self, work: Work, through: int) -> bytes | None:
         """The state to commit with the effects of a work; None when the work is none of this incarnation's."""
-        while self._to_look_at:
-            self._look_at(self._to_look_at.popleft())
+        self._look_at_finished()
         if self.over or not self.is_built or work.owner is not self:
             return None
         return self.machine.state_after(work.ticket, through)
@@ -212,7 +255,7 @@ class ReceiverActor(Host):
         progress = self._progress
         # Disarmed before looking: a consumer that takes a work after this line arms it again.
         progress.due = progress.armed = False
-        current = self._works.current
-        if current is not None and current.owner is self:
-            self._look_at(current)
-            self.taken(current)
+        for work in self._works.running():
+            if work.owner is self:
+                self._look_at(work)
+                self.taken(work)

@@ -8,9 +8,11 @@ from typing import Protocol, cast
 from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.intake import Intake
 from surepipe.actors.marks import Ledger
+from surepipe.actors.tracing import SenderTrace, after
 from surepipe.effects import (
     Accepted,
     Confirmed,
+    JournalContents,
     Reject,
     RejectReason,
     Renumbered,
@@ -62,12 +64,28 @@ class SenderActor(Host):
         self._is_closing = False
         self._is_drained = False
         self._is_stopped = False
+        self._trace: SenderTrace | None = None
         self.perform_by_type |= {
             Accepted: self.ledger.accepted,
             Reject: self._reject,
             Confirmed: self._confirmed,
             Renumbered: self.ledger.renumbered,
         }
+
+    def traced_by(self, trace: SenderTrace) -> None:
+        """Write down what becomes of messages, before anybody else hears of it."""
+        self._trace = trace
+        performed = self.perform_by_type
+        performed[Accepted] = after(trace.accepted, performed[Accepted])
+        performed[Reject] = after(trace.rejected, performed[Reject])
+        performed[Confirmed] = after(trace.confirmed, performed[Confirmed])
+        performed[Renumbered] = after(trace.renumbered, performed[Renumbered])
+
+    def answered(self, ticket: int, outcome: object) -> None:
+        """From a clerk: the outcome of a request of this life."""
+        if self._trace is not None and isinstance(outcome, JournalContents):
+            self._trace.loaded(outcome.rows)
+        super().answered(ticket, outcome)
 
     @property
     def machine(self) -> SendingMachine:
@@ -119,6 +137,8 @@ class SenderActor(Host):
         if payloads:
             self._offering = payloads
             self.ledger.offered(len(payloads))
+            if self._trace is not None:
+                self._trace.offered(payloads)
             self.perform(self.machine.send(payloads, self.now()))
             self._offering = []
 

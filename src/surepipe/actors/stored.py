@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 from surepipe.actors.clerk import StateStore
 from surepipe.actors.letters import DeadLetterPlace
@@ -76,6 +76,13 @@ class _WithLevel(Protocol):
     def level(self) -> Level: ...
 
 
+def is_store(value: object) -> TypeGuard[Store]:
+    """True for what has the methods of a store; a path, say, is none."""
+    return all(
+        callable(getattr(type(value), verb, None)) for verb in ("append", "read", "commit", "get")
+    )
+
+
 def described(store: _WithLevel) -> hops.Store:
     """A store as the algebra sees it. Raises StoreUnavailable where the level must be asked for and nobody
     answers."""
@@ -105,6 +112,7 @@ def hop_of(
     *,
     boundary: Boundary,
     retries: int | None,
+    lanes: int = 0,
 ) -> hops.Hop:
     """The pipe as the algebra sees it. Raises ConfigurationError for a store that has no use."""
     has_stream = any(isinstance(layer, StreamOptions) for layer in layers)
@@ -125,6 +133,7 @@ def hop_of(
         stream=described(roles.stream) if roles.stream else None,
         dead_letters=_described_letters(roles.letters),
         retries=retries,
+        lanes=lanes,
         forced_trim=_may_pass_reader(roles),
     )
 

@@ -19,12 +19,14 @@ from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.end import EndOptions
 from surepipe.actors.face import EXIT_S
 from surepipe.actors.handling import HandlingFace
+from surepipe.actors.keys import KeyChoice, chosen_lanes
 from surepipe.actors.notices import NoticeCallback, log_notice
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.stored import Letters, StoreRoles
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
+from surepipe.actors.tracing import TraceSink, Tracing
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerText
 from surepipe.store_api import KEEP_ALL, Retention, Store
@@ -53,9 +55,10 @@ class StreamSender(ReplayingFace):
         restarts: RestartPolicy | None = None,
         seed: int | None = None,
         runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
     ) -> None:
         super().__init__(name, codec)
-        options = _end_options(notices, restarts, seed, runtime)
+        options = _end_options(notices, restarts, seed, runtime, trace)
         roles = StoreRoles(store, journal, retention=retention)
         parts = Assembly(name, layers, options, roles, start="earliest")
         self.guarantee = parts.guarantee
@@ -108,6 +111,8 @@ class StreamReceiver(HandlingFace):
         retries: int | None = None,
         retry_min_s: float = 0.1,
         retry_max_s: float = 30.0,
+        key: KeyChoice | None = None,
+        lanes: int | None = None,
         dead_letter: Letters | None = None,
         retention: Retention = KEEP_ALL,
         codec: CodecChoice = "auto",
@@ -115,9 +120,10 @@ class StreamReceiver(HandlingFace):
         restarts: RestartPolicy | None = None,
         seed: int | None = None,
         runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
     ) -> None:
         super().__init__(name, codec)
-        options = _end_options(notices, restarts, seed, runtime)
+        options = _end_options(notices, restarts, seed, runtime, trace)
         parts = Assembly(
             name,
             layers,
@@ -125,11 +131,12 @@ class StreamReceiver(HandlingFace):
             StoreRoles(store, None, state, dead_letter, retention),
             boundary=boundary,
             attempts=Attempts(retries, retry_min_s, retry_max_s),
+            lanes=chosen_lanes(name, key, lanes),
         )
         self.guarantee = parts.guarantee
         self.dead_letters = parts.letters
         self._composition = parts.composition
-        self.receiver = parts.receiver()
+        self.receiver = parts.receiver(self._codec)
         self._commits = parts.commits(self.receiver)
         self.receiver.start()
         self._opened()
@@ -177,10 +184,12 @@ def _end_options(
     restarts: RestartPolicy | None,
     seed: int | None,
     runtime: Runtime | None,
+    trace: TraceSink | None,
 ) -> EndOptions:
     return EndOptions(
         runtime=runtime or THREADS,
         notices=notices,
         restarts=restarts or RestartPolicy(),
         seed=seed,
+        trace=Tracing(trace, runtime or THREADS) if trace is not None else None,
     )

@@ -11,105 +11,30 @@ poison to dead letters, and stores the cursors where the boundary says so:
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import ClassVar, cast
+from typing import ClassVar
 
-from surepipe.effects import (
-    DeadLetter,
-    Deliver,
-    Letter,
-    Notice,
-    NoticeKind,
-    Persist,
-    Ranges,
-    SaveState,
-    WriteFenced,
-    WriteStored,
-)
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.effects import Deliver, Ranges
+from surepipe.errors import MisuseError
 from surepipe.machines import Randomness
-from surepipe.pipes.desk_records import (
-    Delayed,
-    DeskPort,
-    Failure,
-    Posting,
-    Queued,
-    Saving,
-    Ticket,
-)
-from surepipe.pipes.options import micros
+from surepipe.pipes.boundary import Boundary as Boundary  # noqa: PLC0414 - words of this module too
+from surepipe.pipes.boundary import BoundaryOptions as BoundaryOptions  # noqa: PLC0414
+from surepipe.pipes.boundary import decode_state as decode_state  # noqa: PLC0414
+from surepipe.pipes.boundary import encode_state as encode_state  # noqa: PLC0414
+from surepipe.pipes.desk_base import DeskBase
+from surepipe.pipes.desk_records import Delayed, DeskPort, Failure, Queued, Saving, Ticket
 from surepipe.pipes.payloads import Payloads, size_of
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.snapshot import stateful
-from surepipe.pipes.timing import backoff
-
-
-class Boundary(StrEnum):
-    """When a message is settled."""
-
-    HANDED = "handed"
-    BEFORE = "before"
-    PROCESSED = "processed"
-    COMMITTED = "committed"
-
-
-ERROR_SHOWN = 200
-"""Characters of an error's text in a notice."""
-
-LONGEST_S = 86_400 * 365
-
-
-@dataclass(frozen=True, slots=True)
-class BoundaryOptions:
-    """How messages cross the boundary of a receiver. Times are seconds."""
-
-    boundary: Boundary = Boundary.PROCESSED
-    """when a message is settled"""
-    durable: bool = False
-    """whether the receiver's state is stored"""
-    deliver_max: int = 1024
-    """messages in one delivery at the most"""
-    retries: int | None = None
-    """attempts after which a message that fails becomes a dead letter; not given: tried for ever"""
-    retry_min_s: float = 0.1
-    """wait before a message that failed is tried again; doubles with each attempt"""
-    retry_max_s: float = 30.0
-    """longest such wait"""
-    jitter: float = 0.1
-    """random part of such a wait"""
-    warn_after: int = 5
-    """attempts after which Poison is noticed"""
-    dead_letters: bool = False
-    """whether there is a place for dead letters"""
-
-    def __post_init__(self) -> None:
-        """Refuse what can't be meant. Raises ConfigurationError."""
-        for name in ("retries", "deliver_max", "warn_after"):
-            value: object = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigurationError(f"{name} is {value!r}: it must be a whole number from 1")
-        for name in ("retry_min_s", "retry_max_s"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < cast("float", value) < LONGEST_S:
-                raise ConfigurationError(
-                    f"{name} is {value!r}: it must be a number of seconds above 0"
-                )
-        if self.retry_min_s > self.retry_max_s:
-            raise ConfigurationError(
-                f"retry_min_s ({self.retry_min_s}) is above retry_max_s ({self.retry_max_s}); "
-                "raise retry_max_s"
-            )
+from surepipe.pipes.timing import earlier
 
 
 @stateful
-class Desk:
-    """The boundary of one receiver."""
+class Desk(DeskBase):
+    """The boundary of a receiver that takes one delivery after the other (an unordered one: as they come)."""
 
-    TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng", "pipe", "ordered")
+    TRANSIENT: ClassVar[tuple[str, ...]] = (*DeskBase.TRANSIENT, "ordered")
 
     def __init__(
         self,
@@ -120,19 +45,11 @@ class Desk:
         *,
         ordered: bool,
     ) -> None:
-        self.port = port
-        self.options = options
-        self.rng = rng
-        self.pipe = pipe
+        super().__init__(port, options, rng, pipe)
         self.ordered = ordered
         self.queue: deque[Queued] = deque()
         self.tickets: dict[int, Ticket] = {}
         self.delayed: list[Delayed] = []
-        self.unsaved: list[tuple[int, RangeSet]] = []
-        self.saving: Saving | None = None
-        self.postings: dict[int, Posting] = {}
-        self.stopped = False
-        self.closed = False
 
     # From the outermost layer.
 
@@ -187,6 +104,9 @@ class Desk:
             self._save(Saving(self.port.ticket(), head.epoch, RangeSet(span), deliver=ticket))
         else:
             self._hand_out(ticket)
+
+    def _deliver_stored(self, ticket: Ticket) -> None:
+        self._hand_out(ticket)
 
     def _hand_out(self, ticket: Ticket) -> None:
         number = self.port.ticket()
@@ -268,9 +188,11 @@ class Desk:
             self.refused(number, ((seq, last),))
             return
         del self.tickets[number]
-        history = self._after_failure(ticket, seq, error)
+        former = ticket.history if seq == ticket.first else None
+        history = self._failed_again(former, error)
         if self._is_poison(history) or (final and self.options.dead_letters):
-            self._post(ticket, seq, history)
+            payload = ticket.payload(seq)
+            self._post(ticket.epoch, seq, payload, history, producer=ticket.producer)
             self._queue_again(ticket, seq + 1, last)
         else:
             # Ordered, what follows goes along; what of it was answered already does not come again.
@@ -303,61 +225,15 @@ class Desk:
         if ticket is not None and not ticket.open:
             del self.tickets[number]
 
-    def _settle(self, epoch: int, first: int, last: int) -> None:
-        if self.options.boundary is Boundary.BEFORE:
-            return  # settled when its cursor was stored
-        self.port.count("settled", last - first + 1)
-        if not self.options.durable or self.options.boundary is Boundary.COMMITTED:
-            self.port.settle_outermost(epoch, first, last)
-        elif self.stopped:
-            self.port.refuse_outermost(epoch, first, last)  # its cursor can't be stored any more
-        else:
-            self._queue_saving(epoch, first, last)
-
-    def _settle_alone(self, epoch: int, first: int, last: int) -> None:
-        """Settle what no transaction of the host stores the cursor of, such as a dead letter."""
-        is_stored_by_host = self.options.boundary is Boundary.COMMITTED and not self.stopped
-        if self.options.durable and is_stored_by_host:
-            self.port.count("settled", last - first + 1)
-            self._queue_saving(epoch, first, last)
-        else:
-            self._settle(epoch, first, last)
-
     # Failed messages.
-
-    def _after_failure(self, ticket: Ticket, seq: int, error: tuple[str, str]) -> Failure:
-        former = ticket.history if seq == ticket.first else None
-        now = self.port.now
-        return Failure(
-            attempts=former.attempts + 1 if former else 1,
-            first_us=former.first_us if former else now,
-            last_us=now,
-            error=error,
-        )
-
-    def _is_poison(self, history: Failure) -> bool:
-        limit = self.options.retries
-        return limit is not None and self.options.dead_letters and history.attempts >= limit
 
     def _delay(
         self, ticket: Ticket, first: int, payloads: Sequence[bytes], history: Failure
     ) -> None:
-        if history.attempts == self.options.warn_after:
-            kind, text = history.error
-            detail = f"{history.attempts} attempts, the last raised {kind}: {text[:ERROR_SHOWN]}"
-            self.port.emit(Notice(NoticeKind.POISON, ticket.epoch, ((first, first),), detail))
+        self._warn_of_poison(ticket.epoch, first, history)
         due = self.port.now + self._backoff(history.attempts)
         delayed = Delayed(due, ticket.epoch, first, payloads, history, ticket.producer)
         self.delayed.append(delayed)
-
-    def _backoff(self, attempts: int) -> int:
-        return backoff(
-            micros(self.options.retry_min_s),
-            micros(self.options.retry_max_s),
-            attempts,
-            self.options.jitter,
-            self.rng,
-        )
 
     def _queue_again(self, ticket: Ticket, first: int, last: int) -> None:
         """What stands behind a failed message and was not settled goes first among what waits."""
@@ -366,100 +242,15 @@ class Desk:
             payloads = list(ticket.payloads[start - ticket.first : end - ticket.first + 1])
             self.queue.appendleft(Queued(ticket.epoch, start, payloads, ticket.producer, is_stored))
 
-    def _post(self, ticket: Ticket, seq: int, history: Failure) -> None:
-        letter = Letter(
-            pipe=self.pipe,
-            layer=0,
-            epoch=ticket.epoch,
-            seq=seq,
-            payload=ticket.payload(seq),
-            attempts=history.attempts,
-            first_failure_us=history.first_us,
-            last_failure_us=history.last_us,
-            error_type=history.error[0],
-            error_text=history.error[1],
-            producer=ticket.producer,
-        )
-        number = self.port.ticket()
-        self.postings[number] = Posting(letter)
-        self.port.emit(DeadLetter(number, letter))
-
-    # Stored states.
-
-    def _queue_saving(self, epoch: int, first: int, last: int) -> None:
-        if not self.unsaved or self.unsaved[-1][0] != epoch:
-            self.unsaved.append((epoch, RangeSet()))
-        self.unsaved[-1][1].add(first, last)
-
-    def _save_next(self) -> None:
-        if self.tickets and self.options.boundary is Boundary.COMMITTED:
-            return  # the host may be storing a state of its own
-        if self.saving is None and self.unsaved and not self.stopped:
-            epoch, ranges = self.unsaved.pop(0)
-            self._save(Saving(self.port.ticket(), epoch, ranges))
-
-    def _save(self, saving: Saving) -> None:
-        self.saving = saving
-        state = encode_state(self.port.cursors(saving.epoch, tuple(saving.ranges)))
-        self.port.emit(Persist(saving.ticket, SaveState(state)))
-
-    # Outcomes and time.
-
-    def answer(self, ticket: int, outcome: object) -> bool:
-        """The outcome of a state write or dead letter; False when the ticket is neither."""
-        if self.saving and self.saving.ticket == ticket:
-            self._saved(self.saving, outcome)
-            return True
-        posting = self.postings.get(ticket)
-        if posting is None:
-            return False
-        if isinstance(outcome, WriteStored):
-            del self.postings[ticket]
-            self.port.count("dead_lettered")
-            letter = posting.letter
-            self._settle_alone(letter.epoch, letter.seq, letter.seq)
-        else:
-            posting.repeat_at = self.port.now + self._backoff(posting.attempts)
-        return True
-
-    def _saved(self, saving: Saving, outcome: object) -> None:
-        if isinstance(outcome, WriteFenced):
-            self._stop(f"the receiver's state belongs to owner {outcome.by} now")
-        elif not isinstance(outcome, WriteStored):
-            saving.repeat_at = self.port.now + self._backoff(saving.attempts)
-        else:
-            self.saving = None
-            for first, last in saving.ranges:
-                self.port.settle_outermost(saving.epoch, first, last)
-            if saving.deliver:
-                self.port.count("settled", len(saving.deliver.payloads))
-                self._hand_out(saving.deliver)
-
-    def _stop(self, detail: str) -> None:
-        self.stopped = True
-        unsaved, self.unsaved = self.unsaved, []
-        if self.saving:
-            unsaved.insert(0, (self.saving.epoch, self.saving.ranges))
-        self.saving = None
-        for epoch, ranges in unsaved:
-            for first, last in ranges:
-                self.port.refuse_outermost(epoch, first, last)
-        self._refuse_delayed()
-        self._refuse_queued()
-        self.port.emit(Notice(NoticeKind.FENCED, 0, (), detail))
+    # Time, and the end.
 
     @property
     def deadline(self) -> int | None:
         """When something is to be tried again."""
-        if not (self.delayed or self.postings or self.saving):
-            return None
-        times = [delayed.due for delayed in self.delayed]
-        times += [
-            posting.repeat_at for posting in self.postings.values() if posting.repeat_at is not None
-        ]
-        if self.saving and self.saving.repeat_at is not None:
-            times.append(self.saving.repeat_at)
-        return min(times, default=None)
+        due = super().deadline
+        for delayed in self.delayed:
+            due = earlier(due, delayed.due)
+        return due
 
     def wake(self) -> None:
         """Try again what is due."""
@@ -470,22 +261,16 @@ class Desk:
             span = RangeSet([(delayed.first, delayed.first + len(delayed.payloads) - 1)])
             identity = (delayed.epoch, delayed.first, delayed.payloads)
             self._hand_out(Ticket(*identity, delayed.history, span, delayed.producer))
-        for ticket, posting in self.postings.items():
-            if posting.repeat_at is not None and posting.repeat_at <= now:
-                posting.repeat_at = None
-                posting.attempts += 1
-                self.port.emit(DeadLetter(ticket, posting.letter))
-        if self.saving and self.saving.repeat_at is not None and self.saving.repeat_at <= now:
-            self.saving.repeat_at = None
-            self.saving.attempts += 1
-            self._save(self.saving)
+        super().wake()
 
-    # The end of a receiver.
+    @property
+    def _host_may_be_storing(self) -> bool:
+        return bool(self.tickets) and self.options.boundary is Boundary.COMMITTED
 
     @property
     def idle(self) -> bool:
         """True when nothing is in work."""
-        return not (self.queue or self.tickets or self.delayed or self.postings or self.saving)
+        return super().idle and not (self.queue or self.tickets or self.delayed)
 
     @property
     def in_work(self) -> tuple[int, int]:
@@ -499,6 +284,9 @@ class Desk:
     def close(self) -> None:
         """Give back what was not delivered yet; what is in work may still be answered."""
         self.closed = True
+        self._drop_waiting()
+
+    def _drop_waiting(self) -> None:
         self._refuse_delayed()
         self._refuse_queued()
 
@@ -506,13 +294,3 @@ class Desk:
         for item in self.delayed:
             self._refuse(item.epoch, item.first, item.first + len(item.payloads) - 1)
         self.delayed.clear()
-
-
-def encode_state(cursors: list[object]) -> bytes:
-    """The stored form of the cursors of a stack: canonical JSON."""
-    return json.dumps(cursors, separators=(",", ":"), sort_keys=True).encode()
-
-
-def decode_state(state: bytes) -> list[object]:
-    """The cursors in a stored state, outermost layer first."""
-    return list(json.loads(state))

@@ -162,6 +162,11 @@ class ReceiverPort(Port, Protocol):
         ...
 
     @property
+    def has_lanes(self) -> bool:
+        """True when what is handed up is settled in any order: one message may stay while many others go on."""
+        ...
+
+    @property
     def carrier_is_stream(self) -> bool:
         """True when messages come out of a store below, which can't bring a refused one again."""
         ...

@@ -293,11 +293,22 @@ class Receiver(ReceiverLayer):
         echo = self.clock.reported(cum)
         if not self.link:
             return
-        done = buffer.settled_above.lowest(RANGES_MAX)
-        in_work = buffer.settled_above.missing(cum + 1, buffer.expected - 1)
+        done, in_work = self._above(cum)
         held = (*in_work, *buffer.held.lowest(RANGES_MAX))[:RANGES_MAX]
         limit = min(buffer.limit, MAX_NUMBER)
         self.port.control(Confirm(*self._head(), cum, done, held, limit, echo))
+
+    def _above(self, cum: int) -> tuple[Ranges, Ranges]:
+        """What is settled above ``cum``, and what was handed up and is not.
+
+        With lanes one message may stay unsettled for long, and none above it is called settled meanwhile. The
+        sender would never send those again, and a receiver that starts anew would wait for them before it goes on.
+        """
+        highest = self.buffer.expected - 1
+        if self.port.has_lanes:
+            return (), ((cum + 1, highest),) if highest > cum else ()
+        settled = self.buffer.settled_above
+        return settled.lowest(RANGES_MAX), settled.missing(cum + 1, highest)
 
     def _pause(self, named: int) -> int:
         options = self.options

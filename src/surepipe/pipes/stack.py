@@ -34,6 +34,7 @@ from surepipe.pipes import codec, snapshot
 from surepipe.pipes.catalogue import receiver_layer, sender_layer
 from surepipe.pipes.counters import fresh_counters
 from surepipe.pipes.desk import Boundary, BoundaryOptions, Desk, decode_state, encode_state
+from surepipe.pipes.desk_base import DeskBase
 from surepipe.pipes.desk_records import Posting
 from surepipe.pipes.frames import (
     Confirm,
@@ -50,8 +51,10 @@ from surepipe.pipes.frames import (
 )
 from surepipe.pipes.intake import Intake
 from surepipe.pipes.journal import JournaledIntake
+from surepipe.pipes.lane_records import Window
+from surepipe.pipes.lanes import KeyOf, LaneDesk
 from surepipe.pipes.layers import UNBOUNDED, ReceiverLayer, SenderLayer, Token
-from surepipe.pipes.options import LayerOptions, RetryOptions, micros
+from surepipe.pipes.options import LayerOptions, RetryOptions, StreamOptions, micros
 from surepipe.pipes.timing import backoff, earlier
 
 _FORWARD = (Numbered, Data, Probe, Open)
@@ -566,6 +569,7 @@ class _ReceiverPort(_LayerPort):
         super().__init__(stack, layer)
         self.receiver = stack
         self.durable = stack.boundary.durable
+        self.has_lanes = stack.boundary.lanes > 0
         self.carrier_is_stream = any(
             option.kind == "stream" for option in stack.options[layer + 1 :]
         )
@@ -612,6 +616,7 @@ class ReceiverStack(Stack):
         state: bytes | None = None,
         reverse: bool = True,
         take_confirm: Callable[[bytes], bool] | None = None,
+        key_of: KeyOf | None = None,
     ) -> None:
         super().__init__(pipe, layers, rng, reverse=reverse)
         self.take_confirm = take_confirm
@@ -627,10 +632,39 @@ class ReceiverStack(Stack):
             receiver_layer(option, port, rng)
             for option, port in zip(self.options, self.ports, strict=True)
         ]
-        self.desk = Desk(self, self.boundary, rng, pipe, ordered=self.layers[0].ordered)
+        self.desk = self._new_desk(key_of)
         if state is not None:
             for layer, cursor in zip(self.layers, decode_state(state), strict=True):
                 layer.restore_cursor(cursor)
+
+    def _new_desk(self, key_of: KeyOf | None) -> DeskBase:
+        boundary, ends = self.boundary, (self.rng, self.pipe)
+        if not boundary.lanes:
+            return Desk(self, boundary, *ends, ordered=self.layers[0].ordered)
+        if key_of is None:
+            raise ConfigurationError(
+                f"pipe {self.pipe!r}: {boundary.lanes} lanes, and nothing tells the key of a message: "
+                "give a key"
+            )
+        window = self._window()
+        return LaneDesk(self, boundary, *ends, key_of=key_of, window=window)
+
+    def _window(self) -> Window:
+        """How far the receiver may be ahead of its oldest message that is not settled; see ``has_room``."""
+        outermost, innermost = self.options[0], self.options[-1]
+        count: int = getattr(outermost, "held_max", UNBOUNDED)
+        size: int = getattr(outermost, "held_max_bytes", UNBOUNDED)
+        spans = outermost.kind in ("reliable", "continuous-index", "multi-unconfirmed")
+        if isinstance(innermost, StreamOptions):
+            return Window(min(count, innermost.read_max), UNBOUNDED, spans=True)
+        if not self.confirms:
+            return Window(count - outermost.run_max + 1, size - self._largest + 1, spans=True)
+        return Window(count, max(1, size - outermost.frame_max_bytes), spans)
+
+    @property
+    def _largest(self) -> int:
+        """Bytes of the largest run that may come."""
+        return max(self.options[0].frame_max_bytes, self.options[0].message_max_bytes)
 
     # For the desk and the layers.
 
@@ -730,6 +764,13 @@ class ReceiverStack(Stack):
         self.desk.settled(ticket, ranges, by_host=by_host)
         return self._end()
 
+    def settled_each(self, answers: Sequence[tuple[int, Ranges]], now: int) -> list[Effect]:
+        """As ``settled`` for several tickets, in one step: with lanes their messages lie side by side."""
+        self._begin(now)
+        for ticket, ranges in answers:
+            self.desk.settled(ticket, ranges)
+        return self._end()
+
     def failed(
         self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
     ) -> list[Effect]:
@@ -782,10 +823,9 @@ class ReceiverStack(Stack):
         """False while what is in work leaves no room for a whole run more."""
         count, size = self.desk.in_work
         outermost = self.options[0]
-        largest = max(outermost.frame_max_bytes, outermost.message_max_bytes)
         return not count or (
             count + outermost.run_max <= getattr(outermost, "held_max", UNBOUNDED)
-            and size + largest <= getattr(outermost, "held_max_bytes", UNBOUNDED)
+            and size + self._largest <= getattr(outermost, "held_max_bytes", UNBOUNDED)
         )
 
     @property

@@ -7,7 +7,7 @@ from typing import TypeGuard, cast
 
 from surepipe.store_api import CommitPosition, Identity
 
-_LENGTH = 8
+_LENGTH = 9
 
 
 def cursor_of(request: CommitPosition, incarnation: int) -> list[object]:
@@ -16,7 +16,7 @@ def cursor_of(request: CommitPosition, incarnation: int) -> list[object]:
     return [
         *(request.stream, request.reader, request.owner, request.tag, request.next),
         [anchor.producer, anchor.epoch, anchor.seq] if anchor else None,
-        *(request.previous_tag, incarnation),
+        *(request.previous_tag, request.revision, incarnation),
     ]
 
 
@@ -32,11 +32,11 @@ def incarnation_in(cursor: list[object]) -> int:
 
 def commit_in(cursor: list[object], state: bytes) -> CommitPosition:
     """The commit that a cursor stands for, with this state."""
-    stream, reader, owner, tag, index, anchor, previous_tag, _ = cast(
-        "tuple[str, str, int, int, int, list[object] | None, int | None, int]", cursor
+    stream, reader, owner, tag, index, anchor, previous_tag, revision, _ = cast(
+        "tuple[str, str, int, int, int, list[object] | None, int | None, int, int]", cursor
     )
     found = Identity(*cast("tuple[str, int, int]", anchor)) if anchor else None
-    return CommitPosition(stream, reader, owner, tag, index, found, state, previous_tag)
+    return CommitPosition(stream, reader, owner, tag, index, found, state, previous_tag, revision)
 
 
 def commit_of(state: bytes) -> CommitPosition:

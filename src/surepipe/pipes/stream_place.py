@@ -77,7 +77,9 @@ class StreamPlace(ReceiverLayer):
         self.reader = options.reader or port.pipe
         self.phase = Phase.NEW
         self.question: Asked | None = None
+        self.verified: tuple[int, Identity | None] = (0, None)
         self.owner = 0
+        self.revision = 0
         self.incarnation = 0
         self.tag = 0
         self.previous_tag: int | None = None
@@ -91,6 +93,8 @@ class StreamPlace(ReceiverLayer):
         self.restored: list[object] | None = None
         self.rewinding = False
         self.look_again = False
+        self.draining = False
+        """Something is wrong with the stream: what is in work is answered before it is looked into."""
         self.failures = 0
         self.refusals = 0
         self.closing = False
@@ -188,10 +192,10 @@ class StreamPlace(ReceiverLayer):
             self._start(outcome)
         elif outcome.incarnation != self.incarnation:
             self._on_reset(outcome.incarnation)
-        elif outcome.next < self.work.next:
+        elif outcome.next < self.work.end:
             self._on_ahead(outcome.next)
         elif outcome.earliest < self.work.next:
-            self._ask(Phase.VERIFYING, IdentifyEntry(self.stream, self.work.next - 1))
+            self._verify()
         else:
             self._resume()
 
@@ -210,17 +214,23 @@ class StreamPlace(ReceiverLayer):
     def _move_to(self, index: int) -> None:
         self.work.start_at(index, None)
         self.is_moved = True
-        self._ask(Phase.VERIFYING, IdentifyEntry(self.stream, index - 1))
+        self._verify()
+
+    def _verify(self) -> None:
+        """Ask for the anchor. With lanes the place may have gone on when the answer comes."""
+        before = self.work.next - 1
+        self.verified = (before, self.work.anchor)
+        self._ask(Phase.VERIFYING, IdentifyEntry(self.stream, before))
 
     def _on_identity(self, outcome: object) -> None:
-        anchor = self.work.anchor
+        place, anchor = self.verified
         if anchor is None and isinstance(outcome, Identity | Absent):
-            self.work.anchor = outcome if isinstance(outcome, Identity) else None
+            if place == self.work.next - 1:
+                self.work.anchor = outcome if isinstance(outcome, Identity) else None
             self._resume()
         elif outcome == anchor or isinstance(outcome, Trimmed):
             self._resume()
         elif isinstance(outcome, Absent | Identity):
-            place = self.work.next - 1
             detail = f"entry {place} of stream {self.stream!r} was {anchor}, and is {outcome}"
             self._on_diverged(((place, place),), detail)
 
@@ -230,9 +240,19 @@ class StreamPlace(ReceiverLayer):
             self._commit()
         self._go_on()
 
-    # Policies. Each gives its notice with the exact range of indexes first.
+    # Policies. Each gives its notice with the exact range of indexes first, when nothing is in work any more:
+    # only then it is certain which entries were passed.
+
+    def _is_drained(self) -> bool:
+        """False while entries are in work: nothing is read until they are answered, and then all is looked at."""
+        if self.work.unanswered:
+            self.draining = True
+            self.phase = Phase.DELIVERING
+        return not self.draining
 
     def _on_trimmed(self, earliest: int) -> None:
+        if not self._is_drained():
+            return
         place = self.work.next
         detail = f"entries of stream {self.stream!r} were trimmed before reader {self.reader!r}"
         self.port.notice(NoticeKind.TRIMMED, 0, ((place, earliest - 1),), detail)
@@ -242,6 +262,8 @@ class StreamPlace(ReceiverLayer):
             self._move_to(earliest)
 
     def _on_reset(self, incarnation: int) -> None:
+        if not self._is_drained():
+            return
         passed = ((1, self.work.next - 1),) if self.work.next > 1 else ()
         detail = f"stream {self.stream!r} was made anew ({incarnation}, before {self.incarnation})"
         self.port.notice(NoticeKind.RESET, 0, passed, detail)
@@ -252,6 +274,8 @@ class StreamPlace(ReceiverLayer):
         self._on_diverged(gone, f"stream {self.stream!r} went back to {end}")
 
     def _on_diverged(self, ranges: Ranges, detail: str) -> None:
+        if not self._is_drained():
+            return
         self.port.notice(NoticeKind.DIVERGED, 0, ranges, detail)
         self._rewind_or_halt(self.options.on_diverged)
 
@@ -288,12 +312,17 @@ class StreamPlace(ReceiverLayer):
     # What survives a crash.
 
     def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
-        """The position, with everything that ``commit_of`` needs to commit it."""
+        """The position, with everything that ``commit_of`` needs to commit it.
+
+        Each one that is asked for is a newer state. It has a revision of its own, so that a commit of an older
+        one, which a store may execute late, can't replace it where both have the same index.
+        """
+        self.revision += 1
         index, anchor = self.work.position_with(epoch, also)
         return cursor_of(
             CommitPosition(
                 *(self.stream, self.reader, self.owner, self.tag, index),
-                *(anchor, b"", self.previous_tag),
+                *(anchor, b"", self.previous_tag, self.revision),
             ),
             self.incarnation,
         )

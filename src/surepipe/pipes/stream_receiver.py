@@ -34,7 +34,8 @@ class Receiver(StreamPlace):
     """Reads from its place on, hands up, and commits what is settled.
 
     One question to the store is open at any time, or none while entries are in work; a commit may go on beside
-    it. After an outage the place is checked before anything is read: the store may have gone back.
+    it. After an outage the place is checked before anything is read: the store may have gone back. With lanes it
+    reads on while entries are in work, as far as ``read_max`` ahead of the oldest that is not settled.
     """
 
     # Frames: a store sends none.
@@ -104,7 +105,7 @@ class Receiver(StreamPlace):
     def _read_request(self) -> ReadFrom:
         options = self.options
         bounds = (options.read_max, options.read_max_bytes)
-        return ReadFrom(self.stream, self.work.next, *bounds, self.incarnation)
+        return ReadFrom(self.stream, self.work.end, *bounds, self.incarnation)
 
     def _on_read(self, outcome: object) -> None:
         match outcome:
@@ -118,7 +119,7 @@ class Receiver(StreamPlace):
                 self.failures = 0
                 self.stream_end = end
                 self._wait_for(end)
-                if not self._is_timed and self.work.next > self.committed:
+                if not self._is_timed and self.work.next > self.committed and not self.committing:
                     self._commit()
             case Trimmed(earliest):
                 self._on_trimmed(earliest)
@@ -139,17 +140,31 @@ class Receiver(StreamPlace):
 
     def _go_on(self) -> None:
         """Hand up, commit and read, as far as what is in work and what is being committed allow."""
-        while self.phase is Phase.DELIVERING and not self.work.unanswered:
+        while self.phase is Phase.DELIVERING and not self._must_wait():
             if self.work.has_refused:
                 self._step_back()
             if self.committing is None and self._is_commit_due():
                 self._commit()
-            if self.committing and (self.is_moved or not self._is_timed):
+            if self.committing and (self.is_moved or not (self._is_timed or self.port.has_lanes)):
+                return
+            if self.draining:
+                self.draining = False
+                self.rest.clear()
+                self._look()
                 return
             if not self.rest:
                 self._read()
                 return
             self._hand_up()
+
+    def _must_wait(self) -> bool:
+        """True while nothing more may be read or handed up, because of what is in work."""
+        work = self.work
+        if not work.unanswered:
+            return False
+        if not self.port.has_lanes or work.has_refused or self.draining or not self._room():
+            return True
+        return bool(self.rest) and not work.may_take(self.rest[0])
 
     def _hand_up(self) -> None:
         while self.rest and self.work.may_take(self.rest[0]) and (room := self._room()):
@@ -162,6 +177,8 @@ class Receiver(StreamPlace):
 
     def _room(self) -> int:
         """How many more may be handed up before the next commit."""
+        if self.port.has_lanes:
+            return max(0, self.options.read_max - (self.work.end - self.work.next))
         every = self._commit_every
         if every is None or self.port.durable:
             return self.options.read_max
@@ -173,12 +190,24 @@ class Receiver(StreamPlace):
             self.refusals = 0
             if self._is_timed and self.commit_at is None and self.phase is not Phase.STOPPED:
                 self.commit_at = self.port.now + self._commit_within_us
+            if self.port.has_lanes and self.committing is None and self._is_commit_due():
+                self._commit()
+        if self.work.has_refused:
+            self._stop_waiting()
         self._go_on()
 
     def refused(self, epoch: int, first: int, last: int) -> None:
         """The layer above answers these messages: refused. They are read again."""
         self.work.refuse(epoch, first, last)
+        self._stop_waiting()
         self._go_on()
+
+    def _stop_waiting(self) -> None:
+        """With lanes entries may be refused while the reader waits for more: these come first."""
+        if self.phase is Phase.WAITING and self.question and not self.work.unanswered:
+            self.calls.forget(self.question)
+            self.question = None
+            self.phase = Phase.DELIVERING
 
     def _step_back(self) -> None:
         """Read again from the first that is not settled, after a pause; what is settled is skipped."""
@@ -211,7 +240,12 @@ class Receiver(StreamPlace):
         """Between deliveries. With a durable state the host stores it, and the position with it."""
         if self.port.durable or self._is_timed or self.work.next <= self.committed:
             return False
+        if self.phase is Phase.STOPPED:
+            return False
         every = self._commit_every
+        if every is None and self.port.has_lanes:
+            is_far = 2 * (self.work.next - self.committed) >= self.options.read_max
+            return is_far or not self.work.unanswered
         return not self.rest if every is None else self.work.next - self.committed >= every
 
     def _commit(self) -> None:

@@ -86,10 +86,12 @@ class StreamWork:
         self.anchor = self._identity(end)
         self.next = end + 1
         self.settled_above.discard_below(self.next)
+        is_shorter = False
         while self.runs and self.runs[0].index + len(self.runs[0].payloads) <= self.next:
             self.runs.popleft()
-        if not self.runs:
-            self.speakers.clear()
+            is_shorter = True
+        if is_shorter:
+            self.speakers = {run.epoch: run.producer for run in self.runs}
         return True
 
     def refuse(self, epoch: int, first: int, last: int) -> None:

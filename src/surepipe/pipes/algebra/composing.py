@@ -45,6 +45,9 @@ from surepipe.pipes.algebra.repairs import (
     structure_edits,
 )
 
+PAIRS_UP_TO = 3
+"""Hops of the longest chain for which pairs of changes are tried."""
+
 
 def refusals(hop: Hop) -> tuple[Finding, ...]:
     """Why this hop can't be, with remedies that were tried; empty when it is accepted."""
@@ -198,7 +201,9 @@ def _process_remedy(derived: Derived | DerivedChain, goal: Claim, kept: Claim) -
             new = evaluate_chain(chain).guarantee
             return not _chain_problems(chain) and _reaches(old, new, goal, kept)
 
-        return search([Edit("", derived.chain)], chain_edits, accept_chain, depth=2)
+        # Pairs of changes are tried on short chains only: their number grows with the square of the hops.
+        depth = 2 if len(derived.chain.hops) <= PAIRS_UP_TO else 1
+        return search([Edit("", derived.chain)], chain_edits, accept_chain, depth)
 
     def accept(hop: Hop) -> bool:
         return not problems(hop) and _reaches(old, evaluate(hop).guarantee, goal, kept)

@@ -28,6 +28,9 @@ from surepipe.pipes.algebra.process_part import Standing, obstacle, survives
 from surepipe.pipes.algebra.route_part import route_parts
 from surepipe.pipes.options import LayerOptions
 
+ORDER_ATOMS = (Atom.MONOTONIC, Atom.GAP_FREE)
+"""What lanes keep within a key only."""
+
 
 @dataclass(frozen=True, slots=True)
 class Derived:
@@ -39,7 +42,21 @@ class Derived:
 
     def __str__(self) -> str:
         """What the hop delivers, and through which faults; ``explain`` gives the reasons."""
-        return f"{self.name}: {self.headline}"
+        order = f"; {self.order_text}" if self.order_text else ""
+        return f"{self.name}: {self.headline}{order}"
+
+    @property
+    def of_one_key(self) -> Derived:
+        """What holds of the messages of each key by themselves; without lanes: of all messages."""
+        return evaluate(replace(self.hop, lanes=0)) if self.hop.lanes else self
+
+    @property
+    def order_text(self) -> str:
+        """Which order is kept, where it is another one within a key than across keys; else empty."""
+        if not self.hop.lanes:
+            return ""
+        within = self.of_one_key.headline.order
+        return f"order: {within} per key, none across keys" if within != "none" else "order: none"
 
     @property
     def name(self) -> str:
@@ -58,6 +75,8 @@ class Derived:
 
     def reason(self, atom: Atom, fault: Fault | None) -> Reason:
         """Why ``atom`` does not survive ``fault`` (None: why it is not provided at all)."""
+        if self._is_lost_in_lanes(atom):
+            return Reason(self.name, self._lanes_text(atom), of_route=False)
         if fault is None or fault in ROUTE:
             return self._route_reason(atom, fault)
         route = self.parts[0].tolerated(atom)
@@ -67,13 +86,23 @@ class Derived:
         return Reason(self.name, text or "nothing stands against it", of_route=False)
 
     def because(self, atom: Atom) -> str:
-        """Why the atom is as it is: the outermost layer that makes it so, else the route."""
+        """Why the atom is as it is: lanes, the outermost layer that makes it so, else the route."""
+        if self._is_lost_in_lanes(atom):
+            return self._lanes_text(atom)
         for number, layer in enumerate(self.hop.layers):
             provision = declaration_of(layer).provides[atom]
             changed = self.parts[number].tolerated(atom) != self.parts[number + 1].tolerated(atom)
             if changed or provision.own:
                 return f"{self.hop.label(number)} {provision.because}"
         return f"as route {self.hop.route.name} has it"
+
+    def _is_lost_in_lanes(self, atom: Atom) -> bool:
+        is_kept_below = self.parts[0].tolerated(atom) is not None
+        return self.hop.lanes > 0 and atom in ORDER_ATOMS and is_kept_below
+
+    def _lanes_text(self, atom: Atom) -> str:
+        lanes = "a lane" if self.hop.lanes == 1 else f"{self.hop.lanes} lanes"
+        return f"with {lanes}, messages of different keys pass each other; {atom} holds within each key"
 
     def _route_reason(self, atom: Atom, fault: Fault | None) -> Reason:
         """The outermost layer whose carrier still had what is missing above it, else the route."""
@@ -137,7 +166,10 @@ class DerivedChain:
 def evaluate(hop: Hop) -> Derived:
     """Compute the guarantee of a hop."""
     parts = route_parts(hop.layers, hop.route)
-    return Derived(hop, parts, whole(hop, hop.layers, parts[0]))
+    guarantee = whole(hop, hop.layers, parts[0])
+    if hop.lanes:
+        guarantee = replace(guarantee, monotonic=None, gap_free=None)
+    return Derived(hop, parts, guarantee)
 
 
 def whole(hop: Hop, layers: Sequence[LayerOptions], route_part: Guarantee) -> Guarantee:

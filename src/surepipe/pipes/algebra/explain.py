@@ -59,9 +59,12 @@ class Explanation:
     lacks: tuple[LackLine, ...]
     warnings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
+    order: str = ""
+    """Which order is kept within a key, and across keys; empty without lanes."""
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.composition}", f"  {self.headline}"]
+        lines += [f"  {self.order}"] if self.order else []
         lines += [f"  {atom}" for atom in self.atoms]
         lines += [f"  lacks {lack}" for lack in self.lacks]
         lines += [f"  warning {finding}" for finding in self.warnings]
@@ -78,6 +81,7 @@ def explain(derived: Derived) -> Explanation:
         _lacks(derived),
         warnings(derived),
         _notes(derived),
+        derived.order_text,
     )
 
 
@@ -124,6 +128,9 @@ def _notes(derived: Derived) -> tuple[str, ...]:
     for number, layer in enumerate(hop.layers):
         if layer.kind == "sequential-confirm":
             found.append(f"{hop.label(number)} sends one frame per round trip; reliable does not")
+        if hop.lanes and layer.kind in ("resend", "sequential-confirm"):
+            unit = "sends the next frame when all of the last is settled"
+            found.append(f"{hop.label(number)} {unit}: one message that fails holds up all keys")
         if isinstance(layer, StreamOptions) and layer.retain:
             found.append(f"store-rollback: up to {layer.retain} messages are appended again")
     return (*found, *_declared_levels(hop))

@@ -101,6 +101,7 @@ class Hop:
     """One pipe: its layers (outermost first) and what stands around them.
 
     ``channel_back`` is the stack of the other direction, when the pipe is one half of a channel.
+    ``lanes``: messages of so many different keys are handled at once (0: one after the other).
     ``forced_trim``: the stream's retention may pass a reader that has not read yet.
     Raises ConfigurationError without layers, or for a stream layer without the store of the stream.
     """
@@ -115,6 +116,7 @@ class Hop:
     stream: Store | None = None
     dead_letters: Store | None = None
     retries: int | None = None
+    lanes: int = 0
     forced_trim: bool = False
     channel_back: tuple[LayerOptions, ...] | None = None
 

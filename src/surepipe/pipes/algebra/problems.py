@@ -141,6 +141,8 @@ def _inner_giving_up(hop: Hop, number: int, seconds: float) -> Finding:
 
 def _of_boundary(hop: Hop) -> Iterator[Finding]:
     boundary, state = hop.boundary, hop.cursor_store
+    if hop.lanes and boundary is not Boundary.PROCESSED:
+        yield _lanes_at(hop, boundary)
     if boundary in (Boundary.HANDED, Boundary.PROCESSED):
         return
     if not hop.layers[0].is_cursor:
@@ -163,6 +165,17 @@ def _of_boundary(hop: Hop) -> Iterator[Finding]:
         )
     elif boundary is Boundary.COMMITTED and not state.one_transaction_with(hop.sink):
         yield _split_store(hop, state)
+
+
+def _lanes_at(hop: Hop, boundary: Boundary) -> Finding:
+    reasons = {
+        Boundary.COMMITTED: "a store makes one transaction after the other, and each of them holds how far the "
+        "receiver is as one position",
+        Boundary.BEFORE: "one position is stored before what follows it is handled",
+        Boundary.HANDED: "messages are settled before any lane has them",
+    }
+    why = f"lanes settle messages in any order, and with boundary {boundary} {reasons[boundary]}"
+    return _finding(hop, Code.BOUNDARY, why, "drop lanes", "use boundary processed")
 
 
 def _split_store(hop: Hop, state: Store) -> Finding:

@@ -88,6 +88,8 @@ def process_edits(hop: Hop) -> Iterator[Edit[Hop]]:
         yield Edit("name a journal", replace(hop, journal=home))
     if hop.boundary is not Boundary.PROCESSED:
         yield Edit("use boundary processed", replace(hop, boundary=Boundary.PROCESSED))
+    if hop.lanes:
+        yield Edit("drop lanes", replace(hop, lanes=0))
     if hop.layers[0].is_cursor:
         yield from _cursor_edits(hop, home)
     if any(store.level < Level.POWER for store in hop.stores):

@@ -1,0 +1,168 @@
+"""Lanes of a receiver: several consumers of one queue, each with messages of another key.
+
+The machine hands out one delivery of a key at a time, so lanes may take whatever lies there. Only a new
+incarnation of the machine may hand out a key whose handler is still busy for the former one: that waits until
+the handler has returned, so that a key is never in two lanes at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from surepipe.actors.consumer import Loop, Work, WorkQueue
+from surepipe.actors.inbox import Bell
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.supervision import Kill, Killed
+from surepipe.effects import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What one lane has in work: the message that its handler has now, and how many of its key follow at once.
+
+    ``attempt`` counts how often this message was handed to a handler, by this incarnation of the receiver.
+    ``held_s``: for how long the lane has been at this delivery.
+    """
+
+    lane: int
+    key: Key
+    epoch: int
+    seq: int
+    following: int
+    attempt: int
+    held_s: float
+
+
+class LaneQueue(WorkQueue):
+    """Works that wait for a free lane."""
+
+    def __init__(self, runtime: Runtime, lanes: int) -> None:
+        super().__init__(runtime)
+        self.lanes = lanes
+        self._now = runtime.now
+        self._running: dict[int, tuple[Work, int]] = {}
+        self._threads: dict[int, int] = {}
+        self._idle: deque[int] = deque()
+        self._bells: Sequence[Bell] = ()
+
+    def serve_lanes(self, bells: Sequence[Bell]) -> None:
+        """Ring the bell of a free lane when there is work. Called before any lane begins."""
+        self._bells = bells
+
+    def put(self, work: Work) -> None:
+        """Add a work, and wake a lane that has nothing to do."""
+        with self._lock:
+            self._works.append(work)
+            free = self._idle.popleft() if self._idle else None
+        if free is not None:
+            self._bells[free].ring()
+        self.signal.notify()
+
+    def take_for(self, lane: int) -> Work | None:
+        """The oldest work whose key no other lane is at; without one the lane is free from now on."""
+        with self._lock:
+            busy = [work.key for at, (work, _) in self._running.items() if at != lane]
+            work = next((work for work in self._works if work.key not in busy), None)
+            if work is None:
+                self._running.pop(lane, None)  # of a former life of the lane
+                if lane not in self._idle:
+                    self._idle.append(lane)
+                return None
+            self._works.remove(work)
+            self._running[lane] = (work, self._now())
+            self._threads[lane] = threading.get_ident()
+        work.owner.taken(work)
+        return work
+
+    def finish_in(self, lane: int) -> None:
+        """The lane came to the end of its work."""
+        with self._lock:
+            work, _ = self._running.pop(lane)
+            del self._threads[lane]
+        work.owner.finished(work)
+
+    def running(self) -> list[Work]:
+        """What consumers are at."""
+        with self._lock:
+            return [work for work, _ in self._running.values()]
+
+    def is_handling_here(self) -> bool:
+        """True on a thread that runs the handler."""
+        return threading.get_ident() in list(self._threads.values())
+
+    def leases(self) -> list[Lease]:
+        """What is in work, lane by lane."""
+        now = self._now()
+        with self._lock:
+            running = sorted(self._running.items(), key=lambda item: item[0])
+        return [_lease(lane, work, now - since) for lane, (work, since) in running]
+
+    def __contains__(self, work: Work) -> bool:
+        """True while this work has not come to its end."""
+        with self._lock:
+            return work in self._works or any(work is at for at, _ in self._running.values())
+
+    def newest(self) -> Work | None:
+        """The work that was put last, unless it came to its end."""
+        with self._lock:
+            running = [work for work, _ in self._running.values()]
+            return self._works[-1] if self._works else max(running, key=_ticket_of, default=None)
+
+    def _cancel_all(self) -> None:
+        super()._cancel_all()
+        for work, _ in self._running.values():
+            work.cancel()
+
+
+def _ticket_of(work: Work) -> int:
+    return work.ticket
+
+
+def _lease(lane: int, work: Work, held_us: int) -> Lease:
+    at = min(work.done + 1, work.last)
+    attempt = work.attempt if at == work.first else 1
+    held_s = held_us / 1_000_000
+    return Lease(lane, work.key, work.epoch, work.seq_at(at), work.last - at, attempt, held_s)
+
+
+class LaneActor:
+    """One lane: takes one work for each turn, so that others on the same thread get theirs."""
+
+    def __init__(
+        self,
+        lane: int,
+        queue: LaneQueue,
+        loop: Loop,
+        bell: Bell,
+        on_death: Callable[[int, BaseException], None],
+    ) -> None:
+        self._lane = lane
+        self._queue = queue
+        self._loop = loop
+        self._bell = bell
+        self._on_death = on_death
+
+    def receive(self, message: object) -> None:
+        """Ring, and the start of a life: take what is there. What is left for the next turn rings again."""
+        if isinstance(message, Kill):
+            raise Killed("the lane was told to die")
+        self._bell.take_down()
+        work = self._queue.take_for(self._lane)
+        if work is not None:
+            self.run(work)
+            self._bell.ring()
+
+    def run(self, work: Work) -> None:
+        """Take one work through the loop."""
+        try:
+            self._loop(work)
+        except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
+            work.failure = (work.done + 1, error)
+        self._queue.finish_in(self._lane)
+
+    def died(self, error: BaseException) -> None:
+        """Pass it on: the receiver's end starts over."""
+        self._on_death(self._lane, error)

@@ -1,0 +1,282 @@
+"""What a real pipe did, as rows for an audit: accepted, delivered, settled, confirmed, dead, and its lives.
+
+A row may speak of thousands of messages, and is written where the thing happens: ``accepted`` before anything is
+transmitted, ``settled`` when the boundary is crossed and before the machine hears of it, so before a confirm can
+tell the sender. A killed process leaves all rows of what it had done. Without a sink nothing of this runs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Protocol, TypeAlias, TypeVar
+
+from surepipe.actors.consumer import Work
+from surepipe.actors.letters import DeadLetterPlace
+from surepipe.actors.runtime import Runtime
+from surepipe.effects import (
+    Accepted,
+    Confirmed,
+    Deliver,
+    JournalRows,
+    Letter,
+    Reject,
+    RejectReason,
+    Renumbered,
+)
+from surepipe.pipes.algebra.guarantees import Guarantee, in_order
+
+logger = logging.getLogger("surepipe")
+Columns: TypeAlias = Mapping[str, str | int]
+EffectT = TypeVar("EffectT")
+TRACE_FORMAT = 1
+
+
+class TraceSink(Protocol):
+    """Takes the rows of a trace; ``surepipe.simulation.TraceRecorder`` puts them into a file.
+
+    Called from several threads, for one row at a time of each pipe. What it raises is logged once for each pipe;
+    the row is then missing, and an audit says so.
+    """
+
+    @property
+    def with_digests(self) -> bool:
+        """Whether rows should tell a digest of each payload, which costs about a microsecond each."""
+        ...
+
+    def write(self, columns: Columns) -> None:
+        """Take one row: its columns that are not empty."""
+        ...
+
+
+class Tracing:
+    """Numbers the rows of the two ends of one pipe and passes them to a sink."""
+
+    def __init__(self, sink: TraceSink, runtime: Runtime) -> None:
+        self._sink = sink
+        self._now = runtime.now
+        self._since = runtime.wall_ms() * 1000 - runtime.now()
+        self._run = f"{runtime.wall_ms():x}-{runtime.rng(None).getrandbits(32):08x}"
+        self._lock = threading.Lock()
+        self._lives: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
+        self._promise = ""
+        self._is_broken = False
+        self.with_digests = sink.with_digests
+
+    def promise(self, guarantee: Guarantee, *, stored: bool) -> None:
+        """What the pipe promises; ``stored``: its confirms tell that a store has a message."""
+        claim = {str(atom): list(in_order(faults)) for atom, faults in guarantee.items()}
+        facts: dict[str, object] = {"claim": claim}
+        if stored:
+            facts["confirms"] = "stored"
+        self._promise = _text(facts)
+
+    def row(self, node: str, kind: str, pipe: str = "", **columns: str | int) -> None:
+        """Write a row of this node."""
+        with self._lock:
+            step = self._steps.get(node, 0)
+            self._steps[node] = step + 1
+            life = self._lives.get(node, 0)
+            told: dict[str, str | int] = {"run": self._run, "node": node, "incarnation": life}
+            told |= {"step": step, "time_us": self._since + self._now(), "kind": kind, "pipe": pipe}
+            self._write(told | columns)
+
+    def _write(self, columns: Columns) -> None:
+        try:
+            self._sink.write(columns)
+        except Exception:
+            if not self._is_broken:
+                self._is_broken = True
+                logger.exception("a row of the trace could not be written, an audit will say so")
+
+    def start(self, node: str, pipe: str) -> None:
+        """A new life of this node."""
+        if not self._lives:
+            self.row("run", "run", detail=_text({"clock": "wall", "format": TRACE_FORMAT}))
+        with self._lock:
+            self._lives[node] = self._lives.get(node, 0) + 1
+            self._steps[node] = 0
+        self.row(node, "start", pipe, detail=self._promise)
+
+    def crash(self, node: str, pipe: str, why: str) -> None:
+        """That life is over, and another one may follow."""
+        self.row(node, "crash", pipe, detail=_text({"text": why}))
+
+    def end(self, node: str, pipe: str, *, at_rest: bool) -> None:
+        """The node has ended, and whether there was anything left to do."""
+        if node in self._lives:
+            self.row(node, "end", pipe, detail=_text({"quiescent": at_rest}))
+
+    def letters(self, node: str, place: DeadLetterPlace) -> DeadLetterPlace:
+        """The same place for dead letters, and a row for each letter that it has stored."""
+
+        def post(letter: Letter) -> object:
+            stored = place(letter)
+            self.row(
+                node,
+                "dead",
+                _of_producer(letter.pipe, letter.producer),
+                epoch=letter.epoch,
+                seq=letter.seq,
+                count=1,
+                attempt=letter.attempts,
+                detail=_text({"cause": letter.error_type}),
+            )
+            return stored
+
+        return post
+
+
+class SenderTrace:
+    """The rows of one life of a sender."""
+
+    def __init__(self, tracing: Tracing, node: str, pipe: str) -> None:
+        self._tracing = tracing
+        self._node = node
+        self._pipe = pipe
+        self._offered: deque[bytes] = deque()
+        """Offered and not answered yet; with a journal the answer comes later."""
+
+    def _row(self, kind: str, epoch: int, seq: int, count: int, **more: str | int) -> None:
+        self._tracing.row(self._node, kind, self._pipe, epoch=epoch, seq=seq, count=count, **more)
+
+    def loaded(self, contents: Iterable[JournalRows]) -> None:
+        """What the journal held was accepted by an earlier life, which may not have lived to say so."""
+        for rows in contents:
+            digests = self._digests(rows.payloads)
+            self._row(
+                "accepted",
+                rows.epoch,
+                rows.first,
+                len(rows.payloads),
+                digests=digests,
+                detail=_text({"loaded": True}),
+            )
+
+    def offered(self, payloads: Sequence[bytes]) -> None:
+        """These are about to be given to the machine."""
+        if self._tracing.with_digests:
+            self._offered += payloads
+
+    def accepted(self, effect: Accepted) -> None:
+        """The machine has taken the next of them."""
+        taken = [self._offered.popleft() for _ in range(min(effect.count, len(self._offered)))]
+        digests = self._digests(taken)
+        self._row("accepted", effect.epoch, effect.first, effect.count, digests=digests)
+
+    def rejected(self, effect: Reject) -> None:
+        """The machine has not taken the last of them; for want of room is no answer, they are offered again."""
+        for _ in range(min(effect.count, len(self._offered))):
+            self._offered.pop()
+        if effect.reason is not RejectReason.FULL:
+            self._row("rejected", 0, 0, effect.count, detail=_text({"reason": str(effect.reason)}))
+
+    def confirmed(self, effect: Confirmed) -> None:
+        """These are settled, as far as the sender is told."""
+        for first, last in effect.ranges:
+            self._row("confirmed", effect.epoch, first, last - first + 1)
+
+    def renumbered(self, effect: Renumbered) -> None:
+        """These have another identity from now on."""
+        new = _text({"epoch": effect.new_epoch, "seq": effect.new_first})
+        self._row("renumbered", effect.epoch, effect.first, effect.count, detail=new)
+
+    def _digests(self, payloads: Sequence[bytes]) -> str:
+        return digests_of(payloads) if self._tracing.with_digests else ""
+
+
+class ReceiverTrace:
+    """The rows of one incarnation of a receiver."""
+
+    def __init__(self, tracing: Tracing, node: str, pipe: str) -> None:
+        self._tracing = tracing
+        self._node = node
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def delivered(self, effect: Deliver, *, settled: bool) -> None:
+        """Handed to whoever consumes; ``settled``: with that, by the pipe's boundary, it is settled."""
+        pipe = _of_producer(self._pipe, effect.producer)
+        seqs = effect.seqs or range(effect.first, effect.first + len(effect.payloads))
+        at = 0
+        for first, last in runs_of(seqs):
+            payloads = effect.payloads[at : at + last - first + 1]
+            digests = digests_of(payloads) if self._tracing.with_digests else ""
+            at += len(payloads)
+            where: dict[str, str | int] = {
+                "epoch": effect.epoch,
+                "seq": first,
+                "count": len(payloads),
+            }
+            self._tracing.row(
+                self._node, "delivered", pipe, attempt=effect.attempt, digests=digests, **where
+            )
+            if settled:
+                self._tracing.row(self._node, "settled", pipe, **where)
+
+    def settled(self, work: Work, through: int) -> None:
+        """The consumer has come so far with a work; from any thread."""
+        with self._lock:  # the rows too: the actor and the consumer must not overtake each other
+            places = range(work.traced + 1, through + 1)
+            work.traced = max(work.traced, through)
+            seqs = [work.seq_at(place) for place in places] if work.seqs else places
+            for first, last in runs_of(seqs):
+                self._tracing.row(
+                    self._node,
+                    "settled",
+                    _of_producer(self._pipe, work.producer),
+                    epoch=work.epoch,
+                    seq=first,
+                    count=last - first + 1,
+                )
+
+
+def sender_pipe(name: str, producer: str) -> str:
+    """How rows name the messages of a sender: those of a stream belong to one of its producers."""
+    return _of_producer(name, producer)
+
+
+def _of_producer(pipe: str, producer: str) -> str:
+    return f"{pipe}@{producer}" if producer else pipe
+
+
+def digests_of(payloads: Iterable[bytes]) -> str:
+    """16 hexadecimal digits for each payload."""
+    return "".join([blake2b(payload, digest_size=8).hexdigest() for payload in payloads])
+
+
+def runs_of(seqs: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Increasing numbers as runs of consecutive ones."""
+    if not seqs:
+        return
+    if isinstance(seqs, range):
+        yield seqs[0], seqs[-1]
+        return
+    first = last = seqs[0]
+    for seq in seqs[1:]:
+        if seq != last + 1:
+            yield first, last
+            first = seq
+        last = seq
+    yield first, last
+
+
+def _text(facts: Mapping[str, object]) -> str:
+    return json.dumps(facts, sort_keys=True, separators=(",", ":"))
+
+
+def after(
+    note: Callable[[EffectT], object], perform: Callable[..., None]
+) -> Callable[[EffectT], None]:
+    """Perform an effect, after it was noted."""
+
+    def both(effect: EffectT) -> None:
+        note(effect)
+        perform(effect)
+
+    return both

@@ -1,0 +1,554 @@
+"""Lanes as applications use them: ``Pipe(key=..., lanes=...)`` on threads and in virtual time."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from surepipe.actors import (
+    DeadLetters,
+    FaultyRoute,
+    LocalRoute,
+    Pipe,
+    StepRuntime,
+    StreamReceiver,
+    StreamSender,
+)
+from surepipe.actors.codecs import AutoCodec, Undecodable
+from surepipe.actors.keys import NoKey, key_reader, plain_key
+from surepipe.actors.lanes import LaneQueue
+from surepipe.actors.runtime import Runtime
+from surepipe.errors import (
+    CompositionError,
+    ConfigurationError,
+    MisuseError,
+    NotConfirmed,
+    PipeFull,
+)
+from surepipe.pipes.boundary import Boundary
+from tests.actors.kit import PATIENCE_S, Noted, await_that
+from tests.actors.stored_kit import STREAM, sqlite_store
+
+Message = dict[str, object]
+
+
+def message(key: str, number: int) -> Message:
+    """One order of a customer."""
+    return {"customer": key, "number": number}
+
+
+def read(received: object) -> tuple[str, int]:
+    """Customer and number of an order, as a handler gets it."""
+    order = cast("dict[str, object]", received)
+    return str(order["customer"]), cast("int", order["number"])
+
+
+def numbered(keys: str, count: int) -> list[Message]:
+    """So many messages, over these keys in turn."""
+    return [message(keys[number % len(keys)], number) for number in range(count)]
+
+
+class Book:
+    """A handler that keeps what it got, by key. ``stops``: keys whose handler waits until let through."""
+
+    def __init__(self, *stops: str) -> None:
+        self.by_key: dict[str, list[int]] = defaultdict(list)
+        self.order: list[int] = []
+        self.busy: set[str] = set()
+        self.overlaps = 0
+        self.stops = set(stops)
+        self.opened = threading.Event()
+        self.reached = threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, received: object) -> None:
+        key, number = read(received)
+        with self._lock:
+            self.overlaps += key in self.busy
+            self.busy.add(key)
+        if key in self.stops:
+            self.reached.set()
+            assert self.opened.wait(PATIENCE_S), "nobody opened"
+        with self._lock:
+            self.busy.discard(key)
+            self.by_key[key].append(number)
+            self.order.append(number)
+
+    def is_in_order(self) -> bool:
+        return all(numbers == sorted(numbers) for numbers in self.by_key.values())
+
+
+# In parallel, and in order.
+
+
+def test_handlers_of_different_keys_run_at_the_same_time() -> None:
+    """Three handlers meet at a barrier: none of them could leave it alone."""
+    barrier = threading.Barrier(3, timeout=PATIENCE_S)
+    with Pipe("orders", key="customer", lanes=3) as pipe:
+        pipe.receive(lambda _: barrier.wait())
+        pipe.send_many(numbered("abc", 3))
+        pipe.flush(PATIENCE_S)
+    assert not barrier.broken
+
+
+def test_messages_of_one_key_stay_in_order_and_never_overlap(runtime: Runtime) -> None:
+    """Three hundred messages of seven keys in four lanes."""
+    book = Book()
+    with Pipe("orders", key="customer", lanes=4, runtime=runtime) as pipe:
+        pipe.receive(book)
+        pipe.send_many(numbered("abcdefg", 300))
+        pipe.flush(PATIENCE_S)
+    assert sorted(book.order) == list(range(300))
+    assert book.is_in_order()
+    assert book.overlaps == 0
+
+
+def test_a_slow_key_holds_up_nobody_else() -> None:
+    """The handler of a waits; everything of b and c is handled meanwhile."""
+    book = Book("a")
+    with Pipe("orders", key="customer", lanes=2) as pipe:
+        pipe.receive(book)
+        pipe.send_many(numbered("abc", 90))
+        assert book.reached.wait(PATIENCE_S)
+        await_that(pipe.receiver.runtime, lambda: len(book.order) == 60, "b and c go on")
+        assert "a" not in book.by_key
+        book.opened.set()
+        pipe.flush(PATIENCE_S)
+    assert book.is_in_order()
+
+
+def test_in_virtual_time_lanes_take_turns_the_same_way_for_the_same_seed() -> None:
+    """Two runs are equal step by step; another seed gives other turns (pipes P-12)."""
+
+    def order(seed: int) -> tuple[list[str], list[int]]:
+        runtime, book = StepRuntime(seed), Book()
+        with Pipe("orders", key="customer", lanes=3, runtime=runtime, seed=1) as pipe:
+            pipe.receive(book)
+            pipe.send_many(numbered("abcde", 60))
+            pipe.flush(PATIENCE_S)
+        return runtime.trace, book.order
+
+    assert order(5) == order(5)
+    assert order(5)[0] != order(6)[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_keys_stay_in_order_and_nothing_is_lost_through_failures_and_crashes(seed: int) -> None:
+    """A route with faults, handlers that fail, receiver and lanes that die: per key gap-free, all settled."""
+    runtime, failures, letters = StepRuntime(seed), {7: 1, 20: 2, 33: 99}, DeadLetters()
+    seen: dict[str, list[int]] = defaultdict(list)
+    deaths: dict[int, Callable[[], None]] = {}
+
+    def handle(received: object) -> None:
+        key, number = read(received)
+        if failures.get(number, 0):
+            failures[number] -= 1
+            raise ValueError(number)
+        seen[key].append(number)
+        if number in deaths:
+            deaths.pop(number)()
+
+    route = FaultyRoute(LocalRoute(), loss=0.1, duplicate=0.1, reorder=0.2, seed=seed)
+    with Pipe(
+        "orders",
+        {"reliable": {"run_max": 4, "rto_initial_s": 0.2}},
+        route=route,
+        key="customer",
+        lanes=3,
+        retries=3,
+        dead_letter=letters,
+        runtime=runtime,
+        seed=seed,
+    ) as pipe:
+        deaths[25 + seed] = pipe.receiver.crash
+        deaths[40 + seed] = partial(pipe.receiver.crash_consumer, seed % 3)
+        pipe.receive(handle)
+        pipe.send_many(numbered("abcde", 90))
+        pipe.flush(600)
+    assert [letter.error_text for letter in letters] == ["33"]
+    for at, key in enumerate("abcde"):
+        highest, own = -1, [n for n in range(at, 90, 5) if n != 33]
+        for number in seen[key]:
+            place = own.index(number)
+            assert place <= highest + 1, f"seed {seed}: {key} skipped to {number}"
+            highest = max(highest, place)
+        assert highest == len(own) - 1, f"seed {seed}: {key} is not complete"
+
+
+def test_without_crashes_each_message_is_handled_once_though_some_fail(runtime: Runtime) -> None:
+    """Two messages fail twice each, and their keys wait for them."""
+    failures, book = {11: 2, 12: 2}, Book()
+
+    def handle(received: object) -> None:
+        _, number = read(received)
+        if failures.get(number, 0):
+            failures[number] -= 1
+            raise ValueError(number)
+        book(received)
+
+    with Pipe("orders", key="customer", lanes=4, retry_min_s=0.01, runtime=runtime) as pipe:
+        pipe.receive(handle)
+        pipe.send_many(numbered("abcde", 60))
+        pipe.flush(PATIENCE_S)
+    assert sorted(book.order) == list(range(60))
+    assert book.is_in_order()
+
+
+def test_a_poisoned_key_becomes_letters_and_the_others_never_wait(runtime: Runtime) -> None:
+    """All of a fails: each of its messages is a letter, in order; b is whole."""
+    letters, book = DeadLetters(), Book()
+
+    def handle(received: object) -> None:
+        if read(received)[0] == "a":
+            raise ValueError("not a")
+        book(received)
+
+    with Pipe(
+        "orders",
+        key="customer",
+        lanes=2,
+        retries=2,
+        retry_min_s=0.01,
+        dead_letter=letters,
+        runtime=runtime,
+    ) as pipe:
+        pipe.receive(handle)
+        pipe.send_many(numbered("ab", 20))
+        pipe.flush(PATIENCE_S)
+    assert [letter.seq for letter in letters] == list(range(1, 20, 2))
+    assert book.by_key == {"b": list(range(1, 20, 2))}
+
+
+def _send_until_full(pipe: Pipe) -> int:
+    """One message of a, then of b, until there is no room for half a second."""
+    for sent in range(5_000):
+        try:
+            pipe.send(message("b" if sent else "a", sent), timeout=0.5)
+        except PipeFull:
+            return sent
+    raise AssertionError("it never got full")
+
+
+@pytest.mark.parametrize("layer", ["continuous-index", "strict-monotonic", "dedupe"])
+def test_where_nobody_sends_again_a_failing_key_leads_to_backpressure_and_not_to_loss(
+    layer: str, steps: StepRuntime
+) -> None:
+    """A window of 64 on a route without confirms: a's first message fails until the sender finds no room; then all
+    comes, in order within each key (pipes P-9)."""
+    book, noted, is_failing = Book(), Noted(), [True]
+
+    def handle(received: object) -> None:
+        if read(received)[1] == 0 and is_failing[0]:
+            raise ValueError("not yet")
+        book(received)
+
+    with Pipe(
+        "orders",
+        {layer: {"run_max": 4, "receive_window": 64}},
+        key="customer",
+        lanes=2,
+        frames_max=4,
+        notices=noted,
+        runtime=steps,
+    ) as pipe:
+        pipe.receive(handle)
+        sent = _send_until_full(pipe)
+        assert len(book.by_key["b"]) < 64
+        assert "Stalled" in noted.kinds()
+        is_failing[0] = False
+        pipe.flush(PATIENCE_S)
+    assert sorted(book.order) == list(range(sent))
+    assert book.is_in_order()
+
+
+def test_a_handler_that_outlives_its_receiver_keeps_its_key_to_itself() -> None:
+    """The receiver dies while a is being handled. Its next incarnation has a again, and starts it only when the
+    old handler has returned; b and c go on (pipes L-9)."""
+    book = Book("a")
+    with Pipe("orders", {"reliable": {"rto_initial_s": 0.1}}, key="customer", lanes=3) as pipe:
+        pipe.receive(book)
+        pipe.send_many(numbered("abc", 3))
+        assert book.reached.wait(PATIENCE_S)
+        pipe.receiver.crash()
+        await_that(pipe.receiver.runtime, lambda: pipe.counters()["restarts"] > 0, "it dies")
+        pipe.send_many([message("b", 10), message("c", 11)])
+        await_that(pipe.receiver.runtime, lambda: {10, 11} <= set(book.order), "b and c go on")
+        assert book.overlaps == 0
+        book.opened.set()
+        pipe.flush(PATIENCE_S)
+    assert book.overlaps == 0
+    assert set(book.by_key["a"]) == {0}
+
+
+# Looking in.
+
+
+def test_leases_say_which_messages_are_in_work() -> None:
+    """Two keys wait in their handlers: lane, key, number, what follows, attempt."""
+    book = Book("a", "b")
+    with Pipe("orders", key="customer", lanes=2) as pipe:
+        pipe.receive(book)
+        pipe.send_many(numbered("ab", 6))
+        await_that(pipe.receiver.runtime, lambda: len(pipe.leases()) == 2, "both are in work")
+        await_that(pipe.receiver.runtime, lambda: len(book.busy) == 2, "both handlers run")
+        leases = pipe.leases()
+        assert {lease.key: (lease.seq, lease.attempt) for lease in leases} == {
+            "a": (1, 1),
+            "b": (2, 1),
+        }
+        assert [lease.lane for lease in leases] == [0, 1]
+        assert all(lease.held_s >= 0 and lease.following <= 2 for lease in leases)
+        book.opened.set()
+        pipe.flush(PATIENCE_S)
+        assert pipe.leases() == []
+
+
+def test_without_lanes_there_are_no_leases(steps: StepRuntime) -> None:
+    """An empty list."""
+    with Pipe("orders", runtime=steps) as pipe:
+        assert pipe.leases() == []
+
+
+def test_batches_are_of_one_key_each(runtime: Runtime) -> None:
+    """receive_many: each batch has one customer, in order."""
+    batches: list[list[object]] = []
+    with Pipe("orders", key="customer", lanes=3, runtime=runtime) as pipe:
+        pipe.receive_many(batches.append)
+        pipe.send_many(numbered("abc", 60))
+        pipe.flush(PATIENCE_S)
+    rows = [[read(order) for order in batch] for batch in batches]
+    assert all(len({key for key, _ in row}) == 1 for row in rows)
+    for key in "abc":
+        own = [number for row in rows for of, number in row if of == key]
+        assert own == sorted(own)
+    assert sum(map(len, rows)) == 60
+
+
+def test_the_guarantee_of_the_pipe_says_what_lanes_keep(steps: StepRuntime) -> None:
+    """In the words that check prints."""
+    with Pipe("orders", key="customer", runtime=steps) as pipe:
+        assert str(pipe.guarantee).endswith("; order: absolute per key, none across keys")
+        assert isinstance(pipe.receiver.works, LaneQueue)
+        assert pipe.receiver.works.lanes == 4
+
+
+# The end.
+
+
+def test_close_waits_for_all_lanes() -> None:
+    """At the end of the block everything was handled, though three lanes were busy when it came."""
+    book = Book("a", "b", "c")
+    with Pipe("orders", key="customer", lanes=3) as pipe:
+        pipe.receive(book)
+        pipe.send_many(numbered("abc", 30))
+        await_that(pipe.receiver.runtime, lambda: len(book.busy) == 3, "all lanes are busy")
+        book.opened.set()
+    assert sorted(book.order) == list(range(30))
+
+
+def test_what_would_wait_for_itself_is_refused_in_every_lane() -> None:
+    """flush inside a handler, on two lane threads at once."""
+    barrier, refused = threading.Barrier(2, timeout=PATIENCE_S), list[str]()
+
+    def handle(_: object) -> None:
+        barrier.wait()
+        try:
+            pipe.flush(1)
+        except MisuseError as error:
+            refused.append(str(error))
+
+    with Pipe("orders", key="customer", lanes=2) as pipe:
+        pipe.receive(handle)
+        pipe.send_many(numbered("ab", 2))
+    assert len(refused) == 2
+
+
+def test_a_loop_over_a_pipe_with_lanes_is_refused(steps: StepRuntime) -> None:
+    """It takes one message after the other."""
+    with (
+        Pipe("orders", key="customer", runtime=steps) as pipe,
+        pytest.raises(MisuseError, match="lanes"),
+    ):
+        iter(pipe)
+
+
+# Over a stream.
+
+
+def test_both_ends_of_a_stream_with_lanes(tmp_path: Path) -> None:
+    """A key that fails for ever holds up itself; the next receiver begins before it, others are repeated."""
+    book, noted = Book(), Noted()
+
+    def handle(received: object) -> None:
+        if read(received)[1] == 0:
+            raise ValueError("not today")
+        book(received)
+
+    with sqlite_store(tmp_path) as store:
+        with StreamSender("orders", store=store) as sender:
+            sender.send_many(numbered("ab", 40))
+        lanes = {"key": "customer", "lanes": 2, "store": store, "notices": noted}
+        with StreamReceiver("orders", STREAM, **lanes) as receiver:  # type: ignore[arg-type]
+            receiver.receive(handle)
+            await_that(receiver.receiver.runtime, lambda: len(book.by_key["b"]) == 20, "b goes on")
+        assert "a" not in book.by_key
+        with StreamReceiver("orders", STREAM, **lanes) as receiver:  # type: ignore[arg-type]
+            receiver.receive(book)
+            assert receiver.catch_up(PATIENCE_S)
+    assert book.by_key["a"] == list(range(0, 40, 2))
+    assert book.by_key["b"] == 2 * list(range(1, 40, 2))
+
+
+def test_a_pipe_over_a_stream_delivers_each_key_in_order(tmp_path: Path) -> None:
+    """Five hundred messages; at the end of the block all were handled."""
+    book = Book()
+    with (
+        sqlite_store(tmp_path) as store,
+        Pipe("orders", STREAM, store=store, key="customer", lanes=3) as pipe,
+    ):
+        pipe.receive(book)
+        pipe.send_many(numbered("abcdefg", 500))
+    assert sorted(book.order) == list(range(500))
+    assert book.is_in_order()
+
+
+def test_with_journal_and_state_the_next_pipe_of_the_name_goes_on(tmp_path: Path) -> None:
+    """The first pipe ends while a waits in its handler: the second gets a, and of b at most what was repeated."""
+    first, second = Book("a"), Book()
+    with sqlite_store(tmp_path) as store:
+        pipe = Pipe("orders", journal=store, state=store, key="customer", lanes=2)
+        pipe.receive(first)
+        pipe.send_many(numbered("ab", 20))
+        await_that(pipe.receiver.runtime, lambda: len(first.by_key["b"]) == 10, "b goes on")
+        with pytest.raises(NotConfirmed):
+            pipe.close(0.05)
+        first.opened.set()
+        await_that(pipe.receiver.runtime, lambda: not first.busy, "the handler returns")
+        with Pipe("orders", journal=store, state=store, key="customer", lanes=2) as pipe:
+            pipe.receive(second)
+            pipe.flush(PATIENCE_S)
+    assert second.by_key["a"] == list(range(0, 20, 2))
+    assert second.by_key["b"] == list(range(1, 20, 2))
+
+
+# Keys.
+
+
+class Colour(Enum):
+    """A key that is an enum."""
+
+    RED = "red"
+
+
+class Order:
+    """A message of a user's own codec."""
+
+    customer = "a"
+    items = ({"id": 7},)
+
+
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("a", "a"),
+        (1, 1),
+        (1.0, 1),
+        (1.5, "1.5"),
+        (True, True),
+        (None, None),
+        (b"x", b"x"),
+        (Colour.RED, "red"),
+        (uuid.UUID(int=5), "00000000-0000-0000-0000-000000000005"),
+        (["a", (1, 2.0)], ("a", (1, 2))),
+    ],
+)
+def test_a_key_is_a_plain_value(value: object, key: object) -> None:
+    """What has one, as a value that can be stored."""
+    assert plain_key(value) == key
+
+
+def test_what_has_no_plain_value_is_no_key() -> None:
+    """The message names the type, never the value."""
+    with pytest.raises(NoKey, match="a set is no key"):
+        plain_key({"secret"})
+
+
+def test_a_key_is_told_by_a_function_a_name_or_a_path() -> None:
+    """Items of mappings and lists, attributes of anything else."""
+    codec = AutoCodec()
+    payload = codec.encode({"order": {"customer": "a", "items": [{"id": 7}]}})
+    assert key_reader("order.customer", codec)(payload) == "a"
+    assert key_reader("order.items.0.id", codec)(payload) == 7
+    assert key_reader(lambda received: received["order"]["customer"], codec)(payload) == "a"
+
+    class OrderCodec:
+        def encode(self, message: object) -> bytes:
+            raise NotImplementedError
+
+        def decode(self, payload: bytes) -> object:
+            del payload
+            return Order()
+
+    assert key_reader("customer", OrderCodec())(b"") == "a"
+    assert key_reader("items.0.id", OrderCodec())(b"") == 7
+
+
+@pytest.mark.parametrize("path", ["nothing", "order.nothing", "order.items.5", "order.items.x"])
+def test_a_message_that_lacks_its_key_says_what_is_missing(path: str) -> None:
+    """Without a word of its content."""
+    codec = AutoCodec()
+    payload = codec.encode({"order": {"items": []}})
+    with pytest.raises(NoKey, match=f"has no '{path.rpartition('.')[2]}'"):
+        key_reader(path, codec)(payload)
+
+
+def test_an_undecodable_payload_is_a_letter_in_lanes_too(steps: StepRuntime) -> None:
+    """Its key can't be told (pipes D-3)."""
+    letters, book = DeadLetters(), Book()
+    with pytest.raises(Undecodable):
+        key_reader("customer", AutoCodec())(b"\x1e{")
+    with Pipe("orders", key="customer", dead_letter=letters, retries=3, runtime=steps) as pipe:
+        pipe.receive(book)
+        pipe.send_many([message("a", 1), b"no mapping", message("a", 2)])
+        pipe.flush(PATIENCE_S)
+    assert book.by_key == {"a": [1, 2]}
+    assert [letter.error_type for letter in letters] == ["NoKey"]
+
+
+# What is refused before anything starts.
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"lanes": 3}, "give a key"),
+        ({"key": ""}, "key is ''"),
+        ({"key": "a..b"}, "key is 'a..b'"),
+        ({"key": 5}, "key is 5"),
+        ({"key": "a", "lanes": 0}, "lanes is 0"),
+        ({"key": "a", "lanes": 257}, "from 1 to 256"),
+        ({"key": "a", "lanes": "many"}, "lanes is 'many'"),
+    ],
+)
+def test_lanes_that_make_no_sense_are_refused(options: dict[str, object], says: str) -> None:
+    """ConfigurationError, and no thread is left."""
+    with pytest.raises(ConfigurationError, match=says):
+        Pipe("orders", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("boundary", [Boundary.COMMITTED, Boundary.BEFORE, Boundary.HANDED])
+def test_other_boundaries_are_refused_with_the_remedy(tmp_path: Path, boundary: Boundary) -> None:
+    """By the algebra, before anything starts (pipes G-9)."""
+    with (
+        sqlite_store(tmp_path) as store,
+        pytest.raises(CompositionError, match="Drop lanes, or use boundary processed"),
+    ):
+        Pipe("orders", state=store, boundary=boundary, key="customer")

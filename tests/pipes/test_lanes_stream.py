@@ -1,0 +1,298 @@
+"""Lanes over a stream: reading goes on past a message that fails, and the committed position never passes it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from surepipe.effects import Deliver, Key, NoticeKind
+from surepipe.pipes.boundary import BoundaryOptions
+from surepipe.pipes.options import parse_layers
+from surepipe.pipes.stack import ReceiverStack
+from surepipe.store_api import Position, ReadFrom, Trimmed, Unavailable
+from tests.kit.stream_wire import MS, SECOND, CallFaults, Reader, StreamWire
+from tests.pipes.lanes_kit import ERROR, LANES, LETTERS, key_of
+
+
+class LaneReader(Reader):
+    """A reader whose handlers run side by side. ``poison`` fails as often as its count says, -1 always."""
+
+    poison: dict[bytes, int]
+    open: dict[int, Deliver]
+
+    def build(self) -> ReceiverStack:
+        """A new machine."""
+        return ReceiverStack(
+            self.wire.pipe,
+            parse_layers(self.layers),
+            rng=random.Random(self.wire.rng.getrandbits(64)),
+            boundary=self.wire.boundary,
+            reverse=False,
+            key_of=key_of,
+        )
+
+    def start(self) -> None:
+        """What poisons one life poisons the next."""
+        former = getattr(self.wire, "receiver", None)
+        self.poison = former.poison if isinstance(former, LaneReader) else {}
+        super().start()
+
+    def crash(self) -> None:
+        self.stop()
+        LaneReader(self.wire, self.layers)
+
+    def handle_next(self, ticket: int) -> None:
+        """One message more of a delivery."""
+        delivery = self.open.pop(ticket)
+        seq, payload = delivery.seqs[0], delivery.payloads[0]
+        if left := self.poison.get(payload, 0):
+            self.poison[payload] = left - 1
+            self.step(lambda: self.receiver.failed(ticket, seq, ERROR, self.wire.now))
+            return
+        self.payloads.append(payload)
+        if position := self.wire.positions.get((delivery.epoch, seq)):
+            self.wire.settled.append(position)
+        if len(delivery.seqs) > 1:
+            rest = replace(delivery, seqs=delivery.seqs[1:], payloads=delivery.payloads[1:])
+            self.open[ticket] = rest
+        self.step(lambda: self.receiver.settled(ticket, ((seq, seq),), self.wire.now))
+
+    def work_all(self, *keys: Key) -> None:
+        """Handlers return, in these keys only if any are given, until nothing of them is in work."""
+        while self.is_alive and (
+            found := [d for d in self.open.values() if not keys or d.key in keys]
+        ):
+            self.handle_next(found[0].ticket)
+
+    def committed(self) -> int:
+        """The next index of the committed position."""
+        found = self.wire.store.get(self.wire.pipe, self.wire.pipe)
+        assert isinstance(found, Position)
+        return found.next
+
+
+def reader_of(wire: StreamWire) -> LaneReader:
+    """The reader that lives now."""
+    assert isinstance(wire.receiver, LaneReader)
+    return wire.receiver
+
+
+def started(
+    boundary: BoundaryOptions = LANES,
+    *,
+    seed: int = 1,
+    faults: CallFaults | None = None,
+    **options: object,
+) -> StreamWire:
+    """A wire with a reader that has lanes."""
+    layer = {"start": "earliest", "rto_initial_s": 0.2, "rto_min_s": 0.02, **options}
+    wire = StreamWire(
+        [{"stream": layer}],
+        seed=seed,
+        boundary=boundary,
+        faults=faults,
+        auto_settle=False,
+        with_reader=False,
+    )
+    LaneReader(wire)
+    return wire
+
+
+def test_the_position_stays_before_a_failing_message_and_other_keys_go_on() -> None:
+    """a:1 fails for ever; 40 messages of b are read in pieces of 8 and handled, and nothing is committed."""
+    wire = started(read_max=64)
+    reader = reader_of(wire)
+    reader.poison[b"a:1"] = -1
+    wire.send("a:1")
+    for number in range(40):
+        wire.send(f"b:{number}")
+        wire.advance(5 * MS)
+        reader.work_all("b")
+    assert reader.payloads == [f"b:{number}".encode() for number in range(40)]
+    assert reader.committed() == 1
+    reader.poison.clear()
+    wire.advance(2 * SECOND)
+    reader.work_all()
+    wire.advance(SECOND)
+    assert reader.committed() == 42
+
+
+def test_reading_stops_at_read_max_behind_the_oldest_unsettled_entry_and_says_so() -> None:
+    """16 entries are read, no more; the notice names the message (pipes P-9)."""
+    wire = started(read_max=16)
+    reader = reader_of(wire)
+    reader.poison[b"a:1"] = -1
+    wire.send("a:1", *(f"b:{number}" for number in range(60)))
+    for _ in range(30):
+        reader.work_all()
+        wire.advance(50 * MS)
+    assert len(reader.payloads) == 15
+    assert reader.receiver.desk.in_work[0] == 16
+    stalled = [notice for notice in reader.notices if notice.kind is NoticeKind.STALLED]
+    assert [notice.ranges for notice in stalled] == [((1, 1),)]
+    reader.poison.clear()
+    for _ in range(30):
+        wire.advance(SECOND)
+        reader.work_all()
+    assert len(reader.payloads) == 61
+
+
+def test_a_crash_brings_back_what_stands_behind_the_position_in_order() -> None:
+    """Committed before a:2: b:1 and b:2 come again, a:1 does not."""
+    wire = started()
+    reader = reader_of(wire)
+    wire.send("a:1")
+    wire.advance(5 * MS)
+    reader.work_all()
+    wire.advance(50 * MS)
+    reader.poison[b"a:2"] = -1
+    wire.send("a:2", "b:1", "b:2")
+    wire.advance(5 * MS)
+    reader.work_all()
+    wire.advance(50 * MS)
+    assert reader.committed() == 2
+    reader.crash()
+    again = reader_of(wire)
+    wire.advance(50 * MS)
+    again.work_all("b")
+    wire.send("b:3")
+    wire.advance(50 * MS)
+    again.work_all("b")
+    assert again.payloads == [b"b:1", b"b:2", b"b:3"]
+
+
+def test_the_position_follows_at_once_when_nothing_is_in_work_and_else_by_half_windows() -> None:
+    """Eight of sixteen settled in order: committed; three: not before all that is in work is answered."""
+    wire = started(read_max=16)
+    reader = reader_of(wire)
+    wire.send(*(f"{number}:1" for number in range(10)))
+    wire.advance(5 * MS)
+    for number in range(8):
+        reader.work_all(str(number))
+        wire.advance(MS)
+        assert reader.committed() == (9 if number == 7 else 1)
+    reader.work_all()
+    wire.advance(MS)
+    assert reader.committed() == 11
+
+
+@pytest.mark.parametrize("commit", ["message", 3, 0.05])
+def test_other_ways_to_commit_hold_with_lanes(commit: object) -> None:
+    """Each message, every third, every 50 ms: the position follows what is settled in order."""
+    wire = started(commit=commit)
+    reader = reader_of(wire)
+    wire.send(*(f"{number % 3}:{number}" for number in range(9)))
+    wire.advance(5 * MS)
+    reader.work_all("1", "2")
+    wire.advance(200 * MS)
+    assert reader.committed() == 1
+    reader.work_all("0")
+    wire.advance(200 * MS)
+    assert reader.committed() == 10
+
+
+def test_an_outage_while_a_key_is_poisoned_ends_like_any_other() -> None:
+    """Reads fail with a:1 in its waits: the place is checked against the entry before it, and b goes on."""
+    wire = started()
+    reader = reader_of(wire)
+    wire.send("b:0")
+    wire.advance(5 * MS)
+    reader.work_all()
+    wire.advance(5 * MS)
+    reader.poison[b"a:1"] = -1
+    wire.send("a:1", "b:1")
+    wire.advance(5 * MS)
+    reader.work_all()
+    wire.hold = True
+    wire.send("b:2")
+    wire.advance(5 * MS)
+    while reader.calls and isinstance(reader.calls[0][1], ReadFrom):
+        ticket, _ = reader.calls.pop(0)
+        reader.take_answer(ticket, Unavailable())
+    wire.hold = False
+    for end in (wire.sender, reader):
+        while end.calls:
+            end.answer()
+    wire.advance(2 * SECOND)
+    reader.work_all("b")
+    assert reader.payloads == [b"b:0", b"b:1", b"b:2"]
+    assert NoticeKind.DIVERGED not in reader.kinds_noticed()
+
+
+def test_what_went_wrong_with_the_stream_is_told_when_nothing_is_in_work_any_more() -> None:
+    """Entries are gone while a:1 is in work: only when it is answered the reader stops, with the exact range."""
+    wire = started(LETTERS)
+    reader = reader_of(wire)
+    wire.send("a:1", "b:1")
+    wire.advance(5 * MS)
+    reader.work_all("b")
+    wire.hold = True
+    wire.send("c:1")
+    wire.advance(5 * MS)
+    wire.sender.answer()
+    wire.advance(MS)
+    (ticket, request), *_ = reader.calls
+    assert isinstance(request, ReadFrom)
+    reader.calls.clear()
+    reader.take_answer(ticket, Trimmed(9))
+    assert not reader.notices
+    wire.hold = False
+    reader.work_all("a")
+    wire.advance(SECOND)
+    reader.work_all()
+    assert reader.payloads == [b"b:1", b"a:1", b"c:1"], "what the store says anew is what counts"
+
+
+@pytest.mark.parametrize("policy", ["stop", "earliest"])
+def test_a_stream_that_went_back_is_read_anew_only_after_what_is_in_work(policy: str) -> None:
+    """The store loses everything with a:1 in work: then the policy applies (pipes S-7)."""
+    wire = started(on_reset=policy)
+    reader = reader_of(wire)
+    wire.send("a:1", "b:1")
+    wire.advance(5 * MS)
+    reader.work_all("b")
+    wire.store.delete(wire.pipe)
+    wire.create()
+    wire.advance(6 * SECOND)
+    assert NoticeKind.RESET not in reader.kinds_noticed()
+    reader.work_all("a")
+    wire.advance(6 * SECOND)
+    assert NoticeKind.RESET in reader.kinds_noticed()
+    assert reader.receiver.layers[0].gauges()["in_work"] == 0
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_each_key_is_in_order_and_nothing_is_lost_whatever_calls_and_readers_do(seed: int) -> None:
+    """Calls lost, doubled, late, unavailable; handlers fail; three crashes: per key and life strictly growing."""
+    faults = CallFaults(lost=0.05, unanswered=0.05, doubled=0.05, unavailable=0.05)
+    wire = started(LETTERS, seed=seed, faults=faults, read_max=24)
+    rng = random.Random(seed)
+    texts = [f"{rng.choice('aabcd')}:{number}" for number in range(80)]
+    reader_of(wire).poison |= {text.encode(): rng.choice([1, -1]) for text in rng.sample(texts, 8)}
+    wire.send(*texts)
+    lives, letters = [reader_of(wire)], set[bytes]()
+
+    def tick() -> None:
+        reader = reader_of(wire)
+        if rng.random() < 0.01 and len(lives) < 4:
+            reader.crash()
+            lives.append(reader_of(wire))
+        elif reader.open:
+            reader.handle_next(rng.choice(sorted(reader.open)))
+        letters.update(effect.letter.payload for effect in lives[-1].letters)
+        wire.later(MS, tick)
+
+    def is_done() -> bool:
+        seen = {payload for life in lives for payload in life.payloads}
+        return seen | letters == {text.encode() for text in texts}
+
+    tick()
+    wire.run(is_done)
+    for life in lives:
+        for key in "abcd":
+            own = [int(p.split(b":")[1]) for p in life.payloads if p.startswith(key.encode())]
+            assert own == sorted(set(own)), f"seed {seed}, key {key}"
+    if len(lives) == 1:
+        assert len(lives[0].payloads) == len(set(lives[0].payloads))

@@ -1,0 +1,10 @@
+"""What running pipes do, for the tools that people watch systems with: Prometheus, OpenTelemetry, JSON logs.
+
+Nothing here is imported by a pipe: it reads counters, or is given to a pipe as its ``trace``.
+"""
+
+from surepipe.observe.latency import Histogram, Latencies
+from surepipe.observe.logs import JsonFormatter, log_as_json
+from surepipe.observe.tee import Tee
+
+__all__ = ["Histogram", "JsonFormatter", "Latencies", "Tee", "log_as_json"]

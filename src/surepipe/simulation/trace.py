@@ -18,7 +18,27 @@ FORMAT = 1
 
 
 class Kind(StrEnum):
-    """What a row tells. The first group is enough for an audit; the second is for people and for the judge."""
+    """What a row tells. The first group is enough for an audit; the second is for people and for the judge.
+
+    Where ``detail`` is JSON its keys are sorted. What judges read of it, kind by kind:
+
+    * ``run``: format, clock (virtual or wall), claim {atom: faults} or claims {pipe: claim}, faults (those that
+      may occur), bounds {gauge: most}, bound_us, retries, patterns {pipe: kind}, journaled, confirms, fault_free,
+      gauges (whether each step tells them).
+    * ``accepted``: once for each message, a repeat changes nothing; loaded, when a later life had it of a journal.
+    * ``unknown``: with epoch and seq if the message has a number, else with its digest.
+    * ``dead``: only when the letter is stored as a new one; cause. One that a sender writes was given up.
+    * ``start``: pipe and claim, in real runs; the first wake of its machine. A start of a node without a crash
+      before is a takeover. ``crash``: exception, if a machine raised it.
+    * ``transmit``, ``copied``, ``arrived``, ``lost``: frame, its kind. Of a confirm seq and count are a run that
+      it declares settled.
+    * ``appended``: stream, index of the first. ``committed``: stream, reader, next.
+    * ``renumbered``: the old identity in the columns, the new epoch and seq in ``detail``.
+    * ``fault``: fault, its id. ``phase``: phase, and of a drain network (fast or slow) and load.
+    * ``end``: quiescent, limit, nodes {name: deadline, idle, gauges, waiting, next}; in real runs there is one for
+      each node, with quiescent.
+    * any: gauges and counters of the node, on the last row of one of its steps.
+    """
 
     RUN = "run"
     ACCEPTED = "accepted"
@@ -52,6 +72,9 @@ class Kind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     RENUMBERED = "renumbered"
+
+    __repr__ = str.__repr__
+    """As the plain text: digests are made of it."""
 
 
 _ALL = tuple(Kind)

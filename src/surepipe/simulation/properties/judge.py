@@ -1,0 +1,197 @@
+"""The judge: all properties over the rows of one run, in one pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from surepipe.errors import MisuseError
+from surepipe.pipes.predicates import Outcome
+from surepipe.simulation.findings import Violation
+from surepipe.simulation.properties.base import NAMES, Property, Report
+from surepipe.simulation.properties.books import TOLD, WITHOUT_MESSAGES, Book, Books, Look
+from surepipe.simulation.properties.confirms import HonestConfirm
+from surepipe.simulation.properties.messages import Identity, Integrity, NoLoss
+from surepipe.simulation.properties.order import Order
+from surepipe.simulation.properties.poison import PoisonIsolation
+from surepipe.simulation.properties.refinement import Refinement
+from surepipe.simulation.properties.repeats import DuplicateBudget
+from surepipe.simulation.properties.rest import Backpressure, Progress, Quiescence
+from surepipe.simulation.properties.settings import NEEDS_NO_LOSS, Settings, facts_of
+from surepipe.simulation.properties.streams import IndexDiscipline
+from surepipe.simulation.properties.totality import Bounds, Conservation, Totality
+from surepipe.simulation.trace import Kind, Row
+
+PropertyType: TypeAlias = Callable[[Books, Report], Property]
+
+PROPERTIES: tuple[type[Property], ...] = (
+    *(Integrity, NoLoss, Order, HonestConfirm, DuplicateBudget, IndexDiscipline, Quiescence),
+    *(
+        Progress,
+        Backpressure,
+        PoisonIsolation,
+        Refinement,
+        Identity,
+        Totality,
+        Bounds,
+        Conservation,
+    ),
+)
+"""Every property that is judged over one run; P15 is judged over a campaign (``honest``)."""
+
+AT_REST: frozenset[str] = NEEDS_NO_LOSS | {"P14"}
+"""Properties that are told only when a run has come to rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """A named question to each campaign: these properties, in runs whose drain was like this (None: any)."""
+
+    id: str
+    name: str
+    properties: tuple[str, ...]
+    network: str | None = None
+    load: bool | None = None
+
+
+ORACLES: tuple[Oracle, ...] = (
+    Oracle("O1", "slow drain", ("P2", "P11", "P12"), network="slow"),
+    Oracle("O2", "progress under load", ("P12",), load=True),
+    Oracle("O3", "quiescence", ("P11",)),
+    Oracle("O4", "duplicate budget", ("P9",)),
+)
+"""What no campaign may switch off."""
+
+
+class Judge:
+    """Judges the rows of one run as they come.
+
+    ``properties`` names what is judged (None: what the row ``run`` claims under the faults that it names, and
+    what must hold always). ``more`` adds properties of one's own. ``stop_at_first``: after the first violation
+    nothing more is looked at, and ``stopped`` is true. Otherwise all are recorded, at most ``cases_max`` of each
+    property of each pipe; ``counts`` has their real number.
+    """
+
+    def __init__(
+        self,
+        properties: Iterable[str] | None,
+        run_row: Row,
+        *,
+        stop_at_first: bool = False,
+        cases_max: int = 10,
+        more: Iterable[PropertyType] = (),
+    ) -> None:
+        chosen = None if properties is None else frozenset(properties)
+        if chosen is not None and (unknown := chosen - NAMES.keys()):
+            raise MisuseError(f"there is no property {', '.join(sorted(unknown))}; see NAMES")
+        self.settings = Settings.read(run_row)
+        self.violations: list[Violation] = []
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """How often (property, pipe) was violated."""
+        self.stopped = False
+        self.drains: list[tuple[str, bool]] = []
+        """Network and load of each drain that the trace tells of."""
+        self.books = Books(self.settings, chosen)
+        self._stop_at_first = stop_at_first
+        self._cases_max = cases_max
+        self._finished = False
+        self.parts: list[Property] = [
+            make(self.books, self._report) for make in PROPERTIES if _is_chosen(make, chosen)
+        ]
+        self.parts += [make(self.books, self._report) for make in more]
+        self._looks = self._arranged()
+
+    def _arranged(self) -> Mapping[str, tuple[Look, ...]]:
+        """For each kind of row: the books, then the properties, then the books again."""
+        arranged: dict[str, list[Look]] = {}
+        every = [self.books.before(), *(part.looks() for part in self.parts), self.books.after()]
+        every.append({Kind.PHASE: self._drain})
+        for looks in every:
+            for kind, look in looks.items():
+                arranged.setdefault(str(kind), []).append(look)
+        return {kind: tuple(looks) for kind, looks in arranged.items()}
+
+    def see(self, row: Row) -> None:
+        """The next row."""
+        if not self.stopped:
+            kind = row.kind
+            if not row.count:
+                kind = WITHOUT_MESSAGES.get(kind, kind)
+            for look in self._looks.get(kind, ()):
+                look(row)
+            if row.detail and '"gauges"' in row.detail:
+                for look in self._looks[TOLD]:
+                    look(row)
+
+    def finish(self) -> tuple[Violation, ...]:
+        """The trace is over: judge what must hold at its end; gives all violations. Later calls repeat that."""
+        if not (self._finished or self.stopped):
+            for part in self.parts:
+                part.end()
+        self._finished = True
+        return tuple(self.violations)
+
+    def outcome(self, property_id: str, pipe: str) -> Outcome:
+        """What is known of a property of a pipe. Without a quiescent end, what shows only there is undecided."""
+        if self.counts[property_id, pipe]:
+            return Outcome.VIOLATED
+        end = self.books.end
+        is_told = end is not None and end.quiescent
+        return Outcome.HELD if is_told or property_id not in AT_REST else Outcome.UNDECIDED
+
+    def oracles(self) -> dict[str, str]:
+        """For each oracle: ``held``, ``violated``, or ``not exercised`` in this run."""
+        violated = {violation.property for violation in self.violations}
+        answers: dict[str, str] = {}
+        for oracle in ORACLES:
+            is_exercised = any(_fits(oracle, *drain) for drain in self.drains)
+            if oracle.network is None and oracle.load is None:
+                is_exercised = self.books.end is not None
+            broken = any(one in violated for one in oracle.properties)
+            told = "violated" if broken else "held"
+            answers[oracle.id] = told if is_exercised else "not exercised"
+        return answers
+
+    def _drain(self, row: Row) -> None:
+        facts = facts_of(row)
+        if facts.get("phase") == "drain":
+            self.drains.append((str(facts.get("network", "fast")), facts.get("load") is True))
+
+    def _report(self, violation: Violation) -> None:
+        if self.stopped or not self._is_wanted(violation):
+            return
+        key = (violation.property, violation.pipe)
+        self.counts[key] += 1
+        if self.counts[key] <= self._cases_max:
+            self.violations.append(violation)
+        self.stopped = self._stop_at_first
+
+    def _is_wanted(self, violation: Violation) -> bool:
+        book: Book | None = self.books.pipes.get(violation.pipe)
+        return book is None or violation.property not in NAMES or violation.property in book.wanted
+
+
+def _is_chosen(kind: type[Property], chosen: frozenset[str] | None) -> bool:
+    return chosen is None or not chosen.isdisjoint(kind.ids or (kind.id,))
+
+
+def _fits(oracle: Oracle, network: str, load: bool) -> bool:
+    return oracle.network in (None, network) and oracle.load in (None, load)
+
+
+def judge(
+    rows: Iterable[Row], properties: Iterable[str] | None = None, *, cases_max: int = 10
+) -> tuple[Violation, ...]:
+    """The violations of a whole trace. Raises MisuseError when it does not begin with the row ``run``."""
+    found: Judge | None = None
+    for row in rows:
+        if found is None:
+            if row.kind != Kind.RUN:
+                raise MisuseError(
+                    f"a trace begins with a row 'run', and this one with {row.kind!r}"
+                )
+            found = Judge(properties, row, cases_max=cases_max)
+        found.see(row)
+    return found.finish() if found is not None else ()

@@ -1,0 +1,168 @@
+"""P9: a message is delivered again, or transmitted again, only when something has happened that calls for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from typing import ClassVar
+
+from surepipe.simulation.properties.base import Property, Report, times
+from surepipe.simulation.properties.books import Book, Books, Look, carries_messages
+from surepipe.simulation.properties.places import Notes, Reached, Tally
+from surepipe.simulation.trace import Kind, Row
+
+HANDED_MAX = 64
+
+
+class _Counts:
+    """What P9 knows of one pipe. Pairs are (wakes and Nacks, crashes) so far."""
+
+    __slots__ = (
+        *("accepted", "appended", "confirmed", "copies", "delivered", "failures", "first_delivery"),
+        *("handed", "reader", "redelivered", "resent", "sent"),
+    )
+
+    def __init__(self) -> None:
+        self.accepted: Notes[tuple[int, int]] = Notes()
+        self.confirmed: Notes[tuple[int, int]] = Notes()
+        self.first_delivery: Notes[int] = Notes()
+        self.delivered, self.sent = Reached(), Reached()
+        self.redelivered, self.resent = Tally(), Tally()
+        self.copies, self.failures = Tally(), Tally()
+        self.handed: deque[tuple[int, int]] = deque(maxlen=HANDED_MAX)
+        """The latest deliveries: what stands behind a message that fails is handed over again with it."""
+        self.reader = ""
+
+
+class DuplicateBudget(Property):
+    """P9: deliveries and transmissions of a message are at most one, and one for each excuse.
+
+    An excuse is a wake of the sender (the start of a life is one; over a stream the reader's wakes count too) or a
+    Nack (or a link made anew) while the message was unconfirmed, a copy that the network made, a failed attempt
+    (of one before it in the same delivery, too), and a crash between its delivery and the processing of its
+    confirm; for a transmission, a crash while it was unconfirmed. A takeover, and a store that went back, are
+    crashes. A journal may note a confirm later than its sender knows it, so there a crash after the confirm counts
+    too. Without faults and with answers faster than the timer there is no excuse at all.
+    """
+
+    id: ClassVar[str] = "P9"
+
+    def __init__(self, books: Books, report: Report) -> None:
+        super().__init__(books, report)
+        self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
+
+    def looks(self) -> Mapping[str, Look]:
+        """Deliveries, transmissions, and what excuses them."""
+        return {
+            Kind.ACCEPTED: self._accepted,
+            Kind.CONFIRMED: self._confirmed,
+            Kind.DELIVERED: self._delivered,
+            Kind.TRANSMIT: self._transmitted,
+            Kind.COPIED: self._copied,
+            Kind.RAISED: self._raised,
+        }
+
+    def _pair(self, book: Book, counts: _Counts) -> tuple[int, int]:
+        wakes = self.books.wakes
+        woken = wakes.get(book.sender, 0)
+        if counts.reader and book.appended.top:
+            woken += wakes.get(counts.reader, 0)
+        return woken + book.nacks, self.books.crashes
+
+    def _accepted(self, row: Row) -> None:
+        del row
+        book = self.books.book
+        counts = self._counts[book.key]
+        for _, position, count in book.accepted_now:
+            counts.accepted.note(position, position + count - 1, self._pair(book, counts))
+
+    def _confirmed(self, row: Row) -> None:
+        del row
+        book = self.books.book
+        counts = self._counts[book.key]
+        for _, position, count in self.books.parts:
+            if position:
+                counts.confirmed.note(position, position + count - 1, self._pair(book, counts))
+
+    def _copied(self, row: Row) -> None:
+        del row
+        counts = self._counts[self.books.book.key]
+        for _, position, count in self.books.parts:
+            if position:
+                counts.copies.add(position, position + count - 1)
+
+    def _raised(self, row: Row) -> None:
+        del row
+        counts = self._counts[self.books.book.key]
+        for _, position, count in self.books.parts:
+            if position:
+                handed = (
+                    last for first, last in reversed(counts.handed) if first <= position <= last
+                )
+                counts.failures.add(position, next(handed, position + count - 1))
+
+    def _delivered(self, row: Row) -> None:
+        counts = self._counts[self.books.book.key]
+        counts.reader = row.node
+        for _, position, count in self.books.parts:
+            last = position + count - 1
+            if not position:
+                continue
+            if not counts.delivered.is_new(position):
+                for first, end in counts.delivered.within(position, last):
+                    counts.redelivered.add(first, end)
+                    self._judge(row, counts, first, end, delivered=True)
+            counts.first_delivery.note(position, last, self.books.crashes)
+            counts.delivered.add(position, last)
+            counts.handed.append((position, last))
+
+    def _transmitted(self, row: Row) -> None:
+        if not carries_messages(row):
+            return
+        counts = self._counts[self.books.book.key]
+        for _, position, count in self.books.parts:
+            last = position + count - 1
+            if not position:
+                continue
+            if not counts.sent.is_new(position):
+                for first, end in counts.sent.within(position, last):
+                    counts.resent.add(first, end)
+                    self._judge(row, counts, first, end, delivered=False)
+            counts.sent.add(position, last)
+
+    def _judge(self, row: Row, counts: _Counts, first: int, last: int, *, delivered: bool) -> None:
+        book = self.books.book
+        tally = counts.redelivered if delivered else counts.resent
+        for position in range(first, last + 1):
+            excuses = 0
+            if not self.books.settings.fault_free:
+                excuses = self._excuses(book, counts, position, delivered=delivered)
+            again = tally.of(position)
+            if again > excuses:
+                verb = "delivered" if delivered else "transmitted"
+                self.fail(
+                    f"Message #{position} was {verb} {times(again + 1)}{_though(excuses)}",
+                    row,
+                    position=position,
+                    seq=row.seq,
+                )
+
+    def _excuses(self, book: Book, counts: _Counts, position: int, *, delivered: bool) -> int:
+        now = counts.confirmed.of(position) or self._pair(book, counts)
+        since = counts.accepted.of(position) or (0, 0)
+        is_settled_later = self.books.is_confirmed_by_store(book.key)
+        is_late = self.books.settings.journaled or is_settled_later
+        until = self.books.crashes if is_late else now[1]
+        crashes = since[1]
+        if delivered:
+            at_delivery = counts.first_delivery.of(position)
+            crashes = at_delivery if at_delivery is not None else until
+            crashes -= self.books.takeovers  # both hear it, whichever is first
+        elsewhere = counts.copies.of(position) + counts.failures.of(position)
+        return now[0] - since[0] + max(0, until - crashes) + elsewhere
+
+
+def _though(excuses: int) -> str:
+    if not excuses:
+        return ", and nothing had happened that calls for it."
+    return f", and there was reason for {times(excuses + 1)} only."

@@ -1,0 +1,226 @@
+"""P11, P12 and P13: the run comes to rest in time, with nothing left behind, and whoever submits is answered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from surepipe.simulation.properties.base import (
+    Property,
+    Report,
+    listed,
+    messages,
+    seconds,
+    were,
+)
+from surepipe.simulation.properties.books import Book, Books, Look, carries_messages
+from surepipe.simulation.properties.places import Notes
+from surepipe.simulation.properties.settings import End, NodeEnd
+from surepipe.simulation.trace import Kind, Row
+
+_NO_BUFFERS = frozenset({"loaded"})
+
+
+def standing(node: NodeEnd) -> list[str]:
+    """The buffers of a node that are not empty. Times, and what was loaded once, are no buffers."""
+    return [
+        name
+        for name, value in sorted(node.gauges.items())
+        if value and not name.endswith("_us") and name not in _NO_BUFFERS
+    ]
+
+
+def owing(books: Books, property_id: str) -> Iterator[Book]:
+    """The pipes whose sender must hear of everything."""
+    if books.settings.confirms:
+        yield from (one for one in books.pipes.values() if property_id in one.wanted)
+
+
+class Quiescence(Property):
+    """P11: after the drain no deadline is armed but idle ones, buffers are empty, everything is confirmed, and
+    both ends name the same next number.
+
+    What a crashed sender without a journal had sent is nobody's to confirm.
+    """
+
+    id: ClassVar[str] = "P11"
+
+    def end(self) -> None:
+        """Look at what each node was left with."""
+        end = self.books.end
+        if end is None or not end.quiescent:
+            return
+        pipes = self.books.pipes.values()
+        if not pipes or any("P11" in book.wanted for book in pipes):
+            for name, node in end.nodes.items():
+                self._look_at(name, node)
+            self._compare(end)
+        for book in owing(self.books, "P11"):
+            for first, last in self.books.unconfirmed(book):
+                text = f"{messages(first, last, start=True)} {were(first, last)} never confirmed."
+                self.fail(text, book=book, position=first)
+
+    def _look_at(self, name: str, node: NodeEnd) -> None:
+        if node.deadline is not None and not node.idle:
+            self.fail(f"A deadline of {name} is still armed.")
+        for gauge in standing(node):
+            self.fail(f"At rest {name} still has {gauge} {node.gauges[gauge]}.")
+
+    def _compare(self, end: End) -> None:
+        said: dict[str, tuple[str, object]] = {}
+        for name, node in end.nodes.items():
+            for pipe, place in node.next.items():
+                other, known = said.setdefault(pipe, (name, place))
+                if known != place:
+                    self.fail(
+                        f"At rest {other} and {name} disagree on the next number of {pipe}: "
+                        f"{known} and {place}."
+                    )
+
+
+class Progress(Property):
+    """P12: once the faults are over each message is confirmed within the bound that the pipe states, counted from
+    then or from its acceptance; after that no deadline sends a message again; and the run ends."""
+
+    id: ClassVar[str] = "P12"
+
+    def __init__(self, books: Books, report: Report) -> None:
+        super().__init__(books, report)
+        self._since: defaultdict[str, Notes[int]] = defaultdict(Notes)
+        self._waking = ""
+
+    def looks(self) -> Mapping[str, Look]:
+        """Who waits since when, and for how long."""
+        looks: dict[str, Look] = {Kind.WAKE: self._wake, Kind.TRANSMIT: self._transmitted}
+        if self.books.settings.bound_us is not None:
+            looks |= {Kind.ACCEPTED: self._accepted, Kind.CONFIRMED: self._confirmed}
+        return looks
+
+    def _accepted(self, row: Row) -> None:
+        if self.books.healed_at is None:
+            return
+        book = self.books.book
+        for _, position, count in book.accepted_now:
+            self._since[book.key].note(position, position + count - 1, row.time_us)
+
+    def _confirmed(self, row: Row) -> None:
+        if self.books.healed_at is not None:
+            for _, position, count in self.books.parts:
+                if position and "P12" in self.books.book.wanted:
+                    self._judge(row, self.books.book, position, count, row.time_us)
+
+    def _judge(self, row: Row | None, book: Book, first: int, count: int, now: int) -> None:
+        assert self.books.healed_at is not None
+        bound = self.books.settings.bound_us
+        assert bound is not None
+        if now - self.books.healed_at <= bound:
+            return
+        for position in range(first, first + count):
+            since = max(self.books.healed_at, self._since[book.key].of(position) or 0)
+            if now - since > bound:
+                what = "was confirmed" if row is not None else "was not confirmed even"
+                self.fail(
+                    f"Message #{position} {what} {seconds(now - since)} after the faults and its "
+                    f"acceptance; {seconds(bound)} are allowed.",
+                    row,
+                    book=book,
+                    position=position,
+                )
+                return
+
+    def _wake(self, row: Row) -> None:
+        if self.books.phase == "quiescent":
+            self._waking = f"{row.node}/{row.incarnation}/{row.step}"
+
+    def _transmitted(self, row: Row) -> None:
+        if self._waking and row.cause == self._waking and carries_messages(row):
+            book = self.books.book
+            if "P12" in book.wanted and not self.books.unconfirmed(book):
+                self.fail(
+                    f"A deadline of {row.node} sent {listed(_known(self.books))} again when all was "
+                    "confirmed.",
+                    row,
+                    position=self.books.parts[0][1],
+                )
+
+    def end(self) -> None:
+        """A limit is no end; what is unconfirmed by now is late, or will be."""
+        end = self.books.end
+        if end is None:
+            return
+        if end.limit:
+            self.fail(f"The run reached its limit {end.limit} and never came to rest.")
+        if self.books.healed_at is None or self.books.settings.bound_us is None:
+            return
+        for book in owing(self.books, "P12"):
+            for first, last in self.books.unconfirmed(book):
+                self._judge(None, book, first, last - first + 1, end.time_us)
+
+
+def _known(books: Books) -> list[tuple[int, int]]:
+    return [(position, position + count - 1) for _, position, count in books.parts if position]
+
+
+class Backpressure(Property):
+    """P13: every submit is accepted, rejected, unknown, or still waits and its sender says so; and nothing that
+    was accepted is dropped while its sender lives."""
+
+    id: ClassVar[str] = "P13"
+
+    def __init__(self, books: Books, report: Report) -> None:
+        super().__init__(books, report)
+        self._open: dict[str, int] = {}
+
+    def looks(self) -> Mapping[str, Look]:
+        """Submits and their outcomes."""
+        return {
+            Kind.SUBMIT: self._submitted,
+            Kind.ACCEPTED: self._accepted,
+            Kind.REJECTED: self._answered,
+            Kind.UNKNOWN: self._answered,
+        }
+
+    def _submitted(self, row: Row) -> None:
+        key = self.books.of(row.pipe, row.layer).key
+        self._open[key] = self._open.get(key, 0) + row.count
+
+    def _accepted(self, row: Row) -> None:
+        del row
+        book = self.books.book
+        if book.key in self._open:
+            self._open[book.key] -= sum(count for _, _, count in book.accepted_now)
+
+    def _answered(self, row: Row) -> None:
+        key = self.books.book.key
+        if key in self._open:
+            self._open[key] -= row.count
+
+    def end(self) -> None:
+        """Count, and look whether senders still hold what they took."""
+        end = self.books.end
+        if end is None:
+            return
+        for key, left in self._open.items():
+            book = self.books.pipes[key]
+            node = end.nodes.get(book.sender)
+            waiting = node.waiting if node is not None else 0
+            if left > waiting and end.quiescent:
+                self.fail(f"{left - waiting} messages were submitted and got no answer.", book=book)
+        for book in owing(self.books, "P13"):
+            self._look_for_dropped(end, book)
+
+    def _look_for_dropped(self, end: End, book: Book) -> None:
+        node = end.nodes.get(book.sender)
+        if node is None or any(node.gauges.get(name) for name in ("in_flight", "backlog")):
+            return
+        if "in_flight" not in node.gauges or not (end.quiescent or node.idle):
+            return
+        owed = self.books.owed(book)
+        for first, last in self.books.unconfirmed(book):
+            for low, high in owed.within(first, last):
+                text = (
+                    f"{messages(low, high, start=True)} {were(low, high)} accepted, and {book.sender} "
+                    "holds nothing any more."
+                )
+                self.fail(text, book=book, position=low)

@@ -1,0 +1,135 @@
+"""What each pattern would give, in a few lines each: models that share no code with the machines.
+
+A model is told which messages arrived at the receiver (by position) and says whether one may come out now. It may
+come out later than the model would give it, as handlers take their time, and a receiver that is full may ignore
+what arrives. After a crash a receiver without memory may begin anywhere: what that breaks is for the other
+properties to say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+from surepipe.errors import ConfigurationError
+
+
+class Model:
+    """Resend, multi-unconfirmed: each copy that arrives may come out, once."""
+
+    pattern: ClassVar[str] = "multi-unconfirmed"
+
+    def __init__(self) -> None:
+        self.copies: Counter[int] = Counter()
+        self.given: Counter[int] = Counter()
+
+    def arrived(self, first: int, last: int) -> None:
+        """A frame with these messages has arrived."""
+        for position in range(first, last + 1):
+            self.copies[position] += 1
+
+    def allows(self, position: int) -> bool:
+        """Whether this message may come out now."""
+        return self.given[position] < self.copies[position]
+
+    def came_out(self, position: int) -> None:
+        """It did."""
+        self.given[position] += 1
+
+    def crashed(self) -> None:
+        """The receiver has lost its memory."""
+
+    def owed(self) -> int:
+        """The first message that should have come out by now; 0 for none."""
+        return next((one for one in sorted(self.copies) if not self.given[one]), 0)
+
+
+class Resend(Model):
+    """One at a time: nothing is passed over."""
+
+    pattern: ClassVar[str] = "resend"
+
+    def allows(self, position: int) -> bool:
+        """A copy, and not beyond the next."""
+        return super().allows(position) and position <= max(self.given, default=0) + 1
+
+
+class Dedupe(Model):
+    """The first copy of each, in whatever order."""
+
+    pattern: ClassVar[str] = "dedupe"
+
+    def allows(self, position: int) -> bool:
+        """Not given before."""
+        return self.copies[position] > 0 and not self.given[position]
+
+    def crashed(self) -> None:
+        """It may give again what it gave."""
+        self.given.clear()
+
+
+class Strict(Model):
+    """Whatever is above all that was given."""
+
+    pattern: ClassVar[str] = "strict-monotonic"
+
+    def allows(self, position: int) -> bool:
+        """Arrived, and above the cursor."""
+        return self.copies[position] > 0 and position > max(self.given, default=0)
+
+    def crashed(self) -> None:
+        """The cursor is gone."""
+        self.given.clear()
+
+    def owed(self) -> int:
+        """The highest that arrived."""
+        highest = max(self.copies, default=0)
+        return 0 if highest <= max(self.given, default=0) else highest
+
+
+class Continuous(Model):
+    """The next one, and only the next one."""
+
+    pattern: ClassVar[str] = "continuous-index"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next: int | None = 1
+
+    def allows(self, position: int) -> bool:
+        """Arrived, and the next."""
+        return self.copies[position] > 0 and self.next in (None, position)
+
+    def came_out(self, position: int) -> None:
+        """The cursor moves."""
+        super().came_out(position)
+        self.next = position + 1
+
+    def crashed(self) -> None:
+        """The cursor is gone; the sender tells where to begin."""
+        self.next = None
+
+    def owed(self) -> int:
+        """The next, if it has arrived."""
+        return self.next if self.next is not None and self.copies[self.next] else 0
+
+
+_MODELS: dict[str, type[Model]] = {
+    "resend": Resend,
+    "multi-unconfirmed": Model,
+    "sequential-confirm": Continuous,
+    "strict-monotonic": Strict,
+    "continuous-index": Continuous,
+    "reliable": Continuous,
+    "dedupe": Dedupe,
+}
+PATTERNS: tuple[str, ...] = tuple(_MODELS)
+"""The patterns that have a model. A stream hands out its log as it is: that is P10."""
+
+
+def model_of(pattern: str) -> Model:
+    """The model of a pattern. Raises ConfigurationError for one that has none."""
+    if pattern not in _MODELS:
+        known = ", ".join(_MODELS)
+        raise ConfigurationError(f"there is no reference model of {pattern!r}, only of {known}")
+    return _MODELS[pattern]()

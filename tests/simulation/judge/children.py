@@ -1,0 +1,39 @@
+"""Programs that the tests of traces start as processes of their own, and kill."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import closing
+from multiprocessing.connection import Connection
+
+from surepipe import Pipe, StreamSender
+from surepipe.simulation.recorder import TraceRecorder
+from surepipe.storage import SqliteStore
+
+
+def send_into_stream(store_path: str, trace_path: str, reports: Connection) -> None:
+    """Send messages without end, and report each that the store has, until killed."""
+    with (
+        closing(SqliteStore(store_path)) as store,
+        TraceRecorder(trace_path) as trace,
+        StreamSender("orders", store=store, trace=trace) as sender,
+    ):
+        number = 0
+        while True:
+            sender.send(number, until="confirmed")
+            reports.send(number)
+            number += 1
+
+
+def handle_some(trace_path: str, handled: int, reports: Connection) -> None:
+    """A pipe whose handler stands still after so many messages; more are sent than that."""
+
+    def handle(message: object) -> None:
+        if message == handled:
+            reports.send("standing")
+            signal.pause()
+
+    with TraceRecorder(trace_path) as trace, Pipe("orders", trace=trace) as pipe:
+        pipe.receive(handle)
+        pipe.send_many(list(range(3 * handled)))
+        signal.pause()

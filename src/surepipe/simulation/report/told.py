@@ -1,0 +1,104 @@
+"""A counterexample with the stories of its two runs, which text, page and picture share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from surepipe.simulation.findings import Counterexample
+from surepipe.simulation.report.compare import first_difference
+from surepipe.simulation.report.folding import fold
+from surepipe.simulation.report.story import NETWORK, Step, Story
+from surepipe.simulation.report.telling import tell
+from surepipe.simulation.report.words import fault_in, fault_words, listing
+from surepipe.simulation.trace import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """``story`` is the failing run, ``beside`` the nearest one that holds, about the same message."""
+
+    found: Counterexample
+    story: Story
+    beside: Story | None
+
+    def folded(self, rows_max: int) -> Told:
+        """With at most so many steps in each story."""
+        beside = fold(self.beside, rows_max) if self.beside else None
+        return Told(self.found, fold(self.story, rows_max), beside)
+
+    @property
+    def parts_at(self) -> int:
+        """The index of the first step that the two do not share, -1 with nothing beside."""
+        return first_difference(self.story, self.beside) if self.beside else -1
+
+    def without(self) -> tuple[str, str]:
+        """What the nearest schedule that holds lacks: a step by its number, and in words; or the decision."""
+        steps = list(numbered(self.story.steps))
+        fault = fault_in(self.found.without)
+        here = [(n, step) for n, step in steps[self.parts_at :][:1] if step.fault]
+        lacking = here or [(n, step) for n, step in steps if fault and step.fault == fault]
+        if len(lacking) == 1:
+            number, step = lacking[0]
+            return f"step {number}", f"{_who(step)}{step.does} ({step.fault})"
+        return "", self.found.without or "one decision of the script"
+
+
+def _who(step: Step) -> str:
+    if step.node != NETWORK:
+        return f"{step.node} "
+    return "" if step.kind == Kind.FAULT else "the network "
+
+
+def told(found: Counterexample) -> Told:
+    """Read both runs."""
+    beside = tell(found.nearest, None, focus=found.violation) if found.nearest else None
+    return Told(found, tell(found.result, found.violation), beside)
+
+
+def numbered(steps: Sequence[Step]) -> Iterator[tuple[str, Step]]:
+    """The steps with their numbers; what is folded has none, and is a dot."""
+    number = 0
+    for step in steps:
+        number += 0 if step.folded else 1
+        yield (".", step) if step.folded else (str(number), step)
+
+
+def headline(found: Counterexample) -> list[str]:
+    """Property, where, seed, and how much shrinking took away."""
+    violation, script = found.violation, found.result.script
+    count = len(script.decisions)
+    parts = [
+        f"{violation.property} {violation.name} VIOLATED",
+        found.title,
+        f"seed {script.seed}",
+        f"shrunk from {found.decisions_before} to {count} decision{'' if count == 1 else 's'}",
+    ]
+    return [part for part in parts if part]
+
+
+def faults_used(found: Counterexample) -> list[str]:
+    """The faults of the script in words, in the order of its decisions."""
+    faults = dict.fromkeys(item.fault for item in found.result.script.decisions)
+    return [fault_words(fault) for fault in faults if fault]
+
+
+def verdict(found: Counterexample) -> list[str]:
+    """The guarantee; then whether it covers the faults that were used, and what to add."""
+    guarantee = f"Guarantee of this pipe: {found.guarantee.rstrip('.')}." if found.guarantee else ""
+    advice = f"`surepipe check` suggests: {found.advice}" if found.advice else ""
+    return (
+        [guarantee, f"{coverage(found)} {advice}".strip()]
+        if guarantee
+        else [coverage(found), advice]
+    )
+
+
+def coverage(found: Counterexample) -> str:
+    """Whether the guarantee speaks of these faults."""
+    used = faults_used(found)
+    if not used:
+        return "No fault was needed: this is a defect."
+    if found.covered:
+        return f"It covers what happened here ({listing(used)}): this is a defect."
+    return f"It does not cover what happened here: {listing(used)}."

@@ -1,0 +1,229 @@
+"""Follows one message through the rows of a run: where it exists, and what each row did to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from surepipe.simulation.report.frames import Frames
+from surepipe.simulation.report.numbers import Numbers
+from surepipe.simulation.report.words import facts, place_of
+from surepipe.simulation.trace import Kind, Row
+
+
+class Whereabouts:
+    """The copies of one message: in memories, on disks, in stores, on the way."""
+
+    def __init__(self, pipe: str, place: int, numbers: Numbers, frames: Frames) -> None:
+        self.name = f"#{place}"
+        self.delivered = 0
+        self.accepted = False
+        self._pipe = pipe
+        self._place = place
+        self._numbers = numbers
+        self._frames = frames
+        self._memories: dict[str, None] = {}
+        self._disks: dict[str, None] = {}
+        self._flights: dict[int, None] = {}
+        self._receivers: dict[str, None] = {}
+        self._latest = 0
+        self._delivered_places: set[int] = set()
+        self._settlements = 0
+        self._appended_since = 0
+        self._tells: Mapping[str, Callable[[Row], str]] = {
+            Kind.ACCEPTED: self._accept,
+            Kind.PERSISTED: self._persist,
+            Kind.TRANSMIT: self._transmit,
+            Kind.COPIED: self._copy,
+            Kind.LOST: self._lose,
+            Kind.ARRIVED: self._arrive,
+            Kind.APPENDED: self._append,
+            Kind.DELIVERED: self._deliver,
+            Kind.SETTLED: self._settle,
+            Kind.CONFIRMED: self._confirm,
+            Kind.DEAD: self._die,
+            Kind.RAISED: self._raise,
+            Kind.TRIMMED: self._trim,
+            Kind.COMMITTED: self._commit,
+            Kind.CRASH: self._crash,
+            Kind.START: self._start,
+            Kind.FAULT: self._fault,
+            Kind.END: self._end,
+        }
+
+    def concerns(self, row: Row) -> bool:
+        """Whether the row speaks of the message."""
+        return (
+            self._place > 0 and row.pipe == self._pipe and self._place in self._numbers.places(row)
+        )
+
+    def holders(self) -> tuple[str, ...]:
+        """The nodes that have the message now, in memory or on disk."""
+        places = {**self._memories, **self._receivers, **self._disks}
+        return tuple(places) if self._place else ()
+
+    def see(self, row: Row) -> str:
+        """Take the next row; what it did to the message, in a few words, empty for nothing."""
+        tells = self._tells.get(row.kind)
+        if tells is None:
+            return ""
+        if row.kind in _ABOUT_NODES or self.concerns(row):
+            return tells(row)
+        if row.kind in (Kind.DELIVERED, Kind.SETTLED):
+            self._note_delivery(row)
+        if row.kind == Kind.APPENDED:
+            self._appended_since += row.count
+        return ""
+
+    # --- what rows of each kind do
+
+    def _accept(self, row: Row) -> str:
+        self.accepted = True
+        self._memories[row.node] = None
+        return f"{self.name} exists only in this memory"
+
+    def _persist(self, row: Row) -> str:
+        self._disks[row.node] = None
+        return f"{self.name} is on disk"
+
+    def _transmit(self, row: Row) -> str:
+        if not self._frames.carries(row):
+            return ""
+        again = row.attempt > 1 or bool(self._delivered_places & {self._place})
+        self._flights[row.step] = None
+        return f"{self.name} is on its way{' again' if again else ''}"
+
+    def _copy(self, row: Row) -> str:
+        if not self._frames.carries(row):
+            return ""
+        self._flights[row.step] = None
+        return f"a second {self.name} is on its way"
+
+    def _lose(self, row: Row) -> str:
+        if not self._frames.carries(row):
+            return f"nobody hears that {self.name} was taken"
+        self._landed(row)
+        return f"{self.name} is lost on the way{self._left()}"
+
+    def _arrive(self, row: Row) -> str:
+        if not self._frames.carries(row):
+            return ""
+        self._landed(row)
+        self._receivers[row.node] = None
+        if self._place in self._delivered_places:
+            return f"{self.name} is there already"
+        return f"{self.name} is held here"
+
+    def _append(self, row: Row) -> str:
+        self._receivers.pop(row.node, None)
+        self._disks[row.node] = None
+        self._appended_since = row.count - 1
+        return f"{self.name} is in the store"
+
+    def _deliver(self, row: Row) -> str:
+        self.delivered += 1
+        self._receivers.pop(row.node, None)
+        missed = [place for place in range(1, self._place) if place not in self._delivered_places]
+        later, self._latest = self._latest, max(self._latest, *self._numbers.places(row))
+        self._note_delivery(row)
+        if self.delivered > 1:
+            return f"{self.name} is delivered {_times(self.delivered)}"
+        if later > self._place:
+            return f"{self.name} comes out after #{later}"
+        if missed and missed[-1] < min(self._numbers.places(row)):
+            return f"{self.name} comes out before #{missed[0]}"
+        return f"{self.name} is delivered"
+
+    def _note_delivery(self, row: Row) -> None:
+        if row.pipe == self._pipe:
+            places = self._numbers.places(row)
+            self._delivered_places.update(places)
+            self._latest = max(self._latest, *places, 0)
+
+    def _settle(self, row: Row) -> str:
+        """Where handing over and settling are one, as in an explored run, only the latter has a row."""
+        self._settlements += 1
+        if self._settlements > self.delivered:
+            return self._deliver(row)
+        return f"{self.name} is settled"
+
+    def _confirm(self, row: Row) -> str:
+        self._memories.pop(row.node, None)
+        if not self._settlements and not self.delivered and not self._disks:
+            return f"{self.name} is forgotten, never delivered"
+        return f"{self.name} is confirmed"
+
+    def _die(self, row: Row) -> str:
+        self._receivers.pop(row.node, None)
+        return f"{self.name} is a dead letter"
+
+    def _raise(self, _row: Row) -> str:
+        return f"{self.name} fails in the handler"
+
+    def _trim(self, row: Row) -> str:
+        self._disks.pop(row.node, None)
+        return self._gone() or f"{self.name} is trimmed away"
+
+    def _commit(self, _row: Row) -> str:
+        return "" if self.delivered else f"{self.name} counts as done, and is not"
+
+    def _crash(self, row: Row) -> str:
+        had = self._had(row.node)
+        self._memories.pop(row.node, None)
+        self._receivers.pop(row.node, None)
+        return (self._gone() or f"{self.name} leaves this memory{self._left()}") if had else ""
+
+    def _start(self, row: Row) -> str:
+        if row.node in self._disks and self.accepted and not self._settlements:
+            self._memories[row.node] = None
+            return f"{self.name} is read back from disk"
+        return ""
+
+    def _fault(self, row: Row) -> str:
+        """A store that lost its last writes: the message, if it was among them."""
+        node = place_of(row)
+        lost = facts(row).get("lost")
+        among = (
+            self.concerns(row)
+            if row.count
+            else isinstance(lost, int) and lost > self._appended_since
+        )
+        if node not in self._disks or not among:
+            return ""
+        self._disks.pop(node)
+        return self._gone() or f"{self.name} leaves this store{self._left()}"
+
+    def _end(self, _row: Row) -> str:
+        if self.accepted and not self.delivered:
+            return f"{self.name} is missing"
+        return f"{self.name} was delivered {_count(self.delivered)}" if self.accepted else ""
+
+    def _landed(self, row: Row) -> None:
+        if frame := self._frames.of(row):
+            self._flights.pop(frame.begun.step, None)
+
+    # --- what is left
+
+    def _had(self, node: str) -> bool:
+        return node in self._memories or node in self._receivers
+
+    def _gone(self) -> str:
+        left = self._memories or self._disks or self._flights or self._receivers
+        return "" if left or self.delivered else f"{self.name} is gone"
+
+    def _left(self) -> str:
+        if self._memories:
+            return f", {next(iter(self._memories))} has it"
+        if self._disks:
+            return f", {next(iter(self._disks))} has it"
+        return ", a copy is on its way" if self._flights else ""
+
+
+def _times(count: int) -> str:
+    return "again" if count == 2 else f"for the {count}th time" if count > 3 else "a third time"
+
+
+def _count(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+_ABOUT_NODES = frozenset({Kind.CRASH, Kind.START, Kind.FAULT, Kind.END})

@@ -1,0 +1,89 @@
+"""What reports call faults, and what the details of a row say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from surepipe.simulation.properties.settings import facts_of
+from surepipe.simulation.trace import Kind, Row
+
+Facts: TypeAlias = Mapping[str, object]
+
+FAULTS: Mapping[str, str] = {
+    "F1": "data lost on the way",
+    "F2": "confirm lost on the way",
+    "F3": "frame copied",
+    "F4": "frame overtaken",
+    "F5": "delay beyond the timer",
+    "F6": "partition",
+    "F7": "one-way cut for good",
+    "F7a": "one-way cut for good",
+    "F7b": "one-way cut for good",
+    "F8": "sender crash, memory lost",
+    "F9": "sender crash, journal kept",
+    "F10": "receiver crash before processing",
+    "F11": "receiver crash after processing",
+    "F12": "receiver crash after the confirm",
+    "F13": "store crash, data kept",
+    "F14": "store lost its last writes",
+    "F15": "store lost what it had confirmed",
+    "F16": "index store lost",
+    "F17": "index store rolled back",
+    "F18": "store slow or down",
+    "F19": "wall clock stepped",
+    "F20": "poison message",
+    "F21": "slow handler",
+    "F22": "overflow",
+    "F23": "identities collide",
+    "F24": "message too large",
+    "F25": "bytes changed",
+    "F26": "mailbox lost",
+    "F27": "stale answer",
+    "F28": "zombie",
+    "F29": "trimmed before it was read",
+    "F30": "store refuses",
+    "F31": "power cut",
+}
+"""Each fault of the catalogue in a few words for people."""
+
+
+def fault_words(fault: str) -> str:
+    """``sender crash, memory lost (F8)``; an unknown id stands for itself."""
+    return f"{FAULTS[fault]} ({fault})" if fault in FAULTS else fault
+
+
+def facts(row: Row) -> Facts:
+    """The details of a row; words that are no JSON object are under ``text``."""
+    return facts_of(row) or ({"text": row.detail} if row.detail else {})
+
+
+def fact(row: Row, name: str) -> str:
+    """One detail as text, empty when it isn't there."""
+    value = facts(row).get(name, "")
+    return value if isinstance(value, str) else str(value)
+
+
+_FAULT = re.compile(r"\bF\d+[ab]?\b")
+
+
+def fault_in(text: str) -> str:
+    """The first id of a fault in a text, empty for none."""
+    found = _FAULT.search(text)
+    return found[0] if found else ""
+
+
+def fault_of(row: Row) -> str:
+    """The fault that a row tells of, by its id."""
+    return fact(row, "fault") or fault_in(fact(row, "text"))
+
+
+def place_of(row: Row) -> str:
+    """The node whose line in the picture the row belongs to: faults name the part of the store that they hit."""
+    return "store" if row.kind == Kind.FAULT and row.node in ("stream", "index") else row.node
+
+
+def listing(parts: list[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1]))) if parts else ""

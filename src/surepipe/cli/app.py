@@ -1,0 +1,96 @@
+"""The command's frame: which commands there are, and what happens to errors.
+
+A command is a function in a module of its own in this folder; it is entered in ``COMMANDS``. Its module imports
+only ``typer`` and the two helpers (``exits``, ``output``) when it is loaded, and the rest in the function: so
+``surepipe --help`` is quick. It ends by returning (0) or by ``raise typer.Exit(Exit...)``; every SurepipeError
+that it lets pass becomes one clear line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import typer
+
+from surepipe.cli.check import check
+from surepipe.cli.exits import Exit, epilog
+from surepipe.cli.graph import graph
+from surepipe.cli.init import init
+from surepipe.cli.output import complain, complain_about_file
+from surepipe.cli.schema import schema
+from surepipe.errors import SurepipeError
+
+COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "init": (init, epilog(Exit.HELD, Exit.UNUSABLE)),
+    "check": (check, epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE)),
+    "graph": (graph, epilog(Exit.HELD, Exit.UNUSABLE)),
+    "schema": (schema, epilog(Exit.HELD)),
+}
+
+
+def _paragraphs(text: str) -> str:
+    """A docstring without the line breaks that only the source needs."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+app = typer.Typer(
+    name="surepipe",
+    help="Pipelines whose guarantees are computed: write one file, and see what it delivers before it runs.\n\n"
+    "Begin with `surepipe init`, then `surepipe check pipeline.yaml`.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _name, (_function, _epilog) in COMMANDS.items():
+    app.command(_name, help=_paragraphs(_function.__doc__ or ""), epilog=_epilog)(_function)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from surepipe import __version__
+
+        typer.echo(f"surepipe {__version__}")
+        raise typer.Exit(Exit.HELD)
+
+
+@app.callback()
+def frame(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version.", callback=_show_version, is_eager=True
+    ),
+) -> None:
+    """What stands before any command; its help is that of the app."""
+
+
+def main() -> None:
+    """Run the command of the command line; ends the process with one of the codes of ``exits``."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The same without ending the process; ``arguments`` in place of those of the command line."""
+    try:
+        app(arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else Exit.UNUSABLE
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return Exit.INTERRUPTED
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.HELD
+    except SurepipeError as error:
+        _explain(error)
+        return Exit.UNUSABLE
+    return Exit.HELD
+
+
+def _explain(error: SurepipeError) -> None:
+    from surepipe.pipelines.problems import PipelineErrors
+
+    if isinstance(error, PipelineErrors):
+        complain_about_file(str(error))
+    else:
+        complain(str(error))

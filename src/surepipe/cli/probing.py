@@ -1,0 +1,24 @@
+"""Asking the Redis servers of a plan what they keep."""
+
+from __future__ import annotations
+
+from surepipe.pipelines.models.stores import RedisStorePart
+from surepipe.pipelines.plan import Plan
+from surepipe.storage.redis_store import RedisStore
+from surepipe.store_api import Level
+
+
+def probed_levels(plan: Plan) -> dict[str, Level]:
+    """The level of each Redis store whose durability is not declared, as its server's settings give it.
+
+    Raises StoreUnavailable when one does not answer, ConfigurationError when its address can't be used.
+    """
+    levels: dict[str, Level] = {}
+    for part in plan.stores:
+        if isinstance(part, RedisStorePart) and part.durability is None:
+            store = RedisStore.from_url(part.url.reveal(), pipeline=part.keys or plan.name)
+            try:
+                levels[part.name] = store.level
+            finally:
+                store.close()
+    return levels

@@ -1,0 +1,107 @@
+"""The files of a first pipeline, which `surepipe init` writes. They check, and their test passes, as they are."""
+
+from __future__ import annotations
+
+PIPELINE = """\
+# A pipeline: sources feed pipes, pipes feed stages and sinks.
+#   surepipe check pipeline.yaml     what it guarantees, and why
+#   surepipe graph pipeline.yaml -o pipeline.svg
+# Paths are those of the folder that the command runs in.
+version: 1
+name: {name}
+
+# What must hold from each source to each sink. A pipeline that can't is refused before it starts.
+expect:
+  delivery: exactly-once
+  order: absolute
+  tolerates: [route, sender-crash, receiver-crash, handler-failure, power-loss]
+
+stores:
+  main: {{kind: sqlite, path: .surepipe/{name}.db}}
+
+sources:
+  orders: {{kind: jsonl, path: data/orders.jsonl, key: customer}}
+
+pipes:
+  intake:
+    from: orders
+    layers: [reliable]
+    journal: main         # what was accepted survives a crash of the sender
+    state: main           # how far the receiver is survives one of the receiver
+    boundary: committed   # effect and place in one transaction: once, whatever dies
+
+stages:
+  price:
+    from: intake
+    call: stages:price    # a function: module:function
+    retries: 5            # then it goes to the dead letters, and the others go on
+    dead_letter: main/orders.dead
+
+sinks:
+  out: {{from: price, kind: jsonl, path: out/orders.jsonl}}
+"""
+
+STAGES = '''\
+"""The stages of the pipeline: functions of a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRICES = {"bread": 320, "milk": 140, "tea": 510}
+
+
+def price(order: dict[str, Any]) -> dict[str, Any]:
+    """The order with what it costs, in cents. An article without a price raises, and is tried again."""
+    return {**order, "cents": PRICES[order["article"]] * order["count"]}
+'''
+
+TEST = '''\
+"""What must stay true of the pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from stages import price
+
+from surepipe.pipelines import assess, load
+
+PIPELINE = Path(__file__).with_name("pipeline.yaml")
+
+
+def test_the_pipeline_guarantees_what_it_expects() -> None:
+    """Computed from the layers and the stores; nothing is started."""
+    assert assess(load(PIPELINE)).held
+
+
+def test_an_order_gets_its_price() -> None:
+    """A stage is a function: call it."""
+    assert price({"article": "tea", "count": 2})["cents"] == 1020
+
+
+def test_an_article_without_a_price_fails() -> None:
+    """So that it becomes a dead letter, and is not sold for nothing."""
+    with pytest.raises(KeyError):
+        price({"article": "gold", "count": 1})
+'''
+
+ORDERS = """\
+{"order": 1, "customer": "ada", "article": "bread", "count": 2}
+{"order": 2, "customer": "bo", "article": "tea", "count": 1}
+{"order": 3, "customer": "ada", "article": "milk", "count": 3}
+"""
+
+IGNORED = ".surepipe/\nout/\n"
+
+
+def starter_files(name: str) -> dict[str, str]:
+    """The files, by their path in the new folder."""
+    return {
+        "pipeline.yaml": PIPELINE.format(name=name),
+        "stages.py": STAGES,
+        "test_pipeline.py": TEST,
+        "data/orders.jsonl": ORDERS,
+        ".gitignore": IGNORED,
+    }

@@ -1,0 +1,269 @@
+"""What ``check`` found, as lines for people and as JSON for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from surepipe.cli.exits import Exit
+from surepipe.cli.output import Line, Piece, line
+from surepipe.pipes.algebra.findings import Code, Finding
+from surepipe.pipes.algebra.guarantees import Claim, faults_text
+
+if TYPE_CHECKING:
+    from surepipe.pipelines import Assessment, Document, PipelineErrors, Verdict
+    from surepipe.pipes.algebra.explain import Explanation
+
+_COLUMN = 13
+
+
+def as_lines(assessment: Assessment, file: str, *, why: bool = False) -> Iterator[Line]:
+    """The whole verdict, for people."""
+    yield line((assessment.plan.name, "head"), f"  {file}")
+    for verdict in assessment.pipes:
+        yield line("")
+        yield from _verdict(f"pipe {verdict.name}", verdict, why=why)
+    for verdict in assessment.ways:
+        yield line("")
+        yield from _way(verdict, assessment)
+    if assessment.notes:
+        yield line("")
+        yield from (line(("note  ", "dim"), note) for note in assessment.notes)
+    yield line("")
+    yield _last(assessment)
+
+
+def as_problems(assessment: Assessment, document: Document) -> Iterator[str]:
+    """What is refused or not met, each at its place in the file."""
+    for verdict in assessment.pipes:
+        for finding in verdict.refused:
+            yield document.show(_path(finding), str(finding))
+        for finding in verdict.unmet:
+            yield document.show(("pipes", verdict.name, "expect"), str(finding))
+    for verdict in assessment.ways:
+        for finding in (*verdict.refused, *verdict.unmet):
+            yield document.show(("expect",), _end_to_end(finding, verdict))
+    for text in assessment.engine_refusals:
+        yield document.show(("engine",), f"engine spark: {text}")
+
+
+def _end_to_end(finding: Finding, verdict: Verdict) -> str:
+    return str(finding).replace(f"pipe {finding.pipe}:", f"{verdict.name}:", 1)
+
+
+def _path(finding: Finding) -> tuple[str | int, ...]:
+    """The word in the file that a finding about a pipe is about."""
+    base = ("pipes", finding.pipe)
+    if finding.layer is not None:
+        return (*base, "layers", finding.layer)
+    word = {
+        Code.BOUNDARY: "boundary",
+        Code.SPLIT_STORE: "boundary",
+        Code.VOLATILE_STORE: "journal" if "journal" in finding.why else "state",
+    }.get(finding.code)
+    return base if word is None else (*base, word)
+
+
+def _verdict(title: str, verdict: Verdict, *, why: bool) -> Iterator[Line]:
+    explanation = verdict.explanation
+    if explanation is None:
+        yield line((title, "head"), "  ", ("refused", "bad"))
+        for finding in verdict.refused:
+            yield line(("x ", "bad"), str(finding), indent=2)
+        return
+    yield line((title, "head"), f"  {explanation.composition}")
+    yield from _promise(explanation, verdict)
+    if why:
+        for atom in explanation.atoms:
+            yield _field("because", str(atom))
+    yield from _lacks(explanation)
+    for finding in explanation.warnings:
+        yield _field("warning", (str(finding), "warn"))
+    for note in explanation.notes:
+        yield _field("note", note)
+    yield from _expectations(verdict)
+
+
+def _way(verdict: Verdict, assessment: Assessment) -> Iterator[Line]:
+    title = line((f"end to end {verdict.name}", "head"), f"  {' -> '.join(verdict.parts)}")
+    explanation = verdict.explanation
+    if explanation is None:
+        yield title
+        for finding in verdict.refused:
+            yield line(("x ", "bad"), str(finding), indent=2)
+        return
+    yield title
+    yield from _promise(explanation, verdict)
+    one_pipe = _same_as_pipe(explanation, assessment)
+    if one_pipe:
+        yield _field("not through", f"as pipe {one_pipe}")
+    else:
+        yield from _lacks(explanation)
+    yield from _expectations(verdict)
+
+
+def _same_as_pipe(explanation: Explanation, assessment: Assessment) -> str:
+    """The pipe that lacks the very same, so that its reasons need not be said again."""
+    for pipe in assessment.pipes:
+        if pipe.explanation is not None and pipe.explanation.lacks == explanation.lacks:
+            return pipe.name
+    return ""
+
+
+def _promise(explanation: Explanation, verdict: Verdict) -> Iterator[Line]:
+    headline = explanation.headline
+    order = _order(headline)
+    if verdict.per_key is not None:
+        order = f"{_order(verdict.per_key)} per key, {order} across keys"
+    yield _field("delivers", (f"{headline.delivery}, {order}", "good"))
+    yield _field("through", faults_text(headline.tolerates) or "no fault")
+
+
+def _order(claim: Claim) -> str:
+    return "no order" if claim.order == "none" else f"{claim.order} order"
+
+
+def _lacks(explanation: Explanation) -> Iterator[Line]:
+    """Faults that it does not survive; those with one reason and one remedy together."""
+    groups: dict[tuple[str, str | None], list[str]] = {}
+    for lack in explanation.lacks:
+        groups.setdefault((lack.because, lack.remedy), []).append(lack.fault.value)
+    for (because, remedy), faults in groups.items():
+        yield _field("not through", (", ".join(faults), "warn"), f": {because}")
+        if remedy is None:
+            yield line("no small change adds it", indent=_COLUMN + 4)
+        else:
+            yield line(("add  ", "dim"), remedy, indent=_COLUMN + 4)
+
+
+def _expectations(verdict: Verdict) -> Iterator[Line]:
+    for claim in verdict.expected:
+        unmet = [finding for finding in verdict.unmet if str(claim) in finding.why]
+        yield _field(
+            "expected", str(claim), ": ", ("not met", "bad") if unmet else ("held", "good")
+        )
+        for finding in unmet:
+            yield line(("x ", "bad"), str(finding), indent=_COLUMN + 2)
+
+
+def _field(name: str, *pieces: Piece) -> Line:
+    return line((f"{name:<{_COLUMN}}", "dim"), *pieces, indent=2)
+
+
+def _last(assessment: Assessment) -> Line:
+    verdicts = (*assessment.pipes, *assessment.ways)
+    if not assessment.usable:
+        refused = sum(len(v.refused) for v in verdicts) + len(assessment.engine_refusals)
+        return line(("refused", "bad"), f": {refused} {_plural(refused, 'reason')}")
+    unmet = sum(len(v.unmet) for v in verdicts)
+    if unmet:
+        return line(("not met", "bad"), f": {unmet} of what is expected does not hold")
+    claims = sum(len(v.expected) for v in verdicts)
+    said = (
+        f"{claims} {_plural(claims, 'expectation')}"
+        if claims
+        else "nothing is expected; see expect"
+    )
+    return line(("held", "good"), f": {said}")
+
+
+def _plural(count: int, word: str) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+# For machines.
+
+
+def as_document(assessment: Assessment, document: Document, code: Exit) -> dict[str, object]:
+    """The whole verdict as JSON. Keys may be added in later versions, none is renamed."""
+    return {
+        "file": document.text.name,
+        "name": assessment.plan.name,
+        "exit": int(code),
+        "usable": assessment.usable,
+        "held": assessment.held,
+        "pipes": [_verdict_as_json(verdict) for verdict in assessment.pipes],
+        "ways": [_verdict_as_json(verdict) for verdict in assessment.ways],
+        "notes": list(assessment.notes),
+        "engine_refusals": list(assessment.engine_refusals),
+        "errors": [],
+    }
+
+
+def errors_as_json(errors: PipelineErrors) -> dict[str, object]:
+    """The same for a file that could not be read."""
+    return {
+        "file": errors.file.name,
+        "name": "",
+        "exit": int(Exit.UNUSABLE),
+        "usable": False,
+        "held": False,
+        "pipes": [],
+        "ways": [],
+        "notes": [],
+        "engine_refusals": [],
+        "errors": [
+            {"line": one.place.line, "column": one.place.column, "text": one.text}
+            for one in errors.problems
+        ],
+    }
+
+
+def _verdict_as_json(verdict: Verdict) -> dict[str, object]:
+    explanation = verdict.explanation
+    found: dict[str, object] = {
+        "name": verdict.name,
+        "parts": list(verdict.parts),
+        "held": verdict.held,
+        "per_key": None if verdict.per_key is None else _claim_as_json(verdict.per_key),
+        "refused": [_finding_as_json(one) for one in verdict.refused],
+        "expected": [_claim_as_json(claim) for claim in verdict.expected],
+        "unmet": [_finding_as_json(one) for one in verdict.unmet],
+    }
+    return found if explanation is None else {**found, **_explanation_as_json(explanation)}
+
+
+def _explanation_as_json(explanation: Explanation) -> dict[str, object]:
+    return {
+        "composition": explanation.composition,
+        **_claim_as_json(explanation.headline),
+        "atoms": [
+            {
+                "atom": one.atom.value,
+                "survives": None if one.survives is None else sorted(one.survives),
+                "because": one.because,
+            }
+            for one in explanation.atoms
+        ],
+        "not_tolerated": [
+            {
+                "fault": one.fault.value,
+                "atoms": [atom.value for atom in one.atoms],
+                "because": one.because,
+                "remedy": one.remedy,
+            }
+            for one in explanation.lacks
+        ],
+        "warnings": [_finding_as_json(one) for one in explanation.warnings],
+        "notes": list(explanation.notes),
+    }
+
+
+def _claim_as_json(claim: Claim) -> dict[str, object]:
+    return {
+        "delivery": claim.delivery,
+        "order": claim.order,
+        "tolerates": sorted(claim.tolerates),
+    }
+
+
+def _finding_as_json(finding: Finding) -> dict[str, object]:
+    return {
+        "code": finding.code.value,
+        "pipe": finding.pipe,
+        "layer": finding.layer,
+        "why": finding.why,
+        "remedies": list(finding.remedies),
+        "atoms": [atom.value for atom in finding.atoms],
+        "faults": [fault.value for fault in finding.faults],
+    }

@@ -1,0 +1,201 @@
+"""What an engine needs of the world to run a plan, so that a real process and a simulation run the same assembly.
+
+``surepipe.pipelines.engine.Engine(plan, node, environment)`` builds a node's part of a plan from the production
+parts: pipes and their ends, feeds that move rows from sources into pipes, flows of stages and sinks behind them.
+Everything outside is reached through an ``Environment``: clock and actors, stores, routes, sources, sinks, and the
+user's functions. ``engine.real.RealEnvironment`` is the one of a process.
+
+Whoever implements this for a simulation: each method of an environment, of a ``Source`` and of a ``Sink`` is a
+touch of the outside, and so a point at which the node may crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from surepipe.actors.notices import PipeNotice
+    from surepipe.actors.routes import Route
+    from surepipe.actors.runtime import Runtime
+    from surepipe.actors.tracing import TraceSink
+    from surepipe.pipelines.links import AnyStore
+    from surepipe.pipelines.models.pipes import PipePart
+    from surepipe.pipelines.models.sources import AnySource
+    from surepipe.pipelines.models.stages import AnySink
+    from surepipe.pipelines.stages import Call, Clock
+    from surepipe.store_api import CommitPosition, Store, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which message this is, for stages and sinks; on a repeat it is the same.
+
+    ``part`` counts what came of one message where a stage gave several.
+    """
+
+    pipe: str
+    epoch: int
+    seq: int
+    producer: str = ""
+    part: int = 0
+
+    @property
+    def key(self) -> str:
+        """One text of it, for idempotency keys."""
+        producer = f"{self.producer}/" if self.producer else ""
+        part = f"/{self.part}" if self.part else ""
+        return f"{self.pipe}/{producer}{self.epoch}/{self.seq}{part}"
+
+
+# Sources.
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One message of a source, and where reading goes on behind it (a short text that only the source reads)."""
+
+    message: object
+    after: str
+
+
+class Source(Protocol):
+    """Rows in an order. A source that can be read again gives the same rows behind the same place."""
+
+    def begin(self, after: str) -> None:
+        """Read from behind this place, or from the beginning for ''. May be called again."""
+        ...
+
+    def read(self, rows_max: int) -> Sequence[Row] | None:
+        """The next rows, without waiting long; () when there is none now, None when there will be no more.
+
+        Raises ConfigurationError for what can't be read, naming the place.
+        """
+        ...
+
+    def taken(self, rows: Sequence[Row]) -> None:
+        """These rows were accepted by everything that the source feeds."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds open. A repeat does nothing."""
+        ...
+
+
+# Sinks.
+
+
+class Sink(Protocol):
+    """Where messages end. Not entered twice at once: whoever uses it holds ``lock``-like order among takers.
+
+    With boundary ``committed`` the calls are: ``begin``, then ``put`` for each message (``mark`` before it, and
+    ``back_to`` when something fails at it), then ``seal``, all with one transaction of the store of the receiver's
+    state. Elsewhere the same with None. What was put counts only when ``seal`` has returned and, with a
+    transaction, that is done.
+    """
+
+    def begin(self, transaction: Transaction | None) -> None:
+        """A new group of messages. What an earlier group left that was not committed is taken back."""
+        ...
+
+    def mark(self) -> int:
+        """Where the group is now."""
+        ...
+
+    def back_to(self, mark: int) -> None:
+        """Forget what was put since this mark, as far as that can be."""
+        ...
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        """Take one message. Raises what makes the message fail; StoreUnavailable when it is not to blame."""
+        ...
+
+    def seal(self, transaction: Transaction | None) -> None:
+        """The group is complete: make it last, and add to the transaction what belongs into it."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds open. A repeat does nothing."""
+        ...
+
+
+class Cursor(Protocol):
+    """A durable text that a sink may keep in the store of the receiver's state, moved with the transaction."""
+
+    def load(self) -> str | None:
+        """What was stored last; None when nothing ever was. Takes the cursor over from an older process."""
+        ...
+
+    def save(self, text: str) -> None:
+        """Store it now. Raises StoreUnavailable, ``errors.Fenced``."""
+        ...
+
+    def request(self, text: str) -> CommitPosition:
+        """The commit that stores it, for a transaction."""
+        ...
+
+
+# The world.
+
+
+class Environment(Protocol):
+    """What a node of a pipeline runs on."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """Actors, monotonic time, chance."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """Time as stages see it."""
+        ...
+
+    @property
+    def seed(self) -> int | None:
+        """What random draws of pipes follow from; None: unpredictable."""
+        ...
+
+    @property
+    def trace(self) -> TraceSink | None:
+        """Where rows for an audit go."""
+        ...
+
+    def store(self, part: AnyStore) -> Store:
+        """Open a store; called once for each. The engine closes what has ``close``, after everything else."""
+        ...
+
+    def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
+        """What carries the frames of a pipe whose sender and receiver (or one of them) run here.
+
+        None for a local one. Frames of a stream pipe need none. The engine closes what has ``close``.
+        """
+        ...
+
+    def source(self, part: AnySource, stores: Mapping[str, Store]) -> Source:
+        """Open a source of this node."""
+        ...
+
+    def sink(self, part: AnySink, stores: Mapping[str, Store], cursor: Cursor | None) -> Sink:
+        """Open a sink of this node. ``cursor``: with boundary ``committed``, for sinks that keep a place."""
+        ...
+
+    def function(self, path: str) -> Callable[..., object]:
+        """The function, or class, that 'module:name' names. Raises ConfigurationError that says what is wrong."""
+        ...
+
+    def call(self, name: str, function: Call, message: object) -> object:
+        """Call a user's function of the part ``name``: the one place where the user's code is entered.
+
+        Waits for what an async function gives; raises what it raises, and ``stages.TimeLimit``.
+        """
+        ...
+
+    def notice(self, notice: PipeNotice) -> None:
+        """A pipe says what somebody should know."""
+        ...
+
+    def stopped(self, why: BaseException) -> None:
+        """A source can't go on: the run has to end. Called from its actor."""
+        ...

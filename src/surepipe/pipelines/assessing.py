@@ -1,0 +1,252 @@
+"""What a plan guarantees: pipe by pipe, end to end, against what is expected, with reasons and remedies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from surepipe.pipelines.as_hops import Levels, chain_of, hop_of
+from surepipe.pipelines.links import link
+from surepipe.pipelines.models.pipes import Expect, PipePart
+from surepipe.pipelines.models.sources import HttpSource, replays
+from surepipe.pipelines.models.stages import HttpSink, PythonSink, StagePart
+from surepipe.pipelines.models.stores import RedisStorePart
+from surepipe.pipelines.on_spark import spark_refusals
+from surepipe.pipelines.plan import WAYS_MAX, Plan, Way
+from surepipe.pipes.algebra import check_claim, explain, explain_chain, refusals
+from surepipe.pipes.algebra.derivation import Derived, DerivedChain, evaluate, evaluate_chain
+from surepipe.pipes.algebra.explain import Explanation
+from surepipe.pipes.algebra.findings import Finding
+from surepipe.pipes.algebra.guarantees import Claim
+from surepipe.pipes.algebra.hops import Chain
+from surepipe.pipes.algebra.problems import joint_problems
+
+AnyDerived: TypeAlias = Derived | DerivedChain
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said of one pipe, or of one way from a source to an end.
+
+    ``refused``: why it can't be at all; there is no explanation then. ``unmet``: what of the expectations does not
+    hold. ``per_key``: what holds among the messages of each key, where there are lanes.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    explanation: Explanation | None
+    refused: tuple[Finding, ...] = ()
+    expected: tuple[Claim, ...] = ()
+    unmet: tuple[Finding, ...] = ()
+    per_key: Claim | None = None
+
+    @property
+    def held(self) -> bool:
+        """True when it is possible and does what is expected."""
+        return not self.refused and not self.unmet
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """Everything that can be said about a plan without running it."""
+
+    plan: Plan
+    pipes: tuple[Verdict, ...]
+    ways: tuple[Verdict, ...]
+    notes: tuple[str, ...] = ()
+    engine_refusals: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """True when nothing is refused: the pipeline can be started."""
+        return not self.engine_refusals and not any(v.refused for v in (*self.pipes, *self.ways))
+
+    @property
+    def held(self) -> bool:
+        """True when it can be started and all that is expected holds."""
+        return self.usable and all(verdict.held for verdict in (*self.pipes, *self.ways))
+
+
+def assess(
+    plan: Plan,
+    *,
+    require: Sequence[Claim] = (),
+    levels: Levels | None = None,
+    engine: str | None = None,
+) -> Assessment:
+    """Derive all guarantees of a plan. Opens nothing; the same plan gives the same assessment.
+
+    ``require``: claims that each way must meet, beside those in the plan. ``levels``: what stores were found to
+    keep. ``engine``: judge for this one in place of the plan's.
+    """
+    known = levels or {}
+    pipes = tuple(_of_pipe(plan, pipe, known) for pipe in plan.pipes)
+    broken = {verdict.name for verdict in pipes if verdict.refused}
+    ways = tuple(plan.ways())
+    derivations: dict[Chain, _Derivation] = {}
+    verdicts = tuple(
+        _of_way(plan, way, known, require, derivations)
+        for way in ways
+        if not broken.intersection(way.names)
+    )
+    on_spark = (engine or plan.engine.kind) == "spark"
+    return Assessment(
+        plan,
+        pipes,
+        verdicts,
+        tuple(_notes(plan, known, ways)),
+        tuple(spark_refusals(plan)) if on_spark else (),
+    )
+
+
+def _of_pipe(plan: Plan, pipe: PipePart, levels: Levels) -> Verdict:
+    hop = hop_of(plan, pipe, levels)
+    if found := refusals(hop):
+        return Verdict(pipe.name, (pipe.name,), None, refused=found)
+    derived = evaluate(hop)
+    of_one_key = evaluate(replace(hop, lanes=0)) if hop.lanes else None
+    asked = _Asked([] if pipe.expect is None else [pipe.expect])
+    return asked.judge(pipe.name, (pipe.name,), derived, of_one_key, explain(derived))
+
+
+def _of_way(
+    plan: Plan,
+    way: Way,
+    levels: Levels,
+    require: Sequence[Claim],
+    derivations: dict[Chain, _Derivation],
+) -> Verdict:
+    chain = chain_of(plan, way, levels)
+    if found := joint_problems(chain):
+        return Verdict(chain.name, way.names, None, refused=found)
+    asked = _Asked([] if plan.expect is None else [plan.expect], require)
+    found_before = derivations.get(chain)
+    if found_before is None:  # remedies are found by trying, which takes its time
+        found_before = derivations[chain] = _derivation(chain)
+    return asked.judge(chain.name, way.names, *found_before)
+
+
+_Derivation: TypeAlias = tuple[AnyDerived, AnyDerived | None, Explanation]
+"""What was derived, the same of one key where there are lanes, and the words for it."""
+
+
+def _derivation(chain: Chain) -> _Derivation:
+    has_lanes = any(hop.lanes for hop in chain.hops)
+    straight = replace(chain, hops=tuple(replace(hop, lanes=0) for hop in chain.hops))
+    if len(chain.hops) == 1:
+        derived = evaluate(chain.hops[0])
+        return derived, evaluate(straight.hops[0]) if has_lanes else None, explain(derived)
+    whole = evaluate_chain(chain)
+    return whole, evaluate_chain(straight) if has_lanes else None, explain_chain(whole)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What must hold: what the file expects, and what was required beside it."""
+
+    expected: Sequence[Expect]
+    required: Sequence[Claim] = ()
+
+    def judge(
+        self,
+        name: str,
+        parts: tuple[str, ...],
+        derived: AnyDerived,
+        of_one_key: AnyDerived | None,
+        explanation: Explanation,
+    ) -> Verdict:
+        """The verdict about what was derived; ``of_one_key``: the same without lanes, where there are some."""
+        unmet = [finding for claim in self.required for finding in check_claim(derived, claim)]
+        for one in self.expected:
+            if one.per == "key":
+                unmet += check_claim(of_one_key or derived, one.claim)
+            else:
+                unmet += _across_keys(derived, of_one_key, one.claim)
+        claims = (*(one.claim for one in self.expected), *self.required)
+        per_key = None if of_one_key is None else of_one_key.headline
+        return Verdict(name, parts, explanation, (), claims, tuple(dict.fromkeys(unmet)), per_key)
+
+
+def _across_keys(
+    derived: AnyDerived, of_one_key: AnyDerived | None, claim: Claim
+) -> Iterator[Finding]:
+    """What of a claim about all messages does not hold; where it would per key, that is a remedy."""
+    is_met_per_key = of_one_key is not None and not check_claim(of_one_key, claim)
+    for finding in check_claim(derived, claim):
+        more = ("expect the order per: key",) if is_met_per_key else ()
+        yield replace(finding, remedies=(*more, *finding.remedies))
+
+
+# Notes.
+
+
+def _notes(plan: Plan, levels: Levels, ways: Sequence[Way]) -> Iterator[str]:
+    yield from _about_stores(plan, levels)
+    for source in plan.sources:
+        if isinstance(source, HttpSource):
+            yield (
+                f"source {source.name}: a client is answered when its message is accepted; one that gets no "
+                "answer must send it again, and that is another message"
+            )
+        elif not replays(source):
+            first = " and ".join(part.name for part in plan.takers(source.name))
+            yield (
+                f"source {source.name} can't be read again: the guarantee begins when {first} has accepted a "
+                "message, and what was read before that ends with the process"
+            )
+    yield from _about_sinks(plan)
+    yield from _about_stages(plan)
+    yield from _about_fan_in(plan, ways)
+    if len(ways) >= WAYS_MAX:
+        yield f"there are more than {WAYS_MAX} ways; the first {WAYS_MAX} were judged"
+
+
+def _about_stores(plan: Plan, levels: Levels) -> Iterator[str]:
+    used = {use.store for part in plan.parts for use in link(part).stores}
+    for store in plan.stores:
+        if store.name not in used:
+            yield f"store {store.name} is used by nothing"
+        elif (
+            isinstance(store, RedisStorePart)
+            and store.durability is None
+            and store.name not in levels
+        ):
+            yield (
+                f"store {store.name} was not asked what it keeps, so it is taken for one that keeps nothing: "
+                "use --probe, or write durability"
+            )
+
+
+def _about_sinks(plan: Plan) -> Iterator[str]:
+    for sink in plan.sinks:
+        if isinstance(sink, PythonSink | HttpSink) and sink.idempotent:
+            yield f"sink {sink.name} is declared idempotent: a message that comes again has no second effect there"
+
+
+def _about_stages(plan: Plan) -> Iterator[str]:
+    for stage in plan.stages:
+        if stage.kind == "filter":
+            yield f"{stage.name} filters: what it leaves out is no loss and no gap"
+    for part in (*plan.stages, *plan.sinks):
+        if part.time_limit_s is not None:
+            yield (
+                f"{part.name}: an attempt that takes longer than {part.time_limit_s} s counts as failed and is "
+                "repeated, though it may have had its effect"
+            )
+
+
+def _about_fan_in(plan: Plan, ways: Sequence[Way]) -> Iterator[str]:
+    """A message that reaches one end on two ways is there twice, however exactly each way delivers it."""
+    counts = Counter((way.source, way.end) for way in ways)
+    for (source, end), number in counts.items():
+        if number > 1:
+            yield f"{end} gets each message of {source} {number} times: once on each way"
+    for part in plan.parts:
+        feeders = plan.feeders(part.name)
+        if isinstance(part, PipePart | StagePart) and len(feeders) > 1:
+            yield (
+                f"{part.name} is fed by {' and '.join(feeders)}: the order of each is kept, and how they mix "
+                "is as they come"
+            )

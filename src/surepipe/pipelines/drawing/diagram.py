@@ -1,0 +1,147 @@
+"""What is in the picture of a plan: boxes with a few words, and arrows between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from surepipe.pipelines.assessing import Assessment, Verdict, assess
+from surepipe.pipelines.links import AnyStore, Node, link
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.sources import (
+    AnySource,
+    HttpSource,
+    PythonSource,
+    RedisStreamSource,
+    SourceBase,
+    StdinSource,
+    StreamSource,
+)
+from surepipe.pipelines.models.stages import (
+    AnySink,
+    HttpSink,
+    PythonSink,
+    StagePart,
+    StdoutSink,
+    StreamSink,
+    Trying,
+)
+from surepipe.pipelines.models.stores import MemoryStorePart, SqliteStorePart
+from surepipe.pipelines.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A part: its role, its name, and what it says about itself. ``refused``: the pipe can't be."""
+
+    role: str
+    name: str
+    lines: tuple[str, ...]
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A way of messages; ``kind`` is flow, or dead for dead letters, or uses for a store that keeps something."""
+
+    start: str
+    end: str
+    kind: str = "flow"
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagram:
+    """Everything that is drawn. Names of stores begin with ``store:``, as a node may have the same name."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+    @property
+    def flow(self) -> tuple[Arrow, ...]:
+        """The ways of messages."""
+        return tuple(arrow for arrow in self.arrows if arrow.kind == "flow")
+
+    @property
+    def description(self) -> str:
+        """The picture in words, for those who can't see it."""
+        return "; ".join(f"{arrow.start} to {arrow.end}" for arrow in self.flow)
+
+
+def diagram_of(plan: Plan) -> Diagram:
+    """The picture of a plan, with what its pipes guarantee."""
+    assessment = assess(plan, engine="actors")
+    nodes = tuple(_box(part, assessment) for part in plan.order)
+    used = dict.fromkeys(use.store for part in plan.parts for use in link(part).stores)
+    stores = tuple(_store(plan.store(name)) for name in used)
+    return Diagram(plan.name, (*nodes, *stores), tuple(_arrows(plan)))
+
+
+def _box(part: Node, assessment: Assessment) -> Box:
+    if isinstance(part, PipePart):
+        verdict = next(one for one in assessment.pipes if one.name == part.name)
+        return Box("pipe", part.name, tuple(_pipe_lines(part, verdict)), bool(verdict.refused))
+    if isinstance(part, StagePart):
+        return Box(
+            "stage", part.name, (f"{part.kind} {part.does}" if part.batch is None else part.does,)
+        )
+    if isinstance(part, SourceBase):
+        return Box("source", part.name, (_source_line(part),))
+    return Box("sink", part.name, (_sink_line(part),))
+
+
+def _pipe_lines(part: PipePart, verdict: Verdict) -> Iterator[str]:
+    yield from (str(layer) for layer in part.stack)
+    lanes = f", lanes: {part.lanes}" if part.lanes is not None else ""
+    yield f"over {part.route.kind}{lanes}"
+    if verdict.explanation is None:
+        yield "refused: see surepipe check"
+        return
+    headline = verdict.per_key or verdict.explanation.headline
+    per_key = " per key" if verdict.per_key else ""
+    yield f"{headline.delivery}, {headline.order}{per_key}"
+
+
+def _source_line(part: AnySource) -> str:
+    if isinstance(part, PythonSource):
+        return part.call
+    if isinstance(part, StreamSource | RedisStreamSource):
+        return f"{part.kind} {part.store}/{part.stream}"
+    if isinstance(part, HttpSource):
+        return f"http {part.listen}"
+    return part.kind if isinstance(part, StdinSource) else f"{part.kind} {part.path}"
+
+
+def _sink_line(part: AnySink) -> str:
+    if isinstance(part, PythonSink):
+        return part.call
+    if isinstance(part, StreamSink):
+        return f"stream {part.store}/{part.stream}"
+    if isinstance(part, HttpSink):
+        return f"http {part.url}"
+    return part.kind if isinstance(part, StdoutSink) else f"{part.kind} {part.path}"
+
+
+def _store(part: AnyStore) -> Box:
+    if isinstance(part, MemoryStorePart):
+        return Box("store", f"store:{part.name}", ("memory",))
+    place = part.path if isinstance(part, SqliteStorePart) else part.url
+    return Box("store", f"store:{part.name}", (f"{part.kind} {place}",))
+
+
+def _arrows(plan: Plan) -> Iterator[Arrow]:
+    for part in plan.order:
+        for feeder in plan.feeders(part.name):
+            yield Arrow(feeder, part.name)
+    for part in plan.order:
+        labels: dict[str, list[str]] = {}
+        for use in link(part).stores:
+            word = str(use.path[0]) if use.path[0] in ("journal", "state") else "stream"
+            if use.path[0] != "dead_letter":
+                labels.setdefault(use.store, []).append(word)
+        for store, words in labels.items():
+            yield Arrow(part.name, f"store:{store}", "uses", ", ".join(words))
+        if isinstance(part, Trying) and part.dead_letter is not None:
+            store, _, stream = part.dead_letter.partition("/")
+            yield Arrow(part.name, f"store:{store}", "dead", stream)

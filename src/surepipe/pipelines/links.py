@@ -1,0 +1,113 @@
+"""Parts as links: what feeds them, which stores they use, and what is wrong with them by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from surepipe.pipelines.models.pipes import LocalRoute, PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.sources import (
+    AnySource,
+    RedisStreamSource,
+    SourceBase,
+    StreamSource,
+)
+from surepipe.pipelines.models.stages import AnySink, SinkBase, StagePart, StreamSink, Trying
+from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
+from surepipe.pipelines.placing import MAIN_NODE
+from surepipe.pipelines.structure import Link, Path, StoreUse
+
+_ONE_MACHINE = ("localhost", "127.0.0.1", "::1", "[::1]")
+AnyStore: TypeAlias = MemoryStorePart | SqliteStorePart | RedisStorePart
+Node: TypeAlias = AnySource | PipePart | StagePart | AnySink
+
+
+def link(part: Node | AnyStore) -> Link:
+    """What the structure of a pipeline needs to know of a part."""
+    if isinstance(part, PipePart):
+        return Link(
+            "pipe",
+            part.name,
+            feeders=part.from_,
+            stores=tuple(_pipe_stores(part)),
+            says=tuple(_pipe_says(part)),
+            node=part.node or "",
+            has_key=part.key is not None,
+            needs_key=part.lanes is not None,
+            crosses=not (isinstance(part.route, LocalRoute) or part.route.kind == "memory"),
+        )
+    if isinstance(part, StagePart):
+        return Link(
+            "stage",
+            part.name,
+            part.kind,
+            part.from_,
+            tuple(_letters(part)),
+            may_end=part.may_end,
+            has_key=part.key_by is not None,
+        )
+    if isinstance(part, SinkBase):
+        stores = tuple(_letters(part))
+        if isinstance(part, StreamSink):
+            stores = (StoreUse(("store",), part.store), *stores)
+        return Link("sink", part.name, part.kind, part.from_, stores)
+    if isinstance(part, SourceBase):
+        return Link(
+            "source",
+            part.name,
+            part.kind,
+            stores=tuple(_source_stores(part)),
+            node=part.node or MAIN_NODE,
+            has_key=part.key is not None,
+        )
+    return Link("store", part.name, part.kind)
+
+
+def unreadable(section_role: str, name: str, feeders: tuple[str, ...], kind: str = "") -> Link:
+    """A part of which only its name, and perhaps what feeds it, is known."""
+    return Link(section_role, name, kind, feeders, known=False)
+
+
+def _source_stores(part: SourceBase) -> Iterator[StoreUse]:
+    if isinstance(part, StreamSource):
+        yield StoreUse(("store",), part.store)
+    if isinstance(part, RedisStreamSource):
+        yield StoreUse(("store",), part.store, ("redis",))
+
+
+def _letters(part: Trying) -> Iterator[StoreUse]:
+    if part.dead_letter is not None:
+        store = part.dead_letter.partition("/")[0]
+        yield StoreUse(("dead_letter",), store, what="dead_letter")
+
+
+def _pipe_stores(part: PipePart) -> Iterator[StoreUse]:
+    if isinstance(part.route, StoreRoute):
+        yield StoreUse(
+            ("route", "store"), part.route.store, (part.route.kind,), "the route's store"
+        )
+    if part.journal is not None:
+        yield StoreUse(("journal",), part.journal, what="journal")
+    if part.state is not None:
+        yield StoreUse(("state",), part.state, what="state")
+
+
+def _pipe_says(part: PipePart) -> Iterator[tuple[Path, str]]:
+    route = part.route
+    if part.has_stream and not isinstance(route, StoreRoute):
+        yield (
+            ("layers",),
+            "a stream layer keeps its messages in a store: write route: {kind: sqlite, store: NAME}",
+        )
+    if isinstance(route, StoreRoute) and route.kind != "redis" and not part.has_stream:
+        yield (
+            ("layers",),
+            f"a route through a {route.kind} store needs a stream layer: write [stream], or drop layers",
+        )
+    if isinstance(route, TcpRoute) and route.secret is None and route.tls is None:
+        host = route.address.written.rpartition(":")[0]
+        if host not in _ONE_MACHINE and not route.address.variables:
+            yield (
+                ("route", "address"),
+                f"{route.address} may be reached from other machines: write secret: ${{NAME}}, or tls",
+            )

@@ -1,0 +1,140 @@
+"""Stages: how a user's functions are called, and the context that they may ask for.
+
+    def price(order): ...                     # the message
+    def price(order, context): ...            # and what is to be known of it
+    class Totals: def __call__(self, order): ...    # with memory: one instance for each run of the process
+
+A stage is a function of message, context and its own memory. The context is the same object in real runs and in
+simulations; only its clock differs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Protocol
+
+from surepipe.errors import MisuseError
+from surepipe.pipelines.assembly import About
+
+if TYPE_CHECKING:
+    from surepipe.store_api import Transaction
+
+
+class TimeLimit(Exception):
+    """An attempt took longer than ``time_limit_s``. It may have had its effect."""
+
+
+class Clock(Protocol):
+    """Time as stages see it: real, or virtual."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some moment, never going back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class Context:
+    """What a stage may know and use beside its message.
+
+    ``id`` names the message and stays the same on a repeat: use ``id.key`` as an idempotency key. ``attempt``
+    counts from 1. ``random`` draws the same numbers on every attempt; it is not for secrets.
+    """
+
+    def __init__(
+        self, id: About, stage: str, attempt: int, clock: Clock, transaction: Transaction | None = None
+    ) -> None:
+        self.id = id
+        self.stage = stage
+        self.attempt = attempt
+        self._clock = clock
+        self._transaction = transaction
+        self._random: Random | None = None
+        self._is_over = False
+
+    @property
+    def random(self) -> Random:
+        """A generator seeded from the message's identity and the stage's name."""
+        if self._random is None:
+            self._random = Random(f"{self.id.key}/{self.stage}")
+        return self._random
+
+    @property
+    def transaction(self) -> Transaction:
+        """With boundary ``committed``: the transaction that stores the effects of this message.
+
+        Raises MisuseError elsewhere, and when the attempt is over.
+        """
+        if self._is_over:
+            raise MisuseError(f"the attempt of {self.stage} is over, and its transaction with it")
+        if self._transaction is None:
+            raise MisuseError(
+                f"{self.stage} asks for a transaction, which only boundary: committed has: write it on the pipe"
+            )
+        return self._transaction
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return self._clock.now()
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so long. Messages behind this one wait too."""
+        self._clock.sleep(seconds)
+
+    def close(self) -> None:
+        """The attempt is over: from now on there is no transaction."""
+        self._is_over = True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a user's function, all but the message. ``limit_s``: how long it may take."""
+
+    function: Callable[..., object]
+    context: Context | None
+    limit_s: float | None = None
+
+    def __call__(self, message: object) -> object:
+        """Enter the user's code. An async function gives its coroutine."""
+        return self.function(message) if self.context is None else self.function(message, self.context)
+
+
+def wants_context(function: Callable[..., object]) -> bool:
+    """True when a function takes a context: a second parameter without default, or one named ``context``."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return False
+    positional = [
+        one
+        for one in parameters
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) < 2:
+        return False
+    return positional[1].default is inspect.Parameter.empty or positional[1].name == "context"
+
+
+def made(function: Callable[..., object]) -> Callable[..., object]:
+    """A class becomes its instance: the stage's memory of this run."""
+    if not inspect.isclass(function):
+        return function
+    instance: object = function()
+    if not callable(instance):
+        raise MisuseError(
+            f"{function.__name__} is a class whose instances can't be called: write __call__(self, message)"
+        )
+    return instance

@@ -1,0 +1,275 @@
+"""What holds of the graph of a pipeline: names that exist, no cycles, nothing that leads nowhere.
+
+It looks at links (a part, what feeds it, which stores it uses), so that a file with faulty parts is still
+looked at as a whole. Each issue has the path of the word it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from surepipe.pipelines.ordering import in_flow
+from surepipe.pipelines.placing import places_of
+from surepipe.pipelines.problems import nearest
+
+Path = tuple[str | int, ...]
+SECTION = {
+    "source": "sources",
+    "pipe": "pipes",
+    "stage": "stages",
+    "sink": "sinks",
+    "store": "stores",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUse:
+    """A place where a part names a store. ``kinds``: those that fit; () for any."""
+
+    path: Path
+    store: str
+    kinds: tuple[str, ...] = ()
+    what: str = "store"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A part: ``role`` is source, pipe, stage, sink or store. ``known`` is False where it could not be read."""
+
+    role: str
+    name: str
+    kind: str = ""
+    feeders: tuple[str, ...] = ()
+    stores: tuple[StoreUse, ...] = ()
+    may_end: bool = False
+    known: bool = True
+    node: str = ""
+    """Of a source: the process it runs in. Of a pipe: that of its receiver, '' for its sender's."""
+    crosses: bool = False
+    """Of a pipe: its route may join two processes."""
+    has_key: bool = False
+    needs_key: bool = False
+    says: tuple[tuple[Path, str], ...] = ()
+    """What is wrong with the part by itself."""
+
+    @property
+    def section(self) -> str:
+        """The section of the file that it stands in."""
+        return SECTION[self.role]
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One thing that does not add up. ``path`` leads to the word in the file."""
+
+    path: Path
+    text: str
+
+
+def issues(links: Sequence[Link]) -> tuple[Issue, ...]:
+    """Everything that does not add up."""
+    nodes = {link.name: link for link in links if link.role != "store"}
+    stores = {link.name: link for link in links if link.role == "store"}
+    return (
+        *_own(links),
+        *_names(links),
+        *_feeders(nodes, stores),
+        *_stores(links, stores),
+        *_cycles(nodes),
+        *_dead_ends(nodes),
+        *_without_pipe(nodes),
+        *_without_key(nodes),
+        *_places(nodes),
+    )
+
+
+def _own(links: Sequence[Link]) -> Iterator[Issue]:
+    for link in links:
+        for path, text in link.says:
+            yield Issue((link.section, link.name, *path), text)
+
+
+def _names(links: Sequence[Link]) -> Iterator[Issue]:
+    names = [link.name for link in links if link.role == "store"]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        yield Issue(("stores", name), f"there are two stores {name}: give one another name")
+    seen: dict[str, Link] = {}
+    for link in (link for link in links if link.role != "store"):
+        first = seen.setdefault(link.name, link)
+        if first is not link:
+            path = (link.section, link.name)
+            yield Issue(
+                path,
+                f"{link.role} {link.name} has the name of a {first.role}: `from` could mean either",
+            )
+
+
+def _feeders(nodes: Mapping[str, Link], stores: Mapping[str, Link]) -> Iterator[Issue]:
+    fitting = [name for name, link in nodes.items() if link.role != "sink"]
+    for link in nodes.values():
+        for number, feeder in enumerate(link.feeders):
+            path = (link.section, link.name, "from", number)
+            if feeder in link.feeders[:number]:
+                yield Issue(path, f"{feeder} feeds {link.role} {link.name} twice: write it once")
+            elif feeder not in nodes:
+                what = "a store, and a source of kind stream reads one" if feeder in stores else ""
+                others = [name for name in fitting if name != link.name]
+                hint = what or f"unknown: {nearest(feeder, others)}"
+                yield Issue(
+                    path, f"{link.role} {link.name} is fed from {feeder!r}, which is {hint}"
+                )
+            elif nodes[feeder].role == "sink":
+                yield Issue(
+                    path,
+                    f"{link.role} {link.name} is fed from sink {feeder}, and a sink feeds nothing",
+                )
+
+
+def _stores(links: Sequence[Link], stores: Mapping[str, Link]) -> Iterator[Issue]:
+    for link in links:
+        for use in link.stores:
+            path = (link.section, link.name, *use.path)
+            store = stores.get(use.store)
+            if store is None:
+                hint = (
+                    nearest(use.store, tuple(stores))
+                    if stores
+                    else "there are no stores: write some"
+                )
+                yield Issue(path, f"{use.what} {use.store!r} is no store: {hint}")
+            elif use.kinds and store.known and store.kind not in use.kinds:
+                wanted = " or ".join(use.kinds)
+                yield Issue(
+                    path,
+                    f"{use.what} must be a store of kind {wanted}, and {use.store} is {store.kind}",
+                )
+
+
+def _cycles(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+    """One issue for each cycle, at the first of its nodes in the file."""
+    flowing = set(in_flow({name: link.feeders for name, link in nodes.items()}))
+    done: set[str] = set()
+    for start in (name for name in nodes if name not in flowing):
+        cycle = _cycle_from(start, nodes)
+        if cycle and not done.intersection(cycle):
+            done.update(cycle)
+            way = " -> ".join([*reversed(cycle), cycle[-1]])
+            yield Issue(
+                (nodes[start].section, start, "from"),
+                f"messages would go round for ever: {way}; feed one of them from somewhere else",
+            )
+
+
+def _cycle_from(start: str, nodes: Mapping[str, Link]) -> list[str]:
+    """The names of a cycle through ``start``, against the flow; empty when there is none."""
+    pending = [[start]]
+    seen: set[str] = set()
+    while pending:
+        names = pending.pop()
+        for feeder in nodes[names[-1]].feeders:
+            if feeder == start:
+                return names
+            if feeder in nodes and feeder not in seen:
+                seen.add(feeder)
+                pending.append([*names, feeder])
+    return []
+
+
+def _all_known(nodes: Mapping[str, Link]) -> bool:
+    """True when every part could be read, and every `from` names one."""
+    return all(link.known and all(f in nodes for f in link.feeders) for link in nodes.values())
+
+
+def _dead_ends(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+    """Messages that would go nowhere. Not asked while a part is not known: it may be what takes them."""
+    if not _all_known(nodes):
+        return
+    fed = {feeder for link in nodes.values() for feeder in link.feeders}
+    for link in nodes.values():
+        if link.name in fed or link.role == "sink" or (link.role == "stage" and link.may_end):
+            continue
+        yield Issue(
+            (link.section, link.name),
+            f"nothing takes the messages of {link.role} {link.name}: name it in a `from`, or take it out",
+        )
+
+
+def _without_pipe(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+    """Ends that are reached from a source with no pipe between."""
+    if not _all_known(nodes):
+        return
+    fed = {feeder for link in nodes.values() for feeder in link.feeders}
+    for link in nodes.values():
+        if link.role in ("source", "pipe") or link.name in fed:
+            continue
+        if way := _bare_way(link.name, nodes):
+            yield Issue(
+                (link.section, link.name, "from"),
+                f"{way[-1]} reaches {link.role} {link.name} through no pipe, so nothing delivers it: "
+                "put a pipe between",
+            )
+
+
+def _bare_way(end: str, nodes: Mapping[str, Link]) -> list[str]:
+    """The names from an end back to a source, without a pipe among them."""
+    pending, seen = [[end]], {end}
+    while pending:
+        names = pending.pop()
+        if nodes[names[-1]].role == "source":
+            return names
+        for feeder in nodes[names[-1]].feeders:
+            if feeder in nodes and feeder not in seen and nodes[feeder].role != "pipe":
+                seen.add(feeder)
+                pending.append([*names, feeder])
+    return []
+
+
+def _without_key(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+    """Lanes whose messages have no key on some way."""
+    for link in nodes.values():
+        if link.needs_key and not link.has_key and (without := _keyless(link, nodes)):
+            yield Issue(
+                (link.section, link.name, "lanes"),
+                f"lanes need a key, and messages of {without} have none: write key",
+            )
+
+
+def _keyless(link: Link, nodes: Mapping[str, Link]) -> str:
+    """A source from which a way leads to the link that sets no key; '' when there is none."""
+    pending, seen = list(link.feeders), set[str]()
+    while pending:
+        name = pending.pop()
+        feeder = nodes.get(name)
+        if feeder is None or feeder.has_key or not feeder.known or name in seen:
+            continue
+        if feeder.role == "source":
+            return name
+        seen.add(name)
+        pending += feeder.feeders
+    return ""
+
+
+def _places(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+    ordered = in_flow({name: link.feeders for name, link in nodes.items()})
+    if not _all_known(nodes) or len(ordered) < len(nodes):
+        return
+    places = places_of(
+        [(link.name, link.node, link.feeders, link.role == "pipe") for link in nodes.values()]
+    )
+    for link in nodes.values():
+        path = (link.section, link.name, "from")
+        around = places[link.name]
+        if len(around.fed_on) > 1:
+            names = " and ".join(around.fed_on)
+            yield Issue(
+                path,
+                f"{link.role} {link.name} is fed on the nodes {names}: bring it all to one, each by a pipe "
+                "of its own",
+            )
+        elif link.role == "pipe" and around.sender != around.node and not link.crosses:
+            yield Issue(
+                (link.section, link.name, "node"),
+                f"pipe {link.name} goes from node {around.sender} to node {around.node}, and its route is "
+                "within one process: use tcp, redis or sqlite",
+            )

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from surepipe.cli.exits import Exit
+from surepipe.testing.servers import RedisServer
+from tests.cli.kit import Command
+from tests.pipelines.files import pipe, pipeline
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.yaml"
+WEAK = pipe("expect: {delivery: exactly-once, tolerates: [sender-crash]}")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file shop.yaml in a folder that is the current one."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("shop.yaml")
+    path.write_text(pipeline(stores=""))
+    return path
+
+
+SOUND_TEXT = (
+    "shop  shop.yaml\n"
+    "\n"
+    "pipe intake  reliable / local\n"
+    "  delivers     exactly-once, absolute order\n"
+    "  through      route, relay-crash, handler-failure, store-outage, store-crash, store-rollback, "
+    "store-trim, clock-step\n"
+)
+
+
+def test_a_sound_pipeline_is_explained_pipe_by_pipe_and_end_to_end(
+    surepipe: Command, shop: Path
+) -> None:
+    """What it delivers, what it does not survive with the remedy, and the verdict in the last line."""
+    answer = surepipe("check", shop)
+    assert answer.code == Exit.HELD
+    assert answer.out.startswith(SOUND_TEXT)
+    assert "  not through  sender-crash: without a journal," in answer.out
+    assert "add  name a journal\n" in answer.out
+    assert "end to end lines to out  lines -> intake -> price -> out\n" in answer.out
+    assert answer.out.endswith("\nheld: nothing is expected; see expect\n")
+
+
+def test_the_example_is_held(surepipe: Command) -> None:
+    """Every expectation in it."""
+    answer = surepipe("check", EXAMPLE)
+    assert (answer.code, answer.err) == (Exit.HELD, "")
+    assert answer.out.endswith("held: 3 expectations\n")
+
+
+def test_an_expectation_that_is_not_met_is_code_1_at_its_place(
+    surepipe: Command, shop: Path
+) -> None:
+    """On standard error, with file, line, column and remedy."""
+    shop.write_text(pipeline(pipes=WEAK))
+    answer = surepipe("check", shop)
+    assert answer.code == Exit.VIOLATED
+    assert "not met: 1 of what is expected does not hold" in answer.out
+    first, shown, _ = answer.err.splitlines()
+    assert first == (
+        "shop.yaml:5:31: expectation: pipe intake: exactly-once, none; tolerates sender-crash is expected, and "
+        "no-loss does not survive sender-crash: without a journal, accepted messages that are not confirmed end "
+        "with the sender. Name a journal."
+    )
+    assert shown.startswith("    5 | pipes: {intake")
+
+
+def test_a_claim_may_be_required_on_the_command_line(surepipe: Command, shop: Path) -> None:
+    """Of each way; several may be given."""
+    held = surepipe("check", shop, "--require", "exactly-once, absolute; tolerates route")
+    broken = surepipe(
+        "check", shop, "-r", "exactly-once", "-r", "at-least-once; tolerates sender-crash"
+    )
+    assert (held.code, broken.code) == (Exit.HELD, Exit.VIOLATED)
+    assert "lines to out: at-least-once, none; tolerates sender-crash is expected" in broken.err
+
+
+def test_a_claim_with_a_slip_is_one_line(surepipe: Command, shop: Path) -> None:
+    """And code 2."""
+    answer = surepipe("check", shop, "--require", "exactly-one")
+    assert answer.code == Exit.UNUSABLE
+    assert (
+        answer.err
+        == "surepipe: 'exactly-one' is no delivery or order: did you mean 'exactly-once'?\n"
+    )
+
+
+def test_a_composition_that_is_refused_is_code_2_at_the_layer(
+    surepipe: Command, shop: Path
+) -> None:
+    """The place is that of the layer that lacks something."""
+    options = "route: {kind: tcp, address: 'localhost:1'}, layers: [continuous-index]"
+    shop.write_text(pipeline(pipes=pipe(options)))
+    answer = surepipe("check", shop)
+    assert answer.code == Exit.UNUSABLE
+    assert answer.err.startswith(
+        "shop.yaml:5:84: unmet-carrier: pipe intake: layer 0 (continuous-index)"
+    )
+    assert answer.out.endswith("refused: 1 reason\n")
+
+
+def test_a_broken_file_is_code_2_with_every_problem(surepipe: Command, shop: Path) -> None:
+    """As text on standard error; with --json as a document on standard output."""
+    shop.write_text(pipeline(name="name: 7", stores="store: {}"))
+    plain, machine = surepipe("check", shop), surepipe("check", shop, "--json")
+    assert (plain.code, machine.code) == (Exit.UNUSABLE, Exit.UNUSABLE)
+    assert plain.out == ""
+    assert [row for row in plain.err.splitlines() if row.startswith("shop.yaml")] == [
+        "shop.yaml:2:7: name is 7: it must be a word",
+        "shop.yaml:3:1: 'store' is no key of a pipeline: did you mean 'stores'?",
+    ]
+    assert machine.json["errors"] == [
+        {"line": 2, "column": 7, "text": "name is 7: it must be a word"},
+        {"line": 3, "column": 1, "text": "'store' is no key of a pipeline: did you mean 'stores'?"},
+    ]
+
+
+def test_a_file_that_is_not_there_is_one_line(surepipe: Command) -> None:
+    """And code 2."""
+    answer = surepipe("check", "nowhere.yaml")
+    assert answer.code == Exit.UNUSABLE
+    assert answer.err == "nowhere.yaml:1:1: can't be read: no such file or directory\n"
+
+
+def test_json_has_everything_that_the_text_has(surepipe: Command, shop: Path) -> None:
+    """For a held and for an unmet file; the keys are the same."""
+    held = surepipe("check", shop, "--json").json
+    shop.write_text(pipeline(pipes=WEAK))
+    answer = surepipe("check", shop, "--json")
+    assert answer.code == answer.json["exit"] == Exit.VIOLATED
+    assert answer.err == ""
+    assert held.keys() == answer.json.keys()
+    (intake,) = answer.json["pipes"]
+    assert (intake["delivery"], intake["order"], intake["held"]) == (
+        "exactly-once",
+        "absolute",
+        False,
+    )
+    assert [one["atom"] for one in intake["atoms"]] == [
+        "no-loss",
+        "no-duplicate",
+        "monotonic",
+        "gap-free",
+    ]
+    lack = intake["not_tolerated"][0]
+    assert (lack["fault"], lack["remedy"]) == ("sender-crash", "name a journal")
+    assert intake["unmet"][0]["remedies"] == ["name a journal"]
+    assert answer.json["ways"][0]["parts"] == ["lines", "intake", "price", "out"]
+
+
+def test_why_gives_the_reason_for_each_atom(surepipe: Command, shop: Path) -> None:
+    """Four lines for a pipe."""
+    answer = surepipe("check", shop, "--why")
+    assert answer.out.count("  because      ") == 4
+    assert "because      no-loss: layer 0 (reliable) sends again" in answer.out
+
+
+def test_lanes_are_said_in_the_order(surepipe: Command, shop: Path) -> None:
+    """Per key, and across keys."""
+    shop.write_text(pipeline(stores="", pipes=pipe("lanes: 4, key: customer")))
+    answer = surepipe("check", shop)
+    assert "delivers     exactly-once, absolute order per key, no order across keys" in answer.out
+
+
+def test_the_engine_may_be_asked_for(surepipe: Command, shop: Path) -> None:
+    """spark SP-2: what Spark can't do is refused; an engine that there is not is one line."""
+    spark = surepipe("check", shop, "--engine", "spark")
+    assert spark.code == Exit.UNUSABLE
+    assert "engine spark: pipe intake: a local route is within one process" in spark.err
+    none = surepipe("check", shop, "--engine", "flink")
+    assert (none.code, none.err) == (2, "surepipe: engine is 'flink': write actors or spark\n")
+
+
+def test_no_output_has_a_secret(
+    surepipe: Command, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a password that stands in the file nor the value of a variable, in any form of output."""
+    monkeypatch.setenv("REDIS_PASSWORD", "hunter3")
+    lasting = "{delivery: exactly-once, tolerates: [store-crash]}"
+    for url in ("redis://u:hunter2@h", "redis://u:${REDIS_PASSWORD}@h"):
+        shop.write_text(
+            pipeline(
+                stores=f"stores: {{main: {{kind: redis, url: '{url}'}}}}",
+                pipes=pipe("route: {kind: redis, store: main}, expect: " + lasting),
+                sinks="sinks: {out: {from: price, kind: http, url: x, headers: {Authorization: Bearer hunter2}}}",
+            )
+        )
+        for more in ([], ["--json"], ["--why"], ["--engine", "spark"]):
+            answer = surepipe("check", shop, *more)
+            assert answer.code != 0
+            assert "hunter" not in answer.out + answer.err
+        assert "hunter" not in surepipe("graph", shop).out
+
+
+def test_a_redis_that_is_probed_is_judged_by_its_settings(
+    surepipe: Command, shop: Path, durable_redis: RedisServer
+) -> None:
+    """A server that keeps every write: without asking it, nothing is taken for granted."""
+    shop.write_text(
+        pipeline(
+            stores=f"stores: {{main: {{kind: redis, url: '{durable_redis.url}'}}}}",
+            pipes=pipe("route: {kind: redis, store: main}"),
+        )
+    )
+    asked = ("check", shop, "--require", "exactly-once; tolerates store-crash")
+    blind, probed = surepipe(*asked), surepipe(*asked, "--probe")
+    assert "was not asked what it keeps" in blind.out
+    assert blind.code == Exit.VIOLATED
+    assert "was not asked what it keeps" not in probed.out
+    assert probed.code == Exit.HELD
+
+
+def test_a_redis_that_does_not_answer_is_one_line(surepipe: Command, shop: Path) -> None:
+    """With --probe only: without it nothing is opened."""
+    shop.write_text(
+        pipeline(
+            stores="stores: {main: {kind: redis, url: 'redis://127.0.0.1:1'}}",
+            pipes=pipe("route: {kind: redis, store: main}"),
+        )
+    )
+    assert surepipe("check", shop).code == Exit.HELD
+    answer = surepipe("check", shop, "--probe")
+    assert answer.code == Exit.UNUSABLE
+    assert len(answer.err.splitlines()) == 1

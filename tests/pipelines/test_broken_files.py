@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from surepipe.pipelines import PipelineErrors, Plan, loads
+from tests.pipelines.broken_files import BROKEN
+from tests.pipelines.files import pipe, pipeline
+
+SIGNS = st.sampled_from(
+    [*"{}[]:,-?&*!|>'\"%@`#~ \n\t$", "a", "1", "from", "kind", "null", "é", "\x00", "<<"]
+)
+
+
+@pytest.mark.parametrize("title", BROKEN)
+def test_a_broken_file_is_refused_with_every_problem_at_its_place(title: str) -> None:
+    """One row of the table: place and text of each problem, in the order of the file, and no others."""
+    data, expected = BROKEN[title]
+    with pytest.raises(PipelineErrors) as caught:
+        loads(data, "shop.yaml")
+    found = [f"{one.place.line}:{one.place.column}: {one.text}" for one in caught.value.problems]
+    assert tuple(found) == expected
+
+
+def test_the_table_is_not_small() -> None:
+    """At least sixty ways to get a file wrong."""
+    assert len(BROKEN) >= 60
+
+
+def test_an_error_shows_file_line_column_the_line_and_a_caret_under_the_word() -> None:
+    """The whole text of one error."""
+    with pytest.raises(PipelineErrors) as caught:
+        loads(pipeline(pipes=pipe("layers: [reliabel]")), "shop.yaml")
+    assert str(caught.value) == (
+        "shop.yaml:5:40: layer 0 of pipe intake is 'reliabel', which is no pipe: did you mean 'reliable'?\n"
+        "    5 | pipes: {intake: {from: lines, layers: [reliabel]}}\n"
+        "      |                                        ^^^^^^^^"
+    )
+
+
+def test_a_long_line_is_shown_around_the_word() -> None:
+    """The caret stands under the word even where the line is cut at both ends."""
+    options = ", ".join(f"option_{number}: 1" for number in range(60))
+    with pytest.raises(PipelineErrors) as caught:
+        loads(pipeline(pipes=pipe(f"layers: [{{reliable: {{{options}}}}}]")))
+    _, line, caret = str(caught.value).splitlines()[-3:]
+    assert len(line) < 180
+    start = caret.index("^")
+    assert line[start : start + len(caret.strip("| "))] == "option_59"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "stores: {main: {kind: redis, url: 'redis://u:hunter2@h', oops: 1}}",
+        "stores: {main: {kind: redis, url: 'rediss://:hunter2@h:6/0?a=b', kinds: 5}}",
+        "stores: {main: {kind: redis, url: 'redis://h?password=hunter2', durability: no}}",
+        "stores: {main: {kind: redis, password: hunter2, url: a}}",
+        "stores: {main: {kind: sqlite, path: ['redis://u:hunter2@h']}}",
+        "sinks: {out: {from: price, kind: http, url: x, headers: {Authorization: Bearer hunter2}, o: 1}}",
+    ],
+)
+def test_no_error_shows_a_password(secret: str) -> None:
+    """Neither in its text nor in the line that it shows."""
+    name = secret.partition(":")[0]
+    with pytest.raises(PipelineErrors) as caught:
+        loads(pipeline(**{name: secret}))
+    assert "hunter2" not in str(caught.value)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_plan_or_are_refused(data: bytes) -> None:
+    """Never another exception, whatever the file holds."""
+    _load_or_refuse(data)
+
+
+@given(st.data())
+def test_a_sound_file_with_any_signs_in_it_is_a_plan_or_is_refused(data: st.DataObject) -> None:
+    """A few signs that mean something to YAML are put anywhere into the sound file, or take the place of some."""
+    text = pipeline(
+        "expect: {delivery: exactly-once}", pipes=pipe("layers: [{reliable: {window: 5}}]")
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text)))
+        gone = data.draw(st.integers(0, 12))
+        text = text[:at] + data.draw(SIGNS) + text[at + gone :]
+    _load_or_refuse(text)
+
+
+@pytest.mark.parametrize("sign", ["[", "{", "- ", "? ", "{a: ", "[[a]: ", "!a ", "&a ", "|\n", "'"])
+def test_repeating_a_sign_costs_no_stack_and_little_time(sign: str) -> None:
+    """Twenty thousand of each: refused or read, without a RecursionError of Python."""
+    _load_or_refuse(sign * 20_000)
+
+
+def _load_or_refuse(data: str | bytes) -> None:
+    try:
+        outcome: Plan | PipelineErrors = loads(data)
+    except PipelineErrors as errors:
+        outcome = errors
+    assert isinstance(outcome, Plan) or outcome.problems

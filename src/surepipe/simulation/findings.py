@@ -39,6 +39,8 @@ class RunResult:
     ``script`` holds exactly the decisions that took effect, so it repeats this run. ``stale`` is the first
     decision of the given script that found nothing to act on, None when each did. ``limit`` names the limit
     that ended the run, empty when it became quiescent. ``events`` is how many events the world took.
+    ``asked`` holds the names of the events in the order in which they were taken, as far as they are known:
+    where else a crash could have been decided.
     """
 
     script: Script
@@ -49,6 +51,7 @@ class RunResult:
     marks: frozenset[str] = frozenset()
     stale: str | None = None
     limit: str = ""
+    asked: tuple[str, ...] = ()
 
     def violates(self, property_id: str) -> Violation | None:
         """The first violation of this property."""
@@ -58,7 +61,7 @@ class RunResult:
 class Replayer(Protocol):
     """Runs a script; what the shrinker, the report and ``--replay`` are given."""
 
-    def __call__(self, script: Script) -> RunResult:
+    def __call__(self, script: Script, /) -> RunResult:
         """Repeat the run that the script tells of."""
         ...
 

@@ -13,8 +13,9 @@ from typing import Protocol
 from surepipe.effects import JournalContents
 from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
 from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.options import LayerOptions, LayerText, parse_layers
 from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.store_api import Level
 
 
 class Subject(Protocol):
@@ -56,7 +57,10 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class HopSubject:
-    """A stack of layers between one sender and one receiver: the machines that ship."""
+    """A stack of layers between one sender and one receiver: the machines that ship.
+
+    A stack that ends in a stream has a store between its ends. ``level`` is what its stores declare to survive.
+    """
 
     layers: LayerText | Sequence[LayerText]
     boundary: Boundary = Boundary.PROCESSED
@@ -66,11 +70,19 @@ class HopSubject:
     reverse: bool = True
     options: BoundaryOptions = field(default_factory=BoundaryOptions)
     name: str = ""
+    level: Level = Level.POWER
+    parsed: Sequence[LayerOptions] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "parsed", parse_layers(self.layers))
         if not self.name:
             text = [self.layers] if not isinstance(self.layers, list | tuple) else list(self.layers)
             object.__setattr__(self, "name", " over ".join(str(layer) for layer in text))
+
+    @property
+    def streamed(self) -> bool:
+        """Whether a stream in a store is what carries it."""
+        return self.parsed[-1].kind == "stream"
 
     def sender(
         self, *, life_hint: int, rng: Randomness, journal: JournalContents | None
@@ -78,20 +90,20 @@ class HopSubject:
         """A new life of the sender."""
         return SenderStack(
             self.pipe,
-            parse_layers(self.layers),
+            self.parsed,
             rng=rng,
             life_hint=life_hint,
             journal=journal,
-            reverse=self.reverse,
+            reverse=self.reverse and not self.streamed,
         )
 
     def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverStack:
         """A new incarnation of the receiver."""
         return ReceiverStack(
             self.pipe,
-            parse_layers(self.layers),
+            self.parsed,
             rng=rng,
             boundary=replace(self.options, boundary=self.boundary, durable=self.durable),
             state=state,
-            reverse=self.reverse,
+            reverse=self.reverse and not self.streamed,
         )

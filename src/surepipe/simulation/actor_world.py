@@ -1,0 +1,267 @@
+"""A world whose nodes run production actors: whole pipelines, or a handler behind a pipe.
+
+What runs in it is a *deployment*: which processes there are, which stores they share, what each of them does. The
+phases are those of every run: chaos, heal, drain, quiescence. A run is over when the program of each node has
+returned; a run in which one of them never does has found something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from surepipe.simulation.actor_chance import NodeScript, NodeSeeds
+from surepipe.simulation.chooser import Chooser
+from surepipe.simulation.events import Event, Happening
+from surepipe.simulation.faults import CATALOGUE, names_of
+from surepipe.simulation.findings import RunResult, Violation
+from surepipe.simulation.hop import JudgeRows, digest_of_rows, judge_rows
+from surepipe.simulation.lives import ActorNode, Life
+from surepipe.simulation.mishaps import Mishaps
+from surepipe.simulation.network import Network
+from surepipe.simulation.options import Drain, Options
+from surepipe.simulation.promises import Promise
+from surepipe.simulation.script import Script
+from surepipe.simulation.stores import SimulatedStore
+from surepipe.simulation.tasks import Tasks
+from surepipe.simulation.world import World, as_detail
+from surepipe.store_api import Level
+
+if TYPE_CHECKING:
+    from surepipe.simulation.outside import Outside
+
+LIVES_MAX = 60
+"""A node that was started so often does not get on."""
+
+
+class Deployment(Protocol):
+    """What one run consists of. It is made anew for each run."""
+
+    def begin(self, world: ActorWorld) -> None:
+        """Make stores and nodes."""
+        ...
+
+    def end(self, world: ActorWorld) -> Sequence[Violation]:
+        """What it finds itself, beside the judge, when all is over."""
+        ...
+
+
+class Subject(Protocol):
+    """What is simulated: the same for each run."""
+
+    @property
+    def name(self) -> str:
+        """How it is called."""
+        ...
+
+    @property
+    def promise(self) -> Promise:
+        """What faults are drawn within, and what it is held to."""
+        ...
+
+    def facts(self) -> Mapping[str, object]:
+        """What the judge is told beyond the promise: the claims of single pipes, say."""
+        ...
+
+    def deployment(self) -> Deployment:
+        """For one run."""
+        ...
+
+
+class ActorWorld(World):
+    """Nodes with their lives, links, stores, and the outside world that outlives them all."""
+
+    name = "world"
+
+    def __init__(self, subject: Subject, options: Options, chooser: Chooser) -> None:
+        super().__init__(f"{subject.name}#{options.seed}", options, chooser)
+        self.subject = subject
+        self.tasks = Tasks()
+        self.nodes: dict[str, ActorNode] = {}
+        self.stores: dict[str, SimulatedStore] = {}
+        self.network = Network(self)
+        self.outsides: list[Outside] = []
+        self.speaks: Life | None = None
+        """The process whose user's code runs now."""
+        self.incarnations: dict[str, int] = {}
+        self.slips: list[str] = []
+        self.is_healed = False
+        self.when_done: list[Callable[[ActorNode], None]] = []
+        self._is_running = True
+        self._mishaps: Mishaps | None = None
+        self.chaos_us = options.chaos_us
+        self.deployment = subject.deployment()
+
+    # What deployments make.
+
+    def add_node(
+        self, name: str, program: Callable[[Life], None], *, sends: bool, receives: bool
+    ) -> None:
+        """A process that runs this program."""
+        self.nodes[name] = ActorNode(self, name, program, sends=sends, receives=receives)
+
+    def add_store(self, name: str, level: Level, kind: str = "simulated") -> SimulatedStore:
+        """A store of this world. With the fault of lying stores its real level is below the one that it shows."""
+        actual = Level(max(0, level - 1)) if self.options.lying else level
+        store = SimulatedStore(
+            name,
+            declared=level,
+            actual=actual,
+            kind=kind,
+            clock=lambda: self.now,
+        )
+        self.stores[name] = store
+        return store
+
+    # The run.
+
+    def begin(self) -> None:
+        """The first row, the plan of phases, the first life of each node."""
+        self.chooser.begin(self.options)
+        self.deployment.begin(self)
+        if isinstance(self.chooser, NodeSeeds):
+            self.chooser.plan_for(self.nodes.values())
+        self.note("world", 0, "run", detail=as_detail(self._facts()))
+        self.note("world", 0, "phase", detail='{"phase":"chaos"}')
+        self._mishaps = Mishaps(self, "", self.stores, self._wake_stores)
+        self.network.plan(self.chaos_us)
+        self._mishaps.plan(self.chaos_us)
+        self.at(self.chaos_us, self, Happening("heal", self._heal))
+        for node in self.nodes.values():
+            self.at(0, node, Happening("life 1", node.start))
+
+    def _facts(self) -> dict[str, object]:
+        promise, options = self.subject.promise, self.options
+        given = [decision.fault for decision in self.chooser.given() if decision.fault]
+        is_calm = not given and not any(kind.is_on(options) for kind in CATALOGUE)
+        return {
+            "format": 1,
+            "clock": "virtual",
+            "subject": self.subject.name,
+            "seed": options.seed,
+            "options": options.plain(),
+            "claim": {atom: list(names) for atom, names in promise.claim.items()},
+            "faults": list(names_of(options, given)),
+            "confirms": promise.confirms,
+            "retries": promise.retries,
+            "fault_free": is_calm and self._is_quick,
+            **self.subject.facts(),
+        }
+
+    @property
+    def _is_quick(self) -> bool:
+        options = self.options
+        slow = options.timer_us if Drain(options.drain).is_slow else options.delay_us
+        trip = 2 * slow + 2 * options.jitter_us + 8 * options.store_us + options.handler_us
+        return trip < self.subject.promise.least_us // 2
+
+    def take(self, event: Event) -> None:
+        """A phase begins, a process is buried."""
+        assert isinstance(event, Happening)
+        event.act()
+
+    def _wake_stores(self) -> None:
+        """A store may answer again; whoever waits asks again by itself."""
+
+    def _heal(self) -> None:
+        self.note("world", 0, "phase", detail='{"phase":"heal"}')
+        self.is_healed = True
+        self.chooser.end_chaos()
+        self.network.heal()
+        assert self._mishaps is not None
+        self._mishaps.heal()
+        for node in self.nodes.values():
+            node.heal()
+        drain = Drain(self.options.drain)
+        speed = "slow" if drain.is_slow else "fast"
+        facts = {"phase": "drain", "network": speed, "load": False}
+        self.note("world", 0, "phase", detail=as_detail(facts))
+        if drain.is_slow:
+            for link in self.network.links.values():
+                link.delay_us = self.options.timer_us
+
+    def node_is_done(self, node: ActorNode) -> None:
+        """Its program has returned."""
+        for told in self.when_done:
+            told(node)
+        if all(node.is_done for node in self.nodes.values()):
+            self.heap.clear()
+
+    def cut_power(self, for_us: int) -> None:
+        """All processes and all stores end at once."""
+        for node in self.nodes.values():
+            for life in [*node.zombies, *([node.current] if node.current else [])]:
+                node.crash(life, "power cut", "F31")
+            if not node.is_done:
+                node.start_after(for_us)
+        assert self._mishaps is not None
+        self._mishaps.cut_power(self.options.store_rollback_writes)
+
+    def finish(self) -> Sequence[Violation]:
+        """The last rows, and what the deployment itself has found."""
+        is_over = all(node.is_done for node in self.nodes.values())
+        if not is_over and not self.limit:
+            self.limit = "stuck"
+        self._bury_all()
+        if not self.limit:
+            self.note("world", 0, "phase", detail='{"phase":"quiescent"}')
+        nodes = {name: {"deadline": None, "gauges": {}, "idle": is_over} for name in self.incarnations}
+        facts = {"quiescent": not self.limit, "limit": self.limit, "nodes": nodes}
+        self.note("world", 0, "end", detail=as_detail(facts))
+        return self.deployment.end(self)
+
+    def _bury_all(self) -> None:
+        for node in self.nodes.values():
+            for life in [*node.zombies, *([node.current] if node.current else [])]:
+                life.is_alive = False
+                life.bury()
+        self.heap.clear()
+
+    # Rows.
+
+    def row_of(self, life: Life, end: str, kind: str, **columns: object) -> None:
+        """A row of an end of a pipe in this process."""
+        self.note(end, life.incarnations.get(end, life.number), kind, **columns)  # type: ignore[arg-type]
+
+
+def play(subject: Subject, options: Options, chooser: Chooser) -> tuple[ActorWorld, Sequence[Violation]]:
+    """One run to its end: its world as it then is, and what the deployment found."""
+    world = ActorWorld(subject, options, chooser)
+    if isinstance(chooser, NodeScript):
+        world.asked = []
+    world.begin()
+    world.run()
+    return world, world.finish()
+
+
+def run_actors(
+    subject: Subject,
+    options: Options | None = None,
+    chooser: Chooser | None = None,
+    *,
+    judge: JudgeRows | None = judge_rows,
+) -> RunResult:
+    """One run, judged. Without a chooser chance decides, under the seed of the options."""
+    options = options or Options()
+    chooser = chooser or NodeSeeds(options)
+    world, own = play(subject, options, chooser)
+    return RunResult(
+        script=Script(subject.name, options.plain(), chooser.decisions(), options.seed),
+        rows=world.rows,
+        violations=(*own, *(judge(world.rows) if judge else ())),
+        digest=digest_of_rows(world.rows),
+        events=world.events,
+        marks=frozenset(world.marks),
+        stale=chooser.stale,
+        limit=world.limit,
+        asked=tuple(f"{node}: {event.what}" for node, event in world.asked or ()),
+    )
+
+
+def replay_actors(
+    subject: Subject, script: Script, *, judge: JudgeRows | None = judge_rows
+) -> RunResult:
+    """Repeat the run that a script tells of."""
+    options = replace(Options.of(script.options), seed=script.seed)
+    return run_actors(subject, options, NodeScript(script), judge=judge)

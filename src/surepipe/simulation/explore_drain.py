@@ -1,0 +1,147 @@
+"""Whether a run can still end well: all faults end, and everything that is left is submitted and delivered.
+
+The fast drain delivers what is on the way before any deadline passes. In the slow one every answer takes longer
+than the timers: each round, all deadlines pass first, and then arrives what was on the way before. A drain is a
+function of the state, so one that meets a state known to end well ends well too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, cast
+
+from surepipe.machines import SenderMachine
+from surepipe.simulation.explore_history import AT_END, Broken, Histories
+from surepipe.simulation.explore_transitions import SENDER, Space, State, Step
+
+Advance: TypeAlias = Callable[[State], tuple[State, list[Step]]]
+
+
+class Drain:
+    """One way to drain, and the states from which it is known to end well."""
+
+    def __init__(self, space: Space, *, slow: bool) -> None:
+        self._space = space
+        self._wanted = tuple(name for name in space.scope.properties if name in AT_END)
+        self._advance = self._slow_round if slow else self._fast_step
+        self._good: set[State] = set()
+        self._is_met_for_good = "P11" not in self._wanted
+        self.is_slow = slow
+
+    def failure(self, state: State) -> Broken | None:
+        """The property that can't be met any more from here, None when it ends well."""
+        if not self._wanted:
+            return None
+        current = self._space.healed(state)
+        path: dict[State, None] = {}
+        steps_max = self._space.scope.drain_steps_max
+        while current not in self._good and not self._is_met(current):
+            following, steps = self._advance(current)
+            path[current] = None
+            if not steps or following == current:
+                failure = self._ended(current, moving=bool(steps))
+            elif following in path or len(path) > steps_max:
+                failure = self._ended(following, moving=True)
+            else:
+                current = following
+                continue
+            if failure is not None:
+                return failure
+            break
+        self._good.update(path)
+        return None
+
+    def path(self, state: State) -> tuple[list[tuple[State, Step]], State]:
+        """The drain step by step, each with the state it starts in; and where it ends."""
+        current = self._space.healed(state)
+        seen: dict[State, None] = {}
+        taken: list[tuple[State, Step]] = []
+        while current not in seen and len(seen) <= self._space.scope.drain_steps_max:
+            seen[current] = None
+            start = current
+            following, steps = self._advance(current)
+            if following == current:
+                break
+            for step in steps:
+                taken.append((start, step))
+                start, _ = self._space.taken(start, step)
+            current = following
+        return taken, current
+
+    # Ways to go on.
+
+    def _fast_step(self, state: State) -> tuple[State, list[Step]]:
+        for link, frames in enumerate(state[1]):
+            if frames:
+                return self._take(state, [self._arrival(link, frames[0])])
+        return self._quiet(state)
+
+    def _slow_round(self, state: State) -> tuple[State, list[Step]]:
+        on_the_way = [(link, frame) for link, frames in enumerate(state[1]) for frame in frames]
+        if not on_the_way:
+            return self._quiet(state)
+        first = self._answers(state) + self._submit(state) + self._wakes(state)
+        current, steps = self._take(state, first)
+        arrivals = [self._arrival(link, frame) for link, frame in on_the_way]
+        current, more = self._take(current, arrivals)
+        return current, steps + more
+
+    def _arrival(self, link: int, frame: int) -> Step:
+        return Step("arrive", self._space.links[link][1], link, frame, ("arrive", frame))
+
+    def _quiet(self, state: State) -> tuple[State, list[Step]]:
+        """Nothing is on the way: answers come, then what is left is submitted, then all deadlines pass."""
+        answers = self._answers(state)
+        if answers:
+            return self._take(state, answers)
+        return self._take(state, self._submit(state) or self._wakes(state))
+
+    def _submit(self, state: State) -> list[Step]:
+        event = self._space.submit_event(state)
+        return [] if event is None else [Step("submit", SENDER, event=event)]
+
+    def _answers(self, state: State) -> list[Step]:
+        """Everything that waits comes, the oldest first."""
+        steps: list[Step] = []
+        for place, number in enumerate(state[0]):
+            waiting = self._space.nodes[place].state(number).waiting
+            steps.extend(Step("answer", place, event=("answer", 0)) for _ in waiting)
+        return steps
+
+    def _wakes(self, state: State) -> list[Step]:
+        return [
+            Step("wake", place, event=("wake",))
+            for place, number in enumerate(state[0])
+            if self._space.due(place, number) is not None
+        ]
+
+    def _take(self, state: State, steps: list[Step]) -> tuple[State, list[Step]]:
+        for step in steps:
+            state, _ = self._space.taken(state, step)
+        return state, steps
+
+    # The end.
+
+    def _is_met(self, state: State) -> bool:
+        """True when all is submitted and nothing is missing: what is settled or confirmed once stays so."""
+        is_over = self._is_met_for_good and state[2] == self._space.scope.messages
+        return is_over and self._ended(state, moving=False) is None
+
+    def _ended(self, state: State, *, moving: bool) -> Broken | None:
+        """What is not as it should be when nothing happens any more (or for ever the same)."""
+        histories: Histories = self._space.histories
+        history = histories[state[5]]
+        for wanted in self._wanted:
+            missing = history.missing_from(history.since if self._space.scope.after_crash else 0)
+            if wanted == "P2" and missing:
+                return wanted, missing
+            if wanted == "P12" and history.unconfirmed:
+                return wanted, history.unconfirmed
+            if wanted == "P11" and (history.unconfirmed or self._is_busy(state, moving=moving)):
+                return wanted, history.unconfirmed
+        return None
+
+    def _is_busy(self, state: State, *, moving: bool) -> bool:
+        """Whether something stays behind: frames for ever on the way, or a sender that is not idle."""
+        sender = cast("SenderMachine", self._space.nodes[SENDER].machine(state[0][SENDER]))
+        return (moving and any(state[1])) or not sender.idle

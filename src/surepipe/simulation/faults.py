@@ -1,0 +1,358 @@
+"""The catalogue of faults, as data: its name, which claim covers it, and between which bounds it is drawn.
+
+A fault is injected by options (rates and numbers) that authorities of a run draw under. Claim mode draws only
+what the claim tolerates, all of it together; break mode adds at least one beyond; ``none`` draws nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.algebra.guarantees import Fault
+from surepipe.simulation.options import Options
+from surepipe.simulation.randomness import Draws
+
+ALWAYS = "always"
+"""Every claim covers the fault."""
+NEVER = "never"
+"""No claim covers it; safety must hold all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Between which values an option is drawn; ``unit`` multiplies them: 1, or the subject's timeout."""
+
+    option: str
+    low: int
+    high: int
+    in_timeouts: bool = False
+
+    def draw(self, source: Draws, timer_us: int) -> int:
+        """A value; small ones are as likely as large ones."""
+        unit = timer_us if self.in_timeouts else 1
+        return source.spread(max(1, self.low * unit // 10), self.high * unit // 10)
+
+    def moderate(self, timer_us: int) -> int:
+        """The value for runs in which everything goes wrong a little."""
+        unit = timer_us if self.in_timeouts else 1
+        low, high = self.low * unit // 10, self.high * unit // 10
+        return max(1, low, low + (high - low) // 8)
+
+
+def rate(option: str, high_percent: int) -> Range:
+    """A rate up to so many percent."""
+    return Range(option, 10, high_percent * 10_000 * 10)
+
+
+def timeouts(option: str, low_tenths: int, high_tenths: int) -> Range:
+    """A time in tenths of the subject's first timeout."""
+    return Range(option, low_tenths, high_tenths, in_timeouts=True)
+
+
+def number(option: str, low: int, high: int) -> Range:
+    """A count."""
+    return Range(option, low * 10, high * 10)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultKind:
+    """One row of the catalogue.
+
+    ``names`` are those of a claim that it belongs to, or ``always``, or ``never``. ``authority`` injects it.
+    ``switch`` is the option that is above 0 where it may occur, empty for one that other kinds bring about.
+    ``needs`` is the store without which it can't occur.
+    """
+
+    id: str
+    kind: str
+    names: tuple[str, ...]
+    authority: str
+    switch: str
+    ranges: tuple[Range, ...] = ()
+    needs: str = ""
+
+    def is_on(self, options: Options) -> bool:
+        """Whether these options let it happen."""
+        return bool(self.switch) and bool(getattr(options, self.switch))
+
+
+_RESTART = timeouts("restart_us", 0, 100)
+_WITHIN = number("crash_within", 3, 60)
+_PAUSE = timeouts("pause_us", 10, 500)
+
+CATALOGUE: tuple[FaultKind, ...] = (
+    FaultKind(
+        "F1",
+        "data-loss",
+        ("route-loss",),
+        "network",
+        "loss_ppm",
+        (rate("loss_ppm", 50), number("loss_burst", 1, 20)),
+    ),
+    FaultKind(
+        "F2",
+        "confirm-loss",
+        ("route-loss",),
+        "network",
+        "confirm_loss_ppm",
+        (rate("confirm_loss_ppm", 50),),
+    ),
+    FaultKind(
+        "F3",
+        "copy",
+        ("route-duplication",),
+        "network",
+        "copy_ppm",
+        (
+            rate("copy_ppm", 30),
+            number("copies_max", 1, 3),
+            timeouts("copy_delay_us", 0, 50),
+        ),
+    ),
+    FaultKind(
+        "F4",
+        "overtake",
+        ("route-reordering",),
+        "network",
+        "overtake_ppm",
+        (rate("overtake_ppm", 30), timeouts("overtake_us", 0, 20)),
+    ),
+    FaultKind(
+        "F5",
+        "delay",
+        ("route-delay",),
+        "network",
+        "spike_ppm",
+        (rate("spike_ppm", 30), timeouts("spike_us", 1, 50)),
+    ),
+    FaultKind(
+        "F6",
+        "partition",
+        ("route-outage",),
+        "network",
+        "cuts",
+        (number("cuts", 1, 3), timeouts("cut_us", 5, 100)),
+    ),
+    FaultKind("F7", "one-way", (NEVER,), "network", "one_way_for_good"),
+    FaultKind(
+        "F8",
+        "sender-crash",
+        ("sender-crash",),
+        "faults",
+        "sender_crashes",
+        (
+            number("sender_crashes", 1, 3),
+            _WITHIN,
+            _RESTART,
+            rate("crash_again_ppm", 30),
+        ),
+    ),
+    FaultKind(
+        "F9", "sender-crash-journaled", ("sender-crash",), "faults", "sender_crashes", (), "journal"
+    ),
+    FaultKind(
+        "F10",
+        "receiver-crash",
+        ("receiver-crash", "relay-crash"),
+        "faults",
+        "receiver_crashes",
+        (
+            number("receiver_crashes", 1, 3),
+            _WITHIN,
+            _RESTART,
+            rate("crash_again_ppm", 30),
+        ),
+    ),
+    FaultKind(
+        "F11",
+        "receiver-crash-settled",
+        ("receiver-crash", "relay-crash"),
+        "faults",
+        "receiver_crashes",
+    ),
+    FaultKind("F12", "receiver-crash-unsettled", (NEVER,), "faults", ""),
+    FaultKind(
+        "F13",
+        "store-crash",
+        ("store-crash",),
+        "disk",
+        "store_crashes",
+        (number("store_crashes", 1, 2), timeouts("store_outage_us", 1, 50)),
+        "any",
+    ),
+    FaultKind(
+        "F14",
+        "store-loses-writes",
+        ("store-rollback",),
+        "disk",
+        "store_rollbacks",
+        (number("store_rollbacks", 1, 2), number("store_rollback_writes", 1, 5)),
+        "any",
+    ),
+    FaultKind("F15", "lying-store", ("store-crash",), "disk", "lying", (), "any"),
+    FaultKind(
+        "F16",
+        "store-emptied",
+        ("store-rollback",),
+        "disk",
+        "store_losses",
+        (number("store_losses", 1, 1),),
+        "any",
+    ),
+    FaultKind(
+        "F17",
+        "store-rolled-back",
+        ("store-rollback",),
+        "disk",
+        "store_rollbacks",
+        (number("store_rollbacks", 1, 2), number("store_rollback_writes", 1, 5)),
+        "any",
+    ),
+    FaultKind(
+        "F18",
+        "store-outage",
+        ("store-outage",),
+        "disk",
+        "store_outages",
+        (
+            number("store_outages", 1, 3),
+            timeouts("store_outage_us", 1, 200),
+            rate("store_slow_ppm", 20),
+            timeouts("store_slow_us", 1, 50),
+            rate("store_unknown_ppm", 20),
+            rate("store_lost_ppm", 20),
+        ),
+        "any",
+    ),
+    FaultKind(
+        "F19",
+        "clock-step",
+        ("clock-step",),
+        "clock",
+        "wall_steps",
+        (number("wall_steps", 1, 5), number("wall_step_us", 1_000_000, 86_400_000_000)),
+    ),
+    FaultKind(
+        "F20",
+        "poison",
+        ("handler-failure",),
+        "stage",
+        "fail_ppm",
+        (rate("fail_ppm", 40), number("fail_max", 1, 4)),
+    ),
+    FaultKind(
+        "F21",
+        "slow-handler",
+        (ALWAYS,),
+        "stage",
+        "slow_ppm",
+        (rate("slow_ppm", 50), timeouts("slow_us", 1, 100)),
+    ),
+    FaultKind("F22", "overflow", (ALWAYS,), "workload", "flood", (number("flood", 8, 64),)),
+    FaultKind("F23", "collision", (ALWAYS,), "network", ""),
+    FaultKind("F24", "too-large", (ALWAYS,), "workload", "too_large", (number("too_large", 1, 3),)),
+    FaultKind(
+        "F25",
+        "corruption",
+        ("route-corruption",),
+        "network",
+        "corrupt_ppm",
+        (rate("corrupt_ppm", 20),),
+    ),
+    FaultKind(
+        "F26",
+        "mailbox-loss",
+        ("sender-crash", "receiver-crash"),
+        "faults",
+        "mailbox_losses",
+        (number("mailbox_losses", 1, 2), _RESTART),
+    ),
+    FaultKind("F27", "stale", (ALWAYS,), "network", "stale_ppm", (rate("stale_ppm", 20),)),
+    FaultKind(
+        "F28s",
+        "sender-zombie",
+        ("sender-zombie",),
+        "faults",
+        "sender_zombies",
+        (number("sender_zombies", 1, 2), _PAUSE),
+    ),
+    FaultKind(
+        "F28r",
+        "receiver-zombie",
+        ("receiver-zombie",),
+        "faults",
+        "receiver_zombies",
+        (number("receiver_zombies", 1, 2), _PAUSE),
+    ),
+    FaultKind(
+        "F28",
+        "pause",
+        (ALWAYS,),
+        "faults",
+        "pauses",
+        (number("pauses", 1, 3), _PAUSE),
+    ),
+    FaultKind(
+        "F29",
+        "trim",
+        ("store-trim",),
+        "disk",
+        "store_trims",
+        (number("store_trims", 1, 2),),
+        "stream",
+    ),
+    FaultKind(
+        "F30",
+        "store-refuses",
+        ("store-outage",),
+        "disk",
+        "store_refuse_ppm",
+        (rate("store_refuse_ppm", 20),),
+        "any",
+    ),
+    FaultKind(
+        "F31",
+        "power-cut",
+        ("power-loss",),
+        "faults",
+        "power_cuts",
+        (number("power_cuts", 1, 2), _RESTART),
+    ),
+)
+
+BY_ID: Mapping[str, FaultKind] = {kind.id: kind for kind in CATALOGUE}
+BY_KIND: Mapping[str, FaultKind] = {kind.kind: kind for kind in CATALOGUE}
+
+
+class Mode(StrEnum):
+    """Which faults a campaign draws."""
+
+    CLAIM = "claim"
+    BREAK = "break"
+    NONE = "none"
+
+
+def names_of(options: Options, ids: Iterable[str] = ()) -> tuple[str, ...]:
+    """The names (of claims) of the faults that these options, or these decisions, may bring."""
+    found = {name for kind in CATALOGUE if kind.is_on(options) for name in kind.names}
+    for id_ in ids:
+        found.update(BY_ID[id_].names if id_ in BY_ID else ())
+    if options.order == "any" and options.jitter_us:
+        found.add(Fault.ROUTE_REORDERING)
+    return tuple(fault.value for fault in Fault if fault.value in found)
+
+
+def chosen(words: Sequence[str]) -> tuple[FaultKind, ...]:
+    """Kinds by id, kind or name of a claim. Raises ConfigurationError for a word that is none of these."""
+    found: dict[str, FaultKind] = {}
+    for word in words:
+        fitting = [k for k in CATALOGUE if word in (k.id, k.kind) or word in k.names]
+        if not fitting:
+            raise ConfigurationError(
+                f"{word!r} is no fault: known are {', '.join(k.kind for k in CATALOGUE)}"
+            )
+        found |= {kind.id: kind for kind in fitting}
+    return tuple(found.values())

@@ -1,0 +1,298 @@
+"""One run of a hop: sender, receiver and what is between them, through chaos, healing, drain and quiescence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.pipes.desk import Boundary
+from surepipe.simulation.chooser import Chooser
+from surepipe.simulation.events import Event, Happening, Submit, Wake
+from surepipe.simulation.faults import CATALOGUE, names_of
+from surepipe.simulation.findings import RunResult, Violation
+from surepipe.simulation.keeping import Keeper
+from surepipe.simulation.network import Network
+from surepipe.simulation.nodes import Node
+from surepipe.simulation.options import Drain, Options
+from surepipe.simulation.promises import promise_of
+from surepipe.simulation.properties import judge
+from surepipe.simulation.script import Script
+from surepipe.simulation.scripted import ScriptChooser
+from surepipe.simulation.seeded import SeededChooser
+from surepipe.simulation.subjects import Subject
+from surepipe.simulation.trace import RollingDigest, Row
+from surepipe.simulation.world import Entry, World, as_detail
+from surepipe.store_api import Level
+
+GRACE_TIMERS = 4
+"""For so many timeouts after the end of all work a deadline may pass; what it transmits is a finding."""
+
+_LIVES = frozenset(
+    {"sender-crash", "receiver-crash", "sender-zombie", "receiver-zombie", "power-loss"}
+)
+"""With these a reference model of one life of each end has nothing to say."""
+
+JudgeRows: TypeAlias = Callable[[Sequence[Row]], Sequence[Violation]]
+
+
+def judge_rows(rows: Sequence[Row]) -> Sequence[Violation]:
+    """What the one judge says of a run: of all that it promises, and of what must hold always."""
+    return judge(rows)
+
+
+class HopWorld(World):
+    """The nodes of a hop and the phases of its run."""
+
+    name = "world"
+
+    def __init__(self, subject: Subject, options: Options, chooser: Chooser) -> None:
+        chooser.begin(options)
+        super().__init__(f"{subject.name}#{options.seed}", options, chooser)
+        self.subject = subject
+        pipe = getattr(subject, "pipe", "pipe")
+        streamed = bool(getattr(subject, "streamed", False))
+        self.promise = promise_of(subject)
+        self.keeper = Keeper(
+            self,
+            pipe,
+            journaled=subject.journaled,
+            durable=subject.durable or subject.boundary is Boundary.COMMITTED,
+            streamed=streamed,
+            level=getattr(subject, "level", Level.POWER),
+        )
+        self.sender = Node(self, subject, "sender", pipe, self.keeper)
+        self.receiver = Node(self, subject, "receiver", pipe, self.keeper)
+        self.nodes = (self.sender, self.receiver)
+        self.network = Network(self)
+        self.sender.out = self.network.link("sender", self.receiver, pipe)
+        self.receiver.out = self.network.link("receiver", self.sender, pipe)
+        self.sender.heard, self.receiver.heard = self.receiver.out, self.sender.out
+        for node in self.nodes:
+            node.on_power = self._cut_power
+            node.on_mailbox = partial(self.network.drop_in_flight, node, "F26")
+        self.quiescent_at = -1
+
+    def begin(self) -> None:
+        """The first row, the workload, the plan of phases, and the first process of each node."""
+        self.note("world", 0, "run", detail=as_detail(self._facts()))
+        self._phase("chaos")
+        offers = self._plan_offers()
+        payloads = [payload for _, offer in offers for payload in offer.payloads]
+        self.receiver.poison = self.chooser.poisoned(payloads)
+        last = max((at for at, _ in offers), default=0)
+        chaos_us = max(last, self.options.chaos_us)
+        self.network.plan(chaos_us)
+        self.keeper.mishaps.plan(chaos_us)
+        for at, offer in offers:
+            self.at(at, self.sender, offer)
+        self.at(chaos_us, self, Happening("heal", self._heal))
+        self.receiver.start()
+        self.sender.start()
+
+    def _facts(self) -> dict[str, object]:
+        promise, options = self.promise, self.options
+        given = [decision.fault for decision in self.chooser.given() if decision.fault]
+        faults = names_of(options, given)
+        is_for_good = bool(options.one_way_for_good) or "F7" in given
+        is_calm = not given and not any(kind.is_on(options) for kind in CATALOGUE)
+        slow = options.timer_us if Drain(options.drain).is_slow else options.delay_us
+        trip = 2 * slow + 2 * options.store_us
+        longest = max(trip, 2 * (options.delay_us + options.jitter_us) + options.handler_us)
+        return {
+            "format": 1,
+            "clock": "virtual",
+            "subject": self.subject.name,
+            "seed": options.seed,
+            "options": options.plain(),
+            "claim": {
+                atom: list(names)
+                for atom, names in promise.claim.items()
+                if not (is_for_good and atom == Atom.NO_LOSS)
+            },
+            "faults": list(faults),
+            "bounds": dict(promise.bounds),
+            "bound_us": promise.bound_us(
+                self._offered(), trip, options.handler_us, frozen=bool(options.frozen)
+            ),
+            "journaled": self.subject.journaled,
+            "confirms": promise.confirms,
+            "retries": promise.retries,
+            "patterns": {} if _LIVES & frozenset(faults) else dict(promise.patterns),
+            "fault_free": is_calm and longest < promise.least_us // 2,
+        }
+
+    def take(self, event: Event) -> None:
+        """A phase begins."""
+        assert isinstance(event, Happening)
+        event.act()
+
+    def _phase(self, name: str, **more: object) -> None:
+        self.note("world", 0, "phase", detail=as_detail({"phase": name, **more}))
+
+    def _cut_power(self, for_us: int) -> None:
+        """Both ends and all stores end at once."""
+        for node in self.nodes:
+            if node.current is not None:
+                node.end(node.current, "power cut", "F31")
+            for zombie in list(node.zombies):
+                node.end(zombie, "power cut", "F31")
+            node.start_after(for_us)
+        self.keeper.mishaps.cut_power(self.options.store_rollback_writes)
+
+    # The workload.
+
+    def _plan_offers(self) -> list[tuple[int, Submit]]:
+        """What the application offers, and when."""
+        offers: list[tuple[int, Submit]] = []
+        at = made = 0
+        while made < self.options.messages:
+            number = len(offers) + 1
+            after, count = self.chooser.submit(number, self.options.messages - made)
+            at += after
+            payloads = [self._payload(made + place) for place in range(1, count + 1)]
+            made += count
+            offers.append((at, Submit(number, payloads)))
+        return offers + [(at // 2, offer) for offer in self._extremes()]
+
+    def _offered(self) -> int:
+        """How many messages there may be at once, those of the load included."""
+        options = self.options
+        return options.messages + options.flood + options.too_large + options.load_messages
+
+    def _extremes(self) -> Iterator[Submit]:
+        """Offers that are too many, or too large."""
+        options = self.options
+        if options.flood:
+            yield Submit(2000, [f"flood{n}".encode() for n in range(1, options.flood + 1)])
+        for number in range(1, options.too_large + 1):
+            large = f"large{number}".encode().ljust(self.promise.message_max_bytes + 1, b".")
+            yield Submit(2000 + number, [large, f"small{number}".encode()])
+
+    def _payload(self, number: int) -> bytes:
+        return f"m{number}".encode().ljust(self.options.payload_bytes, b".")
+
+    # Phases.
+
+    def _heal(self) -> None:
+        self._phase("heal")
+        self.chooser.end_chaos()
+        self.network.heal()
+        self.keeper.mishaps.heal()
+        for node in self.nodes:
+            node.heal()
+        self._drain()
+
+    def _drain(self) -> None:
+        drain = Drain(self.options.drain)
+        network = "slow" if drain.is_slow else "fast"
+        self._phase("drain", network=network, load=drain.has_load)
+        if drain.is_slow:
+            for link in self.network.links.values():
+                link.delay_us = self.options.timer_us
+        if drain.has_load:
+            self._offer_load()
+        self.is_draining = True
+
+    def _offer_load(self) -> None:
+        gap = self.options.timer_us // 2
+        for number in range(1, self.options.load_messages + 1):
+            payload = f"load{number}".encode().ljust(self.options.payload_bytes, b".")
+            self.at(self.now + number * gap, self.sender, Submit(3000 + number, [payload]))
+
+    # The end.
+
+    def _is_over(self, entry: Entry) -> bool:
+        if self.quiescent_at >= 0:
+            grace = GRACE_TIMERS * self.options.timer_us
+            return entry[0] > self.quiescent_at + grace
+        if isinstance(entry[4], Wake) and all(isinstance(e[4], Wake) for e in self.heap):
+            processes = [node.current for node in self.nodes]
+            if all(p and getattr(p.machine, "idle", True) for p in processes):
+                self.quiescent_at = self.now
+                self._phase("quiescent")
+        return False
+
+    def end(self) -> None:
+        """The last row: how things stand."""
+        if not self.limit and self.quiescent_at < 0:
+            self.quiescent_at = self.now
+            self._phase("quiescent")
+        nodes = {node.name: _standing(node) for node in self.nodes}
+        facts = {"quiescent": not self.limit, "limit": self.limit, "nodes": nodes}
+        self.note("world", 0, "end", detail=as_detail(facts))
+
+
+def _standing(node: Node) -> dict[str, object]:
+    process = node.current
+    if process is None:
+        return {"deadline": None, "gauges": {}, "idle": False}
+    return {
+        "deadline": process.deadline,
+        "gauges": dict(process.machine.gauges()),
+        "idle": bool(getattr(process.machine, "idle", True)),
+        "waiting": len(node.kept_offers),
+    }
+
+
+def play(subject: Subject, options: Options, chooser: Chooser) -> HopWorld:
+    """Run a hop to its end and return the world as it then is, with its rows."""
+    world = HopWorld(subject, options, chooser)
+    if isinstance(chooser, ScriptChooser):
+        world.asked = []
+    world.begin()
+    world.run()
+    world.end()
+    return world
+
+
+def run_hop(
+    subject: Subject,
+    options: Options | None = None,
+    chooser: Chooser | None = None,
+    *,
+    judge: JudgeRows | None = judge_rows,
+) -> RunResult:
+    """One run, judged. Without a chooser chance decides, under the seed of the options.
+
+    The result's script repeats it. ``judge`` sees the rows when the run has ended; None: nobody judges.
+    """
+    options = options or Options()
+    chooser = chooser or SeededChooser(options)
+    world = play(subject, options, chooser)
+    return result_of(world, judge)
+
+
+def result_of(world: HopWorld, judge: JudgeRows | None = judge_rows) -> RunResult:
+    """What a finished world amounts to."""
+    chooser = world.chooser
+    script = Script(
+        world.subject.name, world.options.plain(), chooser.decisions(), world.options.seed
+    )
+    return RunResult(
+        script=script,
+        rows=world.rows,
+        violations=tuple(judge(world.rows)) if judge else (),
+        digest=digest_of_rows(world.rows),
+        events=world.events,
+        marks=frozenset(world.marks),
+        stale=chooser.stale,
+        limit=world.limit,
+        asked=tuple(f"{node}: {event.what}" for node, event in world.asked or ()),
+    )
+
+
+def replay(subject: Subject, script: Script, *, judge: JudgeRows | None = judge_rows) -> RunResult:
+    """Repeat the run that a script tells of; a decision that finds nothing to act on makes the result stale."""
+    options = replace(Options.of(script.options), seed=script.seed)
+    return run_hop(subject, options, ScriptChooser(script), judge=judge)
+
+
+def digest_of_rows(rows: Sequence[Row]) -> str:
+    """The digest of a run."""
+    rolling = RollingDigest()
+    for row in rows:
+        rolling.add(row)
+    return rolling.hex()

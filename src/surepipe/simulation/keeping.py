@@ -1,0 +1,404 @@
+"""What outlives the processes of a world: its stores, and the journal, receiver state and streams in them.
+
+The journal and the receiver's state are those that ship, over simulated stores. A call is executed when it reaches
+its store, which may be later than it was made, or never; its answer comes when the chooser says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from surepipe.effects import (
+    AppendRows,
+    Call,
+    DeadLetter,
+    ForgetRows,
+    JournalContents,
+    NoteTransmitted,
+    OpenLife,
+    Persist,
+    Renumber,
+    SaveState,
+    Write,
+    WriteFenced,
+    WriteOutcome,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.errors import StoreUnavailable
+from surepipe.pipes.stream import commit_of
+from surepipe.simulation.chooser import StoreFate
+from surepipe.simulation.events import Answer, Event, Happening
+from surepipe.simulation.mishaps import Mishaps
+from surepipe.simulation.store_calls import PLAIN, is_write, name_of
+from surepipe.simulation.stores import SimulatedStore
+from surepipe.simulation.world import World, as_detail, digest_of, digests_of
+from surepipe.storage.journal import StoreJournal
+from surepipe.storage.receiver_state import ReceiverState
+from surepipe.store_api import (
+    KEEP_ALL,
+    AppendRun,
+    Batch,
+    ClaimReader,
+    CommitPosition,
+    Committed,
+    Fenced,
+    GetPosition,
+    Hint,
+    Level,
+    ReadFrom,
+    Stored,
+    StoreOutcome,
+    StoreRequest,
+    WaitForMore,
+)
+
+if TYPE_CHECKING:
+    from surepipe.simulation.processes import Process
+
+POSITIONS = (ClaimReader, GetPosition, CommitPosition)
+
+
+def name_of_write(write: Write) -> str:
+    """A write of a journal or of a receiver's state, by what it says."""
+    match write:
+        case OpenLife(life):
+            return f"open-life {life}"
+        case AppendRows(epoch, first, payloads):
+            return f"append-rows e{epoch} {first}+{len(payloads)}"
+        case NoteTransmitted(epoch):
+            return f"note-transmitted e{epoch}"
+        case ForgetRows(epoch, through):
+            return f"forget-rows e{epoch} ..{through}"
+        case Renumber(epoch, payloads):
+            return f"renumber e{epoch} {len(payloads)}"
+        case SaveState():
+            return "save-state"
+
+
+@dataclass(slots=True)
+class Waiter:
+    """Somebody who wants to know when a stream has more."""
+
+    process: Process
+    ticket: int
+    request: WaitForMore
+
+
+class Keeper:
+    """The durable things of one world, and the way to them."""
+
+    name = "store"
+
+    def __init__(
+        self,
+        world: World,
+        pipe: str,
+        *,
+        journaled: bool,
+        durable: bool,
+        streamed: bool,
+        level: Level,
+    ) -> None:
+        self.world = world
+        self.pipe = pipe
+        self.has_journal = journaled
+        self.streamed = streamed
+        names = {
+            "journal": journaled,
+            "state": durable and not streamed,
+            "stream": streamed,
+            "index": streamed,
+        }
+        actual = Level(max(0, level - 1)) if world.options.lying else level
+        self.stores = {
+            name: SimulatedStore(name, declared=level, actual=actual, clock=lambda: world.now)
+            for name, used in names.items()
+            if used
+        }
+        if streamed:
+            self.stores["stream"].create(pipe, 1, KEEP_ALL)
+            self.stores["stream"].on_write = self._tell_waiters
+        self.calls: dict[str, int] = {}
+        self.waiters: list[Waiter] = []
+        self.journals: dict[Process, StoreJournal] = {}
+        self.states: dict[Process, ReceiverState] = {}
+        self.letters: set[tuple[str, int, int]] = set()
+        self.rows: dict[int, list[int]] = {}
+        self._journal: StoreJournal | None = None
+        self._state: ReceiverState | None = None
+        self._contents: JournalContents | None = None
+        self.mishaps = Mishaps(world, pipe, self.stores, self._tell_waiters)
+
+    def take(self, event: Event) -> None:
+        """Something is due at a store."""
+        assert isinstance(event, Happening)
+        event.act()
+
+    # Lives begin.
+
+    def load_journal(self) -> JournalContents | None:
+        """What the journal holds for a new life of the sender. Raises StoreUnavailable: ask again."""
+        if not self.has_journal:
+            return None
+        self._reach("journal")
+        store = self.stores["journal"]
+        self._journal = StoreJournal(store, store, self.pipe)
+        self._contents = self._journal.load()
+        return self._contents
+
+    def load_state(self, claimant: int) -> bytes | None:
+        """The state that was stored last, for a new incarnation of the receiver. Raises StoreUnavailable."""
+        store = self.stores.get("state")
+        if store is None:
+            return None
+        self._reach("state")
+        self._state = ReceiverState(store, self.pipe, new_claimant=lambda: claimant)
+        return self._state.load()
+
+    def _reach(self, name: str) -> None:
+        if self.stores[name].is_down:
+            raise StoreUnavailable(f"{name} is down")
+
+    def started(self, process: Process) -> None:
+        """The process that the last load was for. What its journal holds was accepted, if not before."""
+        if process.name == "receiver":
+            if self._state:
+                self.states[process] = self._state
+            return
+        if self._journal is None or self._contents is None:
+            return
+        self.journals[process] = self._journal
+        self._take_contents(process, self._contents)
+
+    def _take_contents(self, process: Process, contents: JournalContents) -> None:
+        self.rows = {}
+        for rows in contents.rows:
+            self._keep(rows.epoch, rows.first, len(rows.payloads))
+            process.node.accept(process, rows.epoch, rows.first, rows.payloads, is_loaded=True)
+
+    def _keep(self, epoch: int, first: int, count: int) -> None:
+        known = self.rows.setdefault(epoch, [])
+        start = max(first, known[-1] + 1 if known else first)
+        known.extend(range(start, first + count))
+
+    # Writes of journals and states.
+
+    def persist(self, process: Process, effect: Persist) -> None:
+        """A write, now or when it gets through, and its answer."""
+        write = effect.write
+        store = "state" if isinstance(write, SaveState) else "journal"
+        if store == "state" and self.streamed:
+            store = "index"
+        call = self._named(f"{process.name} {name_of_write(write)}")
+        fate = self.world.chooser.store(store, call, is_write=True)
+        if fate.verb == "slow":
+            at = self.world.now + fate.delay_us
+            late = Happening(
+                f"call {call}",
+                lambda: self._reply(
+                    process, effect.ticket, self._write(process, store, write), call
+                ),
+            )
+            self.world.at(at, self, late)
+            return
+        self._reply(
+            process, effect.ticket, self._met(process, store, write, fate), call, fate.delay_us
+        )
+
+    def _met(self, process: Process, store: str, write: Write, fate: StoreFate) -> WriteOutcome:
+        if fate.verb in ("lost", "refuse"):
+            self._row(process, store, "fault", {"fault": "F18", "verb": fate.verb})
+            return WriteUnknown()
+        outcome = self._write(process, store, write)
+        if fate.verb == "unknown":
+            self._row(process, store, "fault", {"fault": "F18", "verb": "answer lost"})
+            return WriteUnknown()
+        return outcome
+
+    def _named(self, call: str) -> str:
+        number = self.calls[call] = self.calls.get(call, 0) + 1
+        return f"{call} a{number}"
+
+    def _reply(
+        self, process: Process, ticket: int, outcome: object, call: str, delay_us: int = 0
+    ) -> None:
+        world = self.world
+        if world.options.perturb and world.chooser.perturb("slow-reply", call):
+            delay_us += world.options.timer_us // 10
+        world.at(world.now + delay_us, process, Answer(ticket, outcome, call))
+
+    def _write(self, process: Process, store: str, write: Write) -> WriteOutcome:
+        if self.stores[store].is_down:
+            return WriteUnknown()
+        if isinstance(write, SaveState):
+            outcome = self._save(process, write)
+        else:
+            outcome = self.journals[process].write(write)
+            if isinstance(outcome, JournalContents):
+                self._take_contents(process, outcome)
+            elif isinstance(outcome, WriteStored):
+                self._follow(process, write)
+        is_done = isinstance(outcome, WriteStored | JournalContents)
+        facts: dict[str, object] = {
+            "write": name_of_write(write),
+            "outcome": type(outcome).__name__,
+        }
+        self._row(process, store, "persisted" if is_done else "refused", facts)
+        return outcome
+
+    def _save(self, process: Process, write: SaveState) -> WriteOutcome:
+        if not self.streamed:
+            return self.states[process].write(write)
+        outcome = self.stores["index"].commit(commit_of(write.state))
+        if isinstance(outcome, Fenced):
+            return WriteFenced(outcome.by)
+        return WriteStored() if isinstance(outcome, Committed) else WriteUnknown()
+
+    def commit(self, process: Process, state: bytes) -> bool:
+        """The state with the effect of messages, in one transaction; False: refused, and no effect either."""
+        name = "index" if self.streamed else "state"
+        if self.stores[name].is_down:
+            return False
+        request = commit_of(state) if self.streamed else self.states[process].request(state)
+        outcome = self.stores[name].commit(request)
+        if not isinstance(outcome, Committed):
+            facts: dict[str, object] = {"write": "transaction", "outcome": type(outcome).__name__}
+            self._row(process, name, "refused", facts)
+        return isinstance(outcome, Committed)
+
+    def tell_committed(self, process: Process, state: bytes) -> None:
+        """The row of a transaction that was done."""
+        if not self.streamed:
+            self._row(process, "state", "persisted", {"write": "transaction"})
+            return
+        request = commit_of(state)
+        facts = {"next": request.next, "stream": request.stream, "reader": request.reader}
+        self.world.note("store", 1, "committed", process.cause, as_detail(facts), pipe=self.pipe)
+
+    def _row(self, process: Process, store: str, kind: str, facts: dict[str, object]) -> None:
+        self.world.note(
+            process.name,
+            process.number,
+            kind,
+            process.cause,
+            as_detail({"store": store, **facts}),
+            pipe=self.pipe,
+        )
+
+    def _follow(self, process: Process, write: Write) -> None:
+        """Identities change with the write, whether or not the process lives to hear of it."""
+        match write:
+            case AppendRows(epoch, first, payloads):
+                self._keep(epoch, first, len(payloads))
+            case ForgetRows(epoch, through):
+                self.rows = {
+                    known: [seq for seq in seqs if (known, seq) > (epoch, through)]
+                    for known, seqs in self.rows.items()
+                    if known >= epoch
+                }
+            case Renumber(epoch, payloads, replaces):
+                if epoch not in self.rows:
+                    self._renumber(process, epoch, len(payloads), replaces)
+            case _:
+                pass
+
+    def _renumber(self, process: Process, epoch: int, count: int, replaces: Sequence[int]) -> None:
+        moved = [(old, seq) for old in sorted(replaces) for seq in self.rows.get(old, [])]
+        moved = moved[len(moved) - count :] if count else []
+        for old in replaces:
+            self.rows.pop(old, None)
+        self.rows[epoch] = list(range(1, count + 1))
+        for new, (old, seq) in enumerate(moved, 1):
+            process.renumber(old, seq, 1, epoch, new)
+
+    # Letters.
+
+    def letter(self, process: Process, effect: DeadLetter) -> None:
+        """A dead letter is stored, once however often it is written; its answer comes."""
+        letter = effect.letter
+        identity = (letter.producer, letter.epoch, letter.seq)
+        if identity not in self.letters:
+            self.letters.add(identity)
+            self.world.note(
+                process.name,
+                process.number,
+                "dead",
+                process.cause,
+                as_detail({"cause": f"{letter.error_type}: {letter.error_text}"}),
+                pipe=process.node.pipe_of(letter.producer),
+                epoch=letter.epoch,
+                seq=letter.seq,
+                count=1,
+                attempt=letter.attempts,
+                digests=digest_of(letter.payload),
+            )
+        call = self._named(f"letter e{letter.epoch} {letter.seq}")
+        self._reply(process, effect.ticket, WriteStored(), call, self.world.options.store_us)
+
+    # Calls of streams.
+
+    def call(self, process: Process, effect: Call) -> None:
+        """A store call takes its way there and back."""
+        request = cast("StoreRequest", effect.request)
+        if isinstance(request, WaitForMore):
+            self._wait(Waiter(process, effect.ticket, request))
+            return
+        store = "index" if isinstance(request, POSITIONS) else "stream"
+        call = self._named(f"{process.name} {name_of(request)}")
+        fate = self.world.chooser.store(store, call, is_write=is_write(request))
+        if fate.verb == "lost":
+            self._row(process, store, "fault", {"fault": "F18", "verb": "lost"})
+            return
+        wait = self.world.options.store_us
+        there = fate.delay_us if fate.verb == "slow" else wait
+
+        def arrive() -> None:
+            # An answer that gets lost was given: the store has done the call, and the rows say so.
+            met = PLAIN if fate.verb == "unknown" else fate
+            outcome = self.stores[store].call(request, met)
+            self._told(process, request, outcome)
+            if outcome is not None and met is fate:
+                self._reply(process, effect.ticket, outcome, call, wait)
+
+        self.world.at(self.world.now + there, self, Happening(f"call {call}", arrive))
+
+    def _told(self, process: Process, request: StoreRequest, outcome: StoreOutcome | None) -> None:
+        """The rows of what a store did, if it did anything."""
+        if isinstance(request, AppendRun) and isinstance(outcome, Stored) and outcome.new:
+            start = len(request.payloads) - outcome.new
+            self.world.note(
+                "store",
+                1,
+                "appended",
+                process.cause,
+                as_detail({"index": outcome.first_index, "stream": request.stream}),
+                pipe=self.pipe,
+                epoch=request.epoch,
+                seq=request.first + start,
+                count=outcome.new,
+                digests=digests_of(request.payloads[start:]),
+            )
+        elif isinstance(request, ReadFrom) and isinstance(outcome, Batch):
+            facts = {"index": request.index, "stream": request.stream}
+            self.world.note("store", 1, "fetched", process.cause, as_detail(facts), pipe=self.pipe)
+        elif isinstance(request, CommitPosition) and isinstance(outcome, Committed):
+            found = {"next": request.next, "stream": request.stream, "reader": request.reader}
+            self.world.note(
+                "store", 1, "committed", process.cause, as_detail(found), pipe=self.pipe
+            )
+
+    def _wait(self, waiter: Waiter) -> None:
+        self.waiters.append(waiter)
+        self._tell_waiters()
+
+    def _tell_waiters(self) -> None:
+        waiting, self.waiters = self.waiters, []
+        for waiter in waiting:
+            if self.stores["stream"].has_more(waiter.request):
+                call = self._named(f"{waiter.process.name} {name_of(waiter.request)}")
+                self._reply(waiter.process, waiter.ticket, Hint(), call)
+            elif waiter.process.is_alive:
+                self.waiters.append(waiter)

@@ -1,0 +1,94 @@
+"""What befalls the stores of a world between two calls: crashes, outages, writes that are gone again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from surepipe.simulation.chooser import Mishap
+from surepipe.simulation.events import Event, Happening
+from surepipe.simulation.stores import SimulatedStore
+from surepipe.simulation.world import World, as_detail
+from surepipe.storage.memory import MemoryState
+from surepipe.store_api import StreamInfo
+
+FAULTS: Mapping[str, str] = {
+    "crash": "F13",
+    "down": "F18",
+    "rollback": "F14",
+    "empty": "F16",
+    "trim": "F29",
+}
+
+
+class Mishaps:
+    """Plans what befalls the stores, and does it when due. ``wake`` is told when a store may answer again."""
+
+    name = "disk"
+
+    def __init__(
+        self,
+        world: World,
+        pipe: str,
+        stores: Mapping[str, SimulatedStore],
+        wake: Callable[[], None],
+    ) -> None:
+        self.world = world
+        self.pipe = pipe
+        self.stores = stores
+        self.wake = wake
+
+    def take(self, event: Event) -> None:
+        """It is due."""
+        assert isinstance(event, Happening)
+        event.act()
+
+    def plan(self, chaos_us: int) -> None:
+        """Ask what will befall them, and arrange for it."""
+        for mishap in self.world.chooser.mishaps(list(self.stores), chaos_us):
+            happening = Happening(mishap.name, partial(self._befall, mishap))
+            self.world.at(mishap.at_us, self, happening)
+
+    def _befall(self, mishap: Mishap) -> None:
+        store, lost = self.stores[mishap.store], 0
+        match mishap.verb:
+            case "crash":
+                lost = store.crash(mishap.amount)
+                self._down(store, mishap.for_us)
+            case "down":
+                self._down(store, mishap.for_us)
+            case "rollback":
+                lost = store.lose_last(mishap.amount)
+            case "empty":
+                store.roll_back(MemoryState())
+            case _:
+                self._trim(store)
+        facts = {"fault": FAULTS[mishap.verb], "verb": mishap.verb, "lost": lost}
+        self.world.note(mishap.store, 1, "fault", detail=as_detail(facts))
+        self.wake()
+
+    def _trim(self, store: SimulatedStore) -> None:
+        """Retention takes what it may. A reader that nobody has registered has nothing to protect it."""
+        found = store.info(self.pipe) if store.name == "stream" else None
+        if isinstance(found, StreamInfo) and found.readers:
+            store.trim_unread(self.pipe)
+
+    def _down(self, store: SimulatedStore, for_us: int) -> None:
+        store.is_down = True
+
+        def back() -> None:
+            store.is_down = False
+            self.wake()
+
+        self.world.at(self.world.now + for_us, self, Happening(f"{store.name} is back", back))
+
+    def cut_power(self, lost: int) -> None:
+        """All stores lose what they had not made safe."""
+        for store in self.stores.values():
+            store.power_cut(lost)
+
+    def heal(self) -> None:
+        """Nothing is down any more."""
+        for store in self.stores.values():
+            store.is_down = False
+        self.wake()

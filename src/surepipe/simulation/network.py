@@ -1,0 +1,243 @@
+"""Directed links between nodes: what they do to frames is asked of the chooser, frame by frame.
+
+A frame gets its name when it is transmitted, and stays in flight when its sender ends. Frames of a link in order
+``fifo`` keep their order, except those that are said to be overtaken; copies come later and hold nobody up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heapify
+
+from surepipe.pipes import codec
+from surepipe.simulation.chooser import PLAIN_FATE, Cut, Fate
+from surepipe.simulation.describing import describe, frame_detail
+from surepipe.simulation.events import Flight, Happening, Target
+from surepipe.simulation.options import Tie
+from surepipe.simulation.trace import Row
+from surepipe.simulation.world import World, as_detail
+
+
+class Link:
+    """One direction between two nodes, ``sender>receiver``."""
+
+    def __init__(self, world: World, source: str, target: Target, pipe: str) -> None:
+        self.name = f"{source}>{target.name}"
+        self.source = source
+        self.target = target
+        self.pipe = pipe
+        self.world = world
+        self.delay_us = world.options.delay_us
+        self.keeps_order = world.options.order == "fifo"
+        self.apart_us = 1 if world.chooser.has_ties or world.options.tie != Tie.FIFO else 0
+        """What keeps its order must not arrive at the same moment where chance orders what is simultaneous."""
+        self.capacity = world.options.capacity
+        self.cut_by: list[Cut] = []
+        self.latest = 0
+        self.in_flight: list[int] = []
+        self.seen: dict[object, int] = {}
+
+    def transmit(self, frame: object, incarnation: int, cause: str) -> None:
+        """The frame leaves; the chooser says what becomes of it."""
+        world = self.world
+        kind, layer, epoch, first, count, about = described = describe(frame)
+        attempt = self.seen.get(described, 0) + 1
+        self.seen[described] = attempt
+        rows = world.rows
+        step = len(rows)
+        flight = Flight(
+            self.name,
+            frame,
+            kind,
+            layer,
+            epoch,
+            first,
+            count,
+            about,
+            attempt,
+            self.pipe,
+            f"{self.source}/{incarnation}/{step}",
+        )
+        rows.append(
+            Row(
+                world.run_name,
+                self.source,
+                incarnation,
+                step,
+                cause,
+                world.now,
+                "transmit",
+                self.pipe,
+                epoch,
+                first,
+                count,
+                str(layer),
+                self.name,
+                attempt,
+                0,
+                "",
+                frame_detail(kind),
+            )
+        )
+        if self.cut_by:
+            cut = self.cut_by[-1]
+            self.lost(flight, fault=cut.fault, reason=cut.name)
+            return
+        fate = world.chooser.fate(flight)
+        if fate is PLAIN_FATE and not self.capacity:
+            at = world.now + self.delay_us
+            if self.keeps_order:
+                at = max(at, self.latest + self.apart_us)
+                self.latest = at
+            world.at(at, self.target, flight)
+        else:
+            self._send(flight, fate)
+
+    def _send(self, flight: Flight, fate: Fate) -> None:
+        if fate.is_lost:
+            self.lost(flight, fault="F1" if flight.kind == "data" else "F2")
+            return
+        if self.capacity and self._is_full():
+            self.lost(flight, fault="F1", reason="the link is full")
+            return
+        if fate.corrupt_bit >= 0 and not self._corrupt(flight, fate.corrupt_bit):
+            self.lost(flight, fault="F25")
+            return
+        at = self.world.now + self.delay_us + fate.extra_us
+        if self.keeps_order:
+            at = self.latest = max(at, self.latest + self.apart_us)
+        at += fate.overtaken_us
+        self.in_flight.append(at)
+        self.world.at(at, self.target, flight)
+        for copy, later in enumerate(fate.copies_us, 1):
+            self._copy(flight, copy, at + later)
+
+    def _is_full(self) -> bool:
+        self.in_flight = [at for at in self.in_flight if at > self.world.now]
+        return len(self.in_flight) >= self.capacity
+
+    def _corrupt(self, flight: Flight, bit: int) -> bool:
+        """Flip one bit of its bytes; False for a frame that has no bytes."""
+        frame = flight.frame
+        if not isinstance(frame, bytes):
+            try:
+                frame = codec.encode(frame)  # type: ignore[arg-type]
+            except (AttributeError, KeyError, TypeError):
+                return False
+        place = bit % (len(frame) * 8)
+        broken = bytearray(frame)
+        broken[place // 8] ^= 1 << place % 8
+        flight.frame = bytes(broken)
+        self._row("fault", flight, {"fault": "F25", "text": f"bit {place} is flipped"})
+        return True
+
+    def _copy(self, flight: Flight, copy: int, at: int) -> None:
+        self.world.at(at, self.target, self.copied(flight, copy, "F3"))
+
+    def copied(self, flight: Flight, copy: int, fault: str) -> Flight:
+        """One more of the same transmission."""
+        twin = Flight(
+            flight.link,
+            flight.frame,
+            flight.kind,
+            flight.layer,
+            flight.epoch,
+            flight.first,
+            flight.count,
+            flight.about,
+            flight.attempt,
+            flight.pipe,
+            flight.cause,
+            copy,
+        )
+        self._row("copied", twin, {"fault": fault, "frame": flight.kind})
+        return twin
+
+    def lost(self, flight: Flight, **why: str) -> None:
+        """The frame never arrives."""
+        self._row("lost", flight, {"frame": flight.kind, **why})
+
+    def _row(self, kind: str, flight: Flight, facts: Mapping[str, object]) -> None:
+        world = self.world
+        world.rows.append(
+            Row(
+                world.run_name,
+                self.source,
+                int(flight.cause.split("/")[1]),
+                len(world.rows),
+                flight.cause,
+                world.now,
+                kind,
+                flight.pipe,
+                flight.epoch,
+                flight.first,
+                flight.count,
+                str(flight.layer),
+                self.name,
+                flight.attempt,
+                flight.copy,
+                "",
+                as_detail(facts),
+            )
+        )
+
+
+class Network:
+    """All links of a world, and the partitions that cut them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.links: dict[str, Link] = {}
+        self.name = "network"
+
+    def link(self, source: str, target: Target, pipe: str) -> Link:
+        """A new link."""
+        link = Link(self.world, source, target, pipe)
+        self.links[link.name] = link
+        return link
+
+    def take(self, event: object) -> None:
+        """A partition begins or ends."""
+        assert isinstance(event, Happening)
+        event.act()
+
+    def heal(self) -> None:
+        """All cuts end, but for those that are for good."""
+        for link in self.links.values():
+            link.cut_by = [cut for cut in link.cut_by if not cut.for_us]
+
+    def drop_in_flight(self, target: Target, fault: str) -> None:
+        """Whatever is on its way to the target is lost."""
+        heap = self.world.heap
+        for entry in sorted(heap, key=lambda entry: entry[:3]):
+            if entry[3] is target and isinstance(entry[4], Flight):
+                self.links[entry[4].link].lost(entry[4], fault=fault)
+        heap[:] = [e for e in heap if not (e[3] is target and isinstance(e[4], Flight))]
+        heapify(heap)
+
+    def plan(self, chaos_us: int) -> None:
+        """Ask for the partitions of this run and arrange for them."""
+        for cut in self.world.chooser.cuts(list(self.links), chaos_us):
+            self._arrange(cut)
+
+    def _arrange(self, cut: Cut) -> None:
+        links = [self.links[name] for name in cut.links if name in self.links]
+
+        def begin() -> None:
+            for link in links:
+                link.cut_by.append(cut)
+            self._tell(cut, "cut")
+
+        def end() -> None:
+            for link in links:
+                if cut in link.cut_by:
+                    link.cut_by.remove(cut)
+            self._tell(cut, "heal")
+
+        self.world.at(cut.at_us, self, Happening(f"{cut.name} begins", begin))
+        if cut.for_us:
+            self.world.at(cut.at_us + cut.for_us, self, Happening(f"{cut.name} ends", end))
+
+    def _tell(self, cut: Cut, what: str) -> None:
+        facts = {"fault": cut.fault, "verb": what, "links": list(cut.links), "text": cut.name}
+        self.world.note("network", 0, "fault", detail=as_detail(facts))

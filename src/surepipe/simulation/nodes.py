@@ -1,0 +1,267 @@
+"""Nodes: an address, the process behind it now, and what is done when that one ends.
+
+What outlives the processes of a node is with its keeper. A process that was replaced while it slept is a zombie:
+when it wakes, it and its successor listen at the same address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from surepipe.errors import StoreUnavailable
+from surepipe.simulation.chooser import Trouble, fault_of
+from surepipe.simulation.clock import MonotonicClock, WallClock
+from surepipe.simulation.events import Event, Flight, Happening, Submit
+from surepipe.simulation.keeping import Keeper
+from surepipe.simulation.network import Link
+from surepipe.simulation.processes import Process
+from surepipe.simulation.receiving import ReceiverProcess
+from surepipe.simulation.sending import SenderProcess
+from surepipe.simulation.subjects import Subject
+from surepipe.simulation.world import World, as_detail, digests_of
+
+WALL_ORIGIN_US = 1_000_000 * 1_000_000
+OFFERS_AGAIN = 64
+"""An application gives up after so many refusals."""
+
+
+def _nothing(for_us: int) -> None:
+    del for_us
+
+
+class Node:
+    """An address, and what is behind it now. Its keeper has what outlives a process."""
+
+    def __init__(
+        self, world: World, subject: Subject, name: str, pipe: str, keeper: Keeper
+    ) -> None:
+        self.world = world
+        self.subject = subject
+        self.name = name
+        self.pipe = pipe
+        self.keeper = keeper
+        self.clock = MonotonicClock(world.options.drift_ppm)
+        self.wall = WallClock(WALL_ORIGIN_US)
+        self.highest_epoch = 0
+        self.boundary = subject.boundary
+        self.poison: frozenset[bytes] = frozenset()
+        self.lives = 0
+        self.wakes = 0
+        self.current: Process | None = None
+        self.zombies: list[Process] = []
+        self.kept_offers: list[Submit] = []
+        self.accepted: set[tuple[int, int]] = set()
+        self.offers = 0
+        self.calls: dict[str, int] = {}
+        self.is_watched = world.options.gauges or world.options.states
+        self.out = cast("Link", None)
+        self.heard = cast("Link", None)
+        self.on_power: Callable[[int], None] = _nothing
+        self.on_mailbox: Callable[[], None] = lambda: None
+
+    # Events.
+
+    def take(self, event: Event) -> None:
+        """Frames and offers go to the process that is there now."""
+        if isinstance(event, Happening):
+            event.act()
+            return
+        process = self.current
+        if self.zombies and isinstance(event, Flight):
+            self._tell_zombies(event)
+        if process is not None:
+            process.take(event)
+        elif isinstance(event, Submit):
+            self.kept_offers.append(event)
+        elif isinstance(event, Flight) and not self.zombies:
+            self._miss(event)
+
+    def _tell_zombies(self, flight: Flight) -> None:
+        """What replaced a process and what it replaced listen at the same address: each hears every frame."""
+        for number, zombie in enumerate(self.zombies, 1):
+            if self.current is None and number == 1:
+                zombie.take(flight)
+            else:
+                zombie.take(self.heard.copied(flight, flight.copy + 100 * number, "F28"))
+
+    def _miss(self, flight: Flight) -> None:
+        facts = {"frame": flight.kind, "reason": "node down"}
+        self.world.note(
+            self.name,
+            self.lives,
+            "lost",
+            flight.cause,
+            as_detail(facts),
+            pipe=flight.pipe,
+            epoch=flight.epoch,
+            seq=flight.first,
+            count=flight.count,
+            layer=str(flight.layer),
+            link=flight.link,
+            attempt=flight.attempt,
+            copy=flight.copy,
+        )
+
+    def named(self, call: str) -> str:
+        """A name that comes up once: with the how-many-th it is."""
+        number = self.calls[call] = self.calls.get(call, 0) + 1
+        return call if number == 1 else f"{call} #{number}"
+
+    # Lives.
+
+    def start(self) -> None:
+        """A new process, with what the former ones left in stores."""
+        if self.current is not None:
+            return
+        self.lives += 1
+        try:
+            process = self._new_process()
+        except StoreUnavailable:
+            self.lives -= 1
+            self.start_after(self.world.options.timer_us)
+            return
+        self.current = process
+        process.begin("start", detail='{"confirms":"stored"}' if self.keeper.streamed else "")
+        self.keeper.started(process)
+        process.start()
+        self._offer_kept()
+
+    def _new_process(self) -> Process:
+        world = self.world
+        rng = world.chooser.source(f"ids/{self.name}/{self.lives}")
+        if self.name == "receiver":
+            state = self.keeper.load_state(self.lives)
+            return ReceiverProcess(self, self.lives, self.subject.receiver(rng=rng, state=state))
+        sender = self.subject.sender(
+            life_hint=self._life_hint(), rng=rng, journal=self.keeper.load_journal()
+        )
+        return SenderProcess(self, self.lives, sender)
+
+    def _life_hint(self) -> int:
+        """What the wall clock gives: above all former lives, unless somebody has set the clock."""
+        self.wall.jump(self.world.chooser.wall_step(self.name, self.lives))
+        if not self.world.options.wall_steps:
+            self.highest_epoch += 1
+            return self.highest_epoch
+        return self.wall.reading(self.world.now) // 1_000_000 * 1_000 + self.lives
+
+    def end(self, process: Process, why: str, fault: str = "", after: int = 0) -> None:
+        """This process is over; what it had in memory is gone."""
+        facts: dict[str, object] = {"text": why}
+        if fault:
+            facts |= {"fault": fault, "after": after}
+        process.row("crash", detail=as_detail(facts))
+        process.is_alive = False
+        process.deadline = None
+        process.unperformed([])
+        self.kept_offers += [event for event in process.waiting if isinstance(event, Submit)]
+        process.waiting.clear()
+        if self.current is process:
+            self.current = None
+        if process in self.zombies:
+            self.zombies.remove(process)
+
+    def befall(self, process: Process, trouble: Trouble) -> None:
+        """A crash, a pause, or a replacement while the old one only sleeps."""
+        if trouble.verb == "power":
+            self.on_power(trouble.for_us)
+            return
+        fault = fault_of(trouble.verb, self.name)
+        if trouble.verb in ("crash", "mailbox"):
+            self.end(process, "memory lost", fault, trouble.point)
+            if trouble.verb == "mailbox":
+                self.on_mailbox()
+            self.start_after(trouble.for_us)
+            return
+        process.row("pause", detail=as_detail({"fault": fault}))
+        process.is_away = True
+        back = Happening("resume", lambda: self._resume(process))
+        self.world.at(self.world.now + trouble.for_us, self, back)
+        if trouble.verb == "zombie" and self.current is process:
+            self.current = None
+            self.zombies.append(process)
+            self.start_after(trouble.for_us // 2)
+
+    def start_after(self, delay_us: int) -> None:
+        """The next process comes after this time."""
+        at = self.world.now + delay_us
+        self.world.at(at, self, Happening(f"life {self.lives + 1}", self.start))
+
+    def _resume(self, process: Process) -> None:
+        """What waited comes as a burst."""
+        if not process.is_alive or not process.is_away:
+            return
+        process.is_away = False
+        process.begin("resume")
+        waiting, process.waiting = process.waiting, []
+        for event in waiting:
+            process.take(event)
+
+    def heal(self) -> None:
+        """Everything that was away is back, and nothing that was replaced goes on."""
+        for zombie in list(self.zombies):
+            self.end(zombie, "ended for good")
+        if self.current is None:
+            self.start()
+        elif self.kept_offers:
+            self._offer_kept()
+        if self.current is None:
+            return
+        self._resume(self.current)
+
+    def _offer_kept(self) -> None:
+        offers, self.kept_offers = self.kept_offers, []
+        for offer in offers:
+            self.world.at(self.world.now, self, offer)
+
+    # The application of a sender.
+
+    def accept(
+        self,
+        process: Process,
+        epoch: int,
+        first: int,
+        payloads: Sequence[bytes],
+        *,
+        is_loaded: bool = False,
+    ) -> None:
+        """The sender counted these messages as taken; a repeat (from a journal) says nothing new."""
+        self.highest_epoch = max(self.highest_epoch, epoch)
+        start = next(
+            (at for at in range(len(payloads)) if (epoch, first + at) not in self.accepted),
+            len(payloads),
+        )
+        new = payloads[start:]
+        if not new:
+            return
+        if self.keeper.has_journal:
+            self.accepted.update((epoch, first + at) for at in range(start, len(payloads)))
+        process.row(
+            "accepted",
+            epoch=epoch,
+            seq=first + start,
+            count=len(new),
+            digests=digests_of(new),
+            detail='{"loaded":true}' if is_loaded else "",
+        )
+
+    def renumber(self, epoch: int, first: int, count: int, new_epoch: int, new_first: int) -> None:
+        """An accepted message stays accepted under its new identity."""
+        self.highest_epoch = max(self.highest_epoch, new_epoch)
+        for offset in range(count):
+            if (epoch, first + offset) in self.accepted:
+                self.accepted.add((new_epoch, new_first + offset))
+
+    def offer_again(self, payloads: Sequence[bytes]) -> None:
+        """What was rejected for lack of room is offered again, later, as a message of its own."""
+        self.offers += 1
+        if self.offers > OFFERS_AGAIN:
+            return
+        again = [payload + b"'" for payload in payloads]
+        wait = self.world.options.timer_us << min(6, self.offers // 8)
+        self.world.at(self.world.now + wait, self, Submit(1000 + self.offers, again))
+
+    def pipe_of(self, producer: str) -> str:
+        """The pipe as rows name it: with the producer where several write into one stream."""
+        return f"{self.pipe}@{producer}" if producer and producer != self.pipe else self.pipe

@@ -1,0 +1,91 @@
+"""The world outside, as stages under simulation meet it: a double that remembers what was done to it.
+
+    bank = Outside()
+    bank.do("charge", order["id"], key=context.id)
+    bank.count("charge")                             # {value: times}
+
+It survives the crash of whoever calls it, as a bank does, and its calls are points at which the caller may crash:
+before the effect, or after it and before the caller learns of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from surepipe.simulation.actor_world import ActorWorld
+
+_current: list[ActorWorld] = []
+
+
+def entered(world: ActorWorld) -> None:
+    """From now on effects belong to a run of this world."""
+    _current.append(world)
+
+
+def left() -> None:
+    """The run is over."""
+    _current.pop()
+
+
+class Outside:
+    """Something outside that stages act on: a bank, a mail server, a warehouse.
+
+    Inside a run it lives as long as that run. Outside of any (in a plain test of a function) it only counts.
+    """
+
+    def __init__(self, name: str = "outside") -> None:
+        self.name = name
+        self._done: dict[str, Counter[Hashable]] = {}
+        self._keys: dict[tuple[str, Hashable], None] = {}
+        self._world = _current[-1] if _current else None
+        if self._world is not None:
+            self._world.outsides.append(self)
+
+    def do(self, action: str, value: Hashable, key: object = None) -> bool:
+        """Do something that can't be undone. With a ``key`` that was used for this action before, nothing happens
+        and False is returned: that is what an idempotency key is for."""
+        life = self._world.speaks if self._world is not None else None
+        if life is None:
+            return self._do(action, value, key)
+        return life.at(f"{self.name} {action} {value!r}", lambda: self._do(action, value, key))
+
+    def _do(self, action: str, value: Hashable, key: object) -> bool:
+        if key is not None:
+            name = (action, cast("Hashable", str(key)))
+            if name in self._keys:
+                self._tell(f"{action} {value!r}: the key is known, nothing is done")
+                return False
+            self._keys[name] = None
+        done = self._done.setdefault(action, Counter())
+        done[value] += 1
+        times = "" if done[value] == 1 else f", for the {_ordinal(done[value])} time"
+        self._tell(f"{action} {value!r}{times}")
+        return True
+
+    def _tell(self, text: str) -> None:
+        if self._world is not None:
+            self._world.effect(self.name, text)
+
+    def count(self, action: str) -> dict[Hashable, int]:
+        """How often each value had this effect."""
+        return dict(self._done.get(action, {}))
+
+    def repeated(self) -> list[str]:
+        """Effects that happened more than once, in words."""
+        return [
+            f"{action} {value!r} happened {_times(count)}"
+            for action, done in self._done.items()
+            for value, count in done.items()
+            if count > 1
+        ]
+
+
+def _ordinal(number: int) -> str:
+    return {2: "second", 3: "third"}.get(number, f"{number}th")
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"

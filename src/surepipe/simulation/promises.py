@@ -1,0 +1,158 @@
+"""What a subject promises, in numbers: claim, bounds, timers. The judge is told this in the row ``run``.
+
+A ``HopSubject`` promises what the algebra derives for its stack. Another subject says it itself, by a method
+``promise``; without one nothing is claimed of it but what holds always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from surepipe.errors import CompositionError
+from surepipe.pipes.algebra import derive
+from surepipe.pipes.algebra.guarantees import Guarantee, in_order
+from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop, Level, Store, one_way, window_of
+from surepipe.pipes.desk import Boundary
+from surepipe.pipes.options import BacklogOptions, LayerOptions, RetryOptions, micros
+from surepipe.simulation.subjects import HopSubject, Subject
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What a subject promises. ``claim`` has the faults that each atom tolerates, by the names of both."""
+
+    claim: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    bounds: Mapping[str, int] = field(default_factory=dict[str, int])
+    timer_us: int = SECOND
+    """the first timeout"""
+    least_us: int = SECOND
+    """the shortest that a timeout may get, once round trips have been seen"""
+    calm_us: int = 4 * SECOND
+    """after the faults: how long the longest pause between two attempts may still last"""
+    rounds: int = 4
+    """round trips beyond those that the messages themselves need"""
+    window: int = 1
+    confirms: bool = True
+    retries: int | None = None
+    message_max_bytes: int = 1 << 20
+    stores: frozenset[str] = frozenset()
+    """which stores the hop uses: journal, state, stream"""
+    patterns: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def bound_us(
+        self, unconfirmed: int, round_trip_us: int, handling_us: int, *, frozen: bool = False
+    ) -> int:
+        """By when everything must be confirmed after the last fault has ended (pipes V-4).
+
+        With a fault ``frozen`` on it has not ended: each message may need several timeouts more.
+        """
+        rounds = -(-unconfirmed // self.window) + self.rounds
+        calm = 10 * self.calm_us + 16 * self.timer_us * rounds if frozen else self.calm_us
+        return calm + rounds * round_trip_us + unconfirmed * handling_us
+
+    def tolerates(self, atom: str) -> frozenset[str] | None:
+        """The faults under which an atom holds, None where it is not promised."""
+        found = self.claim.get(atom)
+        return None if found is None else frozenset(found)
+
+
+@runtime_checkable
+class Promising(Protocol):
+    """A subject that says itself what it promises."""
+
+    def promise(self) -> Promise:
+        """What the judge holds it to."""
+        ...
+
+
+def promise_of(subject: Subject) -> Promise:
+    """What the judge holds a subject to."""
+    if isinstance(subject, Promising):
+        return subject.promise()
+    if isinstance(subject, HopSubject):
+        return _of_hop(subject)
+    return Promise()
+
+
+def hop_of(subject: HopSubject) -> Hop:
+    """The hop as the algebra sees it, over a route that exhibits every fault."""
+    safe = Store("safe", subject.level, kind="sqlite")
+    stream = Store("stream", subject.level, kind="redis") if subject.streamed else None
+    keeps_state = subject.durable or subject.boundary is Boundary.COMMITTED
+    state = (stream or safe) if keeps_state else None
+    return Hop(
+        subject.name,
+        tuple(subject.parsed),
+        LOSSY_ROUTE if subject.reverse else one_way(LOSSY_ROUTE),
+        boundary=subject.boundary,
+        journal=safe if subject.journaled else None,
+        receiver_state=state,
+        sink=state if subject.boundary is Boundary.COMMITTED else None,
+        stream=stream,
+        dead_letters=safe if subject.options.dead_letters else None,
+        retries=subject.options.retries,
+    )
+
+
+def _of_hop(subject: HopSubject) -> Promise:
+    layers = tuple(subject.parsed)
+    outermost = layers[0]
+    confirms = any(layer.is_retry or layer.kind == "stream" for layer in layers)
+    windows = [window_of(layer) for layer in layers if window_of(layer)]
+    stores = {"journal": subject.journaled, "state": subject.durable, "stream": subject.streamed}
+    return Promise(
+        claim=_claim(subject),
+        bounds=_bounds(outermost),
+        timer_us=min(
+            (micros(x.rto_initial_s) for x in layers if isinstance(x, BacklogOptions)),
+            default=SECOND,
+        ),
+        least_us=min(
+            (micros(x.rto_min_s) for x in layers if isinstance(x, BacklogOptions)), default=SECOND
+        ),
+        calm_us=sum(map(_calm, layers)),
+        rounds=4 * len(layers) + (4 if subject.journaled or subject.durable else 0),
+        window=min(windows, default=1),
+        confirms=confirms,
+        retries=subject.options.retries,
+        message_max_bytes=outermost.message_max_bytes,
+        stores=frozenset(name for name, used in stores.items() if used),
+        patterns={subject.pipe: outermost.kind}
+        if len(layers) == 1 and not subject.streamed
+        else {},
+    )
+
+
+def _claim(subject: HopSubject) -> dict[str, tuple[str, ...]]:
+    try:
+        guarantee: Guarantee = derive(hop_of(subject)).guarantee
+    except CompositionError:
+        return {}
+    return {
+        atom.value: tuple(fault.value for fault in in_order(faults))
+        for atom, faults in guarantee.items()
+    }
+
+
+def _bounds(layer: LayerOptions) -> dict[str, int]:
+    bounds: dict[str, int] = {}
+    if isinstance(layer, RetryOptions):
+        bounds["in_flight"] = max(window_of(layer), 1)
+    if isinstance(layer, BacklogOptions):
+        bounds["backlog"] = layer.backlog
+    held = getattr(layer, "held_max", None)
+    if isinstance(held, int):
+        bounds["held"] = held
+    return bounds
+
+
+def _calm(layer: LayerOptions) -> int:
+    longest = 3 * micros(layer.rto_max_s) if isinstance(layer, BacklogOptions) else 0
+    return longest + micros(layer.gap_alarm_s)
+
+
+__all__ = ["Level", "Promise", "Promising", "hop_of", "promise_of"]

@@ -5,28 +5,34 @@
 #   make lint    style, types, layers         make bench   measure against peers
 #   make docs    renew patterns.md            make clean   remove what runs left
 #   make distclean   ... and the environment too
+#   make stages  real processes, killed, paused, cut off, without power (two minutes; some need root)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
 #
-# PYTHON=...  interpreter to use      PYTEST_FLAGS=...  e.g. PYTEST_FLAGS='-k stream'
+# PYTHON=...  interpreter to use      PYTEST_FLAGS=...  e.g. PYTEST_FLAGS='-k stream'      STAGES='power netns'
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 EXTRAS := metrics,test,dev
 PYTEST_FLAGS ?=
+STAGES ?=
 
 # The folders that hold Python code today; the type checkers refuse an empty one.
 CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
 
-.PHONY: help test demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
+.PHONY: help test stages demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,10s/^# \{0,1\}//p' Makefile
+	@sed -n '4,11s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
 	@$(BIN)/python -m pytest tests -n 2 $(PYTEST_FLAGS)
+
+stages: $(READY)
+	@echo "surepipe: running the stages with real processes"
+	@$(BIN)/python -m tests.real.run --jobs 2 $(STAGES)
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py

@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from surepipe.testing.servers import NONE_FOUND, redis_servers
+from surepipe.testing.servers import NONE_FOUND, redis_servers, why_no_docker
 
 # The speed of the machine decides `too_slow`; no verdict here may depend on that.
 _SUPPRESSED = [HealthCheck.too_slow]
@@ -33,7 +33,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 def pytest_report_header() -> list[str]:
     """Which Redis servers this run has, and so which versions the Redis store is shown with."""
-    return [f"redis: {source.name}" for source in redis_servers()] or [f"redis: {NONE_FOUND}"]
+    found = [f"redis: {source.name}" for source in redis_servers()] or [f"redis: {NONE_FOUND}"]
+    return [*found, f"redis: not from Docker: {why_no_docker()}"] if why_no_docker() else found
 
 
 @pytest.hookimpl(trylast=True)

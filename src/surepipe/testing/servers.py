@@ -38,6 +38,7 @@ NONE_FOUND = (
 )
 _STOPS_WITHIN_S = 30.0
 _DOCKER_WITHIN_S = 120.0
+_DAEMON_WITHIN_S = 10.0
 _PORT_ATTEMPTS = 5
 _CLUSTER_BUS = 10_000  # a cluster node takes the port so far above its own, too
 _READY = ("ready to accept connections", "sentinel id is")
@@ -205,13 +206,40 @@ class DockerServer:
 
 def _docker() -> list[Source]:
     """Images that a Docker daemon has or can get; none where no daemon answers."""
-    if not find_spec("testcontainers") or not _docker_says("version"):
+    if why_no_docker():
         return []
     return [
         DockerImage(image)
         for image in DOCKER_IMAGES
         if _docker_says("image", "inspect", image) or _docker_says("pull", "--quiet", image)
     ]
+
+
+@cache
+def why_no_docker() -> str:
+    """Why no server comes from Docker on this machine; empty when some may."""
+    docker = shutil.which("docker")
+    if not find_spec("testcontainers"):
+        return "testcontainers is not installed"
+    if docker is None:
+        return "there is no docker command on the PATH"
+    try:
+        said = subprocess.run(
+            [docker, "version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_DAEMON_WITHIN_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"its daemon does not answer within {_DAEMON_WITHIN_S:.0f} s"
+    lines = (said.stderr or said.stdout).strip().splitlines()
+    return (
+        f"no daemon answers ({lines[-1] if lines else 'no reason given'})"
+        if said.returncode
+        else ""
+    )
 
 
 def _docker_says(*command: str) -> bool:
@@ -327,6 +355,8 @@ class RedisServer:
         self.settings = {"save": "", **settings}
         self.configuration: Path | None = None
         """A file that is read before the settings. With one named sentinel.conf the server is a Sentinel."""
+        self.within: tuple[str, ...] = ()
+        """A command to run the server under, such as ``ip netns exec``."""
         self.output: deque[str] = deque(maxlen=200)
         self._process: subprocess.Popen[str] | None = None
         self._ready = threading.Event()
@@ -373,6 +403,7 @@ class RedisServer:
         self._ready = threading.Event()
         self._process = subprocess.Popen(
             [
+                *self.within,
                 self.binary.path,
                 *([self.configuration] if self.configuration else []),
                 *_options({**settings, "dir": str(self.directory)}),

@@ -22,6 +22,7 @@ from surepipe.simulation.mishaps import Mishaps
 from surepipe.simulation.network import Network
 from surepipe.simulation.options import Drain, Options
 from surepipe.simulation.promises import Promise
+from surepipe.simulation.randomness import Draws
 from surepipe.simulation.script import Script
 from surepipe.simulation.stores import SimulatedStore
 from surepipe.simulation.tasks import Tasks
@@ -84,8 +85,10 @@ class ActorWorld(World):
         self.outsides: list[Outside] = []
         self.speaks: Life | None = None
         """The process whose user's code runs now."""
+        self.speaking = ""
+        """The stage that it runs in."""
+        self.chances: dict[str, Draws] = {}
         self.incarnations: dict[str, int] = {}
-        self.slips: list[str] = []
         self.is_healed = False
         self.when_done: list[Callable[[ActorNode], None]] = []
         self._is_running = True
@@ -223,6 +226,11 @@ class ActorWorld(World):
     def row_of(self, life: Life, end: str, kind: str, **columns: object) -> None:
         """A row of an end of a pipe in this process."""
         self.note(end, life.incarnations.get(end, life.number), kind, **columns)  # type: ignore[arg-type]
+
+
+    def effect(self, where: str, text: str) -> None:
+        """Something happened in the world outside."""
+        self.note(where, 1, "effect", detail=as_detail({"text": text}))
 
 
 def play(subject: Subject, options: Options, chooser: Chooser) -> tuple[ActorWorld, Sequence[Violation]]:

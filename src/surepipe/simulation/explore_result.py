@@ -133,8 +133,10 @@ class Telling:
 
     def end(self, wanted: str, position: int, history: History, *, at_end: bool) -> Violation:
         """The last row, and the violation as a finding."""
-        step = len(self.rows) - 1
-        detail = {"quiescent": at_end, "limit": "", "nodes": {}}
+        told = (row.step for row in reversed(self.rows) if row.kind in _JUDGED)
+        step = next(told, len(self.rows) - 1)
+        nodes: dict[str, object] = {}
+        detail = {"quiescent": at_end, "limit": "", "nodes": nodes}
         self._row(Kind.END, "world", 1, detail=_text(detail))
         if at_end:
             step = len(self.rows) - 1
@@ -199,7 +201,7 @@ class Telling:
                     self._row(Kind.CRASH, name, life, detail=fault)
                     self._lives[place] += 1
                     self._row(Kind.START, name, life + 1)
-                case ("accepted" | "settled" | "dead" as kind, int(epoch), int(seq), int(number)):
+                case (str(kind), int(epoch), int(seq), int(number)) if kind in _WITH_DIGEST:
                     digest = payload_digest(payload_of(number))
                     self._row(kind, name, life, epoch=epoch, seq=seq, count=1, digests=digest)
                 case ("confirmed", int(epoch), int(seq)):
@@ -292,6 +294,8 @@ class Telling:
 
 
 _PIPE = "pipe"
+_JUDGED = (Kind.SETTLED, Kind.CONFIRMED, Kind.DEAD)
+_WITH_DIGEST = (Kind.ACCEPTED, Kind.SETTLED, Kind.DEAD)
 _EVENTS = (Kind.SUBMIT, Kind.ARRIVED, Kind.WAKE, Kind.RETURNED, Kind.CRASH)
 _SENTENCES = {
     "P1": "Message #{number} came out that was not accepted as it is.",

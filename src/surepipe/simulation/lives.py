@@ -129,9 +129,12 @@ class Life:
             where.add(waiter)
         if until is not None:
             world.at(until, self, waiter)
+        speaks, speaking = world.speaks, world.speaking
+        world.speaks, world.speaking = None, ""
         try:
             world.tasks.wait()
         finally:
+            world.speaks, world.speaking = speaks, speaking
             waiter.is_over = True
             self._waiters.pop(waiter, None)
             if where is not None:

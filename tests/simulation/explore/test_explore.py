@@ -94,7 +94,7 @@ def test_the_rows_of_a_counterexample_are_a_trace_that_another_judge_convicts() 
     positions = [accepted.index(identity) + 1 for identity in settled]
     assert not judge_trace(positions).held(Atom.NO_DUPLICATE)
     assert shortest.violation.position == 1
-    assert rows[shortest.violation.step].kind == Kind.SETTLED or shortest.violation.step
+    assert rows[shortest.violation.step].kind == Kind.SETTLED
 
 
 def test_a_loss_that_only_the_end_shows_is_convicted_at_the_end() -> None:

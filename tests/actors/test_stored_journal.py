@@ -9,7 +9,7 @@ import pytest
 from surepipe.actors import Pipe, StreamSender
 from surepipe.actors.clerk import Stores
 from surepipe.effects import AppendRows, JournalContents, OpenLife, Persist
-from surepipe.errors import CompositionError, NotConfirmed, PipeStopped
+from surepipe.errors import CompositionError, NotConfirmed, PipeFull, PipeStopped
 from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
 from surepipe.storage.journal import StoreJournal
@@ -39,6 +39,21 @@ def test_what_was_accepted_survives_a_killed_sender(tmp_path: Path) -> None:
         pipe.flush(10)
         assert got.wait() == list(range(60))
         assert pipe.sender.counters()["restarts"] == 1
+
+
+def test_send_nowait_waits_for_the_journal_and_for_nothing_else(tmp_path: Path) -> None:
+    """Right after the pipe was made, and until its bound: what was accepted is in the file when it returns."""
+    layers = {"reliable": {"backlog": 3, "window": 2, "run_max": 2}}
+    with sqlite_store(tmp_path) as store, Pipe("orders", layers, journal=store) as pipe:
+        accepted = 0
+        with pytest.raises(PipeFull):
+            for number in range(100):
+                pipe.send_nowait(number)
+                accepted += 1
+        assert accepted >= 3
+        got = Until(accepted)
+        pipe.receive(got)
+        assert got.wait() == list(range(accepted))
 
 
 def test_what_a_closed_pipe_had_not_delivered_is_delivered_by_the_next_of_its_name(

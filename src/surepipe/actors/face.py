@@ -109,8 +109,11 @@ class SendingFace(Named):
             self.sender.intake.offer(self._encode(message), chosen, timeout)
 
     def send_nowait(self, message: object) -> None:
-        """Send a message if there is room now. Raises PipeFull if not; nothing was accepted then."""
-        self.sender.intake.offer(self._encode(message), Until.ACCEPTED, 0.0)
+        """Send a message if there is room now. Raises PipeFull if not; nothing was accepted then.
+
+        With a journal it returns when the journal has the message. Otherwise raises what ``send`` raises.
+        """
+        self.sender.intake.offer_now(self._encode(message))
 
     def send_many(
         self,

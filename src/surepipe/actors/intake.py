@@ -110,14 +110,28 @@ class Intake:
         Raises PayloadTooLarge, PipeFull (no room within the time; not taken), PipeClosed, PipeStopped,
         and NotConfirmed (taken, and not confirmed within the time).
         """
-        self._check_size(payload, "the payload")
         end = self._end(timeout)
+        mark = self._put_one(payload, until, timeout)
+        if mark.until is not Until.TAKEN:
+            self._wait_for(mark, self._left(end))
+
+    def offer_now(self, payload: bytes) -> None:
+        """Take one message if there is room now; a journal's answer is waited for all the same, and that a sender
+        which was just made has begun. Raises what ``offer`` raises.
+        """
+        if not self._promised:
+            self._signal.wait(lambda: self._promised > 0 or self.refusal is not None, None)
+        mark = self._put_one(payload, Until.ACCEPTED, 0.0)
+        if mark.until is not Until.TAKEN:
+            self._wait_for(mark, None)
+
+    def _put_one(self, payload: bytes, until: Until, timeout: float | None) -> Mark:
+        self._check_size(payload, "the payload")
         units = self._units_of(payload)
         mark = Mark((payload,), units, until if self._waits(until) else Until.TAKEN)
         self._await(self._take(units), timeout)
         self._put_mark(mark)
-        if mark.until is not Until.TAKEN:
-            self._wait_for(mark, self._left(end))
+        return mark
 
     def offer_many(self, payloads: Sequence[bytes], until: Until, timeout: float | None) -> int:
         """Take messages in order, waiting for credit piece by piece; gives how many.

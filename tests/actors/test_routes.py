@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Container
+
 import pytest
 
 from surepipe.actors import FaultyRoute, LocalRoute, StepRuntime
@@ -24,6 +26,9 @@ class Inbox:
 
     def wake(self) -> None:
         self.woken += 1
+
+    def reconnected(self, elsewhere: Container[int] = ()) -> None:
+        """These routes never break."""
 
 
 def _carry(runtime: StepRuntime, route: FaultyRoute | LocalRoute, count: int) -> list[object]:

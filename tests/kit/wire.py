@@ -246,6 +246,10 @@ class Wire:
         """Tell the sender to take nothing more."""
         self._step("sender", lambda: self.sender.close(self.now))
 
+    def route_is_back(self) -> None:
+        """The host tells the sender that frames get through again."""
+        self._step("sender", lambda: self.sender.route_is_back(self.now))
+
     def close_receiver(self) -> None:
         """Tell the receiver to deliver nothing more."""
         self._step("receiver", lambda: self.receiver.close(self.now))

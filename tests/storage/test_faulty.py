@@ -150,6 +150,59 @@ def test_a_late_commit_undoes_no_newer_one(bench: FaultyBench) -> None:
     assert bench.store.get("s", "r") == Position(7, 5, None, b"new", owner, 2)
 
 
+def test_a_late_transaction_is_done_before_a_later_call_and_a_repeat_finds_it_done(
+    bench: FaultyBench,
+) -> None:
+    """S-2, S-11: nobody hears of it; when it was done at last, asking again stores nothing twice."""
+    make(bench)
+    owner = owner_of(bench, 1)
+    bench.store.script(Misfortune.LATE, on=FaultyTransaction, amount=2)
+    assert not move(bench, owner, 1)
+    assert bench.store.read("s", 1, 1, 1) == Empty(1)
+    assert bench.store.get("s", "r") == Position(7, 2, None, b"", owner, 1)
+    assert move(bench, owner, 1)
+    assert payloads_in(bench) == texts(1)
+
+
+def test_a_late_transaction_that_comes_after_newer_ones_changes_nothing(bench: FaultyBench) -> None:
+    """S-5, S-9, S-11: it was given up and repeated, and others followed, before it is done."""
+    make(bench)
+    owner = owner_of(bench, 1)
+    bench.store.script(Misfortune.LATE, on=FaultyTransaction, amount=3)
+    assert not move(bench, owner, 1)
+    assert move(bench, owner, 1)
+    assert move(bench, owner, 2)
+    assert bench.store.get("s", "r") == Position(7, 3, None, b"", owner, 2)
+    assert payloads_in(bench) == texts(1, 2)
+
+
+def test_a_late_transaction_whose_block_wrote_by_itself_is_never_done(bench: FaultyBench) -> None:
+    """Nobody knows what it wrote, so it can't be done again."""
+    make(bench)
+    bench.store.script(Misfortune.LATE, on=FaultyTransaction)
+    with bench.store.transaction() as transaction:
+        assert transaction.inside is not None
+        transaction.append(AppendRun("s", "p", 1, 1, texts(1)))
+    assert not transaction.done
+    assert [bench.store.read("s", 1, 1, 1) for _ in range(3)] == [Empty(1)] * 3
+
+
+def move(bench: FaultyBench, owner: int, number: int) -> bool:
+    """Store message ``number`` and that it was read, in one step; says whether that was done."""
+    with bench.store.transaction() as transaction:
+        transaction.append(AppendRun("s", "p", 1, number, texts(number)))
+        request = CommitPosition("s", "r", owner, 7, number + 1, None, b"", revision=number)
+        transaction.commit(request)
+    return transaction.done
+
+
+def payloads_in(bench: FaultyBench) -> list[bytes]:
+    """Everything in the stream."""
+    batch = bench.store.read("s", 1, 100, 10_000)
+    assert isinstance(batch, Batch)
+    return [payload for run in batch.entries for payload in run.payloads]
+
+
 def test_a_script_may_wait_for_a_kind_of_call(bench: FaultyBench) -> None:
     """The misfortune is for the next append, whatever is called before it."""
     make(bench)

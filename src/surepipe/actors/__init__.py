@@ -5,6 +5,7 @@ from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.end import EndOptions
 from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.faulty import FaultyRoute
+from surepipe.actors.lanes import Lease
 from surepipe.actors.letters import DeadLetters
 from surepipe.actors.links import Limits, MutualTls, OneMachine, SharedKey, TcpRoute
 from surepipe.actors.listener import Listener
@@ -26,6 +27,7 @@ __all__ = [
     "DeadLetters",
     "EndOptions",
     "FaultyRoute",
+    "Lease",
     "Limits",
     "Listener",
     "LocalRoute",

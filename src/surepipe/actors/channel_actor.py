@@ -166,6 +166,10 @@ class Outgoing(_Direction):
         """What was accepted and is not confirmed."""
         return self.channel.unconfirmed()
 
+    def route_is_back(self, now: int) -> list[Effect]:
+        """Frames get through again."""
+        return self.channel.route_is_back(now)
+
     def close(self, now: int) -> list[Effect]:
         """Take nothing more to send."""
         return self.channel.finish(now)

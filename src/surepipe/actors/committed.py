@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from surepipe.actors.codecs import Codec, Undecodable
@@ -39,6 +40,20 @@ class Parted(Protocol):
 
     def part(self) -> AbstractContextManager[None]:
         """A block whose effects are taken back when it raises."""
+        ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A transaction that tells when it is done, even where its answer gets lost on the way back.
+
+    One of Redis has an ``also`` for commands of the server, and no such ``changes``.
+    """
+
+    changes: list[Callable[[], None]]
+
+    def also(self, change: Callable[[], None]) -> None:
+        """Do this in the same step."""
         ...
 
 
@@ -140,6 +155,8 @@ class Commits:
                 done, failure = take(work, transaction)
                 if done > work.done:
                     transaction.commit(self._state.request(self._state_after(work, done)))
+                    if isinstance(transaction, Telling):
+                        transaction.also(partial(self._receiver.crossed, work, done))
         except _Abandoned:
             work.cancel()
             return

@@ -142,10 +142,11 @@ class WorkQueue:
 
     def __init__(self, runtime: Runtime) -> None:
         self.signal = runtime.signal()
+        self.here = runtime.here
         self.current: Work | None = None
         self.ended = False
-        self.handler_thread: int | None = None
-        self.pulling_thread: int | None = None
+        self.handler_thread: object = None
+        self.pulling_thread: object = None
         self.failure: SurepipeError | None = None
         self._lock = threading.Lock()
         self._works: deque[Work] = deque()
@@ -201,7 +202,7 @@ class WorkQueue:
 
     def is_handling_here(self) -> bool:
         """True on a thread that runs the handler."""
-        return self.handler_thread == threading.get_ident()
+        return self.handler_thread == self.here()
 
     def __contains__(self, work: Work) -> bool:
         """True while this work has not come to its end."""
@@ -275,7 +276,7 @@ class ConsumerActor:
 
     def run(self, work: Work) -> None:
         """Take one work through the loop."""
-        self._queue.handler_thread = threading.get_ident()
+        self._queue.handler_thread = self._queue.here()
         try:
             self._loop(work)
         except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
@@ -301,7 +302,7 @@ def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
             if queue.failure is not None:
                 raise queue.failure
             return
-        queue.pulling_thread = threading.get_ident()
+        queue.pulling_thread = queue.here()
         try:
             yield from _messages(work, codec)
         except Undecodable as error:

@@ -30,6 +30,8 @@ class EndOptions:
 
     ``frames_max``: frames that wait for the end's actor; more are dropped, which is route loss, and counted.
     ``seed``: makes the random draws of the machines repeatable, for tests. ``trace``: writes down what happens.
+    ``asserts``: the machines assert their invariants after each step, which costs some speed; one that fails is a
+    defect of surepipe and restarts the end as a crash would.
     """
 
     runtime: Runtime = field(default_factory=lambda: THREADS)
@@ -38,6 +40,7 @@ class EndOptions:
     frames_max: int = 1024
     seed: int | None = None
     trace: Tracing | None = None
+    asserts: bool = False
 
 
 class End:
@@ -127,7 +130,7 @@ class End:
         self._is_stopped = True
         self._side.close()
         self._retired, self._final = self.counters(), True
-        is_at_rest = self._trace is not None and self._asked_at_rest()
+        is_at_rest = self._trace is not None and self.asked_at_rest()
         self.keeper.stop()
         is_ended = self.keeper.join(timeout)
         if self._clerk is not None:
@@ -193,7 +196,8 @@ class End:
         """In the actor: nothing is left to do, as far as this end knows."""
         return host.is_built and not len(self.around.frames)
 
-    def _asked_at_rest(self) -> bool:
+    def asked_at_rest(self) -> bool:
+        """Whether nothing is left to do, as far as this end knows; False while nobody can say."""
         try:
             return bool(self.keeper.ask(Ask(self.is_at_rest), ASK_S))
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):

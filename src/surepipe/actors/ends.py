@@ -94,7 +94,7 @@ class SenderEnd(End):
         return self._new_sender(self._journal)
 
     def _new_sender(self, journal: Journal | None) -> SenderStack:
-        return SenderStack(
+        stack = SenderStack(
             self.name,
             self._layers,
             rng=Random(self.rng.getrandbits(64)),
@@ -102,6 +102,8 @@ class SenderEnd(End):
             journal=self._loaded(journal) if journal else None,
             reverse=self._side.has_reverse,
         )
+        stack.asserts = self.options.asserts
+        return stack
 
     def _loaded(self, journal: Journal) -> JournalContents:
         contents = journal.load()
@@ -287,7 +289,7 @@ class ReceiverEnd(End):
         return self._new_receiver(self._state)
 
     def _new_receiver(self, state: StateStore | None) -> ReceiverStack:
-        return ReceiverStack(
+        stack = ReceiverStack(
             self.name,
             self._layers,
             rng=Random(self.rng.getrandbits(64)),
@@ -296,6 +298,8 @@ class ReceiverEnd(End):
             reverse=self._side.has_reverse,
             key_of=self._key_of,
         )
+        stack.asserts = self.options.asserts
+        return stack
 
     def _new_life(self) -> Host:
         actor = ReceiverActor(
@@ -442,6 +446,18 @@ class ReceiverEnd(End):
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             return None
         return cast("bytes | None", answer)
+
+    def fenced(self, actor: ReceiverActor) -> None:
+        """Another incarnation has the state now. (Over a stream the machine itself stops, see ``looked``.)"""
+        if self._stream is None:
+            actor.over = True
+            self.keeper.retire()
+            self._gave_up("another process receives in its place now: the notice before this says which")
+
+    def crossed(self, work: Work, through: int) -> None:
+        """From a store: the effects of a work are stored so far, whether or not anybody will hear of it."""
+        if isinstance(work.owner, ReceiverActor):
+            work.owner.crossed(work, through)
 
     def read_all(self) -> None:
         """The works end when everything is settled that is in the stream now. Raises StoreUnavailable."""

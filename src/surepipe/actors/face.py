@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -222,7 +221,7 @@ class ReceivingFace(Named):
     def _check_outside(self, what: str, *, loops: bool = True) -> None:
         works = self.receiver.works
         is_handler = works.is_handling_here()
-        if is_handler or (loops and works.pulling_thread == threading.get_ident()):
+        if is_handler or (loops and works.pulling_thread == works.here()):
             where = "handler of" if is_handler else "loop over"
             raise MisuseError(
                 f"{what} inside the {where} {self.noun} {self.name} would wait for the message that is "

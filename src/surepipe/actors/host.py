@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 
 from surepipe.actors.clerk import Request
@@ -50,6 +50,7 @@ class Surroundings:
     alarm: Alarm | None = None
     """The one deadline. Its ring sets ``due`` and rings the bell."""
     due: bool = False
+    is_route_back: bool = False
 
     def put(self, frame: object) -> None:
         """From the route: a frame has arrived."""
@@ -62,6 +63,12 @@ class Surroundings:
 
     def wake(self) -> None:
         """From the route: the other end has room again."""
+        self.bell.ring()
+
+    def reconnected(self, elsewhere: Container[int] = ()) -> None:
+        """From the route: frames get through again."""
+        del elsewhere
+        self.is_route_back = True
         self.bell.ring()
 
     def ring(self) -> None:

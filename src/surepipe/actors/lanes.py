@@ -7,7 +7,6 @@ the handler has returned, so that a key is never in two lanes at once.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ class LaneQueue(WorkQueue):
         self.lanes = lanes
         self._now = runtime.now
         self._running: dict[int, tuple[Work, int]] = {}
-        self._threads: dict[int, int] = {}
+        self._threads: dict[int, object] = {}
         self._idle: deque[int] = deque()
         self._bells: Sequence[Bell] = ()
 
@@ -73,7 +72,7 @@ class LaneQueue(WorkQueue):
                 return None
             self._works.remove(work)
             self._running[lane] = (work, self._now())
-            self._threads[lane] = threading.get_ident()
+            self._threads[lane] = self.here()
         work.owner.taken(work)
         return work
 
@@ -91,7 +90,7 @@ class LaneQueue(WorkQueue):
 
     def is_handling_here(self) -> bool:
         """True on a thread that runs the handler."""
-        return threading.get_ident() in list(self._threads.values())
+        return self.here() in list(self._threads.values())
 
     def leases(self) -> list[Lease]:
         """What is in work, lane by lane."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias, Unpack
 
@@ -125,6 +125,9 @@ class Listener:
 
     def wake(self) -> None:
         """From the route: nothing waits here for room."""
+
+    def reconnected(self, elsewhere: Container[int] = ()) -> None:
+        """From the route: nothing waits here to be sent."""
 
     # In the actor.
 

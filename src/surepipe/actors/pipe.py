@@ -201,13 +201,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
     def counters(self) -> dict[str, int]:
         """Everything counted at both ends, by name, since the pipe was made; gauges of what stands now too."""
-        total: dict[str, int] = {}
-        for counted in (
-            self.sender.counters(),
-            self.receiver.counters(),
-            self.receiver.gauges(),
-            self.sender.gauges(),
-        ):
-            for name, count in counted.items():
-                total[name] = total.get(name, 0) + count
-        return total
+        total = self.sender.counters()
+        for name, count in self.receiver.counters().items():
+            total[name] = total.get(name, 0) + count
+        return total | self.receiver.gauges() | self.sender.gauges()

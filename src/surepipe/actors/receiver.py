@@ -12,7 +12,7 @@ from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.runtime import Alarm
 from surepipe.actors.sender import BUILD_AGAIN_US
 from surepipe.actors.tracing import ReceiverTrace, after
-from surepipe.effects import Deliver, Effect, Ranges
+from surepipe.effects import Deliver, Effect, Notice, NoticeKind, Ranges
 from surepipe.errors import StoreUnavailable
 from surepipe.machines import ReceiverMachine
 from surepipe.pipes.desk import Boundary, BoundaryOptions
@@ -74,6 +74,10 @@ class Watcher(Protocol):
         """The effects of a work could not be committed: this is what the store answered."""
         ...
 
+    def fenced(self, actor: ReceiverActor) -> None:
+        """The machine says that another incarnation receives in its place."""
+        ...
+
 
 class ReceiverActor(Host):
     """One incarnation of a receiver."""
@@ -111,6 +115,17 @@ class ReceiverActor(Host):
             trace.delivered(effect, settled=self.machine.boundary.boundary is Boundary.BEFORE)
 
         self.perform_by_type[Deliver] = after(note, self._deliver)
+
+    def notice(self, effect: Notice) -> None:
+        """Tell the people who run the pipe; one that is fenced has come to its end."""
+        super().notice(effect)
+        if effect.kind is NoticeKind.FENCED and self._watcher is not None and not self.over:
+            self._watcher.fenced(self)
+
+    def crossed(self, work: Work, through: int) -> None:
+        """From a store: messages up to this one have crossed the boundary."""
+        if self._trace is not None:
+            self._trace.settled(work, through)
 
     def _note_settled(self, work: Work) -> None:
         if self._trace is not None and self.machine.boundary.boundary is not Boundary.BEFORE:

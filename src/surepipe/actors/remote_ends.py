@@ -29,6 +29,7 @@ from surepipe.actors.stored import Letters, StoreRoles
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.switch import SharedSide
 from surepipe.actors.threads import THREADS
+from surepipe.actors.tracing import TraceSink, Tracing
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.frames import tag_of
 from surepipe.pipes.options import LayerText
@@ -66,12 +67,20 @@ class PipeSender(ReplayingFace):
         frames_max: int = 1024,
         seed: int | None = None,
         runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
     ) -> None:
         super().__init__(name, codec)
         parts = Assembly(
             name,
             layers,
-            EndOptions(runtime or THREADS, notices, restarts or RestartPolicy(), frames_max, seed),
+            EndOptions(
+                runtime or THREADS,
+                notices,
+                restarts or RestartPolicy(),
+                frames_max,
+                seed,
+                Tracing(trace, runtime or THREADS) if trace is not None else None,
+            ),
             StoreRoles(journal=journal, letters=dead_letter),
             route=SharedRoute(route, name),
         )
@@ -135,12 +144,20 @@ class PipeReceiver(HandlingFace):
         frames_max: int = 1024,
         seed: int | None = None,
         runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
     ) -> None:
         super().__init__(name, codec)
         parts = Assembly(
             name,
             layers,
-            EndOptions(runtime or THREADS, notices, restarts or RestartPolicy(), frames_max, seed),
+            EndOptions(
+                runtime or THREADS,
+                notices,
+                restarts or RestartPolicy(),
+                frames_max,
+                seed,
+                Tracing(trace, runtime or THREADS) if trace is not None else None,
+            ),
             StoreRoles(state=state, letters=dead_letter),
             route=SharedRoute(route, name),
             boundary=boundary,

@@ -7,6 +7,7 @@ from that. Sending never blocks and never raises: what can't be carried now is r
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Protocol
 
 from surepipe.actors.runtime import Runtime
@@ -27,6 +28,13 @@ class Landing(Protocol):
 
     def wake(self) -> None:
         """The other end has room again."""
+        ...
+
+    def reconnected(self, elsewhere: Container[int] = ()) -> None:
+        """Frames get through again, after a time in which they may not have: what waits may be tried at once.
+
+        ``elsewhere``: pipes that are known to be somewhere else, where nothing has changed.
+        """
         ...
 
 

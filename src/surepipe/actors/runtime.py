@@ -87,6 +87,10 @@ class Runtime(Protocol):
         """A generator of its own: the same for the same seed, unpredictable without one."""
         ...
 
+    def here(self) -> object:
+        """What runs now, the same for as long as one call lasts: a thread, or a task of a simulation."""
+        ...
+
     def start(self, actor: Actor, name: str) -> Running:
         """Start an actor."""
         ...

@@ -12,6 +12,7 @@ from surepipe.actors.tracing import SenderTrace, after
 from surepipe.effects import (
     Accepted,
     Confirmed,
+    Effect,
     JournalContents,
     Reject,
     RejectReason,
@@ -29,6 +30,10 @@ class SendingMachine(SenderMachine, Protocol):
     @property
     def confirms(self) -> bool:
         """True when the machine ever says ``Confirmed``."""
+        ...
+
+    def route_is_back(self, now: int) -> list[Effect]:
+        """Frames get through again: what is not confirmed may be sent again now."""
         ...
 
     @property
@@ -108,8 +113,11 @@ class SenderActor(Host):
 
     def look_further(self) -> None:
         """Take in what was sent, say how much room is left, and resolve what somebody waits for."""
-        self._take_in()
         machine, intake = self.machine, self._intake
+        if self.around.is_route_back:
+            self.around.is_route_back = False
+            self.perform(machine.route_is_back(self.now()))
+        self._take_in()
         if intake.refusal is not None:
             self._close()
         if self.ledger.marks and self.ledger.resolve(machine.unconfirmed()):

@@ -8,6 +8,7 @@ instead. The same seed gives the same order of steps.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from random import Random
@@ -233,6 +234,10 @@ class StepRuntime:
     def rng(self, seed: int | None) -> Random:
         """A generator of its own, drawn from the runtime's seed unless one is given."""
         return Random(self._seeds.getrandbits(64) if seed is None else seed)
+
+    def here(self) -> int:
+        """The one thread."""
+        return threading.get_ident()
 
     def start(self, actor: Actor, name: str) -> RunningStep:
         """Start an actor; it runs when the scheduler does."""

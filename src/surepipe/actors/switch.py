@@ -7,7 +7,7 @@ other here, so an application gives the same route to all its channels.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from surepipe.actors.routes import Landing, RouteSide
 from surepipe.actors.runtime import Runtime
@@ -52,6 +52,12 @@ class Switch:
         """The other side has room again: whoever waits for it looks."""
         for landing in self._all():
             landing.wake()
+
+    def reconnected(self, elsewhere: Container[int] = ()) -> None:
+        """Frames get through again: the ends hear of it whose pipes are not known to be elsewhere."""
+        for tag, landing in self._landings.copy().items():
+            if tag not in elsewhere:
+                landing.reconnected()
 
     def _all(self) -> list[Landing]:
         once = {id(landing): landing for landing in self._landings.copy().values()}

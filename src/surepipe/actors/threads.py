@@ -154,6 +154,10 @@ class ThreadRuntime:
         """A generator of its own."""
         return Random(SystemRandom().getrandbits(128) if seed is None else seed)
 
+    def here(self) -> int:
+        """The thread that asks."""
+        return threading.get_ident()
+
     def start(self, actor: Actor, name: str) -> RunningThread:
         """Start an actor on a thread of this name."""
         shell = ThreadShell(actor, name)

@@ -325,6 +325,14 @@ class Channel:
             effects = self._from_sender(self.sender.answer(ticket >> 1, outcome, now))
         return self._finish(effects, now)
 
+    def route_is_back(self, now: int) -> list[Effect]:
+        """Frames get through again after an outage: what waits to be sent again need not wait on."""
+        effects: list[Effect] = []
+        if self.started and self.handshake.open_at is not None:
+            effects += self.handshake.open(now)
+        effects += self._from_sender(self.sender.route_is_back(now))
+        return self._finish(effects, now)
+
     def finish(self, now: int) -> list[Effect]:
         """Take nothing more to send; what was taken goes on, and so does the other direction."""
         return self._finish(self._from_sender(self.sender.close(now)), now)

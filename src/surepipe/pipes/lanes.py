@@ -80,7 +80,8 @@ class LaneDesk(DeskBase):
         self.size_bytes = 0
         self.runs: deque[tuple[int, int, int]] = deque()
         self.run_bytes = 0
-        self.stalled_for: tuple[int, int] = (0, 0)
+        self.stalled_for: dict[int, int] = {}
+        """By epoch, the message that was told of as holding everything up."""
 
     # From the outermost layer.
 
@@ -291,6 +292,7 @@ class LaneDesk(DeskBase):
             self.unsettled[epoch].discard(first, last)
             if not self.unsettled[epoch]:
                 del self.unsettled[epoch], self.highest[epoch]
+                self.stalled_for.pop(epoch, None)
         while self.runs and self._is_settled_through(*self.runs[0][:2]):
             self.run_bytes -= self.runs.popleft()[2]
 
@@ -345,9 +347,9 @@ class LaneDesk(DeskBase):
         for epoch in self.unsettled:
             oldest = self._oldest(epoch)
             known = self.failing.get((epoch, oldest))
-            if known is None or self.stalled_for == (epoch, oldest):
+            if known is None or self.stalled_for.get(epoch) == oldest:
                 continue
-            self.stalled_for = (epoch, oldest)
+            self.stalled_for[epoch] = oldest
             detail = (
                 f"it failed {known.attempts} times, and what was received behind it fills the window: "
                 "nothing more comes in before it is settled"

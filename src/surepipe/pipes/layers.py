@@ -250,6 +250,9 @@ class SenderLayer(ABC):
     def other_end_restarted(self) -> None:
         """Another receiver than before is there. Layers that hear of it by its frames need not be told."""
 
+    def route_is_back(self) -> None:
+        """Frames get through again: layers that send again need not wait for their deadlines."""
+
     def answer(self, ticket: int, outcome: object) -> None:
         """The outcome of a store call of this layer."""
         raise AssertionError(f"{type(self).__name__} made no call {ticket}: {outcome}")

@@ -206,5 +206,11 @@ class Sender(RetrySender):
             self.port.notice(NoticeKind.UNANSWERED, self.epoch, unconfirmed, detail)
         self._send_open()
 
+    def route_is_back(self) -> None:
+        """A link that was offered is offered again now; else the engine sends what it has."""
+        if self.open_at < NEVER:
+            self.open_at = self.port.now
+        super().route_is_back()
+
     def _waiting_since(self) -> int:
         return min([self.opening_since, *(flight.since for flight in self.flights.runs[:1])])

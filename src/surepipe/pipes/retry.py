@@ -185,6 +185,14 @@ class RetrySender(WindowSender):
         if self.credit_at <= now:
             self._ask_for_credit()
 
+    def route_is_back(self) -> None:
+        """Everything on the way is due now, a burst at a time."""
+        self.flights.hasten(self.port.now)
+        self.paced_until = 0
+        if self.credit_at < NEVER:
+            self.credit_at = self.port.now
+        self.wake()
+
     def look_at_due(self, now: int) -> None:
         """Send again, ask after, or give up each run whose patience has ended."""
         held = RangeSet(self.held)

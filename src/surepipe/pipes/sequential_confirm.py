@@ -89,6 +89,11 @@ class Sender(RetrySender):
             [unit] = self.flights.carve(self.base, self.next - 1)
             self.flights.put_back([self.transmit_again(unit, self.payloads_of(unit), ask=True)])
 
+    def route_is_back(self) -> None:
+        """Where the carrier repeats, it hears of it too."""
+        if not self.carrier_repeats:
+            super().route_is_back()
+
     def look_at_due(self, now: int) -> None:
         """The unit is unanswered: send it again, or where the carrier does that, tell of it once."""
         if not self.carrier_repeats:

@@ -50,6 +50,7 @@ from surepipe.pipes.frames import (
     tag_of,
 )
 from surepipe.pipes.intake import Intake
+from surepipe.pipes.invariants import assert_balance, assert_deadline, assert_layers
 from surepipe.pipes.journal import JournaledIntake
 from surepipe.pipes.lane_records import Window
 from surepipe.pipes.lanes import KeyOf, LaneDesk
@@ -94,7 +95,7 @@ class Stack:
     """What both ends share: the step, the deadline, the counters, the queue of things to do."""
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (
-        *("pipe", "tag", "options", "digest", "rng", "reverse", "boundary", "_has_confirms"),
+        *("asserts", "pipe", "tag", "options", "digest", "rng", "reverse", "boundary", "_has_confirms"),
         *("ports", "layers", "intake", "desk", "take_confirm", "_effects", "_todo"),
     )
 
@@ -111,6 +112,7 @@ class Stack:
         self.rng = rng
         self.reverse = reverse
         self._has_confirms = _confirms(self.options)
+        self.asserts = False
         self.now = 0
         self.started = False
         self.closing = False
@@ -186,7 +188,14 @@ class Stack:
         if deadline != self._armed:
             self._armed = deadline
             self._effects.append(WakeAt(deadline))
+        if self.asserts:
+            self._assert()
         return self._effects
+
+    def _assert(self) -> None:
+        """Nothing touches a machine between two steps, so what holds after one holds before the next."""
+        assert_layers(self._parts())
+        assert_deadline(sum(isinstance(effect, WakeAt) for effect in self._effects))
 
     def _decoded(self, frame: object) -> Frame | None:
         frame = codec.decoded(frame)
@@ -431,6 +440,16 @@ class SenderStack(Stack):
             layer.other_end_restarted()
         return self._end()
 
+    def route_is_back(self, now: int) -> list[Effect]:
+        """Frames get through again after an outage: what waits for its turn to be sent again need not wait on.
+
+        It is never more than an early retransmission, so a host that is mistaken does no harm.
+        """
+        self._begin(now)
+        for layer in reversed(self.layers) if self.intake.active else ():
+            layer.route_is_back()
+        return self._end()
+
     def stop(self, detail: str, now: int) -> list[Effect]:
         """Take and send nothing more: a newer sender is served, or the other end has other layers."""
         self._begin(now)
@@ -514,6 +533,13 @@ class SenderStack(Stack):
             for layer in self.layers:
                 deadline = earlier(deadline, layer.deadline)
         return self._finish(deadline)
+
+    def _assert(self) -> None:
+        super()._assert()
+        if self._has_confirms and self.intake.begun:
+            first = self.layers[0]
+            waiting = first.in_flight + first.gauges().get("backlog", 0) + self.intake.backlog
+            assert_balance(self._counts, loaded=self.intake.loaded, waiting=waiting)
 
     # Questions.
 

@@ -162,6 +162,7 @@ class FaultyStore:
         self._lock = threading.RLock()
         self._script: list[_Scripted] = []
         self._late: list[_Late] = []
+        self._open = 0
         self._outage_left = 0
         self._names: set[str] = set()
         self._marked: object = None
@@ -190,8 +191,8 @@ class FaultyStore:
         """The next calls (of the request type ``on``) have this misfortune.
 
         ``amount``: microseconds of a slow call, writes to lose, or after how many calls a late one is done.
-        Scripts are used up in their order. A transaction is a call of type ``FaultyTransaction``; a late one is
-        never done.
+        Scripts are used up in their order. A transaction is a call of type ``FaultyTransaction``; a late one whose
+        block used ``inside`` is never done, because nobody knows what it wrote there.
         """
         self._script.append(_Scripted(misfortune, on, calls, amount))
 
@@ -270,6 +271,8 @@ class FaultyStore:
         return misfortune
 
     def _do_what_is_late(self) -> None:
+        if self._open:  # a store makes one transaction after the other
+            return
         for late in self._late:
             late.calls -= 1
         due = [late for late in self._late if late.calls <= 0]
@@ -404,8 +407,10 @@ class FaultyStore:
         """A transaction of the store inside: with an outage nothing of it is done, with an unknown outcome all."""
         if not isinstance(self.inside, TransactionalStore):
             raise MisuseError(f"{type(self.inside).__name__} has no transactions")
-        misfortune = self._meet(FaultyTransaction)
+        requests: list[AppendRun | CommitPosition] = []
+        misfortune = self._meet(FaultyTransaction, lambda: self._transact(requests))
         faulty: FaultyTransaction[Transaction] | None = None
+        self._note_open(1)
         try:
             with self.inside.transaction() as transaction:
                 faulty = FaultyTransaction(transaction)
@@ -413,16 +418,39 @@ class FaultyStore:
                 if misfortune in (Misfortune.OUTAGE, Misfortune.REFUSED, Misfortune.LATE):
                     raise _NotDone
         except _NotDone:
+            assert faulty is not None
+            if not faulty.is_opened:
+                requests += faulty.requests
             outcome = (
                 Failed("refused, on purpose") if misfortune is Misfortune.REFUSED else Unavailable()
             )
         else:
             if misfortune is not Misfortune.UNKNOWN:
-                faulty.outcomes, faulty.done = faulty.inside.outcomes, faulty.inside.done
+                faulty.take_over()
                 return
             outcome = Unavailable("done, and the answer was lost, on purpose")
-        assert faulty is not None
-        faulty.outcomes = (outcome,) * faulty.count
+        finally:
+            self._note_open(-1)
+        faulty.outcomes = (outcome,) * len(faulty.requests)
+
+    def _note_open(self, by: int) -> None:
+        with self._lock:
+            self._open += by
+
+    def _transact(self, requests: Sequence[AppendRun | CommitPosition]) -> None:
+        """What a late transaction was to do; nobody hears what came of it."""
+        assert isinstance(self.inside, TransactionalStore)
+        if requests:
+            with self.inside.transaction() as transaction:
+                _add(requests, transaction)
+
+
+def _add(requests: Sequence[AppendRun | CommitPosition], transaction: Transaction) -> None:
+    for request in requests:
+        if isinstance(request, AppendRun):
+            transaction.append(request)
+        else:
+            transaction.commit(request)
 
 
 class _NotDone(Exception):
@@ -433,17 +461,29 @@ class FaultyTransaction(Generic[T]):
     """A transaction whose end may be lost. ``inside`` is the store's own, for what only that one has."""
 
     def __init__(self, inside: T) -> None:
-        self.inside = inside
         self.done = False
+        self.is_opened = False
+        """Whether somebody asked for ``inside``."""
         self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
-        self.count = 0
+        self.requests: list[AppendRun | CommitPosition] = []
+        self._inside = inside
+
+    @property
+    def inside(self) -> T:
+        """The store's own transaction."""
+        self.is_opened = True
+        return self._inside
 
     def append(self: FaultyTransaction[Transaction], request: AppendRun) -> None:
         """Add an append."""
-        self.inside.append(request)
-        self.count += 1
+        self._inside.append(request)
+        self.requests.append(request)
 
     def commit(self: FaultyTransaction[Transaction], request: CommitPosition) -> None:
         """Add a commit."""
-        self.inside.commit(request)
-        self.count += 1
+        self._inside.commit(request)
+        self.requests.append(request)
+
+    def take_over(self: FaultyTransaction[Transaction]) -> None:
+        """What came of the transaction inside came of this one."""
+        self.outcomes, self.done = self._inside.outcomes, self._inside.done

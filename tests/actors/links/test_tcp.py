@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -21,63 +19,13 @@ from surepipe.actors.remote_ends import PipeReceiver, PipeSender
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.testing.certificates import Authority
 from surepipe.testing.proxy import FaultProxy, Weather
-
-KEY = SharedKey("a key for tests that is long enough to be one")
-QUICK = {"reliable": {"rto_initial_s": 0.2, "rto_min_s": 0.05, "rto_max_s": 0.5}}
-HERE = "127.0.0.1:0"
-WITHIN_S = 20.0
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_behind() -> Iterator[None]:
-    """No thread, and no descriptor."""
-    before = len(os.listdir("/proc/self/fd"))
-    yield
-    assert [t.name for t in threading.enumerate() if t.name == "surepipe-network"] == []
-    assert len(os.listdir("/proc/self/fd")) <= before
-
-
-class Got:
-    """What a handler got, and somebody who waits for it."""
-
-    def __init__(self) -> None:
-        self.messages: list[object] = []
-        self._changed = threading.Condition()
-
-    def __call__(self, message: object) -> None:
-        with self._changed:
-            self.messages.append(message)
-            self._changed.notify_all()
-
-    def wait(self, count: int) -> None:
-        """Until there are so many."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: len(self.messages) >= count, WITHIN_S), (
-                f"{len(self.messages)} of {count}"
-            )
-
-
-def receiver(stack: ExitStack, route: TcpRoute, got: Got, name: str = "orders") -> PipeReceiver:
-    """A receiving end that is closed with the test."""
-    end = stack.enter_context(PipeReceiver(name, QUICK, route=route))
-    end.receive(got)
-    return end
-
-
-def sender(stack: ExitStack, route: TcpRoute, name: str = "orders") -> PipeSender:
-    """A sending end that is closed with the test, before the receiving end."""
-    return stack.enter_context(PipeSender(name, QUICK, route=route))
+from tests.actors.links.kit import HERE, KEY, QUICK, WITHIN_S, Got, receiver, sender, to
 
 
 def tls(authority: Authority, name: str, *, expired: bool = False) -> MutualTls:
     """What one process needs."""
     files = authority.sign(name, expired=expired)
     return MutualTls(files.cert, files.key, authority.ca)
-
-
-def to(route: TcpRoute) -> str:
-    """Where a listening route listens."""
-    return f"127.0.0.1:{route.port}"
 
 
 @pytest.mark.parametrize("security", ["key", "tls", "none"])

@@ -7,17 +7,23 @@ pipes above send again what it had not delivered.
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, cast
 
 from surepipe.actors.links.greeting import Greeting, Stranger
+from surepipe.actors.links.network import NETWORK
 from surepipe.actors.links.records import Incoming, TooLong, What, sealed_record
+from surepipe.errors import ConfigurationError
 
 WRITE_MAX = 256 * 1024
 """Bytes that are sealed and handed to the socket in one go."""
+FRAME_MOST = (1 << 31) - 1
+"""A larger frame has no place in a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,8 @@ class Limits:
     ``queue_max_bytes``: frames that wait for the socket; one that does not fit is lost, as on any route, and
     counted. ``frame_max_bytes``: the largest frame. ``heartbeat_s``: the longest silence that an idle connection
     keeps; after three times that without a sound the other side is taken for dead. ``greeting_s``: who has not
-    shown the key by then is dropped. ``strangers_max``: connections that have not shown it yet.
+    shown the key by then is dropped. ``strangers_max``: connections that have not shown it yet. Raises
+    ConfigurationError for what can't work.
     """
 
     queue_max_bytes: int = 16 << 20
@@ -35,6 +42,25 @@ class Limits:
     heartbeat_s: float = 5.0
     greeting_s: float = 5.0
     strangers_max: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("heartbeat_s", "greeting_s"):
+            seconds: float = getattr(self, name)
+            if not 0 < seconds < inf:
+                raise ConfigurationError(f"{name} is {seconds!r}: it must be above 0, and finite")
+        for name in ("queue_max_bytes", "frame_max_bytes", "strangers_max"):
+            count: int = getattr(self, name)
+            if count < 1:
+                raise ConfigurationError(f"{name} is {count!r}: it must be at least 1")
+        if self.frame_max_bytes > FRAME_MOST:
+            raise ConfigurationError(
+                f"frame_max_bytes is {self.frame_max_bytes}: it can be {FRAME_MOST} at the most"
+            )
+        if self.queue_max_bytes < self.frame_max_bytes:
+            raise ConfigurationError(
+                f"queue_max_bytes is {self.queue_max_bytes}, below frame_max_bytes={self.frame_max_bytes}: "
+                "the largest frame could never be sent"
+            )
 
 
 class Owner(Protocol):
@@ -60,6 +86,10 @@ class Owner(Protocol):
         """Something happened that people may want to know."""
         ...
 
+    def broke_rules(self, connection: Connection, why: str) -> None:
+        """The connection is dropped: whoever is there does not know the key, or does what nobody may."""
+        ...
+
 
 class Connection(asyncio.Protocol):
     """Carries frames while it lives."""
@@ -82,6 +112,7 @@ class Connection(asyncio.Protocol):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = self._spoke = 0.0
+        self._descriptor = -1
 
     # From any thread.
 
@@ -119,6 +150,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_MAX)
         self.peer = str(cast("object", transport.get_extra_info("peername")))
+        self._descriptor = cast("socket.socket", transport.get_extra_info("socket")).fileno()
+        NETWORK.descriptors.add(self._descriptor)
         if not self._owner.met(self):
             self._drop("strangers_refused")
             return
@@ -159,6 +192,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Whatever was queued is lost; the pipes know what to do."""
         del exc
+        NETWORK.descriptors.discard(self._descriptor)
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -168,7 +202,9 @@ class Connection(asyncio.Protocol):
         if lost:
             self._owner.count("frames_lost", lost)
         if not self.is_trusted and not self._is_dropped:
-            self._owner.count("strangers")  # gone without a word, or with the wrong ones
+            self._owner.broke_rules(
+                self, "strangers"
+            )  # gone without a word, or with the wrong ones
         self._owner.ended(self)
 
     # On the network thread.
@@ -185,6 +221,11 @@ class Connection(asyncio.Protocol):
         """End at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def turn_away(self) -> None:
+        """TLS did not let it in. It may have ended by itself, and then it was counted as a stranger."""
+        if not self._is_over:
+            self._drop("strangers")
 
     def _say_replies(self) -> None:
         assert self._transport is not None
@@ -207,32 +248,42 @@ class Connection(asyncio.Protocol):
 
     def _drop(self, why: str) -> None:
         self._is_dropped = True
-        self._owner.count(why)
+        self._owner.broke_rules(self, why)
         self.abort()
 
     def _take(self, what: int, body: bytes) -> None:
         match what:
             case What.FRAME:
                 self._owner.arrived(self, body)
-            case What.PING:
-                self._write(What.PONG)
+            case What.PING if self._may_write:
+                self._write(
+                    What.PONG
+                )  # whoever takes nothing gets no answers either: they would gather here
             case What.BYE:
                 self.abort()
             case _:  # a pong needs no answer, and what a later version says is not for this one
                 return
 
     def _pump(self, *, everything: bool = False) -> None:
-        """Seal and write what is queued, as long as the socket takes it."""
+        """Seal and write what is queued, as long as the socket takes it: a batch in each turn, so that somebody
+        who queues without end does not keep the others from theirs."""
         if not self.is_trusted or self._is_over or self._transport is None:
             return
-        while self._may_write or everything:
+        is_more = self._may_write or everything
+        while is_more:
             batch = self._sealed_batch()
             if not batch:
                 return
             self._spoken()
             self._transport.write(batch)
+            is_more = len(batch) >= WRITE_MAX
+            if is_more and not everything:
+                assert self._loop is not None
+                self._loop.call_soon(self._pump)
+                return
 
     def _sealed_batch(self) -> bytes:
+        """Shorter than ``WRITE_MAX`` when the queue is empty by now."""
         seal = self._incoming.seal
         assert seal is not None
         pieces: list[bytes] = []
@@ -261,6 +312,6 @@ class Connection(asyncio.Protocol):
         if now - self._heard > 3 * every:
             self._drop("silences")
             return
-        if now - self._spoke >= every:
+        if now - self._spoke >= every and self._may_write:
             self._write(What.PING)
         self._timer = self._loop.call_later(every / 2, self._beat)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
@@ -19,6 +20,10 @@ class Network:
         self._users = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._left_behind: asyncio.AbstractEventLoop | None = None
+        """Of the parent, kept so that nothing tidies it up."""
+        self.descriptors: set[int] = set()
+        """Of the sockets that are open."""
 
     def enter(self) -> asyncio.AbstractEventLoop:
         """The loop, started if it was not. Each ``enter`` needs a ``leave``."""
@@ -31,6 +36,25 @@ class Network:
                 )
                 self._thread.start()
             return self._loop
+
+    def has(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether that loop is running here: the one that a fork left behind is not."""
+        return self._loop is loop
+
+    def begin_anew(self) -> None:
+        """In the child of a fork: it has no thread, and its parent's sockets must end when its parent ends them.
+
+        Their descriptors are pointed elsewhere: closing them through the loop would change what the parent's
+        selector watches, which the two still share.
+        """
+        self._lock = threading.Lock()
+        self._users = 0
+        self._left_behind, self._loop, self._thread = self._loop, None, None
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in self.descriptors:
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+        self.descriptors = set()
 
     def leave(self) -> None:
         """One user fewer; the thread ends with the last."""
@@ -59,3 +83,5 @@ class Network:
 
 
 NETWORK = Network()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=NETWORK.begin_anew)

@@ -113,9 +113,18 @@ def address_of(text: str) -> tuple[str, int]:
     """Host and port of ``host:port`` or ``[::1]:port``. Raises ConfigurationError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdigit() or int(port) > 65535:
+    is_number = port.isascii() and port.isdigit()
+    if not _is_host(host) or not is_number or int(port) > 65535:
         raise ConfigurationError(f"{text!r} is no address: write host:port, such as 127.0.0.1:7400")
     return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    """False for what the resolver could not even be asked for."""
+    try:
+        return bool(text.encode("idna")) and "\0" not in text
+    except UnicodeError:
+        return False
 
 
 def require_suitable(address: str, security: object) -> None:

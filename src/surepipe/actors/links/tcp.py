@@ -48,6 +48,14 @@ KNOWN_MAX = 65_536
 """Pipes whose whereabouts are remembered; frames of others go to everybody who is connected."""
 
 
+_BROKEN_RULES = {
+    "strangers": "the other side did not show the same key in time; do both processes have the same security?",
+    "oversized": "a record is longer than frame_max_bytes of this side allows: raise it on both sides, and see "
+    "that both have the same security",
+    "forged": "a record was changed on its way, repeated or left out",
+}
+
+
 class TcpSide:
     """This process's side of a link: one for both directions, shared by all ends that use the route."""
 
@@ -73,7 +81,9 @@ class TcpSide:
         self._dialing: asyncio.Task[None] | None = None
         self._gone: asyncio.Event | None = None
         self._doorways: set[asyncio.Task[None]] = set()
-        self._has_warned = False
+        self._warned: set[str] = set()
+        self._has_lost = False
+        """Whether frames may have been lost since somebody connected last."""
         self._held: list[bytes] = []
         self._changed = threading.Condition()
         self._rng = Random(0)
@@ -92,10 +102,13 @@ class TcpSide:
         loop = self._loop = NETWORK.enter()
         try:
             Network.call(loop, self._listen if self._listening else self._start_dialing, OPEN_S)
-        except OSError as error:
+        except BaseException as error:
             self._loop = None
             NETWORK.leave()
-            raise ConfigurationError(f"can't listen on {self._address}: {error}") from None
+            if isinstance(error, OSError):
+                message = f"can't listen on {self._address}: {error}"
+                raise ConfigurationError(message) from None
+            raise
 
     def send(self, frame: object) -> None:
         """Send to whoever has that pipe; to all while nobody is known to have it. What can't go is lost."""
@@ -115,21 +128,24 @@ class TcpSide:
         """A few frames wait for a connection, so that a pipe need not send its first one twice."""
         with self._lock:
             if self._connections or len(self._held) >= HELD_MAX:
+                self._has_lost = True
                 return False
             self._held.append(data)
             return True
 
     def _too_large(self, size: int) -> None:
         self.count("frames_too_large")
-        if not self._has_warned:
-            self._has_warned = True
-            logger.error(
-                "%s: a frame of %d bytes exceeds frame_max_bytes=%d of this link and can never pass: raise it on "
-                "both sides, or lower message_max_bytes of the pipe",
-                self,
-                size,
-                self._limits.frame_max_bytes,
-            )
+        self._warn_once(
+            "too large",
+            f"a frame of {size} bytes exceeds frame_max_bytes={self._limits.frame_max_bytes} of this link and can "
+            "never pass: raise it on both sides, or lower message_max_bytes of the pipe",
+            level=logging.ERROR,
+        )
+
+    def _warn_once(self, about: str, text: str, *, level: int = logging.WARNING) -> None:
+        """What goes on is told once, until it is over; the counters tell how often."""
+        logger.log(logging.DEBUG if about in self._warned else level, "%s: %s", self, text)
+        self._warned.add(about)
 
     def taken(self) -> None:
         """Nobody asks: the other process does not know our room."""
@@ -137,7 +153,7 @@ class TcpSide:
     def close(self) -> None:
         """Send what is queued, and end. A second call does nothing."""
         loop, self._loop = self._loop, None
-        if loop is None:
+        if loop is None or not NETWORK.has(loop):
             return
         self._landing = None
         self._held = []
@@ -151,7 +167,8 @@ class TcpSide:
     def met(self, connection: Connection) -> bool:
         """Somebody is there, and may be anybody yet."""
         strangers = len(self._everybody) - len(self._connections) + len(self._doorways)
-        if self._listening and strangers >= self._limits.strangers_max:
+        is_full = self._listening and strangers >= self._limits.strangers_max
+        if is_full or self._landing is None:  # or this side is closing
             return False
         self._everybody[id(connection)] = connection
         return True
@@ -162,12 +179,14 @@ class TcpSide:
         with self._lock:
             self._connections[id(connection)] = connection
             held, self._held = self._held, []
+            has_lost, self._has_lost = self._has_lost, False
+        self._warned.discard("unreachable")
         for frame in held:
             connection.post(frame)
         self._tell()
         logger.info("%s: connected with %s", self, connection.peer)
-        if self._landing is not None:
-            self._landing.wake()
+        if self._landing is not None and has_lost:
+            self._landing.reconnected(self._known)
 
     def arrived(self, connection: Connection, frame: bytes) -> None:
         """Pass a frame on, and remember where its pipe is."""
@@ -184,6 +203,7 @@ class TcpSide:
         self._everybody.pop(id(connection), None)
         with self._lock:
             was_trusted = self._connections.pop(id(connection), None) is not None
+            self._has_lost |= was_trusted
             for tag in [tag for tag, where in self._known.items() if where is connection]:
                 del self._known[tag]
         if was_trusted:
@@ -196,6 +216,13 @@ class TcpSide:
         """Count what happened."""
         with self._lock:
             self._counted[name] += by
+
+    def broke_rules(self, connection: Connection, why: str) -> None:
+        """Count it, and tell it the first time: a wrong key or bound is a mistake that somebody can repair."""
+        self.count(why)
+        told = _BROKEN_RULES.get(why)
+        if told is not None and self._loop is not None:
+            self._warn_once(why, f"connection with {connection.peer} dropped: {told}")
 
     def _remember(self, tag: int, connection: Connection) -> None:
         with self._lock:
@@ -224,21 +251,20 @@ class TcpSide:
 
     def _let_in(self, transport: asyncio.Transport) -> None:
         """TLS comes first, in a task of its own: asyncio would not tell of those who fail it."""
-        if len(self._doorways) >= self._limits.strangers_max:
+        if len(self._doorways) >= self._limits.strangers_max or self._landing is None:
             self.count("strangers_refused")
             transport.abort()
             return
-        assert self._loop is not None
-        task = self._loop.create_task(self._secure(transport))
+        task = asyncio.get_running_loop().create_task(self._secure(transport))
         self._doorways.add(task)
         task.add_done_callback(self._doorways.discard)
 
     async def _secure(self, transport: asyncio.Transport) -> None:
-        assert self._loop is not None
         assert self._context is not None
         connection = self._new_connection()
+        connection.peer = str(cast("object", transport.get_extra_info("peername")))
         try:
-            secured = await self._loop.start_tls(
+            secured = await asyncio.get_running_loop().start_tls(
                 transport,
                 connection,
                 self._context,
@@ -249,19 +275,20 @@ class TcpSide:
             logger.debug("%s: %s", self, error)
             secured = None
         if secured is None:
-            self.count("strangers")
+            connection.turn_away()
             transport.abort()
         else:
+            self._doorways.discard(_own_task())  # he must not be counted as standing before himself
             connection.connection_made(secured)
 
     async def _listen(self) -> None:
-        assert self._loop is not None
-        self._server = await self._loop.create_server(self._accepted, self._host, self._port)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accepted, self._host, self._port)
         self._port = self._server.sockets[0].getsockname()[1]
+        NETWORK.descriptors.update(each.fileno() for each in self._server.sockets)
 
     async def _start_dialing(self) -> None:
-        assert self._loop is not None
-        self._dialing = self._loop.create_task(self._dial_for_ever())
+        self._dialing = asyncio.get_running_loop().create_task(self._dial_for_ever())
 
     async def _dial_for_ever(self) -> None:
         wait = WAIT_MIN_S
@@ -273,25 +300,23 @@ class TcpSide:
                 await self._gone.wait()
             except OSError as error:
                 self.count("dials_failed")
-                logger.debug("%s: %s", self, error)
+                reason = str(error) or type(error).__name__
+                self._warn_once("unreachable", f"no connection yet, and tries go on: {reason}")
             if self._counted["connections"] > counted:
                 wait = WAIT_MIN_S
             await asyncio.sleep(wait * (0.5 + self._rng.random()))
             wait = min(2 * wait, WAIT_MAX_S)
 
     async def _dial(self) -> None:
-        assert self._loop is not None
         tls = self._security if isinstance(self._security, MutualTls) else None
-        await asyncio.wait_for(
-            self._loop.create_connection(
+        async with asyncio.timeout(self._limits.greeting_s):  # wait_for may swallow the word to end
+            await asyncio.get_running_loop().create_connection(
                 self._new_connection,
                 self._host,
                 self._port,
                 ssl=self._context,
                 server_hostname=(tls.name or self._host) if tls else None,
-            ),
-            self._limits.greeting_s,
-        )
+            )
 
     async def _end(self) -> None:
         tasks = [*self._doorways, *([self._dialing] if self._dialing else [])]
@@ -300,6 +325,7 @@ class TcpSide:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._dialing = None
         if self._server is not None:
+            NETWORK.descriptors.difference_update(each.fileno() for each in self._server.sockets)
             self._server.close()
             self._server = None
         self._gone = asyncio.Event()
@@ -337,6 +363,12 @@ class TcpSide:
 
     def __str__(self) -> str:
         return f"tcp {'listening on' if self._listening else 'to'} {self._host}:{self._port}"
+
+
+def _own_task() -> asyncio.Task[None]:
+    task = asyncio.current_task()
+    assert task is not None
+    return cast("asyncio.Task[None]", task)
 
 
 class _Doorway(asyncio.Protocol):

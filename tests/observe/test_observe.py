@@ -149,4 +149,5 @@ def test_log_lines_are_json_and_notices_name_their_messages() -> None:
     assert first["kind"] == "Unanswered"
     assert first["ranges"] == [[3, 5]]
     assert first["level"] == "warning"
+    assert first["detail"] == "5 attempts"
     assert second["text"] == "plain 1"

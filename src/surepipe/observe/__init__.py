@@ -4,7 +4,7 @@ Nothing here is imported by a pipe: it reads counters, or is given to a pipe as 
 """
 
 from surepipe.observe.latency import Histogram, Latencies
-from surepipe.observe.logs import JsonFormatter, log_as_json
+from surepipe.observe.logs import JsonFormatter, LoggedRows, log_as_json
 from surepipe.observe.tee import Tee
 
-__all__ = ["Histogram", "JsonFormatter", "Latencies", "Tee", "log_as_json"]
+__all__ = ["Histogram", "JsonFormatter", "Latencies", "LoggedRows", "Tee", "log_as_json"]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from bisect import bisect_left
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 from surepipe.actors.tracing import Columns
-from surepipe.observe.spells import Spells
+from surepipe.observe.spells import Key, Spells
+
+_KINDS = frozenset({"accepted", "settled", "confirmed", "renumbered", "dead"})
 
 BOUNDS_US: tuple[int, ...] = tuple(step * 10**power for power in range(2, 8) for step in (1, 2, 5))
 """From 0.1 ms to 50 s, in steps of 1, 2, 5."""
@@ -40,6 +45,15 @@ class Histogram:
         return BOUNDS_US[-1] if self.count else 0
 
 
+class _Run(NamedTuple):
+    """Consecutive messages, and when something became of them."""
+
+    key: Key
+    first: int
+    messages: int
+    now: int
+
+
 class Latencies:
     """Measures each pipe that has it as its ``trace``, where both ends run in this process.
 
@@ -50,27 +64,77 @@ class Latencies:
     with_digests = False
 
     def __init__(self, runs_max: int = 65_536) -> None:
-        self.settled: dict[str, Histogram] = {}
-        self.confirmed: dict[str, Histogram] = {}
+        self._settled: dict[str, Histogram] = {}
+        self._confirmed: dict[str, Histogram] = {}
+        self._stored: set[str] = set()
         self._lock = threading.Lock()
         self._unsettled = Spells(runs_max)
         self._unconfirmed = Spells(runs_max)
 
+    @property
+    def settled(self) -> dict[str, Histogram]:
+        """From accepted to settled, by pipe: a copy that stands still."""
+        with self._lock:
+            return deepcopy(self._settled)
+
+    @property
+    def confirmed(self) -> dict[str, Histogram]:
+        """From accepted to confirmed, by pipe: a copy that stands still."""
+        with self._lock:
+            return deepcopy(self._confirmed)
+
     def write(self, columns: Columns) -> None:
         """Take a row of the trace."""
         kind = columns["kind"]
-        if kind not in ("accepted", "settled", "confirmed"):
+        if kind == "start":
+            self._note_promise(columns)
+        if kind not in _KINDS:
             return
-        pipe, epoch = str(columns["pipe"]), int(columns.get("epoch", 0))
-        first, count = int(columns["seq"]), int(columns["count"])
-        now = int(columns["time_us"])
+        run = _Run(
+            (str(columns["pipe"]), int(columns.get("epoch", 0))),
+            int(columns["seq"]),
+            int(columns["count"]),
+            int(columns["time_us"]),
+        )
         with self._lock:
             if kind == "accepted":
-                self._unsettled.begin((pipe, epoch), first, count, now)
-                self._unconfirmed.begin((pipe, epoch), first, count, now)
+                self._unsettled.begin(*run)
+                self._unconfirmed.begin(*run)
+            elif kind == "settled":
+                self._measure(self._unsettled, self._settled, run)
+            elif kind == "dead":
+                _drop(self._unsettled, run)
+            elif kind == "confirmed":
+                self._confirm(run)
             else:
-                is_settled = kind == "settled"
-                spells = self._unsettled if is_settled else self._unconfirmed
-                found = self.settled if is_settled else self.confirmed
-                for messages, since in spells.end((pipe, epoch), first, count):
-                    found.setdefault(pipe, Histogram()).add(max(0, now - since), messages)
+                self._renumber(run, columns)
+
+    def _note_promise(self, columns: Columns) -> None:
+        facts: dict[str, Any] = json.loads(str(columns.get("detail") or "{}"))
+        if facts.get("confirms") == "stored":
+            self._stored.add(str(columns["pipe"]))
+
+    def _confirm(self, run: _Run) -> None:
+        """What is confirmed was settled, if not here then in another process; but not where a store confirms."""
+        self._measure(self._unconfirmed, self._confirmed, run)
+        pipe, _ = run.key
+        if pipe not in self._stored:
+            _drop(self._unsettled, run)
+
+    def _measure(self, spells: Spells, found: dict[str, Histogram], run: _Run) -> None:
+        """All producers of a stream are measured together."""
+        pipe, _ = run.key
+        name = pipe.partition("@")[0] if pipe in self._stored else pipe
+        for messages, since in spells.end(run.key, run.first, run.messages):
+            found.setdefault(name, Histogram()).add(max(0, run.now - since), messages)
+
+    def _renumber(self, run: _Run, columns: Columns) -> None:
+        new: dict[str, int] = json.loads(str(columns["detail"]))
+        pipe, _ = run.key
+        for spells in (self._unsettled, self._unconfirmed):
+            spells.move(run.key, run.first, run.messages, (pipe, new["epoch"]), new["seq"])
+
+
+def _drop(spells: Spells, run: _Run) -> None:
+    for _ in spells.end(run.key, run.first, run.messages):
+        pass

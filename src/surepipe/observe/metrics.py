@@ -5,7 +5,7 @@
         with MetricsServer([pipe], latencies, port=9400):
             ...
 
-Names: ``surepipe_<counter>_total{pipe="..."}``, ``surepipe_<gauge>{pipe="..."}``,
+Names: ``surepipe_<counter>_total{pipe="..."}``, ``surepipe_<gauge>{pipe="..."}`` (times in seconds),
 ``surepipe_settled_seconds``, ``surepipe_confirmed_seconds`` (histograms, from accepted).
 """
 
@@ -24,21 +24,20 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from surepipe.errors import ConfigurationError
+from surepipe.observe.gauges import GAUGES
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
 
-GAUGES = frozenset(
-    {
-        *("backlog", "backlog_bytes", "held", "held_bytes", "in_flight", "in_flight_bytes"),
-        *("in_work", "in_work_bytes", "lag", "loaded", "unconfirmed"),
-    }
-)
-"""What may fall as well as rise; everything else that a pipe counts only rises."""
+_US = "_us"
 
 
 class Counted(Protocol):
     """A pipe, or an end of one."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
 
     def counters(self) -> Mapping[str, int]:
         """What it has counted, and what stands now."""
@@ -46,22 +45,26 @@ class Counted(Protocol):
 
 
 class PipeCollector(Collector):
-    """Asks the pipes whenever Prometheus asks; between two scrapes it costs nothing."""
+    """Asks the pipes whenever Prometheus asks; between two scrapes it costs nothing.
+
+    Ends of one name, such as the two of a pipe, are counted together. ``parts``: what else a pipeline has; their
+    metrics begin with ``surepipe_part_`` and have the label ``part``.
+    """
 
     def __init__(
-        self, pipes: Callable[[], Iterable[Counted]], latencies: Latencies | None = None
+        self,
+        pipes: Callable[[], Iterable[Counted]],
+        latencies: Latencies | None = None,
+        parts: Callable[[], Iterable[Counted]] = tuple,
     ) -> None:
         self._pipes = pipes
         self._latencies = latencies
+        self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of all pipes."""
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
-        for pipe in self._pipes():
-            for name, value in pipe.counters().items():
-                family = families.get(name) or families.setdefault(name, _family(name))
-                family.add_metric([pipe.name], value)
-        yield from families.values()
+        """All metrics."""
+        yield from _families(self._pipes(), "pipe", "")
+        yield from _families(self._parts(), "part", "part_")
         if self._latencies is not None:
             yield _histograms(
                 "surepipe_settled_seconds", "accepted to settled", self._latencies.settled
@@ -71,15 +74,31 @@ class PipeCollector(Collector):
             )
 
 
-def _family(name: str) -> CounterMetricFamily | GaugeMetricFamily:
-    text = name.replace("_", " ")
+def _families(all_counted: Iterable[Counted], label: str, prefix: str) -> Iterator[Metric]:
+    totals: dict[str, dict[str, int]] = {}
+    for counted in all_counted:
+        for name, value in counted.counters().items():
+            total = totals.setdefault(name, {})
+            total[counted.name] = total.get(counted.name, 0) + value
+    for name, total in totals.items():
+        yield _family(name, total, label, prefix)
+
+
+def _family(
+    name: str, total: Mapping[str, int], label: str, prefix: str
+) -> CounterMetricFamily | GaugeMetricFamily:
     kind = GaugeMetricFamily if name in GAUGES else CounterMetricFamily
-    return kind(f"surepipe_{name}", text, labels=["pipe"])
+    is_time = name.endswith(_US)
+    full = f"{name.removesuffix(_US)}_seconds" if is_time else name
+    family = kind(f"surepipe_{prefix}{full}", full.replace("_", " "), labels=[label])
+    for owner, value in total.items():
+        family.add_metric([owner], value / 1_000_000 if is_time else value)
+    return family
 
 
 def _histograms(name: str, text: str, found: Mapping[str, Histogram]) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, text, labels=["pipe"])
-    for pipe, histogram in list(found.items()):
+    for pipe, histogram in found.items():
         total = 0
         buckets: list[tuple[str, float]] = []
         for bound, count in zip(BOUNDS_US, histogram.counts, strict=False):
@@ -93,7 +112,8 @@ def _histograms(name: str, text: str, found: Mapping[str, Histogram]) -> Histogr
 class MetricsServer:
     """Serves the metrics of these pipes at ``http://address:port/metrics`` while it is open.
 
-    Port 0 takes any that is free. ``pipes`` may be a function, where pipes come and go.
+    Port 0 takes any that is free. ``pipes`` may be a function, where pipes come and go. Raises
+    ConfigurationError when the port can't be had.
     """
 
     def __init__(
@@ -103,10 +123,17 @@ class MetricsServer:
         *,
         port: int = 9400,
         address: str = "127.0.0.1",
+        parts: Callable[[], Iterable[Counted]] = tuple,
     ) -> None:
         registry = CollectorRegistry()
-        registry.register(PipeCollector(pipes if callable(pipes) else lambda: pipes, latencies))
-        self._server, self._thread = start_http_server(port, address, registry)
+        asked = pipes if callable(pipes) else lambda: pipes
+        registry.register(PipeCollector(asked, latencies, parts))
+        try:
+            self._server, self._thread = start_http_server(port, address, registry)
+        except OSError as error:
+            raise ConfigurationError(
+                f"metrics can't be served at {address}:{port}: {(error.strerror or str(error)).lower()}"
+            ) from None
         self.port: int = self._server.server_port
         self.url = f"http://{address}:{self.port}/metrics"
 

@@ -11,6 +11,7 @@ to confirmed, and ``handle`` from delivered to settled.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from hashlib import blake2b
 
@@ -28,12 +29,16 @@ from opentelemetry.trace import (
 from surepipe.actors.tracing import Columns
 
 _BEGINS = {"accepted": "send", "delivered": "handle"}
-_ENDS = {"confirmed": "send", "settled": "handle"}
+_ENDS = {"confirmed": "send", "settled": "handle", "renumbered": "send"}
 Key = tuple[str, str, int, int]
 
 
 class Spans:
-    """Makes spans out of the rows of a trace. At ``open_max`` open spans the oldest is ended as it is."""
+    """Makes spans out of the rows of a trace. At ``open_max`` open spans the oldest is ended as it is.
+
+    One message in ``every`` is looked at, which bounds what it costs. Call ``close`` after the pipes, so that
+    spans of what was never confirmed are shown too.
+    """
 
     with_digests = False
 
@@ -58,6 +63,8 @@ class Spans:
             for seq in range(-(-first // every) * every, first + count, every):
                 if kind in _BEGINS:
                     self._begin((name, pipe, epoch, seq), at_ns)
+                elif kind == "renumbered":
+                    self._end((name, pipe, epoch, seq), at_ns, kind)
                 else:
                     self._end((name, pipe, epoch, seq), at_ns)
 
@@ -82,10 +89,20 @@ class Spans:
         if len(self._open) > self._open_max:
             self._open.popitem(last=False)[1].end(at_ns)
 
-    def _end(self, key: Key, at_ns: int) -> None:
+    def _end(self, key: Key, at_ns: int, event: str = "") -> None:
         span = self._open.pop(key, None)
-        if span is not None:
-            span.end(at_ns)
+        if span is None:
+            return
+        if event:
+            span.add_event(event, timestamp=at_ns)
+        span.end(at_ns)
+
+    def close(self) -> None:
+        """End what is open, with the event ``left``. A repeat does nothing."""
+        now = time.time_ns()
+        with self._lock:
+            for key in list(self._open):
+                self._end(key, now, "left")
 
 
 def trace_of(pipe: str, epoch: int, seq: int) -> Context:

@@ -1,4 +1,4 @@
-"""Runs of messages that wait for something, and since when: the common part of latencies and spans."""
+"""Runs of messages that wait for something, and since when."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Spells:
         self.forgotten = 0
 
     def begin(self, key: Key, first: int, count: int, now: int) -> None:
-        """These messages wait from now on; those that wait already go on waiting since then."""
+        """These messages wait from now on. If one of them waits already, nothing is changed."""
         last = first + count - 1
         runs = self._runs.setdefault(key, _Runs())
         if runs.touched_by(first, last):
@@ -73,6 +73,13 @@ class Spells:
             yield min(end, last) - max(begin, first) + 1, since
         if not runs.starts:
             del self._runs[key]
+
+    def move(self, key: Key, first: int, count: int, new_key: Key, new_first: int) -> None:
+        """These have another identity from now on, and go on waiting since they did."""
+        at = new_first
+        for messages, since in list(self.end(key, first, count)):
+            self.begin(new_key, at, messages, since)
+            at += messages
 
     def _add(self, runs: _Runs, first: int, last: int, since: int) -> None:
         if first <= last:

@@ -17,6 +17,12 @@ class Tee:
         return any(sink.with_digests for sink in self._sinks)
 
     def write(self, columns: Columns) -> None:
-        """Pass a row on. What one of them raises keeps it from those behind it, and is the pipe's to log."""
+        """Pass a row to each. What one raises keeps it from no other; then the first of it is raised."""
+        errors: list[Exception] = []
         for sink in self._sinks:
-            sink.write(columns)
+            try:
+                sink.write(columns)
+            except Exception as error:  # noqa: BLE001 - raised below, when the others have the row
+                errors.append(error)
+        if errors:
+            raise errors[0]

@@ -32,12 +32,18 @@ from surepipe.pipelines.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A part: its role, its name, and what it says about itself. ``refused``: the pipe can't be."""
+    """A part: its role, its name, and what it says about itself. ``refused``: the pipe can't be.
+
+    ``live``: what it does just now, in a picture of a running pipeline; ``tone`` how that is: busy, warn, bad,
+    or away when it runs elsewhere.
+    """
 
     role: str
     name: str
     lines: tuple[str, ...]
     refused: bool = False
+    live: tuple[str, ...] = ()
+    tone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,9 @@ class Diagram:
         return "; ".join(f"{arrow.start} to {arrow.end}" for arrow in self.flow)
 
 
-def diagram_of(plan: Plan) -> Diagram:
-    """The picture of a plan, with what its pipes guarantee."""
-    assessment = assess(plan, engine="actors")
+def diagram_of(plan: Plan, assessment: Assessment | None = None) -> Diagram:
+    """The picture of a plan, with what its pipes guarantee. ``assessment``: where that is known already."""
+    assessment = assessment or assess(plan, engine="actors")
     nodes = tuple(_box(part, assessment) for part in plan.order)
     used = dict.fromkeys(use.store for part in plan.parts for use in link(part).stores)
     stores = tuple(_store(plan.store(name)) for name in used)

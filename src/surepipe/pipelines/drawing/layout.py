@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from surepipe.pipelines.drawing.diagram import Box, Diagram
+from surepipe.pipelines.drawing.diagram import Arrow, Box, Diagram
 
 LINE, PAD, NAME_LINE = 17.0, 12.0, 21.0
 COLUMN_GAP, ROW_GAP, STORE_GAP = 64.0, 26.0, 76.0
@@ -84,8 +84,9 @@ def shorten(text: str) -> str:
 def size_of(box: Box) -> tuple[float, float]:
     """Width and height of a box."""
     name = len(shorten(box.name.removeprefix("store:"))) * LARGE
-    words = max((len(shorten(line)) for line in box.lines), default=0) * SMALL
-    return max(110.0, name, words) + 2 * PAD, NAME_LINE + LINE * len(box.lines) + 2 * PAD - 4
+    lines = (*box.lines, *box.live)
+    words = max((len(shorten(line)) for line in lines), default=0) * SMALL
+    return max(110.0, name, words) + 2 * PAD, NAME_LINE + LINE * len(lines) + 2 * PAD - 4
 
 
 def lay_out(diagram: Diagram) -> Layout:
@@ -101,7 +102,7 @@ def lay_out(diagram: Diagram) -> Layout:
         for box in nodes
     }
     grid = _Grid(placed, slots, edges, columns)
-    flow = [grid.flow(arrow.start, arrow.end) for arrow in diagram.flow]
+    flow = [grid.flow(arrow) for arrow in diagram.flow]
     bottom = max(slot.y + slot.height for slot in slots.values())
     right = max(end for _, end in edges)
     stores = _stores(diagram, placed, bottom)
@@ -216,8 +217,9 @@ class _Grid:
     edges: Sequence[tuple[float, float]]
     columns: Mapping[str, int]
 
-    def flow(self, start: str, end: str) -> Path:
+    def flow(self, arrow: Arrow) -> Path:
         """From the right side of one box to the left side of the other, straight through the bends' columns."""
+        start, end = arrow.start, arrow.end
         one, other = self.placed[start], self.placed[end]
         first, last = self.columns[start], self.columns[end]
         points = [(one.x + one.width, one.middle), (self.edges[first][1], one.middle)]
@@ -225,7 +227,7 @@ class _Grid:
             middle = self.slots[_bend(start, end, column)].middle
             points += [(self.edges[column][0], middle), (self.edges[column][1], middle)]
         points.append((other.x, other.middle))
-        return Path("flow", "", tuple(points))
+        return Path("flow", arrow.label, tuple(points))
 
 
 def _stores(diagram: Diagram, placed: Mapping[str, Placed], bottom: float) -> dict[str, Placed]:

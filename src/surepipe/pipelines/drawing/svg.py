@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
@@ -11,6 +12,7 @@ from surepipe.pipelines.drawing.layout import (
     MARGIN,
     NAME_LINE,
     PAD,
+    TITLE,
     Path,
     Placed,
     lay_out,
@@ -63,12 +65,13 @@ STYLE = """
 """
 
 
-def svg_of(diagram: Diagram) -> str:
-    """The picture. The same diagram gives the same text."""
+def svg_of(diagram: Diagram, *, headed: bool = True) -> str:
+    """The picture. The same diagram gives the same text. ``headed``: with its title above it."""
     layout = lay_out(diagram)
-    width, height = round(layout.width), round(layout.height)
+    top = 0 if headed else round(TITLE)
+    width, height = round(layout.width), round(layout.height) - top
     opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-labelledby="title desc">'
     )
     lines = [
@@ -76,13 +79,15 @@ def svg_of(diagram: Diagram) -> str:
         f'<title id="title">{escape(f"Pipeline {diagram.title}")}</title>',
         f'<desc id="desc">{escape(diagram.description)}</desc>',
         f"<style>{STYLE}</style>",
-        f'<rect class="page" width="{width}" height="{height}" rx="8"/>',
-        f'<text class="title" x="{MARGIN:g}" y="{MARGIN + 16:g}">{escape(diagram.title)}</text>',
+        f'<rect class="page" width="{width}" height="{height + top}" rx="8"/>',
     ]
+    if headed:
+        title = escape(diagram.title)
+        lines.append(f'<text class="title" x="{MARGIN:g}" y="{MARGIN + 16:g}">{title}</text>')
     for path in layout.paths:
         lines += _flow(path) if path.kind == "flow" else _use(path)
     for path in layout.paths:
-        lines += _label(path)
+        lines += _label(path, layout.paths)
     for placed in layout.boxes:
         lines += _box(placed)
     return "\n".join([*lines, "</svg>"]) + "\n"
@@ -119,11 +124,11 @@ def _use(path: Path) -> list[str]:
     return lines
 
 
-def _label(path: Path) -> list[str]:
-    """The words of a line, where it has come below all boxes, on a piece of background."""
+def _label(path: Path, paths: Sequence[Path]) -> list[str]:
+    """The words of a line, on a piece of background: where it has come below all boxes, or beside a flow."""
     if not path.label:
         return []
-    x, y = path.points[-2]
+    x, y = path.points[-2] if path.kind != "flow" else _beside(path, paths)
     width = len(path.label) * 7.4 + 6
     return [
         f'<rect class="under" x="{x - width / 2:.1f}" y="{y - 4:.1f}" width="{width:.1f}" height="17"/>',
@@ -131,9 +136,20 @@ def _label(path: Path) -> list[str]:
     ]
 
 
+def _beside(path: Path, paths: Sequence[Path]) -> tuple[float, float]:
+    """Beside the level end of a flow, away from where it comes from; its beginning, if others end there."""
+    (x1, y1), (x2, y2) = path.points[-2:]
+    shares_end = sum(other.points[-1] == (x2, y2) for other in paths) > 1
+    is_rising = y2 < y1 + 1
+    if shares_end:
+        (x1, y1), (x2, y2) = path.points[:2] if len(path.points) == 2 else path.points[1:3]
+        return (x1 + x2) / 2, y1 + (6 if y2 < y1 - 1 else -16)
+    return (x1 + x2) / 2 - 4, y2 + (-16 if is_rising else 6)
+
+
 def _box(placed: Placed) -> list[str]:
     box, x, y = placed.box, placed.x, placed.y
-    role = "pipe refused" if box.refused else box.role
+    role = " ".join(filter(None, (box.role, "refused" * box.refused, box.tone)))
     radius = {"source": 22, "sink": 22, "pipe": 4}.get(box.role, 8)
     name = shorten(box.name.removeprefix("store:"))
     frame = (
@@ -148,9 +164,10 @@ def _box(placed: Placed) -> list[str]:
     lines.append(
         f'<text class="name" x="{middle:.1f}" y="{baseline:.1f}" text-anchor="middle">{escape(name)}</text>'
     )
-    for number, text in enumerate(box.lines):
-        is_last = box.role == "pipe" and number == len(box.lines) - 1
-        style = ' class="promise"' if is_last else ""
+    for number, text in enumerate((*box.lines, *box.live)):
+        is_promise = box.role == "pipe" and number == len(box.lines) - 1
+        is_live = number >= len(box.lines)
+        style = ' class="promise"' if is_promise else ' class="live"' if is_live else ""
         at = baseline + NAME_LINE + number * LINE - 2
         lines.append(
             f'<text{style} x="{middle:.1f}" y="{at:.1f}" text-anchor="middle">{escape(shorten(text))}</text>'

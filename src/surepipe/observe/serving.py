@@ -1,0 +1,161 @@
+"""Serves a few pages on this machine, for looking at: nothing can be changed through it.
+
+It answers GET and HEAD only, and, where it listens on this machine only, no request that calls it by another
+machine's name: a web site that points its own name here learns nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from types import TracebackType
+from typing import Self, cast
+
+from surepipe.errors import ConfigurationError
+
+logger = logging.getLogger("surepipe")
+DEFAULT_PORT = 8470
+LOCAL = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a page is: its type, its text, and the sources of content that a browser may use for it."""
+
+    content_type: str
+    text: str
+    policy: str = "default-src 'none'"
+
+
+class PageServer:
+    """Serves pages while it is open, each made when it is asked for. ``pages``: by path, as in ``/status.json``.
+
+    Port 0 takes any that is free. Raises ConfigurationError when the port can't be had.
+    """
+
+    def __init__(
+        self,
+        pages: Mapping[str, Callable[[], Answer]],
+        *,
+        port: int = DEFAULT_PORT,
+        address: str = LOCAL,
+    ) -> None:
+        try:
+            self._server = _Server((address, port), _Handler)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise ConfigurationError(
+                f"the page can't be served at {address}:{port}: {why.lower()}; give another port"
+            ) from None
+        self._server.pages = dict(pages)
+        self._server.only_local = _is_local(address)
+        self.port: int = self._server.server_port
+        self.url = f"http://{f'[{address}]' if ':' in address else address}:{self.port}/"
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="surepipe-page", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving. A repeat does nothing."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    pages: Mapping[str, Callable[[], Answer]]
+    only_local = True
+
+    def server_bind(self) -> None:
+        """Without the lookup of this machine's name, which may take seconds and is of no use here."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that goes away in the middle is no news."""
+        del request, client_address
+        if not isinstance(sys.exception(), OSError):
+            logger.exception("a request for a page was not answered")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = 10
+    server_version = "surepipe"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """The page of this path."""
+        self._answer(with_text=True)
+
+    def do_HEAD(self) -> None:
+        """Its headers."""
+        self._answer(with_text=False)
+
+    def _answer(self, *, with_text: bool) -> None:
+        server = cast("_Server", self.server)
+        page = server.pages.get(self.path.partition("?")[0])
+        if server.only_local and not _is_local(_host(self.headers.get("Host", ""))):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "Asked by another machine's name")
+        elif page is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+        else:
+            self._give(page, with_text=with_text)
+
+    def _give(self, page: Callable[[], Answer], *, with_text: bool) -> None:
+        try:
+            answer = page()
+        except Exception:
+            logger.exception("the page %s could not be made", self.path)
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return
+        body = answer.text.encode()
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", f"{answer.content_type}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", f"{answer.policy}; frame-ancestors 'none'")
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.end_headers()
+        if with_text:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Who looks is not logged."""
+        del format, args
+
+
+def _host(header: str) -> str:
+    """The host of a Host header, without its port."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+def _is_local(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

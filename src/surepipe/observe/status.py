@@ -1,0 +1,111 @@
+"""What a running pipeline does just now, as one JSON value that may be kept, sent and read back.
+
+    watch = Watch("orders", pipes_of([pipe]), lambda: {pipe.name: pipe.counters()}, latencies)
+    print(watch.status().model_dump_json(by_alias=True))
+
+Later versions may add keys; none is renamed, and ``Status`` reads past those that it does not know. A number that
+this process can't know, such as what an end in another process counts, is null.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+
+State: TypeAlias = Literal["running", "stopping", "ended"]
+STATUS_FORMAT = 1
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+class Took(_Value):
+    """How long messages took, from accepted: half of them and 99 of 100 at most so long."""
+
+    count: int
+    p50_ms: float
+    p99_ms: float
+
+
+class Flow(_Value):
+    """What goes through one pipe. Totals are of this process; the rest is what stands now."""
+
+    accepted: int | None = None
+    settled: int | None = None
+    confirmed: int | None = None
+    accepted_per_s: float | None = None
+    settled_per_s: float | None = None
+    backlog: int | None = None
+    """Accepted, and not transmitted yet."""
+    unconfirmed: int | None = None
+    """Accepted, and not confirmed yet; the backlog included."""
+    oldest_unconfirmed_s: float | None = None
+    lag: int | None = None
+    """In the stream, and not read yet."""
+    in_work: int | None = None
+    """Handed to whoever handles them, and not settled."""
+    held: int | None = None
+    """Waiting at the receiver for those before them."""
+    retransmitted: int | None = None
+    duplicates: int | None = None
+    """Arrived again, and not delivered again."""
+    dead_letters: int | None = None
+    given_up: int | None = None
+    restarts: int | None = None
+    settling: Took | None = None
+    confirming: Took | None = None
+
+
+class Part(_Value):
+    """One part of a pipeline. ``flow`` is there for pipes; ``counts`` has everything that was counted, by name."""
+
+    name: str
+    role: str
+    feeders: tuple[str, ...] = Field(
+        default=(), validation_alias=AliasChoices("from", "feeders"), serialization_alias="from"
+    )
+    node: str = ""
+    here: bool = True
+    """False for what another process runs."""
+    guarantee: str = ""
+    tolerates: tuple[str, ...] = ()
+    flow: Flow | None = None
+    counts: dict[str, int] = Field(default_factory=dict)
+    per_s: dict[str, float] = Field(default_factory=dict)
+
+
+class Told(_Value):
+    """A notice, and when it came."""
+
+    time: str
+    pipe: str
+    end: str
+    kind: str
+    text: str
+
+
+class Status(_Value):
+    """The whole. ``rates_over_s``: how long the stretch is that the rates are an average of."""
+
+    format: int = STATUS_FORMAT
+    name: str
+    node: str = ""
+    state: State = "running"
+    time: str
+    uptime_s: float
+    rates_over_s: float
+    parts: tuple[Part, ...] = ()
+    notices: tuple[Told, ...] = ()
+
+    @property
+    def pipes(self) -> tuple[Part, ...]:
+        """The pipes among the parts."""
+        return tuple(part for part in self.parts if part.flow is not None)
+
+    def total(self, name: str) -> float | None:
+        """The sum of this number over all pipes; None where no pipe knows it."""
+        found = [getattr(part.flow, name) for part in self.pipes]
+        known = [number for number in found if number is not None]
+        return sum(known) if known else None

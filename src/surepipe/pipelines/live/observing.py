@@ -1,0 +1,158 @@
+"""Everything that looks at one run of a node: page, metrics, spans. What is not asked for is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from surepipe.actors.notices import PipeNotice, log_notice
+from surepipe.actors.tracing import TraceSink
+from surepipe.errors import ConfigurationError
+from surepipe.observe.latency import Latencies
+from surepipe.observe.logs import LoggedRows
+from surepipe.observe.rates import Counts
+from surepipe.observe.status import State
+from surepipe.observe.tee import Tee
+from surepipe.observe.watch import Watch
+from surepipe.pipelines.assessing import Assessment
+from surepipe.pipelines.live.parts import full_name, watch
+from surepipe.pipelines.live.serving import serve
+from surepipe.pipelines.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What is asked for. Port 0 takes any that is free; ``spans_every``: one message in so many has spans.
+
+    ``log_rows``: dead letters, rejections and crashes are logged with the identities of their messages.
+    """
+
+    page_port: int | None = None
+    metrics_port: int | None = None
+    spans_every: int | None = None
+    log_rows: bool = False
+
+
+class Observing:
+    """Looks at a run while it is open.
+
+    Give ``trace`` and ``notice`` to what runs, and set ``state`` when that changes. Raises ConfigurationError when
+    a port can't be had, or a library is missing.
+    """
+
+    def __init__(
+        self,
+        assessment: Assessment,
+        node: str,
+        counters: Callable[[], Counts],
+        looks: Looks,
+        recorder: TraceSink | None = None,
+    ) -> None:
+        self.urls: dict[str, str] = {}
+        self._watch: Watch | None = None
+        with ExitStack() as open_until_now:
+            measured = looks.page_port is not None or looks.metrics_port is not None
+            latencies = Latencies() if measured else None
+            sinks: list[TraceSink] = [sink for sink in (recorder, latencies) if sink is not None]
+            if looks.log_rows:
+                sinks.append(LoggedRows())
+            if looks.spans_every is not None:
+                sinks.append(_spans(looks.spans_every, open_until_now))
+            if looks.page_port is not None:
+                self._watch = watch(assessment, counters, latencies, node=node)
+                page = open_until_now.enter_context(
+                    serve(assessment, self._watch, port=looks.page_port)
+                )
+                self.urls["page"] = page.url
+            if looks.metrics_port is not None:
+                self._serve_metrics(
+                    assessment.plan, counters, latencies, looks.metrics_port, open_until_now
+                )
+            self.trace: TraceSink | None = (
+                sinks[0] if len(sinks) == 1 else Tee(*sinks) if sinks else None
+            )
+            self._open = open_until_now.pop_all()
+
+    def _serve_metrics(
+        self,
+        plan: Plan,
+        counters: Callable[[], Counts],
+        latencies: Latencies | None,
+        port: int,
+        open_until_now: ExitStack,
+    ) -> None:
+        try:
+            from surepipe.observe.metrics import MetricsServer
+        except ImportError as error:
+            raise _missing("metrics need", error) from None
+        names = {pipe.name for pipe in plan.pipes}
+
+        def counted(*, pipes: bool) -> Iterable[_Counted]:
+            return [
+                _Counted(full_name(plan, name), counts)
+                for name, counts in counters().items()
+                if (name in names) is pipes
+            ]
+
+        server = MetricsServer(
+            lambda: counted(pipes=True),
+            latencies,
+            port=port,
+            parts=lambda: counted(pipes=False),
+        )
+        self.urls["metrics"] = open_until_now.enter_context(server).url
+
+    def notice(self, notice: PipeNotice) -> None:
+        """Log a notice, and keep it for the page."""
+        log_notice(notice)
+        if self._watch is not None:
+            self._watch.notice(notice)
+
+    def become(self, state: State) -> None:
+        """The run has come so far."""
+        if self._watch is not None:
+            self._watch.state = state
+
+    def close(self) -> None:
+        """Stop looking. A repeat does nothing."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    name: str
+    counts: Mapping[str, int]
+
+    def counters(self) -> Mapping[str, int]:
+        return self.counts
+
+
+def _spans(every: int, open_until_now: ExitStack) -> TraceSink:
+    try:
+        from surepipe.observe.spans import Spans
+        from surepipe.observe.telemetry import tracing
+    except ImportError as error:
+        raise _missing("spans need", error) from None
+    tracer, shut_down = tracing()
+    open_until_now.callback(shut_down)
+    spans = Spans(tracer, every=every)
+    open_until_now.callback(spans.close)
+    return spans
+
+
+def _missing(what: str, error: ImportError) -> ConfigurationError:
+    return ConfigurationError(f"{what} {error.name}: pip install surepipe[metrics]")

@@ -1,0 +1,164 @@
+"""``surepipe run`` lets people look: page, metrics, spans, logs for machines; each only where it is asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from surepipe.cli.exits import Exit
+from surepipe.observe.serving import PageServer
+from surepipe.observe.status import Status
+from surepipe.pipelines import assess, load
+from surepipe.pipelines.live import Looks, Observing
+from tests.cli.kit import Command
+
+DEADLINE_S = 60.0
+FILE = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: SOURCE}}
+pipes: {intake: {from: lines, state: main}}
+stages: {price: {from: intake, call: "shop_stages:price", retries: 1, dead_letter: main/dead}}
+sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
+"""
+STAGES = '''\
+def price(order):
+    """The order with its price; 7 has none."""
+    if order["n"] == 7:
+        raise KeyError("no price")
+    return order | {"cents": 5}
+'''
+TRACED = """\
+import sys
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from surepipe.cli.app import run
+exporter = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+code = run(["run", "shop.yaml", "--otel", "2"])
+print(sorted((s.name, s.attributes["surepipe.seq"]) for s in exporter.get_finished_spans()), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline that reads nine rows of a file, one of which has no price; the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text(rows(9))
+    (tmp_path / "shop.yaml").write_text(FILE.replace("SOURCE", "jsonl, path: rows.jsonl"))
+    (tmp_path / "shop_stages.py").write_text(STAGES)
+    return tmp_path
+
+
+def rows(count: int) -> str:
+    """As lines."""
+    return "".join(json.dumps({"n": number}) + "\n" for number in range(1, count + 1))
+
+
+def test_a_run_shows_itself_while_it_runs(folder: Path) -> None:
+    """Rows come from standard input, so it goes on until that ends; page, status, metrics and log are read."""
+    (folder / "shop.yaml").write_text(FILE.replace("SOURCE", "stdin"))
+    options = ("--web-port", "0", "--metrics", "0", "--log", "json")
+    with subprocess.Popen(
+        [sys.executable, "-m", "surepipe", "run", "shop.yaml", *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        page, metrics = (process.stderr.readline().split()[1] for _ in range(2))
+        process.stdin.write(rows(9))
+        process.stdin.flush()
+        status = settled(page, 9)
+        counted = {part.name: part.counts for part in status.parts}
+        scraped = got(metrics)
+        shown = got(page)
+        _, log = process.communicate(timeout=DEADLINE_S)
+    assert (status.state, status.total("dead_letters")) == ("running", 1)
+    assert counted["lines"] == {"taken": 9}
+    assert counted["out"] == {"taken": 8}
+    assert 'surepipe_settled_total{pipe="shop/intake"} 9.0' in scraped
+    assert 'surepipe_settled_seconds_count{pipe="shop/intake"} 8.0' in scraped
+    assert 'surepipe_part_taken_total{part="shop/out"} 8.0' in scraped
+    assert "dead letters 1" in shown
+    dead = [one for one in map(json.loads, log.splitlines()) if one.get("kind") == "dead"]
+    assert [(one["pipe"], one["ranges"]) for one in dead] == [("shop/intake", [[7, 7]])]
+    assert process.returncode == Exit.HELD
+
+
+def settled(page: str, count: int) -> Status:
+    """The status, once so many messages are settled."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        status = Status.model_validate_json(got(f"{page}status.json"))
+        if status.total("settled") == count:
+            return status
+    raise AssertionError(f"not {count} settled")
+
+
+def got(url: str) -> str:
+    """What stands there."""
+    with urlopen(url) as answer:
+        text: bytes = answer.read()
+    return text.decode()
+
+
+@pytest.mark.parametrize("option", ["--web-port", "--metrics"])
+def test_a_port_that_is_taken_stops_the_run_before_it_begins(
+    surepipe: Command, folder: Path, option: str
+) -> None:
+    """One clear line; nothing was opened or written."""
+    with PageServer({}, port=0) as other:
+        answer = surepipe("run", "shop.yaml", option, other.port)
+    assert answer.code == Exit.UNUSABLE
+    assert f"served at 127.0.0.1:{other.port}: address already in use" in answer.err
+    assert not (folder / "shop.db").exists()
+
+
+def test_spans_go_to_the_provider_that_the_process_has(folder: Path) -> None:
+    """One message in two, from accepted to confirmed and from delivered to settled."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    wanted = [(f"{name} shop/intake", seq) for name in ("handle", "send") for seq in (2, 4, 6, 8)]
+    assert done.stderr.splitlines()[-1] == str(wanted)
+
+
+def test_without_a_place_for_spans_the_run_does_not_begin(surepipe: Command, folder: Path) -> None:
+    """It says what to install."""
+    answer = surepipe("run", "shop.yaml", "--otel", "10")
+    assert answer.code == Exit.UNUSABLE
+    assert "pip install opentelemetry-sdk" in answer.err
+    assert not (folder / "shop.db").exists()
+
+
+def test_a_run_that_nobody_asked_to_look_at_opens_no_port_and_takes_no_trace(
+    surepipe: Command, folder: Path
+) -> None:
+    """The engine gets no trace at all, which costs nothing."""
+    answer = surepipe("run", "shop.yaml")
+    assert answer.code == Exit.HELD
+    assert "http" not in answer.err
+    assessment = assess(load(folder / "shop.yaml"))
+    with Observing(assessment, "main", dict, Looks()) as nothing:
+        assert nothing.trace is None
+        assert nothing.urls == {}

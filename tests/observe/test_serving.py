@@ -1,0 +1,100 @@
+"""Pages are given to this machine only, can change nothing, and leave nothing behind."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from surepipe.errors import ConfigurationError
+from surepipe.observe.serving import Answer, PageServer
+
+
+def broken() -> Answer:
+    """A page that can't be made."""
+    raise KeyError("nobody")
+
+
+@pytest.fixture
+def server() -> Iterator[PageServer]:
+    """A page that is fine, and one that is broken."""
+    pages = {"/": lambda: Answer("text/html", "<p>hé"), "/broken": broken}
+    with PageServer(pages, port=0) as found:
+        yield found
+
+
+def ask(
+    server: PageServer, path: str = "/", method: str = "GET", host: str = "localhost"
+) -> http.client.HTTPResponse:
+    """The answer: its status and headers."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request(method, path, headers={"Host": host})
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer
+
+
+def test_a_page_is_given_with_headers_that_let_a_browser_do_nothing_else(
+    server: PageServer,
+) -> None:
+    """Content policy, no framing, no sniffing, no store."""
+    answer = ask(server, "/?again")
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert answer.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert int(answer.headers["Content-Length"]) == len("<p>hé".encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "host", "status"),
+    [
+        ("/", "HEAD", "127.0.0.1:80", 200),
+        ("/", "GET", "[::1]:80", 200),
+        ("/", "POST", "localhost", 501),
+        ("/../etc/passwd", "GET", "localhost", 404),
+        ("/", "GET", "shop.example", 421),
+        ("/", "GET", "shop.example:8470", 421),
+        ("/", "GET", "", 421),
+        ("/broken", "GET", "localhost", 500),
+    ],
+)
+def test_only_this_machine_may_look_and_only_look(
+    server: PageServer, path: str, method: str, host: str, status: int
+) -> None:
+    """A foreign name is what a page of another site has after pointing its name here."""
+    assert ask(server, path, method, host).status == status
+
+
+def test_a_page_that_can_not_be_made_is_logged(
+    server: PageServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With its path, and the next one is given."""
+    with caplog.at_level(logging.ERROR, logger="surepipe"):
+        ask(server, "/broken")
+    assert "the page /broken could not be made" in caplog.text
+    assert ask(server).status == 200
+
+
+def test_the_end_leaves_no_thread_and_a_free_port() -> None:
+    """Closed twice."""
+    before = threading.active_count()
+    with PageServer({}, port=0) as server:
+        port = server.port
+        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port}: address already in use"):
+            PageServer({}, port=port)
+    server.close()
+    assert threading.active_count() == before
+    with PageServer({}, port=port):
+        pass
+
+
+def test_a_port_that_does_not_exist_is_refused() -> None:
+    """Before anything is started."""
+    with pytest.raises(ConfigurationError, match="give another port"):
+        PageServer({}, port=70_000)

@@ -1,0 +1,192 @@
+"""The status of a running pipeline says what its pipes count, and how fast; it is read back as it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from surepipe import Pipe
+from surepipe.actors.notices import PipeNotice
+from surepipe.actors.steps import StepRuntime
+from surepipe.effects import NoticeKind
+from surepipe.observe import Latencies
+from surepipe.observe.numbers import compact, milliseconds, seconds
+from surepipe.observe.rates import Counts, Rates
+from surepipe.observe.status import Flow, Part, Status
+from surepipe.observe.watch import NOTICES_MAX, Watch, pipes_of
+
+
+class Clock:
+    """Stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Node:
+    """Counts as a test says, and how often it was asked."""
+
+    def __init__(self, **parts: dict[str, int]) -> None:
+        self.parts = parts
+        self.asked = 0
+
+    def __call__(self) -> Counts:
+        self.asked += 1
+        return self.parts
+
+
+SENDING = {"accepted": 50, "in_flight": 3, "backlog": 4, "oldest_unconfirmed_us": 1_500_000}
+RECEIVING = {"settled": 40, "in_work": 2, "held": 0, "duplicate": 6, "dead_lettered": 1}
+
+
+@pytest.fixture
+def watched() -> tuple[Watch, Node, Clock]:
+    """A pipe whose ends are both here, and a sink on another node."""
+    node, clock = Node(intake={**SENDING, **RECEIVING}), Clock()
+    parts = [
+        Part(name="intake", role="pipe", node="main", flow=Flow()),
+        Part(name="out", role="sink", node="other"),
+    ]
+    return Watch("shop", parts, node, node="main", clock=clock, wall=lambda: 0.0), node, clock
+
+
+def test_a_pipe_in_a_program_is_watched_as_it_is() -> None:
+    """With what it guarantees, and how long its messages took; the value survives JSON."""
+    latencies, clock = Latencies(), Clock()
+    with Pipe("orders", runtime=StepRuntime(), trace=latencies) as pipe:
+        watch = Watch(
+            "shop", pipes_of([pipe]), lambda: {"orders": pipe.counters()}, latencies, clock=clock
+        )
+        pipe.receive(str)
+        pipe.send_many([b"x"] * 30)
+        pipe.flush(10)
+        clock.now += 3
+        status = watch.status()
+    (part,) = status.pipes
+    assert part.guarantee == "exactly-once, absolute"
+    assert part.flow is not None
+    assert (part.flow.accepted, part.flow.settled, part.flow.unconfirmed) == (30, 30, 0)
+    assert part.flow.settled_per_s == 10
+    assert part.flow.settling is not None
+    assert part.flow.settling.count == 30
+    assert Status.model_validate_json(status.model_dump_json(by_alias=True)) == status
+
+
+def test_unconfirmed_is_in_flight_and_backlog_and_totals_are_over_all_pipes(
+    watched: tuple[Watch, Node, Clock],
+) -> None:
+    """Pipes O-2: what was accepted and is not confirmed."""
+    status = watched[0].status()
+    (pipe,) = status.pipes
+    assert pipe.flow is not None
+    assert (pipe.flow.unconfirmed, pipe.flow.oldest_unconfirmed_s) == (7, 1.5)
+    assert (pipe.flow.duplicates, status.total("dead_letters")) == (6, 1)
+
+
+def test_what_another_process_counts_is_null_and_not_nought(
+    watched: tuple[Watch, Node, Clock],
+) -> None:
+    """A sender alone, a receiver alone, and a part of another node."""
+    watch, node, _ = watched
+    node.parts = {"intake": SENDING}
+    sending = watch.status()
+    node.parts = {"intake": RECEIVING}
+    receiving = watch.status()
+    first, second = sending.pipes[0].flow, receiving.pipes[0].flow
+    assert first is not None
+    assert second is not None
+    assert (first.accepted, first.settled, first.dead_letters) == (50, None, None)
+    assert (second.accepted, second.unconfirmed, second.settled) == (None, None, 40)
+    assert [part.here for part in sending.parts] == [True, False]
+    assert sending.total("settled") is None
+
+
+def test_one_status_asks_the_pipes_once_and_nobody_asks_in_between(
+    watched: tuple[Watch, Node, Clock],
+) -> None:
+    """Once at the beginning, for the rates, and once for each status."""
+    watch, node, clock = watched
+    clock.now += 60
+    watch.status()
+    watch.status()
+    assert node.asked == 3
+
+
+def test_rates_are_over_the_last_seconds_and_never_negative() -> None:
+    """1 a second for 10 s, then 100 a second for 5 s, then nothing; then the pipe begins anew."""
+    clock = Clock()
+    rates = Rates(clock, {"p": {"n": 0}})
+    found: list[float] = []
+    for n in (*range(1, 11), *range(110, 511, 100), *[510] * 6, 0):
+        clock.now += 1
+        found.append(rates.look({"p": {"n": n}})[1]["p"]["n"])
+    assert found[9] == 1
+    assert found[14] == 100
+    assert found[20] == 0
+    assert found[21] == 0
+
+
+def test_a_look_at_once_has_no_rates_and_a_part_that_comes_later_began_with_nothing() -> None:
+    """No division by nothing."""
+    clock = Clock()
+    rates = Rates(clock, {})
+    assert rates.look({"p": {"n": 5}}) == (0.0, {})
+    clock.now += 2
+    assert rates.look({"p": {"n": 5}}) == (2.0, {"p": {"n": 2.5}})
+
+
+def test_the_last_notices_are_kept(watched: tuple[Watch, Node, Clock]) -> None:
+    """The oldest one goes."""
+    watch = watched[0]
+    for number in range(NOTICES_MAX + 1):
+        watch.notice(PipeNotice("intake", "sender", NoticeKind.STALLED, 1, ((number, number),), ""))
+    told = watch.status().notices
+    assert len(told) == NOTICES_MAX
+    assert told[0].text == "pipe intake (sender): Stalled, epoch 1, messages 1"
+    assert told[0].time == "1970-01-01T00:00:00.000+00:00"
+
+
+def test_a_newer_status_with_more_in_it_can_be_read(watched: tuple[Watch, Node, Clock]) -> None:
+    """What is not known is read past."""
+    status = watched[0].status()
+    newer = status.model_dump(by_alias=True) | {"weather": "fine"}
+    assert Status.model_validate(newer) == status
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        *(
+            (0, "0"),
+            (1.25, "1.2"),
+            (7.0, "7"),
+            (9_999, "9,999"),
+            (9_999.7, "10.0k"),
+            (12_345, "12.3k"),
+        ),
+        *(
+            (99_960, "100k"),
+            (999_499, "999k"),
+            (999_500, "1.0M"),
+            (2.5e13, "25.0T"),
+            (1e19, "many"),
+        ),
+        (None, "–"),
+    ],
+)
+def test_numbers_are_at_most_five_signs(number: float | None, shown: str) -> None:
+    """At every border of a unit."""
+    assert compact(number) == shown
+    assert len(shown) <= 5
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(0, "0.0 s"), (9.9, "9.9 s"), (99, "99 s"), (100, "2 min"), (7_200, "2 h"), (2e5, "2 days")],
+)
+def test_times_are_told_in_the_unit_that_suits_them(number: float, shown: str) -> None:
+    """Seconds to days; short ones in milliseconds."""
+    assert seconds(number) == shown
+    assert (seconds(None), milliseconds(0.5), milliseconds(2_000)) == ("–", "0.5 ms", "2.0 s")

@@ -6,7 +6,10 @@
 #   make docs    renew patterns.md            make clean   remove what runs left
 #   make distclean   ... and the environment too
 #   make stages  real processes, killed, paused, cut off, without power (two minutes; some need root)
+#   make spin    what the explorer says of the patterns, said again by SPIN (half a minute; Debian package spin)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
+#   make mutants  plant errors in machines, one by one, and see each found
+#   make hunt  look for broken promises under fresh seeds: make hunt MINUTES=60 SEED=1
 #
 # PYTHON=...  interpreter to use      PYTEST_FLAGS=...  e.g. PYTEST_FLAGS='-k stream'      STAGES='power netns'
 
@@ -16,15 +19,17 @@ READY := $(VENV)/.ready
 EXTRAS := metrics,test,dev
 PYTEST_FLAGS ?=
 STAGES ?=
+MINUTES ?= 10
+SEED ?= 1000000
 
 # The folders that hold Python code today; the type checkers refuse an empty one.
 CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
 
-.PHONY: help test stages demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
+.PHONY: help test stages spin mutants hunt demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,11s/^# \{0,1\}//p' Makefile
+	@sed -n '4,13s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
@@ -33,6 +38,16 @@ test: $(READY)
 stages: $(READY)
 	@echo "surepipe: running the stages with real processes"
 	@$(BIN)/python -m tests.real.run --jobs 2 $(STAGES)
+
+mutants: $(READY)
+	@$(BIN)/python -m tests.mutants.runner
+
+hunt: $(READY)
+	@$(BIN)/python -m tools.hunt --minutes $(MINUTES) --seed $(SEED)
+
+spin: $(READY)
+	@echo "surepipe: asking SPIN what the explorer was asked"
+	@$(BIN)/python -m tests.spin.run
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py

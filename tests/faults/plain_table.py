@@ -89,6 +89,11 @@ class Cell:
         return (RESTARTED_NUMBERS if self.claim.restarted else PATTERNS)[self.column]
 
     @property
+    def reference(self) -> int | None:
+        """The length that is known from elsewhere."""
+        return self.claim.reference
+
+    @property
     def faults(self) -> Mapping[str, int]:
         """What strikes, and how often."""
         return self.claim.faults or ROW_FAULTS.get(self.row, {self.row: 1})

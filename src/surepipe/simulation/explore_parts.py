@@ -44,6 +44,12 @@ class Crashes:
     outage: str = ""
     zombie: str = ""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        others = tuple(name for name in (self.outage, self.zombie) if name)
+        return (*self.between, *self.before, *self.inside, *others)
+
 
 class Part(Protocol):
     """One end, or one store: builds its machine anew for each incarnation."""
@@ -106,13 +112,17 @@ class Arrangement(Protocol):
 FIXED: Mapping[str, object] = {"stamp": 0, "stamps": None, "echo": 0}
 """Names of single transmissions, and what stands in their place: they only measure round trips."""
 
+BALANCED = ("accepted", "confirmed", "given_up")
+"""Counters that a sender's own assertions look at; the rest of its state says how large they are."""
+
 _EMPTY: Mapping[str, object] = {"dict": ["dict"], "list": ["list"]}
 
 
 def export_machine(machine: Machine) -> object:
     """The state of a machine, without what can't matter to what it will do.
 
-    Of a stack these are the counters, tickets that nobody will answer any more, and the names of transmissions.
+    Of a stack these are counters, tickets that nobody will answer any more, and the names of transmissions. The
+    few counters that a sender asserts stay: they say nothing that the rest does not.
     """
     state, known = machine.export(), cast("object", machine)
     if not isinstance(known, Stack):
@@ -124,7 +134,14 @@ def export_machine(machine: Machine) -> object:
         for name, value in own
         if name != "_counts"
     ]
+    if not isinstance(known, ReceiverStack):
+        kept += [[name, _counts_kept(value)] for name, value in own if name == "_counts"]
     return [kept, *(_without_stamps(layer) for layer in layers)]
+
+
+def _counts_kept(counts: object) -> object:
+    kind, *pairs = cast("list[list[object]]", counts)
+    return [kind, *([name, value if name in BALANCED else 0] for name, value in pairs)]
 
 
 def _without_stamps(value: object) -> object:

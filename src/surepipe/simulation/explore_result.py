@@ -12,6 +12,7 @@ from surepipe.pipes.predicates import payload_digest
 from surepipe.simulation.explore_history import NAMES, History
 from surepipe.simulation.explore_nodes import Out
 from surepipe.simulation.explore_numbers import payload_of
+from surepipe.simulation.explore_overtaking import Queues
 from surepipe.simulation.explore_parts import carries_messages
 from surepipe.simulation.explore_scope import WAKE
 from surepipe.simulation.explore_search import Found, Searched
@@ -101,6 +102,8 @@ class Telling:
 
     def __post_init__(self) -> None:
         self._lives = [1] * (2 * len(self.space.nodes))
+        self._queues = Queues(self.space.first()[1])
+        self._is_draining = False
 
     # The parts of a run.
 
@@ -124,12 +127,13 @@ class Telling:
             self._outs(place, node.begin().outs)
 
     def phase(self, name: str) -> None:
-        """The row that says which part of the run begins."""
+        """The row that says which part of the run begins. In a drain nothing is a fault any more."""
+        self._is_draining = name == "drain"
         self._row(Kind.PHASE, "world", 1, detail=_text({"phase": name}))
 
     def tell(self, steps: Iterable[tuple[State, Step]]) -> tuple[str, ...]:
         """Write rows for these steps; returns a sentence for each."""
-        return tuple(self._step(state, step) for state, step in steps)
+        return tuple(self._step_in_order(state, step) for state, step in steps)
 
     def end(self, wanted: str, position: int, history: History, *, at_end: bool) -> Violation:
         """The last row, and the violation as a finding."""
@@ -159,11 +163,20 @@ class Telling:
 
     # One step.
 
-    def _step(self, state: State, step: Step) -> str:
-        text = self._sentence(state, step)
-        self.decisions.append(
-            Decision(_authority(step), text, step.verb, (), step.fault.removeprefix(WAKE))
-        )
+    def _step_in_order(self, state: State, step: Step) -> str:
+        overtakes = not self._is_draining and self._queues.overtakes(step)
+        text = self._step(state, step, overtakes=overtakes)
+        self._queues.follow(self.space.taken(state, step)[0][1])
+        return text
+
+    def _step(self, state: State, step: Step, *, overtakes: bool) -> str:
+        text = self._sentence(state, step) + (_mark("F4", "overtaking, ") if overtakes else "")
+        if overtakes:
+            self.decisions.append(Decision("faults", text, "overtake", (), "F4"))
+        if not overtakes or step.fault:
+            self.decisions.append(
+                Decision(_authority(step), text, step.verb, (), step.fault.removeprefix(WAKE))
+            )
         if step.verb in ("lose", "copy"):
             self._frame_row(Kind.LOST if step.verb == "lose" else Kind.COPIED, step, step.fault)
             return text
@@ -173,16 +186,18 @@ class Telling:
         if step.verb == "empty":
             self._row(Kind.FAULT, self._name(step.place), 1, detail=f"mailbox lost {step.fault}")
             return text
-        self._event_row(step, self.space.node_at(step.place).name, self._lives[step.place])
+        name, life = self.space.node_at(step.place).name, self._lives[step.place]
+        self._event_row(step, name, life, overtakes=overtakes)
         if step.verb == "replace":
             self._lives[step.place + len(self.space.nodes)] = self._lives[step.place]
         self._outs(step.place, self.space.reaction(state, step).outs)
         return text
 
-    def _event_row(self, step: Step, name: str, life: int) -> None:
+    def _event_row(self, step: Step, name: str, life: int, *, overtakes: bool) -> None:
         event = step.event[0] if step.event else ""
         if step.frame >= 0:
-            self._frame_row(Kind.ARRIVED, step, "")
+            frame = frame_words(self.space.frames[step.frame])
+            self._frame_row(Kind.ARRIVED, step, f"{frame}, overtaking, F4" if overtakes else "")
         elif event == "submit":
             self._row(Kind.SUBMIT, name, life, detail=_numbers(step))
         elif event == "wake":

@@ -35,6 +35,9 @@ EXPLORED_FAULTS: Mapping[str, str] = {
 }
 """The faults of the catalogue that have a transition here, and what that is."""
 
+ON_LINKS = ("F1", "F2", "F3", "F4", "F5", "F6", "F7a", "F7b", "F26")
+"""Those that befall frames and deadlines; all others befall parts of what is explored."""
+
 WAKE = "wake"
 """In a budget: a deadline that passes in time."""
 

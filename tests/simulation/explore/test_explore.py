@@ -21,6 +21,7 @@ from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED
 from tests.plain.resend import RESEND, Receiver, Sender
 from tests.plain.sequential import SEQUENTIAL
 from tests.plain.stream import STREAM
+from tests.plain.strict import STRICT
 from tests.simulation.explore.scopes import RELIABLE, TIMERS
 
 
@@ -71,6 +72,14 @@ def test_a_journal_is_refused_as_it_can_not_be_explored() -> None:
     """The message says who tries journals."""
     with pytest.raises(ConfigurationError, match="simulator"):
         explore(HopSubject("reliable", journaled=True))
+
+
+def test_a_fault_that_can_strike_nobody_is_refused() -> None:
+    """simulation X-4: to hold through a crash that never happens would mean nothing; no journal, no store here."""
+    for fault in ("F9", "F13", "F18"):
+        with pytest.raises(ConfigurationError, match=f"can suffer {fault} "):
+            explore(RESEND, Scope(messages=1, faults={fault: 1}))
+    assert explore(RESEND, Scope(messages=1, faults={"F9": 0})).holds
 
 
 def test_a_counterexample_is_told_in_words_with_the_fault_marked() -> None:
@@ -167,3 +176,21 @@ def test_answers_that_take_their_time_are_steps_of_their_own() -> None:
     assert together.holds
     assert apart.holds
     assert apart.states > together.states
+
+
+def test_every_decision_that_is_a_fault_has_the_fault_of_the_catalogue() -> None:
+    """simulation X-35: an arrival before what was sent earlier is F4; the drain's own order is no fault."""
+    scope = Scope(messages=2, faults={"F4": 1}, properties=("P4",))
+    shortest = found(explore(MULTI_UNCONFIRMED, scope))
+    faults = [decision.fault for decision in shortest.run.script.decisions]
+    assert faults == ["", "", "F4", ""]
+    assert shortest.steps[2].endswith("*** overtaking, F4")
+
+
+def test_a_crash_on_what_overtakes_is_two_decisions() -> None:
+    """simulation X-35: both faults are named, and the schedule is as long as before."""
+    scope = Scope(messages=3, faults={"F10": 1}, order="any", properties=("P5",))
+    shortest = found(explore(STRICT, scope))
+    faults = [decision.fault for decision in shortest.run.script.decisions if decision.fault]
+    assert sorted(faults) == ["F10", "F4", "F4"]
+    assert shortest.length == 6

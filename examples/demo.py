@@ -1,195 +1,203 @@
-"""Two actors, a route that loses, repeats and reorders, and three pipes between them.
+"""The orders pipeline over a bad route, killed half way, started again, and audited.
 
-A pykka actor sends numbered orders; another receives them. The route between them drops a fifth of all frames in
-both directions, repeats a tenth, and delays each by a time of its own, so that later ones overtake earlier ones.
-Each pipe says beforehand what it will deliver over such a route. Afterwards what was delivered is judged, and
-compared with what was said.
+A process runs ``orders.yaml`` on its embedded store: orders are read from a file, priced, and written to
+another. The route of its pipe drops a fifth of all frames in both directions, repeats a tenth, and lets later ones
+overtake earlier ones. When half of the orders are written the process is killed with SIGKILL, and another one is
+started in its place. Before, it is said what the pipeline guarantees, computed from the file; afterwards the file
+and the trace are audited.
 
-Run it with ``make demo``, or ``python -m examples.demo --messages 5000 --seed 7``.
+Run it with ``make demo``, or ``python -m examples.demo --orders 20000 --seed 7``.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from threading import Event
 
-import pykka
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from surepipe import FaultyRoute, LocalRoute, Pipe
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import Outcome, Verdict, judge_trace
+from surepipe import FaultyRoute, LocalRoute
+from surepipe.actors import Route
+from surepipe.pipelines import Plan, assess, load
+from surepipe.pipelines.engine import RealEnvironment, run
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipes.options import parse_layers
+from surepipe.simulation.audit import audit
+from surepipe.simulation.recorder import TraceRecorder
+from surepipe.simulation.trace_file import TraceFile
 
-STACKS: Sequence[tuple[str, str]] = (
-    ("strict-monotonic", "numbers messages, drops what comes late, never asks again"),
-    ("multi-unconfirmed", "sends again what is not confirmed, keeps no order"),
-    ("reliable", "both, and holds what comes early"),
+ROOT = Path(__file__).parents[1]
+PIPELINE = ROOT / "examples" / "orders.yaml"
+ORDERS, OUT, TRACE = (
+    Path("examples/data/orders.jsonl"),
+    Path("out/orders.jsonl"),
+    Path("trace.jsonl"),
 )
-# A handful to a frame, short timeouts: so that thousands of frames meet the route's faults in a few seconds.
-OPTIONS: dict[str, object] = {"run_max": 8}
-RETRY_OPTIONS: dict[str, object] = {**OPTIONS, "rto_initial_s": 0.1, "rto_min_s": 0.02}
+ARTICLES = ("bread", "butter", "coffee", "milk", "tea")
+LOOK_S = 0.01
 
 
-class Shop(pykka.ThreadingActor):
-    """Sends orders into a pipe. Told a number, it sends so many and replies when all are accepted."""
-
-    use_daemon_thread = True
-
-    def __init__(self, pipe: Pipe) -> None:
-        super().__init__()
-        self.pipe = pipe
-
-    def on_receive(self, message: int) -> int:
-        """Send this many orders, one by one, as an application does."""
-        for number in range(1, message + 1):
-            self.pipe.send({"order": number})
-        return message
-
-
-class Ledger(pykka.ThreadingActor):
-    """Writes down which order came, in the order in which it came."""
-
-    use_daemon_thread = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers: list[int] = []
-
-    def on_receive(self, message: object) -> list[int]:
-        """An order to write down; anything else asks for what was written."""
-        if isinstance(message, dict):
-            self.numbers.append(cast("dict[str, int]", message)["order"])
-            return []
-        return self.numbers
-
-
-@dataclass
-class Run:
-    """One pipe's run and what is to be said of it."""
-
-    kind: str
-    said: Pipe
-    route: FaultyRoute
-    numbers: list[int]
-    sent: int
-
-    @property
-    def verdict(self) -> Verdict:
-        """What was delivered, judged."""
-        return judge_trace(self.numbers, self.sent)
-
-    @property
-    def lost(self) -> int:
-        """Orders that never came."""
-        return self.sent - len(set(self.numbers))
-
-    @property
-    def repeated(self) -> int:
-        """Deliveries of an order that had come before."""
-        return len(self.numbers) - len(set(self.numbers))
-
-    @property
-    def backwards(self) -> int:
-        """Deliveries that came after a later order."""
-        top, count = 0, 0
-        for number in self.numbers:
-            count += number < top
-            top = max(top, number)
-        return count
-
-    def broken_promises(self) -> list[str]:
-        """Atoms that the pipe said it keeps over this route and did not keep."""
-        over = self.route.declared.forward
-        promised = [atom for atom in Atom if self.said.guarantee.guarantee.holds(atom, over)]
-        return [str(atom) for atom in promised if self.verdict.of(atom) is not Outcome.HELD]
-
-
-def run(kind: str, messages: int, seed: int, progress: Progress) -> Run:
-    """Send the orders through one pipe and collect what came out."""
-    route = FaultyRoute(
-        LocalRoute(), loss=0.2, duplicate=0.1, reorder=0.2, delay=(0.0, 0.004), seed=seed
+def the_plan() -> Plan:
+    """The file, with a handful of orders to a frame: so that thousands of frames meet the route's faults."""
+    plan = load(PIPELINE)
+    layers = parse_layers(
+        [
+            "continuous-index",
+            {"multi-unconfirmed": {"run_max": 8, "rto_initial_s": 0.1, "rto_min_s": 0.02}},
+        ]
     )
-    options = OPTIONS if kind == "strict-monotonic" else RETRY_OPTIONS
-    bar = progress.add_task(kind, total=messages)
-    ledger = Ledger.start()
-    # A fifth of all frames is lost on purpose: that confirms are late is no news here.
-    with Pipe("orders", {kind: options}, route=route, seed=seed, notices=lambda _: None) as pipe:
-        shop = Shop.start(pipe)
-        seen = 0
-
-        def receive(order: object) -> None:
-            nonlocal seen
-            seen += 1
-            ledger.tell(order)
-            progress.update(bar, completed=min(seen, messages))
-
-        pipe.receive(receive)
-        shop.ask(messages)
-        pipe.flush(timeout=60)
-        shop.stop()
-    numbers = cast("list[int]", ledger.ask("numbers"))
-    ledger.stop()
-    progress.update(bar, completed=messages)
-    return Run(kind, pipe, route, numbers, messages)
+    return replace(
+        plan, pipes=tuple(pipe.model_copy(update={"layers": layers}) for pipe in plan.pipes)
+    )
 
 
-def show(runs: Sequence[Run], console: Console) -> None:
-    """One row per pipe: what it said, what came out."""
-    table = Table(title="What each pipe said it would deliver, and what it did")
-    table.add_column("pipe", no_wrap=True)
-    table.add_column("said beforehand")
-    for column in ("lost", "repeated", "backwards"):
-        table.add_column(column, justify="right")
-    table.add_column("promise")
-    for item in runs:
-        broken = item.broken_promises()
-        table.add_row(
-            item.kind,
-            str(item.said.guarantee.headline).partition(";")[0],
-            *(f"{count:,}" for count in (item.lost, item.repeated, item.backwards)),
-            f"[red]broken: {', '.join(broken)}[/]" if broken else "[green]kept[/]",
+class BadRoad(RealEnvironment):
+    """The world of a process, with a bad route in it."""
+
+    faults_seed = 1
+
+    def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
+        """A route that loses, repeats and reorders."""
+        del pipe, sends, receives
+        return FaultyRoute(
+            LocalRoute(),
+            loss=0.2,
+            duplicate=0.1,
+            reorder=0.2,
+            delay=(0.0, 0.004),
+            seed=self.faults_seed,
         )
-    console.print(table)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the three pipes; 0 when each kept its promise and `reliable` delivered all, once, in order."""
-    parser = argparse.ArgumentParser(prog="demo", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--messages", type=int, default=2000, help="orders for each pipe (2000)")
-    parser.add_argument(
-        "--seed", type=int, default=1, help="what the route does follows from it (1)"
+def run_pipeline(seed: int) -> None:
+    """One life of the process, in the current folder: it goes on where the one before was killed."""
+    plan = the_plan()
+    with TraceRecorder(TRACE) as trace:
+        world = BadRoad(plan, trace=trace, notices=lambda _: None)
+        world.faults_seed = seed
+        run(plan, environment=world)
+
+
+# What is shown.
+
+
+def started(folder: Path, seed: int) -> subprocess.Popen[bytes]:
+    """The pipeline in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "examples.demo", "--process", str(folder), "--seed", str(seed)],
+        cwd=ROOT,
     )
-    chosen = parser.parse_args(arguments)
+
+
+def written(folder: Path) -> int:
+    """Lines of the output so far."""
+    path = folder / OUT
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def watched(
+    process: subprocess.Popen[bytes], folder: Path, progress: Progress, title: str, lines: int
+) -> bool:
+    """Show how far it comes; True when it has written so many lines before it ended."""
+    bar = progress.add_task(title, total=progress.tasks[0].total if progress.tasks else lines * 2)
+    pause = Event()
+    while process.poll() is None:
+        count = written(folder)
+        progress.update(bar, completed=count)
+        if count >= lines:
+            return True
+        pause.wait(LOOK_S)
+    progress.update(bar, completed=written(folder))
+    return False
+
+
+def make_orders(folder: Path, count: int, seed: int) -> None:
+    """The file that the pipeline reads."""
+    rng = Random(seed)
+    path = folder / ORDERS
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        for number in range(1, count + 1):
+            article, pieces = rng.choice(ARTICLES), rng.randint(1, 9)
+            order = {"order": number, "customer": f"c{number % 20}", "article": article}
+            file.write(json.dumps({**order, "count": pieces}) + "\n")
+
+
+def verdict(folder: Path, count: int, console: Console) -> bool:
+    """Audit what is in the file, and what the trace tells of the pipe."""
+    numbers = [json.loads(line)["order"] for line in (folder / OUT).read_text().splitlines()]
+    lost = count - len(set(numbers))
+    repeated = len(numbers) - len(set(numbers))
+    in_order = numbers == sorted(numbers)
+    console.print(f"\n[bold]in {OUT}[/]: {len(numbers):,} of {count:,} orders")
+    result = audit(TraceFile(folder / TRACE))
+    console.print("[bold]in the trace[/], by surepipe audit:")
+    for line in result.lines():
+        console.print(f"  {line}", highlight=False)
+    is_right = not lost and not repeated and in_order and not result.violated(promised=True)
+    told = f"{lost} lost, {repeated} repeated, {'in order' if in_order else 'out of order'}"
+    console.print(f"[{'green' if is_right else 'red'}]verdict: {told}[/]")
+    return is_right
+
+
+def show(count: int, seed: int, folder: Path) -> int:
+    """The whole demonstration; 0 when nothing was lost, repeated or reordered."""
     console = Console()
+    make_orders(folder, count, seed)
     console.print(
-        f"{chosen.messages:,} orders over a route that loses 20 %, repeats 10 % and reorders "
-        f"(seed {chosen.seed})"
+        f"{count:,} orders over a route that loses 20 %, repeats 10 % and reorders (seed {seed})\n"
+        "the file says, and surepipe check computes:"
     )
-    for kind, how in STACKS:
-        console.print(f"  [bold]{kind}[/]: {how}")
+    for way in assess(the_plan()).ways:
+        assert way.explanation is not None
+        console.print(f"  [bold]{way.name}[/]: {way.explanation.headline}", highlight=False)
     columns = (
-        TextColumn("{task.description:>18}"),
+        TextColumn("{task.description:>16}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        runs = [run(kind, chosen.messages, chosen.seed, progress) for kind, _ in STACKS]
-    show(runs, console)
-    reliable = runs[-1]
-    console.print(f"\n[bold]{reliable.said}[/]\nsaid: {reliable.said.guarantee.headline}")
-    is_whole = reliable.numbers == list(range(1, chosen.messages + 1))
-    is_kept = not any(item.broken_promises() for item in runs)
-    if is_whole and is_kept:
-        console.print("[green]verdict: 0 lost, 0 repeated, in order[/]")
+        first = started(folder, seed)
+        was_alive = watched(first, folder, progress, "first life", count // 2)
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        half = written(folder)
+        second = started(folder, seed + 1)
+        watched(second, folder, progress, "second life", count + 1)
+    if not was_alive or second.returncode:
+        console.print("[red]the pipeline ended before it could be killed, or failed[/]")
+        return 1
+    console.print(f"killed (SIGKILL) with {half:,} orders written, then started again")
+    return 0 if verdict(folder, count, console) else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Show it, or be the process that is killed."""
+    parser = argparse.ArgumentParser(prog="demo", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--orders", type=int, default=4000, help="how many orders (4000)")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="what the route does follows from it (1)"
+    )
+    parser.add_argument("--process", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.process is not None:
+        os.chdir(chosen.process)
+        run_pipeline(chosen.seed)
         return 0
-    console.print("[red]verdict: a promise was broken[/]")
-    return 1
+    with tempfile.TemporaryDirectory() as folder:
+        return show(chosen.orders, chosen.seed, Path(folder))
 
 
 if __name__ == "__main__":

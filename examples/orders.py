@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import BaseModel, PositiveInt
 
@@ -40,9 +41,18 @@ def is_large(order: Mapping[str, object]) -> bool:
     return isinstance(cents, int) and cents >= LARGE_CENTS
 
 
-def adds_up(delivered: Sequence[Mapping[str, object]]) -> bool:
+class Run(Protocol):
+    """A finished run of a simulation, as far as it is looked at here."""
+
+    @property
+    def delivered(self) -> Mapping[str, Sequence[Mapping[str, object]]]:
+        """Of each sink, what is in it."""
+        ...
+
+
+def adds_up(run: Run) -> bool:
     """For a simulation: no order twice."""
-    numbers = [order["order"] for order in delivered]
+    numbers = [order["order"] for order in run.delivered["out"]]
     return len(numbers) == len(set(map(str, numbers)))
 
 

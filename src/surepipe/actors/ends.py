@@ -452,7 +452,9 @@ class ReceiverEnd(End):
         if self._stream is None:
             actor.over = True
             self.keeper.retire()
-            self._gave_up("another process receives in its place now: the notice before this says which")
+            self._gave_up(
+                "another process receives in its place now: the notice before this says which"
+            )
 
     def crossed(self, work: Work, through: int) -> None:
         """From a store: the effects of a work are stored so far, whether or not anybody will hear of it."""

@@ -119,7 +119,8 @@ class ReceiverActor(Host):
     def notice(self, effect: Notice) -> None:
         """Tell the people who run the pipe; one that is fenced has come to its end."""
         super().notice(effect)
-        if effect.kind is NoticeKind.FENCED and self._watcher is not None and not self.over:
+        of_state = effect.kind is NoticeKind.FENCED and not effect.epoch and not effect.ranges
+        if of_state and self._watcher is not None and not self.over:
             self._watcher.fenced(self)
 
     def crossed(self, work: Work, through: int) -> None:

@@ -14,20 +14,44 @@ from collections.abc import Callable, Sequence
 
 import typer
 
+from surepipe.cli.audit import audit
 from surepipe.cli.check import check
+from surepipe.cli.dlq import dlq
 from surepipe.cli.exits import Exit, epilog
 from surepipe.cli.graph import graph
 from surepipe.cli.init import init
 from surepipe.cli.output import complain, complain_about_file
+from surepipe.cli.run import run as run_pipeline
 from surepipe.cli.schema import schema
+from surepipe.cli.simulate import simulate
+from surepipe.cli.top import top
 from surepipe.errors import SurepipeError
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "init": (init, epilog(Exit.HELD, Exit.UNUSABLE)),
     "check": (check, epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE)),
+    "run": (run_pipeline, epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.INTERRUPTED)),
+    "audit": (
+        audit,
+        epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.NOT_EXERCISED),
+    ),
     "graph": (graph, epilog(Exit.HELD, Exit.UNUSABLE)),
     "schema": (schema, epilog(Exit.HELD)),
+    "simulate": (
+        simulate,
+        epilog(
+            Exit.HELD,
+            Exit.VIOLATED,
+            Exit.UNUSABLE,
+            Exit.NOT_EXERCISED,
+            Exit.NOT_DETERMINISTIC,
+        ),
+    ),
+    "top": (top, epilog(Exit.HELD, Exit.UNUSABLE)),
 }
+
+GROUPS: dict[str, typer.Typer] = {"dlq": dlq}
+"""Commands that have commands of their own."""
 
 
 def _paragraphs(text: str) -> str:
@@ -45,6 +69,8 @@ app = typer.Typer(
 )
 for _name, (_function, _epilog) in COMMANDS.items():
     app.command(_name, help=_paragraphs(_function.__doc__ or ""), epilog=_epilog)(_function)
+for _name, _group in GROUPS.items():
+    app.add_typer(_group, name=_name)
 
 
 def _show_version(wanted: bool) -> None:

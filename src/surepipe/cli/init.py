@@ -53,6 +53,7 @@ def _tell(folder: Path, files: list[str]) -> None:
             *(line(f"wrote {folder / path}") for path in files),
             line(""),
             line(("next  ", "dim"), f"{enter}surepipe check pipeline.yaml"),
+            line(("      ", "dim"), "surepipe run pipeline.yaml"),
             line(("      ", "dim"), "surepipe graph pipeline.yaml -o pipeline.svg"),
             line(("      ", "dim"), "python -m pytest"),
         ]

@@ -95,6 +95,13 @@ class Plan:
     engine: Engine = field(default_factory=Engine)
     simulate: Simulate = field(default_factory=Simulate)
     description: str = ""
+    _places: dict[str, Place] = field(
+        default_factory=dict[str, Place], init=False, repr=False, compare=False
+    )
+    """Worked out once, as is the next: an engine asks for them often."""
+    _order: list[Node] = field(
+        default_factory=list[Node], init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         found = issues([link(part) for part in (*self.stores, *self.parts)])
@@ -129,11 +136,11 @@ class Plan:
     @property
     def order(self) -> tuple[Node, ...]:
         """The nodes, each after what feeds it; otherwise as written."""
-        parts = {part.name: part for part in self.parts}
-        return tuple(
-            parts[name]
-            for name in in_flow({name: feeders_of(part) for name, part in parts.items()})
-        )
+        if not self._order:
+            parts = {part.name: part for part in self.parts}
+            feeders = {name: feeders_of(part) for name, part in parts.items()}
+            self._order.extend(parts[name] for name in in_flow(feeders))
+        return tuple(self._order)
 
     @property
     def ends(self) -> tuple[Node, ...]:
@@ -155,8 +162,12 @@ class Plan:
     @property
     def places(self) -> dict[str, Place]:
         """Where each part runs, and where that is which feeds it."""
-        links = [link(part) for part in self.parts]
-        return places_of([(one.name, one.node, one.feeders, one.role == "pipe") for one in links])
+        if not self._places:
+            links = [link(part) for part in self.parts]
+            self._places.update(
+                places_of([(one.name, one.node, one.feeders, one.role == "pipe") for one in links])
+            )
+        return self._places
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -51,7 +51,12 @@ class Context:
     """
 
     def __init__(
-        self, id: About, stage: str, attempt: int, clock: Clock, transaction: Transaction | None = None
+        self,
+        id: About,
+        stage: str,
+        attempt: int,
+        clock: Clock,
+        transaction: Transaction | None = None,
     ) -> None:
         self.id = id
         self.stage = stage
@@ -101,15 +106,22 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a user's function, all but the message. ``limit_s``: how long it may take."""
+    """One call of a user's function, all but the message. ``limit_s``: how long it may take.
+
+    ``about`` and ``attempt`` tell which call it is, also where the function asks for no context.
+    """
 
     function: Callable[..., object]
     context: Context | None
     limit_s: float | None = None
+    about: About | None = None
+    attempt: int = 1
 
     def __call__(self, message: object) -> object:
         """Enter the user's code. An async function gives its coroutine."""
-        return self.function(message) if self.context is None else self.function(message, self.context)
+        return (
+            self.function(message) if self.context is None else self.function(message, self.context)
+        )
 
 
 def wants_context(function: Callable[..., object]) -> bool:
@@ -119,9 +131,7 @@ def wants_context(function: Callable[..., object]) -> bool:
     except (TypeError, ValueError):  # a builtin that does not tell
         return False
     positional = [
-        one
-        for one in parameters
-        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
     ]
     if len(positional) < 2:
         return False

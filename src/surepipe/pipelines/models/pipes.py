@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import (
@@ -133,6 +134,12 @@ AnyRoute: TypeAlias = LocalRoute | TcpRoute | StoreRoute
 RoutePart: TypeAlias = Annotated[AnyRoute, Field(discriminator="kind")]
 
 
+@cache
+def _default_stack(through_store: bool) -> tuple[LayerOptions, ...]:
+    """What stands for layers where none are written."""
+    return layers_of([{"stream": {"start": "earliest"}}] if through_store else ["reliable"])
+
+
 class PipePart(NamedPart):
     """A reliable way from what feeds it to what follows it."""
 
@@ -191,8 +198,7 @@ class PipePart(NamedPart):
         """The layers, also where none are written."""
         if self.layers:
             return self.layers
-        through_store = isinstance(self.route, StoreRoute)
-        return layers_of([{"stream": {"start": "earliest"}}] if through_store else ["reliable"])
+        return _default_stack(isinstance(self.route, StoreRoute))
 
     @property
     def has_stream(self) -> bool:

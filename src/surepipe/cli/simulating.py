@@ -1,0 +1,280 @@
+"""What ``surepipe simulate`` does: campaigns over a file, what breaks it, and the words for that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from surepipe.cli.exits import Exit
+from surepipe.cli.output import Line, line
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assessing import Assessment, Verdict, assess
+from surepipe.pipelines.loading import load
+from surepipe.pipelines.simulated.breaking import Broken, broken_by, untolerated
+from surepipe.pipelines.simulated.campaign import CannotSimulate, PlanResult
+from surepipe.pipelines.simulated.simulate import (
+    TWICE,
+    Simulation,
+    SimulationFailed,
+    simulation_of_plan,
+)
+from surepipe.simulation.script_file import load as load_script
+
+FIRST_LINE_RUNS = 20
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    file: Path
+    seeds: Sequence[int]
+    faults: str | None
+    messages: int | None
+    seconds: float | None
+    explores: bool
+    replay: Path | None
+    out: Path
+    tell: Callable[[str], None] | None
+
+    def say(self, text: str) -> None:
+        """A line as soon as it is known."""
+        if self.tell is not None:
+            self.tell(text)
+
+
+@dataclass
+class Findings:
+    """What came of it."""
+
+    code: Exit = Exit.HELD
+    runs: int = 0
+    events: int = 0
+    assessment: Assessment | None = None
+    failure: str = ""
+    page: Path | None = None
+    script: Path | None = None
+    broken: list[Broken] = field(default_factory=list[Broken])
+    missing: tuple[str, ...] = ()
+    complaint: str = ""
+    explored: list[str] = field(default_factory=list[str])
+    property: str = ""
+
+    def as_lines(self) -> Iterator[Line]:
+        """For people."""
+        if self.failure:
+            yield from (line(text) for text in self.failure.splitlines())
+        if self.assessment is not None:
+            for verdict in (*self.assessment.pipes, *self.assessment.ways):
+                yield self._held(verdict)
+        for text in self.explored:
+            yield line(text)
+        for broken in self.broken:
+            yield line((f"not tolerated: {broken.fault}", "head"))
+            yield from (line(text, indent=2) for text in broken.lines)
+        if self.missing:
+            yield line(("not exercised: ", "warn"), ", ".join(self.missing))
+
+    def _held(self, verdict: Verdict) -> Line:
+        claim = verdict.explanation.headline if verdict.explanation else "refused"
+        if self.failure:
+            return line(f"{verdict.name}: {claim}; see above")
+        style = "warn" if self.missing else "good"
+        word = "not exercised" if self.missing else "held"
+        return line((f"{word} ", style), f"in {self.runs} schedules  {verdict.name}: {claim}")
+
+    def as_document(self) -> dict[str, object]:
+        """For machines."""
+        return {
+            "exit": int(self.code),
+            "runs": self.runs,
+            "events": self.events,
+            "violated": self.property or None,
+            "report": self.failure or None,
+            "page": str(self.page) if self.page else None,
+            "script": str(self.script) if self.script else None,
+            "missing": list(self.missing),
+            "not_tolerated": [
+                {"fault": one.fault, "lines": list(one.lines), "page": str(one.page or "")}
+                for one in self.broken
+            ],
+            "error": self.complaint or None,
+        }
+
+
+def simulate_file(request: Request) -> Findings:
+    """Everything that was asked for. Raises PipelineErrors for a file that can't be read."""
+    plan = load(request.file)
+    found = Findings(assessment=assess(plan))
+    assert found.assessment is not None
+    if not found.assessment.usable:
+        found.code = Exit.UNUSABLE
+        found.complaint = f"surepipe check refuses {request.file}: see there"
+        return found
+    try:
+        simulation = simulation_of_plan(
+            plan,
+            folder=request.file.parent,
+            messages=request.messages,
+            faults=request.faults or "claim",
+            reports=request.out,
+            replay_with=f"surepipe simulate {request.file} --replay",
+        )
+        _run(request, simulation, found)
+    except CannotSimulate as error:
+        found.code, found.complaint = Exit.UNUSABLE, _how_to_replace(error)
+    except ConfigurationError as error:
+        found.code, found.complaint = Exit.UNUSABLE, str(error)
+    return found
+
+
+def _run(request: Request, simulation: Simulation, found: Findings) -> None:
+    if request.replay is not None:
+        _replay(request.replay, simulation, found)
+        return
+    started = time.monotonic()
+    first = simulation.campaign(request.seeds[:FIRST_LINE_RUNS], stop_at_first=True)
+    request.say(
+        f"{simulation.subject.name}: first {first.runs} schedules, {first.events} events: "
+        f"{'violated' if first.first else 'nothing broke'}"
+    )
+    _add(simulation, found, first)
+    rest = request.seeds[FIRST_LINE_RUNS:]
+    results = [first]
+    step = 50
+    for start in range(0, len(rest), step):
+        if found.failure or _is_late(request, started):
+            break
+        more = simulation.campaign(rest[start : start + step], stop_at_first=True)
+        results.append(more)
+        _add(simulation, found, more)
+    if found.failure:
+        return
+    _check_hash_seeds(request, first, found)
+    found.missing = _missing(results)
+    if request.faults is None and found.code is Exit.HELD:
+        for fault in untolerated(simulation.subject):
+            if _is_late(request, started):
+                break
+            broken = broken_by(simulation, fault)
+            if broken is not None:
+                found.broken.append(broken)
+    if request.explores:
+        found.explored = list(_explored(simulation))
+    if found.missing and found.code is Exit.HELD:
+        found.code = Exit.NOT_EXERCISED
+
+
+def _is_late(request: Request, started: float) -> bool:
+    return request.seconds is not None and time.monotonic() - started > request.seconds
+
+
+def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
+    found.runs += result.runs
+    found.events += result.events
+    if result.first is not None:
+        failure = simulation.failed(result.first)
+        found.property = result.first.violation.property
+        found.failure, found.page, found.script = str(failure), failure.page, failure.script
+        found.code = Exit.VIOLATED
+
+
+def _missing(results: Sequence[PlanResult]) -> tuple[str, ...]:
+    """What no part of the campaign saw."""
+    seen = {mark for result in results for mark in result.marks}
+    wanted = {mark for result in results for mark in result.missing}
+    return tuple(sorted(wanted - seen))
+
+
+def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
+    found.assessment = None
+    found.runs = 1
+    try:
+        result = simulation.replay(load_script(script))
+    except SimulationFailed as failure:
+        found.code, found.failure = Exit.VIOLATED, str(failure)
+        return
+    found.events = result.events
+    found.explored = ["nothing is violated in this run"]
+
+
+def _how_to_replace(error: CannotSimulate) -> str:
+    if not error.refusals:
+        return str(error)
+    lines = [str(refusal) for refusal in error.refusals[:3]]
+    named = dict.fromkeys(refusal.function for refusal in error.refusals if refusal.function)
+    doubles = "\n".join(f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in named)
+    return "\n".join([*lines, "give it a double, in the file:", "simulate:", "  replace:", doubles])
+
+
+# The same seeds under another hash seed.
+
+
+def _check_hash_seeds(request: Request, first: PlanResult, found: Findings) -> None:
+    seeds = list(first.digests)[:TWICE]
+    told = subprocess.run(
+        [
+            *(sys.executable, "-m", "surepipe.cli.simulating", str(request.file)),
+            *(str(request.messages or 0), request.faults or "claim"),
+            ",".join(map(str, seeds)),
+        ],
+        env={**os.environ, "PYTHONHASHSEED": "1" if sys.flags.hash_randomization else "2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if told.returncode:
+        found.code = Exit.NOT_DETERMINISTIC
+        found.complaint = f"the same seeds could not be run again: {told.stderr.strip()[-300:]}"
+        return
+    other = json.loads(told.stdout)
+    for seed in seeds:
+        if other["digests"][str(seed)] != first.digests[seed]:
+            found.code = Exit.NOT_DETERMINISTIC
+            found.complaint = _difference(seed, first.answers.get(seed, []), other["answers"][str(seed)])
+            return
+
+
+def _difference(seed: int, here: Sequence[str], there: Sequence[str]) -> str:
+    for mine, other in zip(here, there, strict=False):
+        if mine != other:
+            stage, _, answer = mine.partition(": ")
+            return (
+                f"not deterministic (seed {seed}): stage {stage} answered differently for the same message: "
+                f"{answer} / {other.partition(': ')[2]}"
+            )
+    return f"not deterministic: seed {seed} went two ways under two hash seeds"
+
+
+def _twin(file: str, messages: str, faults: str, seeds: str) -> None:
+    """In another process, under another hash seed: the digests of these seeds."""
+    path = Path(file)
+    simulation = simulation_of_plan(
+        load(path), folder=path.parent, messages=int(messages) or None, faults=faults
+    )
+    found = simulation.campaign([int(seed) for seed in seeds.split(",")], stop_at_first=True)
+    told = {"digests": found.digests, "answers": found.answers}
+    sys.stdout.write(json.dumps(told))
+
+
+def _explored(simulation: Simulation) -> Iterator[str]:
+    from surepipe.simulation.explore import explore
+    from surepipe.simulation.subjects import HopSubject
+
+    for pipe in simulation.subject.plan.pipes:
+        try:
+            found = explore(HopSubject(tuple(pipe.stack), pipe=pipe.name))
+        except ConfigurationError as error:
+            yield f"{pipe.name}: not explored: {error}"
+        else:
+            yield f"{pipe.name}: {found.verdict} ({found.states} states)"
+
+
+if __name__ == "__main__":
+    _twin(*sys.argv[1:5])

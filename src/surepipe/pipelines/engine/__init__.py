@@ -1,0 +1,7 @@
+"""The engine: a plan, running on actors."""
+
+from surepipe.pipelines.engine.driving import run
+from surepipe.pipelines.engine.real import RealEnvironment
+from surepipe.pipelines.engine.running import Engine
+
+__all__ = ["Engine", "RealEnvironment", "run"]

@@ -1,0 +1,315 @@
+"""Feeds: actors that move rows from a source, through the stages before the first pipe, into pipes.
+
+A feed keeps, for each pipe, how far the pipe has accepted the source: in the transaction in which the journal
+stores the messages, so that a restart neither loses nor repeats a row. Where that can't be, it is stored when the
+messages are confirmed (a crash in between repeats some), and where nothing durable takes them, not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from surepipe.actors.codecs import AutoCodec
+from surepipe.actors.consumer import GiveUp, error_text
+from surepipe.actors.face import UntilText
+from surepipe.actors.replaying import ReplayingFace
+from surepipe.actors.runtime import Alarm, Running
+from surepipe.effects import Letter
+from surepipe.errors import StoreUnavailable, SurepipeError
+from surepipe.pipelines.assembly import About, Environment, Row, Source
+from surepipe.pipelines.engine.flow import Flow, Step, Turn
+from surepipe.pipelines.engine.tallies import Tallies
+from surepipe.pipelines.engine.trials import LetterBox
+from surepipe.pipelines.engine.writers import StoreCursor
+from surepipe.pipelines.models.pipes import PipePart
+
+ROWS_MAX = 512
+IDLE_US = 50_000
+RETRY_MIN_US = 100_000
+RETRY_MAX_US = 30_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a pipe has accepted a source: ``part`` of the ``of`` messages that came of row ``row``.
+
+    ``before`` and ``after``: where the source goes on in front of that row, and behind it.
+    """
+
+    row: int = 0
+    part: int = 0
+    of: int = 0
+    before: str = ""
+    after: str = ""
+
+    @property
+    def text(self) -> str:
+        """As it is stored."""
+        return json.dumps([self.row, self.part, self.of, self.before, self.after])
+
+    @classmethod
+    def read(cls, text: str | None) -> Place:
+        """From what was stored."""
+        if text is None:
+            return cls()
+        row, part, of, before, after = cast(
+            "tuple[int, int, int, str, str]", tuple(json.loads(text))
+        )
+        return cls(row, part, of, before, after)
+
+    @property
+    def restart(self) -> tuple[int, str]:
+        """The last row that is whole, and where the source goes on behind it."""
+        return (self.row, self.after) if self.part == self.of else (self.row - 1, self.before)
+
+    def passed(self, row: int) -> int | None:
+        """How many messages of this row were accepted; None: all of them."""
+        if row < self.row or (row == self.row and self.part == self.of):
+            return None
+        return self.part if row == self.row else 0
+
+
+@dataclass(slots=True)
+class Target:
+    """A pipe that a feed fills. ``cursor``: where its place is kept. ``beside``: in one step with its journal."""
+
+    sender: ReplayingFace
+    cursor: StoreCursor | None
+    beside: bool
+    place: Place = Place()
+
+    def load(self) -> None:
+        """Read the stored place, and take it over from an older process."""
+        if self.cursor is not None:
+            self.place = Place.read(self.cursor.load())
+
+    def accept(self, messages: Sequence[tuple[object, Place]]) -> None:
+        """Hand messages over. Returns when the pipe has accepted them. Raises what ``send`` raises."""
+        if self.cursor is None:
+            self.sender.send_many([message for message, _ in messages])
+        elif self.beside:
+            cursor = self.cursor
+            self.sender.send_beside([(m, cursor.request(place.text)) for m, place in messages])
+        else:
+            until: UntilText = "confirmed" if self.sender.sender.confirms else "accepted"
+            self.sender.send_many([message for message, _ in messages], until=until)
+            self.cursor.save(messages[-1][1].text)
+        self.place = messages[-1][1]
+
+
+class Feed:
+    """An actor.
+
+    With ``once`` it ends when the source has nothing now, and ``may_end`` says that nothing more will come.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        environment: Environment,
+        targets: Mapping[str, Target],
+        *,
+        once: bool = False,
+        changed: Callable[[], None],
+        tallies: Tallies,
+    ) -> None:
+        self.name = name
+        self.part = name.partition("/")[2]
+        self.is_source = ">" not in self.part
+        self._tallies = tallies
+        self.source = source
+        self.rows = 0
+        """The number of the last row that was taken; those of earlier runs count."""
+        self.ended = False
+        self.is_stopping = False
+        self.once = once
+        self.may_end: Callable[[], bool] = _at_once
+        self.flow: Flow | None = None
+        self.letters: LetterBox | None = None
+        self._environment = environment
+        self._targets = targets
+        self._changed = changed
+        self._out: dict[str, list[object]] = {}
+        self._rest: list[Row] = []
+        self._before = ""
+        self._wait_us = RETRY_MIN_US
+        self._running: Running | None = None
+        self._alarm: Alarm | None = None
+
+    def collect(self, pipe: PipePart, taken_from: str) -> Step:
+        """The step with which stages before the first pipe hand over to it."""
+        del taken_from
+
+        def gather(message: object, about: About, turn: Turn) -> None:
+            del about, turn
+            self._out.setdefault(pipe.name, []).append(message)
+
+        return gather
+
+    def prepare(self) -> None:
+        """Find where to go on, and open the source there. Raises what opening a source raises."""
+        for target in self._targets.values():
+            target.load()
+        self.rows, self._before = min(target.place.restart for target in self._targets.values())
+        self.source.begin(self._before)
+
+    def start(self) -> None:
+        """Begin to move rows."""
+        runtime = self._environment.runtime
+        self._running = runtime.start(self, f"{self.name}/feed")
+        self._alarm = runtime.alarm(self._ring)
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._running is not None:
+            self._running.tell("go on")
+
+    def stop(self) -> None:
+        """Take no more rows; what was handed over stays so."""
+        self.is_stopping = True
+        if self._alarm is not None:
+            self._alarm.set(None)
+        self._ring()
+
+    def close(self, timeout: float) -> None:
+        """End the actor and close the source."""
+        self.stop()
+        if self._alarm is not None:
+            self._alarm.close()
+        if self._running is not None:
+            self._running.stop()
+            self._running.join(timeout)
+        self.source.close()
+
+    # As an actor.
+
+    def receive(self, message: object) -> None:
+        """Take the next rows."""
+        del message
+        if self.ended:
+            return
+        try:
+            wait_us = self._take()
+        except StoreUnavailable:
+            wait_us = self._next_wait()
+        except Exception as error:  # noqa: BLE001 - whoever runs the pipeline is told
+            if self.is_stopping:
+                self._end()
+            else:
+                self.ended = True
+                self._environment.stopped(error)
+            return
+        if not self.ended:
+            self._go_on_after(wait_us)
+
+    def died(self, error: BaseException) -> None:
+        """An actor that is killed takes the run with it: its place is stored."""
+        self.ended = True
+        self._environment.stopped(error)
+
+    def _go_on_after(self, wait_us: int) -> None:
+        if wait_us and self._alarm is not None:
+            self._alarm.set(self._environment.runtime.now() + wait_us)
+        else:
+            self._ring()
+
+    def _take(self) -> int:
+        """One round: how long to wait before the next."""
+        rows = self._rest
+        if not rows:
+            if self.is_stopping:
+                self._end()
+                return 0
+            is_last = self.once and self.may_end()  # asked before reading
+            found = self.source.read(ROWS_MAX)
+            if found is None or (not found and is_last):
+                self._end()
+                return 0
+            if not found:
+                return IDLE_US
+            rows = list(found)
+        return self._move(rows)
+
+    def _end(self) -> None:
+        self.ended = True
+        self._changed()
+
+    def _move(self, rows: list[Row]) -> int:
+        """Hand rows over, as far as the stages let them through; a row that fails waits, with those behind it."""
+        self._rest = rows
+        ready: dict[str, list[tuple[object, Place]]] = {name: [] for name in self._targets}
+        number, before, taken, failure = self.rows, self._before, 0, None
+        for row in rows:
+            try:
+                outputs = self._outputs(row, number + 1)
+            except Exception as error:  # noqa: BLE001 - a stage of the user's
+                failure = error
+                break
+            number += 1
+            for name, messages in outputs.items():
+                ready[name] += self._places(name, messages, number, before, row.after)
+            before, taken = row.after, taken + 1
+        self._hand_over(ready)
+        self.source.taken(rows[:taken])
+        if self.is_source:
+            self._tallies.add(self.part, "taken", taken)
+        self.rows, self._before, self._rest = number, before, rows[taken:]
+        if failure is None:
+            self._wait_us = RETRY_MIN_US
+            return 0
+        return self._retry(failure)
+
+    def _hand_over(self, ready: Mapping[str, list[tuple[object, Place]]]) -> None:
+        for name, messages in ready.items():
+            if messages:
+                self._targets[name].accept(messages)
+
+    def _places(
+        self, pipe: str, messages: Sequence[object], row: int, before: str, after: str
+    ) -> list[tuple[object, Place]]:
+        """The messages that the pipe has not accepted in an earlier run, each with its place."""
+        passed = self._targets[pipe].place.passed(row)
+        if passed is None:
+            return []
+        of = len(messages)
+        return [
+            (message, Place(row, part, of, before, after))
+            for part, message in enumerate(messages, 1)
+            if part > passed
+        ]
+
+    def _outputs(self, row: Row, number: int) -> Mapping[str, list[object]]:
+        if self.flow is None:
+            return {name: [row.message] for name in self._targets}
+        self._out = {}
+        about = About(self.name, 0, number)
+        try:
+            self.flow.take([(row.message, about)], None)
+        except GiveUp as error:
+            self._bury(row, number, error)
+            return {}
+        return self._out
+
+    def _bury(self, row: Row, number: int, error: GiveUp) -> None:
+        assert self.letters is not None, "a limit on retries has a place for letters"
+        kind, text = error_text(error)
+        now_us = round(self._environment.clock.now() * 1_000_000)
+        payload = AutoCodec().encode(row.message)
+        self.letters(Letter(self.name, 0, 0, number, payload, 1, now_us, now_us, kind, text))
+
+    def _retry(self, failure: Exception) -> int:
+        if isinstance(failure, SurepipeError) and not isinstance(failure, StoreUnavailable):
+            raise failure
+        return self._next_wait()
+
+    def _next_wait(self) -> int:
+        wait_us, self._wait_us = self._wait_us, min(2 * self._wait_us, RETRY_MAX_US)
+        return wait_us
+
+
+def _at_once() -> bool:
+    return True

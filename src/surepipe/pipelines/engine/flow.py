@@ -1,0 +1,272 @@
+"""What happens to a message behind a pipe: stages, as far as the next pipes and the ends.
+
+A flow is a tree of steps, made once from the plan. A *turn* is one attempt at one message, or at a few where a
+stage makes batches. What fails ends the turn; what had been done in it is taken back where there is a transaction,
+and remembered elsewhere, so that the next turn passes over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, cast
+
+from surepipe.pipelines.assembly import About, Environment
+from surepipe.pipelines.engine.sharing import SharedSink
+from surepipe.pipelines.engine.tallies import Tallies
+from surepipe.pipelines.engine.trials import Identity, Trial, Trials
+from surepipe.pipelines.links import Node
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.stages import SinkBase, StagePart, Trying
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.stages import Call, Context, made, wants_context
+from surepipe.store_api import Transaction
+
+PARTS_MAX = 1 << 20
+"""Messages that one message may become at one stage."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One attempt. ``failed_at``: the part that a failure came from."""
+
+    transaction: Transaction | None
+    trial: Trial | None
+    done: set[Hashable] = field(default_factory=set[Hashable])
+    failed_at: Trying | None = None
+    waiting: dict[str, list[tuple[object, About]]] = field(
+        default_factory=dict[str, list[tuple[object, About]]]
+    )
+
+    def attempt_at(self, part: str) -> int:
+        """Which attempt this is at a part."""
+        return 1 if self.trial is None else self.trial.failures.get(part, 0) + 1
+
+    def has_passed(self, branch: Hashable) -> bool:
+        """True when this branch has the message from an earlier turn."""
+        return self.trial is not None and branch in self.trial.done
+
+
+Step: TypeAlias = Callable[[object, About, Turn], None]
+Forward: TypeAlias = Callable[[PipePart, str], Step]
+"""Makes the step that hands a message over to a pipe, from the part of this name."""
+
+
+class Flow:
+    """Everything behind one pipe (or source), ready to take messages."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        start: str,
+        environment: Environment,
+        *,
+        forward: Forward,
+        sinks: Mapping[str, SharedSink],
+        tallies: Tallies,
+        at_once: Container[str] = (),
+    ) -> None:
+        """``at_once``: the sinks that get each message by itself, sealed."""
+        self._plan = plan
+        self._environment = environment
+        self._forward = forward
+        self._sinks = sinks
+        self._tallies = tallies
+        self._at_once = at_once
+        self._batches: list[tuple[StagePart, Step]] = []
+        self.trials = Trials()
+        self.entry = self._takers_of(start)
+
+    @property
+    def size(self) -> int:
+        """How many messages a turn may take."""
+        return max((stage.batch.max for stage, _ in self._batches if stage.batch), default=1)
+
+    def take(
+        self, messages: Sequence[tuple[object, About]], transaction: Transaction | None
+    ) -> None:
+        """One turn. Raises what failed, or GiveUp when that was the last attempt."""
+        identity = identity_of(messages[0][1])
+        turn = Turn(transaction, self.trials.of(identity))
+        try:
+            for message, about in messages:
+                self.entry(message, about, turn)
+            for stage, following in self._batches:
+                self._give_batches(stage, following, turn)
+        except Exception as error:
+            if len(messages) > 1:  # nobody knows which: the first is tried alone, then the next few
+                self.trials.keep(identity, turn.trial or Trial())
+            else:
+                self._note(identity, turn, error)
+            raise
+        self.trials.passed(identity)
+
+    def has_failed(self, about: About) -> bool:
+        """True when this message failed before: it is tried by itself then."""
+        return self.trials.of(identity_of(about)) is not None
+
+    def _note(self, identity: Identity, turn: Turn, error: Exception) -> None:
+        trial = turn.trial or Trial()
+        if turn.transaction is None:  # else all of it was taken back
+            trial.done |= turn.done
+        if turn.failed_at is None:
+            self.trials.keep(identity, trial)
+        else:
+            self.trials.failed(identity, trial, turn.failed_at, error)
+
+    # Steps.
+
+    def _takers_of(self, name: str) -> Step:
+        steps = [(taker.name, self._step(taker, name)) for taker in self._plan.takers(name)]
+        if len(steps) == 1:
+            return steps[0][1]
+
+        def give_each(message: object, about: About, turn: Turn) -> None:
+            for taker, step in steps:
+                branch = (name, taker, about)
+                if not turn.has_passed(branch):
+                    step(message, about, turn)
+                    turn.done.add(branch)
+
+        return give_each
+
+    def _step(self, part: Node, name: str) -> Step:
+        if isinstance(part, PipePart):
+            return self._forward(part, name)
+        if isinstance(part, StagePart):
+            return self._stage(part)
+        assert isinstance(part, SinkBase)
+        return self._guarded(part, self._into(part))
+
+    def _into(self, part: SinkBase) -> Step:
+        shared = self._sinks[part.name]
+        if part.name in self._at_once:
+            return lambda message, about, _: shared.at_once(message, about)
+        sink = shared.sink
+
+        def put(message: object, about: About, turn: Turn) -> None:
+            sink.put(message, about, turn.transaction)
+
+        return put
+
+    def _guarded(self, part: Trying, step: Step) -> Step:
+        tallies = self._tallies
+
+        def run(message: object, about: About, turn: Turn) -> None:
+            try:
+                step(message, about, turn)
+            except Exception:
+                turn.failed_at = part
+                tallies.add(part.name, "failed")
+                raise
+            tallies.add(part.name, "taken")
+
+        return run
+
+    def _stage(self, part: StagePart) -> Step:
+        following = self._takers_of(part.name) if self._plan.takers(part.name) else _nowhere
+        if part.key_by is not None:
+            return following
+        if part.batch is not None:
+            self._batches.append((part, following))
+            return _collecting(part.name)
+        call = self._caller(part)
+        match part.kind:
+            case "filter":
+                return _filter(call, following)
+            case "flat-map":
+                return _flat(part, call, following)
+            case _:
+                return _single(call, following, drops_none=part.kind == "call")
+
+    def _caller(self, part: StagePart) -> Callable[[object, About, Turn], object]:
+        """A call of the part's function, which says so when it fails."""
+        function = made(self._environment.function(part.does))
+        asks = wants_context(function)
+        environment, tallies, name = self._environment, self._tallies, part.name
+
+        def call(message: object, about: About, turn: Turn) -> object:
+            attempt = turn.attempt_at(name)
+            context = (
+                Context(about, name, attempt, environment.clock, turn.transaction) if asks else None
+            )
+            entry = Call(function, context, part.time_limit_s, about, attempt)
+            try:
+                result = environment.call(name, entry, message)
+            except Exception:
+                turn.failed_at = part
+                tallies.add(name, "failed")
+                raise
+            finally:
+                if context is not None:
+                    context.close()
+            tallies.add(name, "passed")
+            return result
+
+        return call
+
+    @staticmethod
+    def _give_batches(stage: StagePart, following: Step, turn: Turn) -> None:
+        assert stage.batch is not None
+        waiting = turn.waiting.pop(stage.name, [])
+        for start in range(0, len(waiting), stage.batch.max):
+            piece = waiting[start : start + stage.batch.max]
+            following([message for message, _ in piece], piece[0][1], turn)
+
+
+def identity_of(about: About) -> Identity:
+    """The message itself, whatever came of it."""
+    return about.producer, about.epoch, about.seq
+
+
+def _nowhere(message: object, about: About, turn: Turn) -> None:
+    """The end of a way: a stage whose effect is all."""
+    del message, about, turn
+
+
+def _collecting(name: str) -> Step:
+    def collect(message: object, about: About, turn: Turn) -> None:
+        turn.waiting.setdefault(name, []).append((message, about))
+
+    return collect
+
+
+def _single(
+    call: Callable[[object, About, Turn], object], following: Step, *, drops_none: bool
+) -> Step:
+    def run(message: object, about: About, turn: Turn) -> None:
+        result = call(message, about, turn)
+        if result is not None or not drops_none:
+            following(result, about, turn)
+
+    return run
+
+
+def _filter(call: Callable[[object, About, Turn], object], following: Step) -> Step:
+    def run(message: object, about: About, turn: Turn) -> None:
+        if call(message, about, turn):
+            following(message, about, turn)
+
+    return run
+
+
+def _flat(part: StagePart, call: Callable[[object, About, Turn], object], following: Step) -> Step:
+    def run(message: object, about: About, turn: Turn) -> None:
+        for number, result in enumerate(_results(part, call(message, about, turn), turn), 1):
+            following(result, replace(about, part=about.part * PARTS_MAX + number), turn)
+
+    return run
+
+
+def _results(part: StagePart, given: object, turn: Turn) -> list[object]:
+    """What a flat-map gives, all of it before any goes on: a generator may fail in the middle."""
+    kind = type(given).__name__
+    try:
+        if given is None:
+            return []
+        if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
+            raise TypeError(f"{part.does} gave {kind}: a flat-map gives a list")
+        return list(cast("Iterable[object]", given))
+    except Exception:
+        turn.failed_at = part
+        raise

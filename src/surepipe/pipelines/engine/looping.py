@@ -1,0 +1,152 @@
+"""Loops that take the deliveries of a pipe through its flow: in transactions, or settled as they go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from surepipe.actors.codecs import Codec, Undecodable
+from surepipe.actors.committed import COMMIT_AFTER_US, Commits, CommittedHandler
+from surepipe.actors.consumer import Loop, Work
+from surepipe.pipelines.assembly import About, Environment, Sink
+from surepipe.pipelines.engine.flow import Flow
+from surepipe.pipelines.engine.sharing import SharedSink
+from surepipe.store_api import Transaction
+
+
+class FlowLoop:
+    """Takes works of one pipe.
+
+    ``shared``: sinks that it has to itself while it takes a work, so that messages can be sealed together.
+    ``writers``: what takes part in its transactions beside them.
+    """
+
+    def __init__(
+        self,
+        pipe: str,
+        flow: Flow,
+        shared: Sequence[SharedSink],
+        writers: Sequence[Sink],
+        environment: Environment,
+    ) -> None:
+        self._pipe = pipe
+        self._flow = flow
+        self._shared = sorted(shared, key=lambda one: one.name)
+        self._parts = [*(one.sink for one in self._shared), *writers]
+        self._now = environment.runtime.now
+        self._transaction: Transaction | None = None
+
+    def make(self, commits: Commits | None, codec: Codec) -> Loop:
+        """The loop for a receiver."""
+
+        def loop(work: Work) -> None:
+            with ExitStack() as held:
+                for one in self._shared:
+                    held.enter_context(one.alone())
+                if commits is None:
+                    self._settle_as_it_goes(work, codec)
+                else:
+                    self._commit(work, commits, codec)
+
+        return loop
+
+    def _about(self, work: Work, place: int) -> About:
+        return About(self._pipe, work.epoch, work.seq_at(place), work.producer)
+
+    # In transactions.
+
+    def _commit(self, work: Work, commits: Commits, codec: Codec) -> None:
+        if self._flow.size > 1 and not self._has_failed(work):
+            commits.together(lambda messages, t: self._take_all(work, messages, t), codec)(work)
+        else:
+            commits.each(self._one_by_one(work), codec, self._seal)(work)
+
+    def _has_failed(self, work: Work) -> bool:
+        """True when one of the messages failed before: then each is taken by itself."""
+        places = range(work.done + 1, work.last + 1)
+        return any(self._flow.has_failed(self._about(work, place)) for place in places)
+
+    def _one_by_one(self, work: Work) -> CommittedHandler:
+        at = work.done
+
+        def take(message: object, transaction: Transaction) -> None:
+            nonlocal at
+            at += 1
+            self._begin(transaction)
+            self._take([(message, self._about(work, at))], transaction)
+
+        return take
+
+    def _take_all(self, work: Work, messages: list[object], transaction: Transaction) -> None:
+        self._begin(transaction)
+        start = work.done + 1
+        abouts = [(message, self._about(work, n)) for n, message in enumerate(messages, start)]
+        for first in range(0, len(abouts), self._flow.size):
+            self._take(abouts[first : first + self._flow.size], transaction)
+        self._seal(transaction)
+
+    def _begin(self, transaction: Transaction) -> None:
+        if transaction is not self._transaction:
+            self._transaction = transaction
+            for part in self._parts:
+                part.begin(transaction)
+
+    def _seal(self, transaction: Transaction) -> None:
+        for part in self._parts:
+            part.seal(transaction)
+
+    def _take(self, messages: list[tuple[object, About]], transaction: Transaction | None) -> None:
+        marks = [part.mark() for part in self._parts]
+        try:
+            self._flow.take(messages, transaction)
+        except BaseException:
+            for part, mark in zip(self._parts, marks, strict=True):
+                part.back_to(mark)
+            raise
+
+    # Settled as it goes.
+
+    def _settle_as_it_goes(self, work: Work, codec: Codec) -> None:
+        while work.done < work.last and not work.cancelled:
+            for part in self._parts:
+                part.begin(None)
+            done, failure = self._take_some(work, codec)
+            if done > work.done:
+                for part in self._parts:
+                    part.seal(None)
+                work.done = done
+            if failure is not None:
+                raise failure
+
+    def _take_some(self, work: Work, codec: Codec) -> tuple[int, BaseException | None]:
+        """Messages of about a tenth of a second: how far it came, and why not further."""
+        done, end = work.done, self._now() + COMMIT_AFTER_US
+        has_parts = bool(self._parts)
+        while done < work.last and not work.cancelled:
+            try:
+                messages = self._next_of(work, done, codec)
+                if not messages:  # cancelled meanwhile
+                    break
+                self._take(messages, None)
+            except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
+                return done, error
+            done += len(messages)
+            if not has_parts:
+                work.done = done
+            if self._now() >= end:
+                break
+        return done, None
+
+    def _next_of(self, work: Work, done: int, codec: Codec) -> list[tuple[object, About]]:
+        """The messages of the next turn. What can't be decoded ends it, and raises when it is the first."""
+        is_alone = self._flow.size == 1 or self._flow.has_failed(self._about(work, done + 1))
+        payloads = work.left[len(work.left) - (work.last - done) :]
+        messages: list[tuple[object, About]] = []
+        for n, payload in enumerate(payloads[: 1 if is_alone else self._flow.size], 1):
+            try:
+                messages.append((codec.decode(payload), self._about(work, done + n)))
+            except Undecodable:
+                if n == 1:
+                    raise
+                break
+        return messages

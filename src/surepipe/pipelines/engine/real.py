@@ -1,0 +1,355 @@
+"""The world of a real process: threads, files, servers, the user's modules."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from surepipe.actors.codecs import choose_codec
+from surepipe.actors.links import MutualTls, SharedKey, TcpRoute
+from surepipe.actors.notices import PipeNotice, log_notice
+from surepipe.actors.routes import Route
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.threads import THREADS
+from surepipe.actors.tracing import TraceSink
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assembly import About, Cursor, Sink, Source
+from surepipe.pipelines.links import AnyStore
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.pipes import TcpRoute as TcpPart
+from surepipe.pipelines.models.sources import (
+    AnySource,
+    CsvSource,
+    HttpSource,
+    JsonlSource,
+    ParquetSource,
+    PythonSource,
+    RedisStreamSource,
+    StdinSource,
+    StreamSource,
+)
+from surepipe.pipelines.models.stages import (
+    AnySink,
+    CsvSink,
+    HttpSink,
+    JsonlSink,
+    ParquetSink,
+    PythonSink,
+    StdoutSink,
+)
+from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
+from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed
+from surepipe.pipelines.sources.checking import Check, as_it_is, fitting
+from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
+from surepipe.pipelines.sources.live import Called, Lines, Posts
+from surepipe.pipelines.sources.redis_entries import RedisEntries
+from surepipe.pipelines.sources.stored import StreamRows
+from surepipe.pipelines.stages import Call, Clock, Context, TimeLimit, made, wants_context
+from surepipe.storage.memory import MemoryStore
+from surepipe.storage.redis_link import Limits
+from surepipe.storage.redis_store import RedisStore
+from surepipe.storage.sqlite import SqliteStore
+from surepipe.store_api import Level, Store, Transaction
+
+logger = logging.getLogger("surepipe")
+_LEVELS = {level.name.lower(): level for level in Level}
+
+
+class RealClock:
+    """The clock of the machine."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+class RealEnvironment:
+    """What a process gives to an engine. Functions are looked for in the current folder too."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        trace: TraceSink | None = None,
+        notices: Callable[[PipeNotice], object] = log_notice,
+        stopped: Callable[[BaseException], object] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._notices = notices
+        self._stopped = stopped
+        self._routes: dict[str, TcpRoute] = {}
+        self._async = _AsyncCalls()
+        self.runtime: Runtime = THREADS
+        self.clock: Clock = RealClock()
+        self.seed: int | None = None
+        self.trace = trace
+
+    def on_stop(self, stopped: Callable[[BaseException], object]) -> None:
+        """Call this when a source can't go on."""
+        self._stopped = stopped
+
+    # Stores and routes.
+
+    def store(self, part: AnyStore) -> Store:
+        """Open a store. Raises ConfigurationError, StoreUnavailable."""
+        if isinstance(part, MemoryStorePart):
+            return MemoryStore()
+        if isinstance(part, SqliteStorePart):
+            path = Path(part.path.reveal())
+            _make_folder(path.parent)
+            return SqliteStore(path, level=_LEVELS[part.durability])
+        return self._redis(part)
+
+    def _redis(self, part: RedisStorePart) -> RedisStore:
+        level = None if part.durability is None else _LEVELS[part.durability]
+        limits = Limits() if part.answer_within_s is None else Limits(answer_s=part.answer_within_s)
+        return RedisStore.from_url(
+            part.url.reveal(),
+            pipeline=part.keys or self._plan.name,
+            spread=part.spread,
+            level=level,
+            replicas=part.replicas,
+            limits=limits,
+        )
+
+    def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
+        """What carries a pipe. Pipes of one address share a link. Raises ConfigurationError."""
+        if not isinstance(pipe.route, TcpPart):
+            if pipe.route.kind != "local":
+                raise ConfigurationError(
+                    f"pipe {pipe.name}: frames over {pipe.route.kind} are not carried by this engine: "
+                    "write layers: [stream], or take a tcp route"
+                )
+            return None
+        if sends and receives:
+            return None  # both ends are in this process
+        address = pipe.route.address.reveal()
+        if address not in self._routes:
+            listens = (pipe.route.listens == "receiver") == receives
+            opened = TcpRoute.listen if listens else TcpRoute.connect
+            self._routes[address] = opened(address, security=_security(pipe.route))
+        return self._routes[address]
+
+    # Sources.
+
+    def source(  # noqa: PLR0911 - one line for each kind
+        self, part: AnySource, stores: Mapping[str, Store]
+    ) -> Source:
+        """Make a source. Raises ConfigurationError."""
+        check = self._check(part)
+        match part:
+            case JsonlSource():
+                return JsonlFile(Path(part.path.reveal()), follow=part.follow, check=check)
+            case CsvSource():
+                return CsvFile(Path(part.path.reveal()), part.delimiter, check)
+            case ParquetSource():
+                return ParquetFile(Path(part.path.reveal()), check)
+            case StdinSource():
+                return Lines(sys.stdin.buffer, is_json=part.format == "json", check=check)
+            case HttpSource():
+                host, port = _address(part.listen.reveal(), f"source {part.name}")
+                return Posts(host, port, part.path, check=check)
+            case PythonSource():
+                function, arguments = self.function(part.call), dict(part.arguments)
+                return Called(
+                    part.name,
+                    lambda: function(**arguments),
+                    repeatable=part.repeatable,
+                    check=check,
+                )
+            case StreamSource():
+                return StreamRows(
+                    stores[part.store],
+                    part.stream,
+                    choose_codec("auto"),
+                    reader=part.reader or f"{self._plan.name}/{part.name}",
+                    start=part.start,
+                    check=check,
+                )
+            case RedisStreamSource():
+                return RedisEntries(
+                    self._redis_url(part.store), part.stream, start=part.start, check=check
+                )
+
+    def _redis_url(self, name: str) -> str:
+        part = self._plan.store(name)
+        assert isinstance(part, RedisStorePart), "the plan's structure demands it"
+        return part.url.reveal()
+
+    def _check(self, part: AnySource) -> Check:
+        if part.model is None:
+            return as_it_is
+        return fitting(self.function(part.model), part.model)
+
+    # Sinks.
+
+    def sink(self, part: AnySink, stores: Mapping[str, Store], cursor: Cursor | None) -> Sink:
+        """Make a sink. Raises ConfigurationError."""
+        del stores
+        match part:
+            case JsonlSink():
+                return JsonlLines(Path(part.path.reveal()), cursor)
+            case CsvSink():
+                return CsvLines(Path(part.path.reveal()), cursor, part.columns)
+            case ParquetSink():
+                return ParquetFolder(Path(part.path.reveal()), part.rows_per_file)
+            case StdoutSink():
+                return Printed(sys.stdout, is_json=part.format == "json")
+            case HttpSink():
+                headers = {name: value.reveal() for name, value in part.headers.items()}
+                return Posted(part.url.reveal(), headers)
+            case PythonSink():
+                return Handed(self._handing(part))
+            case _:
+                raise ConfigurationError(f"sink {part.name}: a stream is opened by the engine")
+
+    def _handing(self, part: PythonSink) -> Callable[[object, About, Transaction | None], object]:
+        function = made(self.function(part.call))
+        asks = wants_context(function)
+
+        def hand(message: object, about: About, transaction: Transaction | None) -> object:
+            context = Context(about, part.name, 1, self.clock, transaction) if asks else None
+            try:
+                return self.call(part.name, Call(function, context, part.time_limit_s), message)
+            finally:
+                if context is not None:
+                    context.close()
+
+        return hand
+
+    # The user's code.
+
+    def function(self, path: str) -> Callable[..., object]:
+        """Import what 'module:name' names. Raises ConfigurationError that says what is wrong."""
+        module_name, _, name = path.partition(":")
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        try:
+            found: object = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"{path}: {module_name} can't be imported from {Path.cwd()}: {error}"
+            ) from error
+        for step in name.split("."):
+            found = getattr(found, step, None)
+        if not callable(found):
+            what = "has no such name" if found is None else "is not a function"
+            raise ConfigurationError(f"{path}: {module_name}:{name} {what}")
+        return found
+
+    def call(self, name: str, function: Call, message: object) -> object:
+        """Enter the user's code, within its time limit. Raises what it raises, and TimeLimit."""
+        if function.limit_s is None or inspect.iscoroutinefunction(function.function):
+            result = function(message)
+        else:
+            result = _within(name, function, message, function.limit_s)
+        if inspect.iscoroutine(result):
+            return self._async.wait(name, result, function.limit_s)
+        return result
+
+    # What is told.
+
+    def notice(self, notice: PipeNotice) -> None:
+        """Pass it on."""
+        self._notices(notice)
+
+    def stopped(self, why: BaseException) -> None:
+        """Pass it on."""
+        if self._stopped is not None:
+            self._stopped(why)
+        else:
+            logger.error("the pipeline stops: %s", why)
+
+
+class _AsyncCalls:
+    """One event loop on a thread, for stages that are async functions; made at the first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def wait(self, name: str, call: Coroutine[Any, Any, object], limit_s: float | None) -> object:
+        """The result of the call. Raises TimeLimit, after it was cancelled."""
+        future = asyncio.run_coroutine_threadsafe(call, self._running())
+        try:
+            return future.result(limit_s)
+        except TimeoutError:
+            if future.done():  # its own
+                raise
+            future.cancel()
+            raise _late(name, limit_s or 0.0) from None
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="surepipe-async-stages", daemon=True
+                ).start()
+            return self._loop
+
+
+def _within(name: str, function: Call, message: object, limit_s: float) -> object:
+    """Call on a thread of its own. One that is late is left alone: Python can't end it."""
+    result: list[object] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            result.append(function(message))
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name=f"stage-{name}", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if failure:
+        raise failure[0]
+    if not result:
+        raise _late(name, limit_s)
+    return result[0]
+
+
+def _late(name: str, limit_s: float) -> TimeLimit:
+    return TimeLimit(f"{name} took longer than {limit_s} s; it may have had its effect")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} can't be made: {error}") from None
+
+
+def _address(text: str, what: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ConfigurationError(f"{what}: {text!r} is no address: write host:port")
+    return host.strip("[]"), int(port)
+
+
+def _security(part: TcpPart) -> SharedKey | MutualTls | None:
+    if part.secret is not None:
+        return SharedKey(part.secret.reveal())
+    if part.tls is not None:
+        tls = part.tls
+        return MutualTls(tls.cert.reveal(), tls.key.reveal(), tls.ca.reveal(), tls.name)
+    return None

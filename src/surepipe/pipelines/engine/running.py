@@ -1,0 +1,447 @@
+"""One node of a pipeline, assembled from its plan and running.
+
+``Engine`` decides nothing about delivery: it makes the pipes that the plan names, joins them by feeds and flows,
+and ends them in the order of the flow. What holds is what ``check`` derives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from surepipe.actors.codecs import choose_codec
+from surepipe.actors.pipe import Pipe
+from surepipe.actors.remote_ends import PipeReceiver, PipeSender
+from surepipe.actors.replaying import Replayed
+from surepipe.actors.stream_ends import StreamReceiver, StreamSender
+from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
+from surepipe.pipelines.assembly import About, Environment, Sink, Source
+from surepipe.pipelines.engine.feeding import Feed, Target
+from surepipe.pipelines.engine.flow import Flow, Step, Turn
+from surepipe.pipelines.engine.looping import FlowLoop
+from surepipe.pipelines.engine.pipes import (
+    AnyFace,
+    PipeMaker,
+    handling,
+    pipe_name,
+    retention_of,
+    sending,
+)
+from surepipe.pipelines.engine.shape import Shape
+from surepipe.pipelines.engine.sharing import SharedSink
+from surepipe.pipelines.engine.tallies import Tallies
+from surepipe.pipelines.engine.trials import LetterBox, Trials
+from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.sources import (
+    AnySource,
+    RedisStreamSource,
+    StreamSource,
+)
+from surepipe.pipelines.models.stages import AnySink, StagePart, StreamSink, Trying
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.sources.stored import StreamRows
+from surepipe.storage.dead_letters import DeadLetterStream
+from surepipe.store_api import Store
+
+logger = logging.getLogger("surepipe")
+
+
+@dataclass(slots=True)
+class _Outbox:
+    """Messages on their way from a transaction of one pipe into the next: a stream beside its state."""
+
+    store: Store
+    stream: str
+    writer: StreamWriter
+
+
+class Engine:
+    """The parts of a plan that run on one node.
+
+    ``start`` opens them, ``look`` is to be called from time to time until it says that all is done, ``close`` ends
+    them. ``once``: sources that wait for more end when there is nothing more now. ``with_sources=False``: nothing
+    is taken from sources, only what is in the stores goes on.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        node: str,
+        environment: Environment,
+        *,
+        once: bool = False,
+        with_sources: bool = True,
+    ) -> None:
+        if node not in plan.nodes:
+            known = ", ".join(plan.nodes)
+            raise ConfigurationError(
+                f"node {node!r} has no part of {plan.name}: its nodes are {known}"
+            )
+        self.plan = plan
+        self.node = node
+        self.feeds: dict[str, Feed] = {}
+        self.faces: dict[str, AnyFace] = {}
+        self.stores: dict[str, Store] = {}
+        self._shape = Shape(plan, node)
+        self._environment = environment
+        self._once = once
+        self._with_sources = with_sources
+        self._sinks: dict[str, SharedSink] = {}
+        self._loops: dict[str, FlowLoop] = {}
+        self._letters: dict[str, LetterBox] = {}
+        self._feeds_of: dict[str, list[Feed]] = {pipe.name: [] for pipe in plan.pipes}
+        self._outboxes: dict[tuple[str, str], _Outbox] = {}
+        self._finished: set[str] = set()
+        self._tallies = Tallies()
+        self._last_counters: dict[str, Mapping[str, int]] = {}
+        self._maker = PipeMaker(plan, node, environment, self.stores)
+        self._signal = environment.runtime.signal()
+
+    # Opening.
+
+    def start(self) -> None:
+        """Open everything and go on where the stores say.
+
+        Raises ConfigurationError, CompositionError, StoreUnavailable; nothing is left running then.
+        """
+        try:
+            self._open()
+        except BaseException:
+            self.close(1.0)
+            raise
+
+    def _open(self) -> None:
+        for part in self.plan.stores:
+            if part.name in self._shape.stores_used():
+                self.stores[part.name] = self._environment.store(part)
+        for sink in self.plan.sinks:
+            if self._shape.is_here(sink.name):
+                self._sinks[sink.name] = SharedSink(
+                    sink.name, self._open_sink(sink), self._environment.runtime
+                )
+        flows = {
+            pipe.name: self._flow_of(pipe) for pipe in self.plan.pipes if self._shape.receives(pipe)
+        }
+        for pipe in self.plan.pipes:
+            if self._shape.receives(pipe) or self._shape.sends(pipe):
+                letters = self._letter_box(pipe, flows.get(pipe.name))
+                self.faces[pipe.name] = self._maker.make(pipe, letters)
+        for source in self.plan.sources if self._with_sources else ():
+            if self._shape.is_here(source.name):
+                self._feed_from(source)
+        self._feed_from_outboxes()
+        for feed in self.feeds.values():  # before anything is delivered: its files may not be there
+            feed.prepare()
+        for name, flow in flows.items():
+            self._consume(self.plan.pipe(name), flow)
+        for feed in self.feeds.values():
+            feed.start()
+
+    # Sinks.
+
+    def _open_sink(self, sink: AnySink) -> Sink:
+        committed = {
+            name for name in self._shape.pipes_before(sink.name) if self._shape.is_committed(name)
+        }
+        homes = {self._shape.home_of(self.plan.pipe(name)) for name in committed}
+        if len(homes) > 1 or (committed and committed != self._shape.pipes_before(sink.name)):
+            raise ConfigurationError(
+                f"sink {sink.name} is fed by pipes that commit to different stores, or not at all: "
+                "give them one state, or give the sink one pipe"
+            )
+        if isinstance(sink, StreamSink):
+            store = self.stores[sink.store]
+            return StreamWriter(
+                store, sink.stream, f"{self.plan.name}/{sink.name}", choose_codec("auto")
+            )
+        cursor = (
+            StoreCursor(self.stores[homes.pop()], f"{self.plan.name}/{sink.name}/place")
+            if homes and sink.commits
+            else None
+        )
+        return self._environment.sink(sink, self.stores, cursor)
+
+    # Flows.
+
+    def _flow_of(self, pipe: PipePart) -> Flow:
+        forward = (
+            self._into_outbox(pipe) if self._shape.is_committed(pipe.name) else self._into_pipe
+        )
+        return Flow(
+            self.plan,
+            pipe.name,
+            self._environment,
+            forward=forward,
+            sinks=self._sinks,
+            tallies=self._tallies,
+            at_once=self._shape.at_once(pipe),
+        )
+
+    def _into_pipe(self, following: PipePart, taken_from: str) -> Step:
+        """Settled when the next pipe has accepted it: stored, where that has a journal."""
+        del taken_from
+
+        def hand_over(message: object, about: About, turn: Turn) -> None:
+            del about, turn
+            sending(self.faces[following.name]).send(message)
+
+        return hand_over
+
+    def _into_outbox(self, pipe: PipePart) -> Callable[[PipePart, str], Step]:
+        """In the transaction of the first pipe: into the next one's stream, or beside the state, to be fed on."""
+
+        def make(following: PipePart, taken_from: str) -> Step:
+            del taken_from
+            key = (pipe.name, following.name)
+            box = self._outboxes.get(key) or self._outboxes.setdefault(
+                key, self._outbox(pipe, following)
+            )
+
+            def hand_over(message: object, about: About, turn: Turn) -> None:
+                box.writer.put(message, about, turn.transaction)
+
+            return hand_over
+
+        return make
+
+    def _outbox(self, pipe: PipePart, following: PipePart) -> _Outbox:
+        home = self._shape.home_of(pipe)
+        codec = choose_codec(self._maker.codec(following))
+        name = pipe_name(self.plan, pipe)
+        if following.stream_store == home and following.journal is None:
+            stream, retention = pipe_name(self.plan, following), retention_of(following)
+            writer = StreamWriter(self.stores[home], stream, name, codec, retention)
+        else:
+            stream = f"{name}>{following.name}"
+            writer = StreamWriter(self.stores[home], stream, name, codec)
+        return _Outbox(self.stores[home], stream, writer)
+
+    def _consume(self, pipe: PipePart, flow: Flow) -> None:
+        reached = {part.name for part in self.plan.reach(pipe.name)} - self._shape.at_once(pipe)
+        shared = [one for name, one in self._sinks.items() if name in reached]
+        writers = [box.writer for (first, _), box in self._outboxes.items() if first == pipe.name]
+        loop = FlowLoop(pipe_name(self.plan, pipe), flow, shared, writers, self._environment)
+        self._loops[pipe.name] = loop
+        handling(self.faces[pipe.name]).receive_by(loop.make)
+
+    # Dead letters.
+
+    def _letter_box(self, pipe: PipePart, flow: Flow | None) -> LetterBox | None:
+        if flow is None:
+            return None
+        return self._box(pipe.name, self.plan.reach(pipe.name), flow.trials)
+
+    def _box(self, name: str, parts: Sequence[object], trials: Trials) -> LetterBox | None:
+        named = [
+            part.dead_letter for part in parts if isinstance(part, Trying) and part.dead_letter
+        ]
+        if not named:
+            return None
+        streams = {one: letters_in(self.stores, one) for one in dict.fromkeys(named)}
+        box = self._letters[name] = LetterBox(trials, streams)
+        return box
+
+    # Feeds.
+
+    def _feed_from(self, source: AnySource) -> None:
+        pipes = self._shape.pipes_behind(source.name)
+        targets = {pipe.name: self._target(source.name, pipe, _home(source)) for pipe in pipes}
+        opened = self._environment.source(source, self.stores)
+        feed = self._add_feed(source.name, opened, targets)
+        if any(isinstance(part, StagePart) for part in self.plan.takers(source.name)):
+            flow = Flow(
+                self.plan,
+                source.name,
+                self._environment,
+                forward=feed.collect,
+                sinks={},
+                tallies=self._tallies,
+            )
+            feed.flow = flow
+            feed.letters = self._box(
+                source.name, self._shape.stages_behind(source.name), flow.trials
+            )
+
+    def _add_feed(self, name: str, source: Source, targets: Mapping[str, Target]) -> Feed:
+        feed = Feed(
+            f"{self.plan.name}/{name}",
+            source,
+            self._environment,
+            targets,
+            once=self._once,
+            changed=self._signal.notify,
+            tallies=self._tallies,
+        )
+        self.feeds[name] = feed
+        for pipe in targets:
+            self._feeds_of[pipe].append(feed)
+        return feed
+
+    def _feed_from_outboxes(self) -> None:
+        """What a transaction has put aside goes into the next pipe, each message once."""
+        for (first, following), box in self._outboxes.items():
+            pipe = self.plan.pipe(following)
+            if box.stream == pipe_name(self.plan, pipe):
+                continue  # it is in the pipe already
+            if not self._shape.sends(pipe):
+                continue
+            rows = StreamRows(
+                box.store,
+                box.stream,
+                choose_codec(self._maker.codec(pipe)),
+                reader="feed",
+                trims=True,
+            )
+            home = self._shape.home_of(self.plan.pipe(first))
+            targets = {following: self._target(f"{first}>", pipe, home)}
+            feed = self._add_feed(f"{first}>{following}", rows, targets)
+            feed.once = True
+            feed.may_end = partial(self._is_drained, first)
+
+    def _target(self, feeder: str, pipe: PipePart, home: str | None) -> Target:
+        """A pipe to be filled. ``home``: the store of the source itself, where it has one."""
+        face = sending(self.faces[pipe.name])
+        name = f"{self.plan.name}/{feeder}>{pipe.name}"
+        kept = pipe.journal or pipe.stream_store or home
+        if kept is None:
+            return Target(face, None, beside=False)
+        store = self.stores[kept]
+        cursor = StoreCursor(store, name)
+        beside = face.can_send_beside(store) and bool(getattr(store, "one_slot", True))
+        return Target(face, cursor, beside=beside)
+
+    # Running.
+
+    def look(self) -> bool:
+        """End the pipes whose feeders have ended; True when all has come to its end.
+
+        Raises PipeStopped when a pipe of this node can't go on.
+        """
+        for pipe in self._in_order():
+            self._raise_failure(pipe)
+            if pipe.name not in self._finished and self._is_fed_up(pipe):
+                self._finished.add(pipe.name)
+                face = self.faces[pipe.name]
+                if isinstance(face, Pipe):
+                    face.finish()
+                elif isinstance(face, PipeSender | StreamSender):
+                    face.sender.finish()
+        return all(feed.ended for feed in self.feeds.values()) and all(
+            self._is_drained(name) for name in self.faces
+        )
+
+    def replay(self, pipe: str, letters: DeadLetterStream, letters_max: int | None) -> Replayed:
+        """Send dead letters into a pipe of this node again; before the first ``look``. Raises what that raises."""
+        return sending(self.faces[pipe]).replay(letters, letters_max=letters_max)
+
+    def _in_order(self) -> Iterator[PipePart]:
+        return (
+            part
+            for part in self.plan.order
+            if isinstance(part, PipePart) and part.name in self.faces
+        )
+
+    def _is_fed_up(self, pipe: PipePart) -> bool:
+        """Nothing more will come into this pipe from this node."""
+        if not self._shape.sends(pipe):
+            return False
+        feeds = self._feeds_of[pipe.name]
+        before = self._shape.pipes_before(pipe.name)
+        return all(feed.ended for feed in feeds) and all(self._is_drained(name) for name in before)
+
+    def _is_drained(self, name: str) -> bool:
+        """All that came into this pipe is through, as far as this node can tell."""
+        face = self.faces.get(name)
+        if isinstance(face, StreamReceiver):
+            return self._once and face.catch_up(0.0)
+        if isinstance(face, PipeReceiver):
+            return self._once and not face.receiver.works.has_unhandled
+        if name not in self._finished or face is None:
+            return False
+        if isinstance(face, Pipe):
+            return face.receiver.works.ended and not face.receiver.works.has_unhandled
+        return face.sender.intake.drained and face.sender.asked_at_rest()
+
+    def _raise_failure(self, pipe: PipePart) -> None:
+        receiver = getattr(self.faces[pipe.name], "receiver", None)
+        failure = receiver.works.failure if receiver is not None else None
+        if failure is not None:
+            raise failure
+
+    def wait(self, timeout: float) -> None:
+        """Wait until a feed has ended, ``timeout`` seconds at the most."""
+        running = [feed for feed in self.feeds.values() if not feed.ended]
+        self._signal.wait(lambda: any(feed.ended for feed in running), timeout)
+
+    def stop_sources(self) -> None:
+        """Take nothing more out of the sources; what was taken goes its way."""
+        for feed in self.feeds.values():
+            feed.stop()
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """What each part of this node counts, by its name: numbers that only rise. From any thread, any time."""
+        counted = dict(self._last_counters)
+        counted |= {name: face.counters() for name, face in list(self.faces.items())}
+        return {**counted, **self._tallies.all()}
+
+    @property
+    def buried(self) -> Mapping[str, int]:
+        """Dead letters that were stored in this run, by the stream that has them."""
+        found: Counter[str] = Counter()
+        for box in self._letters.values():
+            found.update(box.stored)
+        return found
+
+    # Ending.
+
+    def close(self, timeout: float = 30.0) -> None:
+        """End all of it, in the order of the flow. What is not through stays in the stores, where there are any.
+
+        A second call does nothing.
+        """
+        self._last_counters |= {name: face.counters() for name, face in self.faces.items()}
+        with ExitStack() as ends:  # whatever fails at the end of one part, the others end too
+            for store in self.stores.values():
+                ends.callback(close_store, store)
+            for route in self._maker.routes:
+                ends.callback(close_store, route)
+            for shared in self._sinks.values():
+                ends.callback(shared.sink.close)
+            for pipe in reversed(list(self._in_order())):
+                ends.callback(self._close_pipe, pipe, timeout)
+            for feed in self.feeds.values():
+                ends.callback(feed.close, timeout)
+            for feed in self.feeds.values():
+                feed.stop()
+        self.feeds.clear()
+        self.faces.clear()
+        self._sinks.clear()
+        self.stores.clear()
+
+    def _close_pipe(self, pipe: PipePart, timeout: float) -> None:
+        try:
+            self.faces[pipe.name].close(timeout)
+        except (NotConfirmed, PipeStopped) as error:
+            logger.info("%s", error)
+
+
+def letters_in(stores: Mapping[str, Store], written: str) -> DeadLetterStream:
+    """The dead letters of 'store/stream'."""
+    store, _, stream = written.partition("/")
+    return DeadLetterStream(stores[store], stream)
+
+
+def _home(source: AnySource) -> str | None:
+    return source.store if isinstance(source, StreamSource | RedisStreamSource) else None
+
+
+def close_store(store: object) -> None:
+    """Close what can be closed: not every store (or route) holds something open."""
+    close = getattr(store, "close", None)
+    if callable(close):
+        close()

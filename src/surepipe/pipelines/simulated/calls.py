@@ -1,0 +1,196 @@
+"""How a user's functions are entered under simulation: crash points, injected failures, virtual time.
+
+A process may end before a call, at each use of the context or of an ``Outside`` in it, after it, and then at each
+store call until its effect is settled.
+"""
+
+from __future__ import annotations
+
+import inspect
+from asyncio import events
+from asyncio.base_events import BaseEventLoop
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from surepipe.pipelines.assembly import About
+from surepipe.pipelines.simulated.sandbox import Slip
+from surepipe.pipelines.stages import Call, TimeLimit
+from surepipe.simulation.lives import Life, Touch
+from surepipe.simulation.tasks import Crashed
+from surepipe.simulation.world import as_detail, digest_of
+
+WALL_ORIGIN_S = 1_700_000_000
+
+
+class InjectedFailure(Exception):
+    """The stage fails here, on purpose."""
+
+
+class VirtualClock:
+    """Time as stages of a simulated process see it. Each use is a point at which the process may end."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        life = self._life
+        us = life.world.now + life.node.wall_jumps_us
+        return self._used("reads the clock", lambda: WALL_ORIGIN_S + us / 1_000_000)
+
+    def monotonic(self) -> float:
+        """Seconds since the beginning of the run."""
+        return self._used("reads the clock", lambda: self._life.world.now / 1_000_000)
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self._used("sleeps", lambda: self._life.sleep(round(seconds * 1_000_000)))
+
+    def _used(self, how: str, act: Callable[[], Any]) -> Any:
+        life = self._life
+        stage = life.world.speaking or "stage"
+        return life.at(f"{stage} {how}", act)
+
+
+class Calls:
+    """Enters the functions of one process."""
+
+    def __init__(self, life: Life, told: Callable[[str, About, str], None]) -> None:
+        """``told``: of each call its part, what it is about, and its outcome."""
+        self._life = life
+        self._world = life.world
+        self._told = told
+        self._loop: _VirtualLoop | None = None
+
+    def enter(self, name: str, call: Call, message: object) -> object:
+        """One call: what it gives, or what it raises."""
+        life, about = self._life, call.about
+        life.check()
+        where = f"{about.seq} of {about.pipe}" if about else "a message"
+        took, fails = self._drawn(name, call)
+        title = f"{name} {where}"
+        trouble = life.trouble_at(title)
+        if trouble is not None and trouble.is_end and trouble.point < 0:
+            life.meet(trouble)
+        if fails and call.attempt % 2:
+            self._fail(name, about, "before it began")
+        begun = self._world.now
+        if took:
+            life.sleep(took)
+        result = self._entered(name, call, message)
+        if fails and not call.attempt % 2:
+            self._fail(name, about, "after it was done")
+        if call.limit_s is not None and self._world.now - begun > call.limit_s * 1_000_000:
+            self._row(about, "raised", "takes too long")
+            raise TimeLimit(f"{name} took longer than {call.limit_s} s")
+        self._row(about, "returned", "", stage=name, answer=_short(result))
+        if trouble is not None:
+            life.meet(trouble)
+        return result
+
+    def _drawn(self, name: str, call: Call) -> tuple[int, bool]:
+        about = call.about
+        if about is None:
+            return 0, False
+        title = self._life.node.named(f"call of {name} {about.seq} of {about.pipe}")
+        took, seq = self._world.chooser.handling(Touch(title), about.epoch, about.seq, 1)
+        return took, seq > 0
+
+    def _fail(self, name: str, about: About | None, when: str) -> None:
+        self._row(about, "raised", f"{name} fails {when}", "F20")
+        raise InjectedFailure(f"{name} fails {when}, on purpose")
+
+    def _entered(self, name: str, call: Call, message: object) -> object:
+        world, life = self._world, self._life
+        self._row(call.about, "called", "", stage=name)
+        if call.about is not None:
+            self._told(name, call.about, "called")
+        before = world.speaks, world.speaking
+        world.speaks, world.speaking = life, name
+        try:
+            result = call(message)
+            if inspect.iscoroutine(result):
+                result = self._awaited(cast("Coroutine[object, object, object]", result))
+        except (Crashed, Slip):
+            raise
+        except BaseException as error:
+            life.check()
+            self._row(call.about, "raised", f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            world.speaks, world.speaking = before
+        life.check()
+        return result
+
+    def _awaited(self, coroutine: Coroutine[object, object, object]) -> object:
+        if self._loop is None:
+            self._loop = _VirtualLoop(self._life)
+        return self._loop.run_until_complete(coroutine)
+
+    def _row(
+        self, about: About | None, kind: str, text: str, fault: str = "", **more: str
+    ) -> None:
+        if about is None or not self._life.is_alive:
+            return
+        facts = dict(more)
+        if text:
+            facts["text"] = text
+        if fault:
+            facts["fault"] = fault
+        end = f"{about.pipe}/receiver"
+        if end not in self._life.incarnations:
+            return
+        self._world.row_of(
+            self._life,
+            end,
+            kind,
+            detail=as_detail(facts) if facts else "",
+            pipe=f"{about.pipe}@{about.producer}" if about.producer else about.pipe,
+            epoch=about.epoch,
+            seq=about.seq,
+            count=1,
+        )
+
+
+def _short(result: object) -> str:
+    """What a stage gave, as far as it is worth comparing."""
+    text = repr(result)
+    return text if len(text) <= 120 else f"{text[:100]} {digest_of(text.encode())}"
+
+
+class _Selector:
+    """What an event loop waits on: nothing but time."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def select(self, timeout: float | None) -> list[object]:
+        """Let virtual time pass."""
+        if timeout is None:
+            raise RuntimeError("this waits for something that never comes in a simulation")
+        if timeout > 0:
+            running = events._get_running_loop()
+            events._set_running_loop(None)
+            try:
+                self._life.sleep(round(timeout * 1_000_000) + 1)
+            finally:
+                events._set_running_loop(running)
+        return []
+
+
+class _VirtualLoop(BaseEventLoop):
+    """An event loop for async stages, in virtual time."""
+
+    def __init__(self, life: Life) -> None:
+        super().__init__()
+        self._life = life
+        self._selector = _Selector(life)
+
+    def time(self) -> float:
+        return self._life.world.now / 1_000_000
+
+    def _process_events(self, event_list: object) -> None:
+        del event_list
+
+    def _write_to_self(self) -> None:
+        pass

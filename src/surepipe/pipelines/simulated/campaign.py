@@ -1,0 +1,255 @@
+"""Many simulated runs of one plan: what held, what broke and how shortly, and what was not exercised."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.simulated.outcome import Outcome
+from surepipe.pipelines.simulated.reference import with_expectations
+from surepipe.pipelines.simulated.sandbox import Refusal, Slip, sandboxed
+from surepipe.pipelines.simulated.subject import PlanSubject
+from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.simulation.actor_chance import NodeScript, NodeSeeds
+from surepipe.simulation.actor_world import ActorWorld, play, result_of
+from surepipe.simulation.campaign import catches_canary
+from surepipe.simulation.chooser import Chooser
+from surepipe.simulation.drawing import draw_options
+from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode
+from surepipe.simulation.findings import RunResult, Violation
+from surepipe.simulation.hop import judge_rows
+from surepipe.simulation.marks import DRAINED, STRUCK, exercised
+from surepipe.simulation.options import Drain, Options
+from surepipe.simulation.outside import speaking_life
+from surepipe.simulation.promises import Promise
+from surepipe.simulation.properties.settings import facts_of
+from surepipe.simulation.script import Decision, Script
+from surepipe.simulation.shrink import Shrunk, shrink
+
+WORKLOAD_ONLY = {"flood": 0, "too_large": 0, "store_trims": 0, "stale_ppm": 0}
+"""Faults that a world of actors does not have: sources offer what they have, at their own pace."""
+NETWORK_ONLY = {
+    **{"loss_ppm": 0, "confirm_loss_ppm": 0, "copy_ppm": 0, "overtake_ppm": 0, "spike_ppm": 0},
+    **{"corrupt_ppm": 0, "cuts": 0, "one_way_for_good": "", "frozen": ""},
+}
+ANSWERS = 20
+SHRINK_REPLAYS = 150
+
+
+class CannotSimulate(ConfigurationError):
+    """A stage does what a simulation can't let happen. ``refusals`` say what and where."""
+
+    def __init__(self, text: str, refusals: Sequence[Refusal] = ()) -> None:
+        super().__init__(text)
+        self.refusals = tuple(refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailure:
+    """The first run that violated a property."""
+
+    seed: int
+    violation: Violation
+    script: Script
+
+
+@dataclass
+class PlanResult:
+    """What a campaign over a plan found."""
+
+    name: str
+    mode: str
+    runs: int = 0
+    events: int = 0
+    delivered: int = 0
+    dead: int = 0
+    calls: Counter[str] = field(default_factory=Counter[str])
+    marks: Counter[str] = field(default_factory=Counter[str])
+    faults: Counter[str] = field(default_factory=Counter[str])
+    violated: Counter[str] = field(default_factory=Counter[str])
+    failures: dict[str, PlanFailure] = field(default_factory=dict[str, PlanFailure])
+    missing: tuple[str, ...] = ()
+    digests: dict[int, str] = field(default_factory=dict[int, str])
+    answers: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    """of the first seeds: what the stages answered"""
+    not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def first(self) -> PlanFailure | None:
+        """The failure with the lowest seed; of one run that which concerns the user most."""
+        return min(
+            self.failures.values(),
+            key=lambda failure: (failure.seed, failure.violation.property != "user"),
+            default=None,
+        )
+
+
+def draw_for(
+    subject: PlanSubject,
+    seed: int,
+    *,
+    mode: str,
+    kinds: Sequence[FaultKind] = (),
+    messages: int,
+    base: Options | None = None,
+    has_check: bool = False,
+) -> Options:
+    """The options of a seed. With a check of the user's, claim mode draws what loses nothing: else no check holds."""
+    promise: Promise = subject.promise
+    if has_check and Atom.NO_LOSS in promise.claim and mode == Mode.CLAIM:
+        promise = replace(promise, claim={Atom.NO_LOSS.value: promise.claim[Atom.NO_LOSS]})
+    drawn = draw_options(seed, promise, mode=mode, kinds=kinds, messages=messages, base=base)
+    without: dict[str, int | str] = dict(WORKLOAD_ONLY)
+    if all(pipe.stream_store is not None for pipe in subject.plan.pipes):
+        without |= NETWORK_ONLY
+    return replace(drawn, **without, part_ppm=0, perturb=False, drift_ppm=0)  # type: ignore[arg-type]
+
+
+@contextmanager
+def quiet(modules: Iterable[ModuleType]) -> Iterator[list[Refusal]]:
+    """While simulated pipes run: the sandbox is up, and they log nothing of the faults that are made on purpose."""
+    logger = logging.getLogger("surepipe")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with sandboxed(modules, speaking_life) as refused:
+            yield refused
+    finally:
+        logger.setLevel(level)
+
+
+def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, Outcome]:
+    """One run by chance. Raises CannotSimulate when a stage did what it must not."""
+    chooser = NodeSeeds(options)
+    world, own = _played(subject, options, chooser)
+    result = result_of(world, own)
+    assert isinstance(world.outcome, Outcome)
+    return result, world.outcome
+
+
+def repeat(subject: PlanSubject, script: Script) -> RunResult:
+    """The run that a script tells of. Raises CannotSimulate."""
+    options = replace(Options.of(script.options), seed=script.seed)
+    if subject.needs_all:
+        options = replace(options, messages=subject.most)
+    return result_of(*_played(subject, options, NodeScript(script)))
+
+
+def _played(
+    subject: PlanSubject, options: Options, chooser: Chooser
+) -> tuple[ActorWorld, Sequence[Violation]]:
+    with quiet(subject.modules) as refused:
+        try:
+            expecting = with_expectations(subject, options.messages)
+            world, own = play(expecting, options, chooser)
+        except Slip as slip:
+            raise CannotSimulate(str(slip), refused) from None
+        if refused:
+            raise CannotSimulate(str(refused[0]), refused)
+    refusal = getattr(world.deployment, "refusal", None)
+    if refusal is not None:
+        raise CannotSimulate(str(refusal)) from refusal
+    return world, own
+
+
+def run_seeds(
+    subject: PlanSubject,
+    seeds: Iterable[int],
+    *,
+    mode: str = Mode.CLAIM,
+    kinds: Sequence[FaultKind] = (),
+    messages: int = 40,
+    base: Options | None = None,
+    has_check: bool = False,
+    stop_at_first: bool = False,
+    each: Callable[[int, RunResult], None] | None = None,
+) -> PlanResult:
+    """Run each seed and judge it. Raises CannotSimulate."""
+    found = PlanResult(subject.name, str(mode))
+    switched: set[str] = set()
+    for seed in seeds:
+        options = draw_for(
+            subject,
+            seed,
+            mode=mode,
+            kinds=kinds,
+            messages=messages,
+            base=base,
+            has_check=has_check,
+        )
+        result, outcome = run_one(subject, options)
+        switched |= {kind.id for kind in CATALOGUE if kind.is_on(options) and kind.ranges}
+        _take(found, subject, options, result, outcome)
+        if each is not None:
+            each(seed, result)
+        if stop_at_first and found.violated:
+            break
+    wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
+    found.missing = tuple(sorted(wanted - found.marks.keys()))
+    if not catches_canary(judge_rows):
+        found.missing += ("canary",)
+    return found
+
+
+def _take(
+    found: PlanResult,
+    subject: PlanSubject,
+    options: Options,
+    result: RunResult,
+    outcome: Outcome,
+) -> None:
+    seed = options.seed
+    found.runs += 1
+    found.events += result.events
+    found.delivered += sum(row.count for row in result.rows if row.kind == "delivered")
+    found.dead += outcome.dead
+    found.calls.update(outcome.calls)
+    found.digests[seed] = result.digest
+    if len(found.answers) < ANSWERS:
+        found.answers[seed] = list(_answers(result))
+    struck = sorted({kind for one in result.script.decisions for kind in _kinds_of(subject, one)})
+    found.faults.update(struck)
+    seen = exercised(result.rows, struck, Drain(options.drain).value)
+    found.marks.update(seen.marks | result.marks)
+    for violation in result.violations:
+        found.violated[violation.property] += 1
+        found.failures.setdefault(
+            violation.property, PlanFailure(seed, violation, result.script)
+        )
+
+
+def _kinds_of(subject: PlanSubject, decision: Decision) -> Iterator[str]:
+    """The kinds of the catalogue that a decision is; the end of a process is one for each role that it has."""
+    if decision.verb not in ("crash", "zombie"):
+        yield from [decision.fault] if decision.fault else []
+        return
+    node = decision.authority.removeprefix("faults/")
+    places = [subject.plan.places[pipe.name] for pipe in subject.plan.pipes]
+    if any(place.sender == node for place in places):
+        yield "F8" if decision.verb == "crash" else "F28s"
+    if any(place.node == node for place in places):
+        yield "F10" if decision.verb == "crash" else "F28r"
+    if decision.authority.startswith("disk/"):
+        yield decision.fault
+
+
+def _answers(result: RunResult) -> Iterator[str]:
+    for row in result.rows:
+        if row.kind == "returned":
+            facts = facts_of(row)
+            yield f"{facts.get('stage')}: {facts.get('answer')}"
+
+
+def shrunk(subject: PlanSubject, failure: PlanFailure, *, replays_max: int = SHRINK_REPLAYS) -> Shrunk:
+    """The failure, as short as it gets."""
+    return shrink(
+        failure.script,
+        lambda script: repeat(subject, script),
+        failure.violation.property,
+        replays_max=replays_max,
+    )

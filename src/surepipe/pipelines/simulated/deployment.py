@@ -1,0 +1,296 @@
+"""One run of a plan: its stores, links, sources and sinks in a world, and the program of each of its nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from surepipe.actors.codecs import AutoCodec, Undecodable
+from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
+from surepipe.pipelines.as_hops import declared_level
+from surepipe.pipelines.assembly import About
+from surepipe.pipelines.engine.running import Engine
+from surepipe.pipelines.engine.writers import StoreCursor
+from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.stages import StreamSink, Trying
+from surepipe.pipelines.plan import Plan, Way
+from surepipe.pipelines.simulated.ends import judge_ends
+from surepipe.pipelines.simulated.environment import SimulatedEnvironment
+from surepipe.pipelines.simulated.functions import Functions
+from surepipe.pipelines.simulated.outcome import Outcome
+from surepipe.pipelines.simulated.places import Record, SeededRows
+from surepipe.pipes.algebra import hops
+from surepipe.pipes.options import StreamOptions
+from surepipe.simulation.actor_stores import Port, SharedStore, SimulatedRoute, SimulatedSide
+from surepipe.simulation.actor_world import ActorWorld
+from surepipe.simulation.findings import Violation
+from surepipe.simulation.lives import ActorNode, Life
+from surepipe.simulation.network import Link
+from surepipe.store_api import Batch, StreamInfo
+
+LOOK_S = 1.0
+START_AGAIN_S = 0.5
+
+
+class SharedRoute:
+    """The links of one pipe."""
+
+    def __init__(self, world: ActorWorld, plan: Plan, pipe: PipePart) -> None:
+        name = f"{plan.name}/{pipe.name}"
+        self.declared = _declared(pipe)
+        self.sender = Port(f"{name}/sender")
+        self.receiver = Port(f"{name}/receiver")
+        self.there = world.network.link(self.sender.name, self.receiver, name)
+        self.back = world.network.link(self.receiver.name, self.sender, name)
+        self.receiver.heard, self.sender.heard = self.there, self.back
+
+    def in_life(self, life: Life) -> SimulatedRoute:
+        """As one process has it."""
+        there: Link = self.there
+        return SimulatedRoute(
+            self.declared,
+            SimulatedSide(life, self.sender, there),
+            SimulatedSide(life, self.receiver, self.back),
+        )
+
+
+def _stream_of(plan: Plan, pipe: PipePart) -> str:
+    layers = (layer for layer in pipe.stack if isinstance(layer, StreamOptions))
+    return next(layers).stream or f"{plan.name}/{pipe.name}"
+
+
+def _declared(pipe: PipePart) -> hops.Route:
+    if isinstance(pipe.route, TcpRoute):
+        return hops.TCP
+    return hops.LOSSY_ROUTE if isinstance(pipe.route, StoreRoute) else hops.LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class _Through:
+    """A process that has nothing left to do: since when, and when it looked last."""
+
+    life: Life
+    since: int
+    looked: int
+
+
+class PlanDeployment:
+    """What outlives the processes of one run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        messages: Mapping[str, Sequence[object]],
+        functions: Functions,
+        ways: Mapping[Way, Mapping[str, Sequence[str]]],
+        expected: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.plan = plan
+        self.functions = functions
+        self.stores: dict[str, SharedStore] = {}
+        self.routes: dict[str, SharedRoute] = {}
+        self.rows: dict[str, SeededRows] = {}
+        self.records: dict[str, Record] = {}
+        self.refusal: ConfigurationError | None = None
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self._messages = messages
+        self._ways = ways
+        self._expected = expected
+        self._through: dict[str, _Through] = {}
+        self._is_through = False
+
+    # The beginning.
+
+    def begin(self, world: ActorWorld) -> None:
+        """Stores, links, sources, sinks, and a node for each process of the plan."""
+        plan = self.plan
+        for part in plan.stores:
+            store = world.add_store(part.name, declared_level(part), part.kind)
+            self.stores[part.name] = SharedStore(store)
+        for pipe in plan.pipes:
+            if pipe.stream_store is None:
+                self.routes[pipe.name] = SharedRoute(world, plan, pipe)
+            else:
+                world.streams[_stream_of(plan, pipe)] = None
+        for sink in plan.sinks:
+            self.records[sink.name] = Record(sink)
+        self._begin_sources(world)
+        for node in plan.nodes:
+            self._add_node(world, node)
+
+    def _begin_sources(self, world: ActorWorld) -> None:
+        chooser, last = world.chooser, 0
+        for source in self.plan.sources:
+            messages = list(self._messages[source.name])[: world.options.messages]
+            due: list[int] = []
+            at = number = 0
+            while len(due) < len(messages):
+                number += 1
+                after, count = chooser.submit(number, len(messages) - len(due))
+                at += after
+                due += [at] * count
+            last = max(last, at)
+            self.rows[source.name] = SeededRows(source, messages, due[: len(messages)])
+        world.chaos_us = max(world.chaos_us, last)
+
+    def _add_node(self, world: ActorWorld, node: str) -> None:
+        places = self.plan.places
+        pipes = [places[pipe.name] for pipe in self.plan.pipes]
+
+        def run(life: Life) -> None:
+            self._run(life, node)
+
+        world.add_node(
+            node,
+            run,
+            sends=any(place.sender == node for place in pipes),
+            receives=any(place.node == node for place in pipes),
+        )
+
+    # The program of a node.
+
+    def _run(self, life: Life, node: str) -> None:
+        """What ``surepipe run`` does, under a supervisor that starts it again when it stops."""
+        environment = SimulatedEnvironment(self, life)
+        engine = Engine(self.plan, node, environment, once=True)
+        try:
+            engine.start()
+            while not self._is_over(life, engine, environment):
+                life.sleep(round(LOOK_S * 1_000_000))
+        except (SurepipeError, OSError) as error:
+            self._stopped(life, error)
+            return
+        engine.close(5.0)
+
+    def _stopped(self, life: Life, error: Exception) -> None:
+        """It can't go on as it is: the process ends, and is started again after a while."""
+        if isinstance(error, ConfigurationError):
+            self.refusal = self.refusal or error
+            raise error
+        node: ActorNode = life.node
+        is_current = node.current is life
+        node.crash(
+            life,
+            f"stops: {type(error).__name__}",
+            "" if isinstance(error, StoreUnavailable) else "stop",
+        )
+        if is_current:
+            node.start_after(round(START_AGAIN_S * 1_000_000) * min(20, node.lives))
+
+    def _is_over(
+        self, life: Life, engine: Engine, environment: SimulatedEnvironment
+    ) -> bool:
+        """True when nothing is left to do in the whole plan: each node said so after the last one began to.
+
+        Raises what ended a source.
+        """
+        world, name = life.world, life.node.name
+        try:
+            is_through = engine.look()
+        except StoreUnavailable:
+            is_through = False
+        if environment.failure is not None:
+            raise environment.failure
+        if life.node.current is not life or self._is_through:
+            return is_through or self._is_through
+        known = self._through.pop(name, None)
+        if not is_through:
+            return False
+        since = known.since if known and known.life is life else world.now
+        self._through[name] = _Through(life, since, world.now)
+        found = [self._through.get(one) for one in world.nodes]
+        sure = [one for one in found if one and world.nodes[one.life.name].current is one.life]
+        if len(sure) == len(found):
+            latest = max(one.since for one in sure)
+            self._is_through = len(sure) == 1 or all(one.looked > latest for one in sure)
+        return self._is_through
+
+    def called(self, name: str, about: About, outcome: str) -> None:
+        """A stage was called for a message."""
+        del outcome
+        self.calls[name, about.key] += 1
+
+    # The end.
+
+    def delivered(self) -> dict[str, list[object]]:
+        """Of each sink: what is in it."""
+        for name, record in self.records.items():
+            if record.committed is not None:
+                record.committed = self._committed(name)
+        return {
+            sink.name: self._in_stream(sink)
+            if isinstance(sink, StreamSink)
+            else self.records[sink.name].messages
+            for sink in self.plan.sinks
+        }
+
+    def _committed(self, sink: str) -> int:
+        """To which length a file would be cut by the next process."""
+        pipe = self._pipe_before(sink)
+        store = self.stores[pipe.state or pipe.stream_store or ""].store
+        store.is_down = False
+        return int(StoreCursor(store, f"{self.plan.name}/{sink}/place").load() or 0)
+
+    def _pipe_before(self, name: str) -> PipePart:
+        part = self.plan.part(self.plan.feeders(name)[0])
+        return part if isinstance(part, PipePart) else self._pipe_before(part.name)
+
+    def _in_stream(self, sink: StreamSink) -> list[object]:
+        return [_decoded(payload) for payload in self._payloads(sink.store, sink.stream)]
+
+    def _payloads(self, store: str, stream: str) -> list[bytes]:
+        inside = self.stores[store].store
+        inside.is_down = False
+        info = inside.info(stream)
+        if not isinstance(info, StreamInfo):
+            return []
+        found: list[bytes] = []
+        index = info.earliest
+        while index < info.next:
+            batch = inside.read(stream, index, 1024, 1 << 24)
+            if not isinstance(batch, Batch):
+                break
+            found += [payload for entry in batch.entries for payload in entry.payloads]
+            index = batch.next
+        return found
+
+    def dead(self) -> int:
+        """How many letters lie in dead-letter streams."""
+        named = {part.dead_letter for part in self.plan.parts if isinstance(part, Trying)}
+        total = 0
+        for one in sorted(filter(None, named)):
+            store, _, stream = one.partition("/")
+            total += len(self._payloads(store, stream))
+        return total
+
+    def outcome(self, world: ActorWorld) -> Outcome:
+        """The run, as a user's check sees it."""
+        return Outcome(
+            delivered=self.delivered(),
+            dead=self.dead(),
+            calls=Counter({name: count for name, count in self._calls_of_parts().items()}),
+            outsides=tuple(world.outsides),
+        )
+
+    def _calls_of_parts(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for (name, _), count in self.calls.items():
+            total[name] += count
+        return total
+
+    def end(self, world: ActorWorld) -> Sequence[Violation]:
+        """What the sinks have, against what each way promises; and what the user's check says."""
+        outcome = self.outcome(world)
+        found = list(judge_ends(world, outcome, self._ways, self._expected))
+        if self.functions.check is not None and not world.limit:
+            found += outcome.checked(world, self.functions.check)
+        world.outcome = outcome
+        return found
+
+
+def _decoded(payload: bytes) -> object:
+    try:
+        return AutoCodec().decode(payload)
+    except Undecodable:
+        return payload

@@ -1,0 +1,87 @@
+"""Judges a run end to end: what each sink has, beside what it has when nothing goes wrong.
+
+The judge of rows sees each pipe by itself; a message that one pipe repeats is another message to the next one. So
+the ends are compared by content, where the same input always gives the same output.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from surepipe.pipelines.plan import Way
+from surepipe.pipelines.simulated.outcome import Outcome, canonical
+from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.simulation.actor_world import ActorWorld
+from surepipe.simulation.faults import names_of
+from surepipe.simulation.findings import Violation
+
+Claims = Mapping[Way, Mapping[str, Sequence[str]]]
+
+
+def judge_ends(
+    world: ActorWorld, outcome: Outcome, ways: Claims, expected: Mapping[str, Sequence[str]]
+) -> Iterator[Violation]:
+    """What does not hold of the ends that are expected to have something."""
+    if world.limit:
+        return
+    given = [decision.fault for decision in world.chooser.given() if decision.fault]
+    faults = frozenset(names_of(world.options, given))
+    for end, wanted in expected.items():
+        claims = [claim for way, claim in ways.items() if way.end == end]
+        held = {
+            atom
+            for atom in Atom
+            if claims
+            and all(atom in claim and faults <= frozenset(claim[atom]) for claim in claims)
+        }
+        got = [canonical(message) for message in outcome.delivered.get(end, ())]
+        is_single = len(claims) == 1
+        yield from _judge(_End(world, end, got, list(wanted), outcome.dead), held, is_single)
+
+
+class _End:
+    """One sink: what it got and what it should have."""
+
+    def __init__(
+        self, world: ActorWorld, name: str, got: list[str], wanted: list[str], dead: int
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.got = got
+        self.wanted = wanted
+        self.lost = Counter(wanted) - Counter(got)
+        self.surplus = Counter(got) - Counter(wanted)
+        self.dead = dead
+
+    def violation(self, property_id: str, name: str, sentence: str) -> Violation:
+        """Found at the end of the run."""
+        return Violation(property_id, name, len(self.world.rows) - 1, f"{self.name}: {sentence}")
+
+    def is_out_of_order(self) -> bool:
+        """True when what came for the first time did not come in the order of the fault-free run."""
+        places = {text: place for place, text in reversed(list(enumerate(self.wanted)))}
+        first = [places[text] for text in dict.fromkeys(self.got) if text in places]
+        return first != sorted(first)
+
+
+def _judge(end: _End, held: set[Atom], is_single: bool) -> Iterator[Violation]:
+    lost = sum(end.lost.values())
+    if Atom.NO_LOSS in held and lost > end.dead:
+        missing = next(iter(end.lost))
+        yield end.violation(
+            "P2", "no loss", f"{lost} messages never came out, such as {_short(missing)}."
+        )
+    if Atom.NO_DUPLICATE in held and end.surplus:
+        text, times = next(iter(end.surplus.items()))
+        yield end.violation(
+            "P3", "no duplicate", f"{_short(text)} came out {times} times too often."
+        )
+    if Atom.MONOTONIC in held and is_single and end.is_out_of_order():
+        yield end.violation(
+            "P4", "monotonic", "messages came out in another order than they went in."
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,91 @@
+"""The world as the engine of one simulated process sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from surepipe.actors.notices import PipeNotice
+from surepipe.actors.routes import Route
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assembly import About, Cursor, Sink, Source
+from surepipe.pipelines.links import AnyStore
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.sources import AnySource
+from surepipe.pipelines.models.stages import AnySink, PythonSink
+from surepipe.pipelines.simulated.calls import Calls, VirtualClock
+from surepipe.pipelines.simulated.places import RecorderInLife, RowsInLife
+from surepipe.pipelines.stages import Call, Context, made, wants_context
+from surepipe.simulation.actor_stores import LifeStore, LifeTrace
+from surepipe.simulation.lives import Life
+from surepipe.simulation.runtime import SimulatedRuntime
+from surepipe.simulation.world import as_detail
+from surepipe.store_api import Store, Transaction
+
+if TYPE_CHECKING:
+    from surepipe.pipelines.simulated.deployment import PlanDeployment
+
+
+class SimulatedEnvironment:
+    """What a node of a pipeline runs on, for one life of it."""
+
+    def __init__(self, deployment: PlanDeployment, life: Life) -> None:
+        self.runtime = SimulatedRuntime(life)
+        self.clock = VirtualClock(life)
+        self.seed = None
+        self.trace = LifeTrace(life)
+        self.failure: BaseException | None = None
+        self._deployment = deployment
+        self._life = life
+        self._calls = Calls(life, deployment.called)
+
+    def store(self, part: AnyStore) -> Store:
+        """A store of the world."""
+        return LifeStore(self._deployment.stores[part.name], self._life)
+
+    def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
+        """Links of the world, also for a local route."""
+        del sends, receives
+        return self._deployment.routes[pipe.name].in_life(self._life)
+
+    def source(self, part: AnySource, stores: Mapping[str, Store]) -> Source:
+        """Rows that are known beforehand."""
+        del stores
+        return RowsInLife(self._deployment.rows[part.name], self._life)
+
+    def sink(self, part: AnySink, stores: Mapping[str, Store], cursor: Cursor | None) -> Sink:
+        """A record."""
+        del stores
+        call = self._caller(part) if isinstance(part, PythonSink) else None
+        return RecorderInLife(self._deployment.records[part.name], self._life, cursor, call)
+
+    def _caller(self, part: PythonSink) -> Callable[[object, About, Transaction | None], object]:
+        function = made(self.function(part.call))
+        asks = wants_context(function)
+
+        def call(message: object, about: About, transaction: Transaction | None) -> object:
+            context = Context(about, part.name, 1, self.clock, transaction) if asks else None
+            entry = Call(function, context, part.time_limit_s, about)
+            return self.call(part.name, entry, message)
+
+        return call
+
+    def function(self, path: str) -> Callable[..., object]:
+        """A function of the plan, or its double."""
+        return self._deployment.functions.find(path)
+
+    def call(self, name: str, function: Call, message: object) -> object:
+        """Enter the user's code."""
+        return self._calls.enter(name, function, message)
+
+    def notice(self, notice: PipeNotice) -> None:
+        """A row."""
+        if self._life.is_alive:
+            facts = {"notice": str(notice.kind), "text": str(notice)}
+            self._life.world.note(notice.pipe, self._life.number, "notice", detail=as_detail(facts))
+
+    def stopped(self, why: BaseException) -> None:
+        """The program of this node is told."""
+        self.failure = self.failure or why
+        if isinstance(why, ConfigurationError) and self._deployment.refusal is None:
+            self._deployment.refusal = why

@@ -1,0 +1,51 @@
+"""The functions of a plan under simulation: those of the file, or their doubles."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import TypeAlias, cast
+
+from surepipe.errors import ConfigurationError
+
+Function: TypeAlias = Callable[..., object]
+
+
+class Functions:
+    """Finds functions by their paths. ``given`` goes before everything else."""
+
+    def __init__(
+        self, replaced: Mapping[str, str] | None = None, given: Mapping[str, object] | None = None
+    ) -> None:
+        self._replaced = replaced or {}
+        self._given = given or {}
+        self.check: Callable[[object], object] | None = None
+
+    def find(self, path: str) -> Function:
+        """The function, class or double. Raises ConfigurationError that says what is wrong."""
+        path = self._replaced.get(path, path)
+        found = self._given.get(path)
+        return cast("Function", found) if found is not None else imported(path)
+
+
+def imported(path: str) -> Function:
+    """What 'module:name' names. Raises ConfigurationError."""
+    module_name, _, name = path.partition(":")
+    try:
+        found: object = import_module(module_name)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{path}: there is no module {module_name} ({error}): is its folder the one that this runs in?"
+        ) from error
+    for step in name.split("."):
+        found = getattr(found, step, None)
+    if not callable(found):
+        raise ConfigurationError(f"{path}: {module_name} has no function {name}")
+    return found
+
+
+def module_of(function: object) -> ModuleType | None:
+    """Where a function was written."""
+    return sys.modules.get(getattr(function, "__module__", "") or "")

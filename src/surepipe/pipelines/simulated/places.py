@@ -1,0 +1,189 @@
+"""Sources and sinks under simulation: rows that are known beforehand, and records of what came out.
+
+Both belong to the world and outlive processes, as files and servers do. What a process holds is a view of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from surepipe.pipelines.assembly import About, Cursor, Row
+from surepipe.pipelines.models.sources import AnySource, HttpSource, replays
+from surepipe.pipelines.models.stages import AnySink, HttpSink, PythonSink
+from surepipe.simulation.lives import Life
+from surepipe.store_api import Transaction
+
+
+@dataclass(slots=True)
+class SeededRows:
+    """A source: its messages, how long after the one before each comes, and how far it was read."""
+
+    part: AnySource
+    messages: Sequence[object]
+    due_us: Sequence[int]
+    read: int = 0
+
+    @property
+    def replays(self) -> bool:
+        """True when a new process can read it again from a place."""
+        return replays(self.part)
+
+
+class RowsInLife:
+    """A source in one process."""
+
+    def __init__(self, rows: SeededRows, life: Life) -> None:
+        self._rows = rows
+        self._life = life
+        self._at = 0
+
+    def begin(self, after: str) -> None:
+        """From this place, or, where it can't be read again, from where the world is."""
+        self._life.check()
+        self._at = int(after or 0) if self._rows.replays else self._rows.read
+
+    def read(self, rows_max: int) -> Sequence[Row] | None:
+        """What is due by now; it waits for the next one."""
+        life, rows = self._life, self._rows
+        life.check()
+        if self._at >= len(rows.messages):
+            return None
+        life.sleep(rows.due_us[self._at] - life.world.now)
+        now = life.world.now
+        end = self._at
+        while end < len(rows.messages) and end - self._at < rows_max and rows.due_us[end] <= now:
+            end += 1
+        found = [Row(rows.messages[number], str(number + 1)) for number in range(self._at, end)]
+        self._at = end
+        if not isinstance(rows.part, HttpSource):
+            rows.read = max(rows.read, end)
+        return found
+
+    def taken(self, rows: Sequence[Row]) -> None:
+        """A client that posts is answered now."""
+        self._life.check()
+        if rows and isinstance(self._rows.part, HttpSource):
+            self._rows.read = max(self._rows.read, int(rows[-1].after))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+# Sinks.
+
+
+@dataclass(slots=True)
+class Record:
+    """What a sink got. ``committed``: how much of it counts, where it is cut to a length on restart."""
+
+    part: AnySink
+    entries: list[tuple[str, object]] = field(default_factory=list[tuple[str, object]])
+    keys: dict[str, None] = field(default_factory=dict[str, None])
+    committed: int | None = None
+
+    @property
+    def messages(self) -> list[object]:
+        """What counts."""
+        entries = self.entries if self.committed is None else self.entries[: self.committed]
+        return [message for _, message in entries]
+
+    @property
+    def is_idempotent(self) -> bool:
+        """True when a message that comes again has no second effect."""
+        return isinstance(self.part, HttpSink | PythonSink) and self.part.idempotent
+
+
+class RecorderInLife:
+    """A sink in one process: as idempotent, and as much a part of transactions, as its kind is."""
+
+    def __init__(
+        self,
+        record: Record,
+        life: Life,
+        cursor: Cursor | None,
+        call: Callable[[object, About, Transaction | None], object] | None = None,
+    ) -> None:
+        """``call``: what the sink does with a message, where that is a function of the user's."""
+        self._record = record
+        self._life = life
+        self._cursor = cursor
+        self._call = call
+        self._pending: list[tuple[str, object]] = []
+        self._sealed: tuple[Transaction, int] | None = None
+        self._is_known = False
+        self._base = 0
+        """Where this process writes: behind what it knows to be committed, whatever another one has written there."""
+
+    def begin(self, transaction: Transaction | None) -> None:
+        """A new group. The file is cut to what was committed."""
+        del transaction
+        self._life.check()
+        self._pending = []
+        if self._cursor is None:
+            return
+        record = self._record
+        if self._sealed is not None and self._sealed[0].done:
+            self._base = self._sealed[1]
+        elif self._sealed is not None or not self._is_known:
+            self._base = int(self._cursor.load() or 0)
+        self._is_known, self._sealed = True, None
+        record.committed = self._base
+
+    def mark(self) -> int:
+        """Where the group is now."""
+        return len(self._pending)
+
+    def back_to(self, mark: int) -> None:
+        """Forget what was put since."""
+        del self._pending[mark:]
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        """Take one message."""
+        self._life.check()
+        if self._call is not None:
+            self._call(message, about, transaction)
+        if self._cursor is None and not self._is_buffered:
+            self._write([(about.key, message)])
+        else:
+            self._pending.append((about.key, message))
+
+    @property
+    def _is_buffered(self) -> bool:
+        """Files are written a group at a time; a request or a call can't be held back."""
+        return not isinstance(self._record.part, HttpSink | PythonSink)
+
+    def seal(self, transaction: Transaction | None) -> None:
+        """Make the group last."""
+        pending, self._pending = self._pending, []
+        if pending:
+            self._write(pending)
+        if self._cursor is not None and transaction is not None:
+            length = self._base + len(pending)
+            transaction.commit(self._cursor.request(str(length)))
+            self._sealed = transaction, length
+
+    def _write(self, entries: list[tuple[str, object]]) -> None:
+        name = self._record.part.name
+        first = entries[0][0].rpartition("/")[2]
+        self._life.at(f"{name} writes {first}+{len(entries)}", lambda: self._written(entries))
+
+    def _written(self, entries: list[tuple[str, object]]) -> None:
+        record = self._record
+        if self._cursor is not None:
+            del record.entries[self._base :]
+        for key, message in entries:
+            if record.is_idempotent and key in record.keys:
+                continue
+            record.keys[key] = None
+            record.entries.append((key, message))
+        again = ", again" if self._cursor is None and _has_repeats(record, entries) else ""
+        self._life.world.effect(record.part.name, f"writes {len(entries)}{again}")
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _has_repeats(record: Record, entries: list[tuple[str, object]]) -> bool:
+    known = [key for key, _ in record.entries]
+    return any(known.count(key) > 1 for key, _ in entries)

@@ -1,0 +1,287 @@
+"""What a stage must not do under simulation, and what it gets in place of it.
+
+While a stage is called, the clocks and the chance of the standard library are virtual, also where the stage's module
+has imported a function by name. Sockets, subprocesses, threads and writing to files are refused, with the file and
+line of the call. What can't be intercepted (a private ``random.Random()``, the hash of a string) shows when the same
+seed is run twice.
+"""
+
+from __future__ import annotations
+
+import datetime as datetime_module
+import os
+import random
+import secrets
+import sys
+import sysconfig
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeAlias, cast
+
+from surepipe.simulation.lives import Life
+from surepipe.simulation.randomness import Draws, draws
+
+Speaking: TypeAlias = Callable[[], Life | None]
+"""The process whose user's code runs now; None while none does."""
+
+WALL_ORIGIN_NS = 1_700_000_000 * 1_000_000_000
+
+
+class Slip(BaseException):
+    """A stage did what can't be simulated. Not an ``Exception``: no stage catches it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What was refused, and where."""
+
+    what: str
+    place: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: a stage {self.what}, which a simulation can't let happen"
+
+
+class _Current:
+    """Which world's stage runs now, for the functions that stand in for those of the standard library."""
+
+    def __init__(self) -> None:
+        self.speaking: Speaking = lambda: None
+        self.refused: list[Refusal] = []
+        self.is_hooked = False
+
+
+_now = _Current()
+
+
+def _life() -> Life | None:
+    return _now.speaking()
+
+
+# Virtual clocks and chance.
+
+
+def _wall_ns(life: Life) -> int:
+    return WALL_ORIGIN_NS + (life.world.now + life.node.wall_jumps_us) * 1000
+
+
+def _chance(life: Life) -> Draws:
+    """One generator for each process and stage."""
+    world = life.world
+    key = f"stage/{world.speaking} {life.name} {life.number}"
+    return world.chances.setdefault(key, draws(world.options.seed, key))
+
+
+def _virtual(name: str, real: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., Any]:
+    """The real function outside of stages, ``act(life, ...)`` inside."""
+
+    def stand_in(*args: Any, **named: Any) -> Any:
+        life = _life()
+        return real(*args, **named) if life is None else act(life, *args, **named)
+
+    stand_in.__name__ = name
+    return stand_in
+
+
+def _clocks() -> dict[str, Callable[..., Any]]:
+    def struct(make: Callable[[float], time.struct_time]) -> Callable[..., time.struct_time]:
+        return lambda life, secs=None: make(_wall_ns(life) / 1e9 if secs is None else secs)
+
+    return {
+        "time": lambda life: _wall_ns(life) / 1e9,
+        "time_ns": _wall_ns,
+        "monotonic": lambda life: life.world.now / 1e6,
+        "monotonic_ns": lambda life: life.world.now * 1000,
+        "perf_counter": lambda life: life.world.now / 1e6,
+        "perf_counter_ns": lambda life: life.world.now * 1000,
+        "process_time": lambda life: life.world.now / 1e6,
+        "process_time_ns": lambda life: life.world.now * 1000,
+        "thread_time": lambda life: life.world.now / 1e6,
+        "localtime": struct(time.gmtime),
+        "gmtime": struct(time.gmtime),
+        "sleep": lambda life, seconds: life.sleep(round(seconds * 1_000_000)),
+    }
+
+
+RANDOM_NAMES = (
+    *("random", "randint", "randrange", "choice", "choices", "sample", "shuffle", "uniform"),
+    *(
+        "gauss",
+        "normalvariate",
+        "expovariate",
+        "betavariate",
+        "triangular",
+        "getrandbits",
+        "randbytes",
+    ),
+)
+
+
+def _chances() -> dict[str, Callable[..., Any]]:
+    def through(name: str) -> Callable[..., Any]:
+        return lambda life, *args, **named: getattr(_chance(life), name)(*args, **named)
+
+    return {name: through(name) for name in RANDOM_NAMES}
+
+
+def _uuid4(life: Life) -> uuid.UUID:
+    return uuid.UUID(int=_chance(life).getrandbits(128), version=4)
+
+
+def _bytes(life: Life, count: int | None = None) -> bytes:
+    return _chance(life).randbytes(32 if count is None else count)
+
+
+_REAL_DATETIME = datetime_module.datetime
+
+
+class _AnyDatetime(type):
+    """Every moment is an instance, also those that were made before."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _REAL_DATETIME)
+
+
+class _Datetime(datetime_module.datetime, metaclass=_AnyDatetime):
+    """``datetime`` with virtual ``now``."""
+
+    @classmethod
+    def now(cls, tz: datetime_module.tzinfo | None = None) -> Any:
+        life = _life()
+        if life is None:
+            return _REAL_DATETIME.now(tz)
+        seconds = _wall_ns(life) / 1e9
+        return cls.fromtimestamp(seconds, tz or datetime_module.UTC).replace(tzinfo=tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        return cls.now(datetime_module.UTC).replace(tzinfo=None)
+
+    @classmethod
+    def today(cls) -> Any:
+        return cls.now()
+
+
+def _stand_ins() -> Iterator[tuple[ModuleType, str, Any]]:
+    for name, act in _clocks().items():
+        yield time, name, _virtual(name, getattr(time, name), act)
+    for name, act in _chances().items():
+        yield random, name, _virtual(name, getattr(random, name), act)
+    for name in ("uuid1", "uuid4"):
+        yield uuid, name, _virtual(name, getattr(uuid, name), lambda life, *_: _uuid4(life))
+    yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
+    for name, act in {
+        "token_bytes": _bytes,
+        "token_hex": lambda life, count=None: _bytes(life, count).hex(),
+        "token_urlsafe": lambda life, count=None: _bytes(life, count).hex(),
+        "randbelow": lambda life, bound: _chance(life).below(bound),
+        "randbits": lambda life, bits: _chance(life).getrandbits(bits),
+        "choice": lambda life, items: _chance(life).pick(items),
+    }.items():
+        yield secrets, name, _virtual(name, getattr(secrets, name), act)
+    yield datetime_module, "datetime", _Datetime
+
+
+@contextmanager
+def sandboxed(modules: Iterable[ModuleType], speaking: Speaking) -> Iterator[list[Refusal]]:
+    """While this lasts, what stages call of the standard library is virtual, or refused. Gives what was refused.
+
+    ``modules``: those of the stages, where a name may have been imported from another one.
+    """
+    _hook()
+    replaced: list[tuple[dict[str, Any], str, Any]] = []
+    before = _now.speaking, _now.refused
+    _now.speaking, _now.refused = speaking, []
+    try:
+        stand_ins = [(vars(module), name, stand_in) for module, name, stand_in in _stand_ins()]
+        by_real = {id(names[name]): stand_in for names, name, stand_in in stand_ins}
+        for module in modules:
+            for name, value in list(vars(module).items()):
+                if id(value) in by_real:
+                    stand_ins.append((vars(module), name, by_real[id(value)]))
+        for names, name, stand_in in stand_ins:
+            replaced.append((names, name, names[name]))
+            names[name] = stand_in
+        yield _now.refused
+    finally:
+        for names, name, real in reversed(replaced):
+            names[name] = real
+        _now.speaking, _now.refused = before
+
+
+# What is refused.
+
+_REFUSED = {
+    "socket.__new__": "opens a socket",
+    "socket.connect": "connects to a server",
+    "subprocess.Popen": "starts a process",
+    "os.system": "starts a process",
+    "os.fork": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "os.exec": "starts a process",
+    "_thread.start_new_thread": "starts a thread",
+    "os.remove": "removes a file",
+    "os.rename": "renames a file",
+    "os.mkdir": "makes a folder",
+    "os.rmdir": "removes a folder",
+    "shutil.rmtree": "removes a folder",
+}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def _hook() -> None:
+    """Once for each process: an audit hook can't be taken away again, so it looks first whether a stage runs."""
+    if not _now.is_hooked:
+        _now.is_hooked = True
+        sys.addaudithook(_audit)
+
+
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if event not in _REFUSED and event != "open":
+        return
+    if _now.speaking() is None:
+        return
+    if event != "open":
+        _refuse(_REFUSED[event])
+    elif _is_writing(args):
+        _refuse(f"writes to the file {args[0]}")
+
+
+def _is_writing(args: tuple[Any, ...]) -> bool:
+    flags = args[2] if len(args) > 2 else 0
+    return isinstance(flags, int) and bool(flags & _WRITES)
+
+
+def _refuse(what: str) -> None:
+    speaking = _now.speaking
+    _now.speaking = lambda: None  # what follows opens source files itself
+    try:
+        place, function = _place()
+        refusal = Refusal(what, place, function)
+        _now.refused.append(refusal)
+    finally:
+        _now.speaking = speaking
+    raise Slip(str(refusal))
+
+
+_LIBRARIES = tuple(
+    path for name in ("stdlib", "platstdlib", "purelib") if (path := sysconfig.get_path(name))
+)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+
+
+def _place() -> tuple[str, str]:
+    """File, line and function of the user's code that is running."""
+    found = ("an unknown place", "")
+    for frame, line in traceback.walk_stack(sys._getframe(2)):
+        file = frame.f_code.co_filename
+        if not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep):
+            module = cast("str", frame.f_globals.get("__name__", ""))
+            return f"{file}:{line}", f"{module}:{frame.f_code.co_qualname}"
+    return found

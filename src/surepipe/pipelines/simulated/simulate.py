@@ -1,0 +1,312 @@
+"""``simulate``: anything that can be simulated, over many seeds, with a report of what broke.
+
+What may be given: a pipeline's file, a plan, the layers of a pipe, or a builder that gives a handler. The pytest
+fixture of the same name and ``surepipe simulate`` are made of this.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast
+
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assessing import assess
+from surepipe.pipelines.loading import load
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.simulated.builders import handler_subject
+from surepipe.pipelines.simulated.campaign import (
+    PlanFailure,
+    PlanResult,
+    repeat,
+    run_one,
+    run_seeds,
+    shrunk,
+)
+from surepipe.pipelines.simulated.functions import Functions, imported, module_of
+from surepipe.pipelines.simulated.rows import messages_of
+from surepipe.pipelines.simulated.subject import PlanSubject, require_pipes
+from surepipe.pipes.algebra.guarantees import Claim
+from surepipe.simulation.faults import chosen
+from surepipe.simulation.findings import Counterexample, RunResult
+from surepipe.simulation.report import page, text_report
+from surepipe.simulation.script import Script
+from surepipe.simulation.script_file import load as load_script
+from surepipe.simulation.script_file import save as save_script
+from surepipe.simulation.trace import Row
+
+TWICE = 20
+"""So many of the first seeds are run twice."""
+EXERCISED_FROM = 100
+"""From so many seeds on, a kind of fault that never struck is a finding."""
+
+
+class SimulationFailed(AssertionError):
+    """Something does not hold; the text is the report. ``page`` and ``script`` are files, where some were written."""
+
+    def __init__(self, text: str, page: Path | None = None, script: Path | None = None) -> None:
+        super().__init__(text)
+        self.page = page
+        self.script = script
+
+
+class NotDeterministic(SimulationFailed):
+    """The same seed went two ways."""
+
+
+class NotExercised(SimulationFailed):
+    """Nothing broke, but too little happened to say that it holds."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulation did: how many runs, events, deliveries and dead letters, how often each stage was called,
+    which marks were seen, and which faults the subject does not promise to survive."""
+
+    runs: int
+    events: int = 0
+    delivered: int = 0
+    dead: int = 0
+    calls: Counter[str] = field(default_factory=Counter[str])
+    marks: frozenset[str] = frozenset()
+    faults: Counter[str] = field(default_factory=Counter[str])
+    not_tolerated: tuple[str, ...] = ()
+    rows: Sequence[Row] = ()
+
+
+def subject_of_plan(
+    plan: Plan,
+    *,
+    messages: int | Mapping[str, Sequence[object]] | None = None,
+    check: Callable[..., object] | None = None,
+    folder: Path = Path(),
+) -> PlanSubject:
+    """A plan as a subject. Raises ConfigurationError for what can't be simulated."""
+    require_pipes(plan)
+    wanted = messages if isinstance(messages, int) else plan.simulate.messages or 40
+    given = messages if isinstance(messages, Mapping) else messages_of(plan, wanted, folder)
+    replaced = dict(plan.simulate.replace)
+    own = check or (imported(plan.simulate.check) if plan.simulate.check else None)
+
+    def functions() -> Functions:
+        found = Functions(replaced)
+        found.check = own
+        return found
+
+    finder = Functions(replaced)
+    paths = [
+        path
+        for stage in plan.stages
+        for path in (stage.call, stage.map, stage.filter, stage.flat_map)
+        if path
+    ]
+    modules = [module_of(finder.find(path)) for path in paths]
+    return PlanSubject(
+        plan,
+        given,
+        functions,
+        modules=tuple(dict.fromkeys(module for module in modules if module is not None)),
+        needs_all=False,
+    )
+
+
+@dataclass
+class Simulation:
+    """One subject and how it is run."""
+
+    subject: PlanSubject
+    messages: int
+    faults: str = "claim"
+    has_check: bool = False
+    reports: Path | None = None
+    replay_with: str = ""
+    title: str = ""
+
+    def run(self, seeds: Iterable[int]) -> Simulated:
+        """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
+        NotDeterministic, and NotExercised."""
+        numbers = list(seeds)
+        found = self.campaign(numbers, stop_at_first=True)
+        if found.first is not None:
+            raise self.failed(found.first)
+        self.check_twice(numbers[:TWICE], found.digests)
+        if found.missing and len(numbers) >= EXERCISED_FROM:
+            raise NotExercised(
+                f"{self.subject.name}: nothing broke in {found.runs} runs, but these never happened: "
+                f"{', '.join(found.missing)}. Give it more seeds or more messages."
+            )
+        return Simulated(
+            found.runs,
+            found.events,
+            found.delivered,
+            found.dead,
+            found.calls,
+            frozenset(found.marks),
+            found.faults,
+        )
+
+    def campaign(self, seeds: Iterable[int], *, stop_at_first: bool = False) -> PlanResult:
+        """All seeds, judged."""
+        mode, kinds = self._mode()
+        return run_seeds(
+            self.subject,
+            seeds,
+            mode=mode,
+            kinds=kinds,
+            messages=self.messages,
+            has_check=self.has_check,
+            stop_at_first=stop_at_first,
+        )
+
+    def _mode(self):  # type: ignore[no-untyped-def]
+        if self.faults in ("claim", "break", "none"):
+            return self.faults, ()
+        return "claim", chosen([word.strip() for word in self.faults.split(",")])
+
+    def check_twice(self, seeds: Iterable[int], digests: Mapping[int, str]) -> None:
+        """Raises NotDeterministic when a seed goes another way now."""
+        again = self.campaign(seeds)
+        for seed, digest in again.digests.items():
+            if digests.get(seed, digest) != digest:
+                raise NotDeterministic(
+                    f"{self.subject.name}: seed {seed} went two ways: a stage keeps something between runs, or "
+                    "uses chance or time that a simulation can't replace (a private random.Random(), say)"
+                )
+
+    def replay(self, script: Script) -> RunResult:
+        """The run that a script tells of. Raises SimulationFailed when it breaks something, or is stale."""
+        result = repeat(self.subject, script)
+        if result.stale is not None:
+            raise SimulationFailed(f"the script is stale: nothing happened at {result.stale}")
+        if result.violations:
+            raise SimulationFailed(self._told(self._example(result, len(script.decisions))))
+        return result
+
+    def failed(self, failure: PlanFailure) -> SimulationFailed:
+        """The report of a failure; page and script are written where a folder is given."""
+        least = shrunk(self.subject, failure)
+        example = replace(
+            self._example(least.result, len(failure.script.decisions)),
+            violation=least.violation,
+            nearest=least.nearest,
+        )
+        where: Path | None = None
+        script: Path | None = None
+        if self.reports is not None:
+            self.reports.mkdir(parents=True, exist_ok=True)
+            stem = f"{self.subject.name}-{failure.violation.property}-{failure.seed}"
+            where, script = self.reports / f"{stem}.html", self.reports / f"{stem}.json"
+            save_script(least.script, script)
+            example = replace(example, replay=f"{self.replay_with} {script}".strip())
+            where.write_text(page(example), encoding="utf-8")
+        text = self._told(example)
+        return SimulationFailed(text + (f"Page: {where}\n" if where else ""), where, script)
+
+    def _example(self, result: RunResult, before: int) -> Counterexample:
+        violation = result.violations[0]
+        covered = self.faults != "break"
+        promised = ", ".join(str(claim) for claim in self._headlines()) or "nothing"
+        return Counterexample(
+            title=self.title or self.subject.name,
+            violation=violation,
+            result=result,
+            decisions_before=before,
+            guarantee=promised,
+            covered=covered,
+            advice="" if covered else self._advice(),
+            replay="",
+        )
+
+    def _headlines(self) -> list[Claim]:
+        verdicts = assess(self.subject.plan).ways
+        return [one.explanation.headline for one in verdicts if one.explanation is not None][:1]
+
+    def _advice(self) -> str:
+        return "; ".join(assess(self.subject.plan).notes[:1])
+
+    def _told(self, example: Counterexample) -> str:
+        return text_report(example)
+
+
+def simulation_of(
+    what: object,
+    *,
+    messages: int | Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    check: Callable[..., object] | None = None,
+    faults: str = "claim",
+    reports: Path | None = None,
+    replay_with: str = "",
+    name: str = "",
+) -> Simulation:
+    """Anything that can be simulated. Raises ConfigurationError for what can't, and for an expectation of the plan
+    that does not hold."""
+    if isinstance(what, str | Path | Plan):
+        plan = what if isinstance(what, Plan) else load(what)
+        _require_expected(plan)
+        return simulation_of_plan(
+            plan,
+            folder=Path() if isinstance(what, Plan) else Path(what).parent,
+            messages=cast("int | Mapping[str, Sequence[object]] | None", messages),
+            check=check,
+            faults=faults,
+            reports=reports,
+            replay_with=replay_with,
+        )
+    if callable(what):
+        builder = cast("Callable[[], object]", what)
+        rows = list(messages) if isinstance(messages, Sequence) else [
+            f"m{n}" for n in range(messages if isinstance(messages, int) else 20)
+        ]
+        subject = handler_subject(builder, rows, name or getattr(what, "__name__", "handler"))
+        return Simulation(subject, len(rows), faults, True, reports, replay_with, name)
+    raise ConfigurationError(
+        f"{what!r} can't be simulated: give a pipeline's file, a plan, or a function that builds a handler"
+    )
+
+
+def _require_expected(plan: Plan) -> None:
+    """P15, before anything runs: what the plan expects must be derived."""
+    assessment = assess(plan)
+    for verdict in (*assessment.pipes, *assessment.ways):
+        for finding in (*verdict.refused, *verdict.unmet):
+            raise SimulationFailed(f"P15 expectation violated: {verdict.name}: {finding}")
+
+
+def simulation_of_plan(
+    plan: Plan,
+    *,
+    folder: Path = Path(),
+    messages: int | Mapping[str, Sequence[object]] | None = None,
+    check: Callable[..., object] | None = None,
+    faults: str = "claim",
+    reports: Path | None = None,
+    replay_with: str = "",
+) -> Simulation:
+    """A plan with its stages, whether or not it does what it expects. Raises ConfigurationError."""
+    _importable(folder)
+    subject = subject_of_plan(plan, messages=messages, check=check, folder=folder)
+    has_check = check is not None or plan.simulate.check is not None
+    return Simulation(subject, subject.most, faults, has_check, reports, replay_with)
+
+
+def _importable(folder: Path) -> None:
+    """The stages of a file are found beside it, and where the command runs."""
+    for place in (str(folder.resolve()), os.getcwd()):  # noqa: PTH109
+        if place not in sys.path:
+            sys.path.insert(0, place)
+
+
+__all__ = [
+    "NotDeterministic",
+    "NotExercised",
+    "Simulated",
+    "Simulation",
+    "SimulationFailed",
+    "load_script",
+    "run_one",
+    "simulation_of",
+]

@@ -1,0 +1,142 @@
+"""A plan as the subject of simulated runs: what it promises, and what one run of it consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import ModuleType
+
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.as_hops import chain_of, hop_of
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.stages import Trying
+from surepipe.pipelines.plan import Plan, Way
+from surepipe.pipelines.simulated.deployment import PlanDeployment
+from surepipe.pipelines.simulated.functions import Functions
+from surepipe.pipes.algebra.derivation import evaluate, evaluate_chain
+from surepipe.pipes.algebra.guarantees import Guarantee, in_order
+from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop
+from surepipe.pipes.options import BacklogOptions, StreamOptions, micros
+from surepipe.simulation.promises import Promise
+
+TIMER_US = 200_000
+
+
+@dataclass(frozen=True)
+class PlanSubject:
+    """A plan with its messages, ready for any number of runs."""
+
+    plan: Plan
+    messages: Mapping[str, Sequence[object]]
+    """of each source"""
+    functions: Callable[[], Functions]
+    """the user's functions, for one run"""
+    expected: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """of each sink: what comes out when nothing goes wrong"""
+    references: dict[int, Mapping[str, Sequence[str]]] = field(
+        default_factory=dict[int, Mapping[str, Sequence[str]]], compare=False, repr=False
+    )
+    """the same for numbers of messages that were asked for before"""
+    modules: tuple[ModuleType, ...] = ()
+    """those of the stages"""
+    needs_all: bool = False
+    """there is a check that speaks of all messages: no run, however short, goes without one of them"""
+
+    @property
+    def most(self) -> int:
+        """How many messages the longest source has."""
+        return max((len(messages) for messages in self.messages.values()), default=0)
+
+    @property
+    def name(self) -> str:
+        """The plan's."""
+        return self.plan.name
+
+    @cached_property
+    def claims(self) -> dict[str, dict[str, list[str]]]:
+        """Of each pipe, by its name in traces: the faults that each atom tolerates."""
+        return {
+            f"{self.plan.name}/{pipe.name}": _claim(
+                evaluate(_exposed(hop_of(self.plan, pipe, {}))).guarantee
+            )
+            for pipe in self.plan.pipes
+        }
+
+    @cached_property
+    def ways(self) -> dict[Way, dict[str, list[str]]]:
+        """The same from each source to each end."""
+        return {way: _claim(self._derived(way)) for way in self.plan.ways()}
+
+    def _derived(self, way: Way) -> Guarantee:
+        chain = chain_of(self.plan, way, {})
+        exposed = replace(chain, hops=tuple(_exposed(hop) for hop in chain.hops))
+        if len(exposed.hops) == 1:
+            return evaluate(exposed.hops[0]).guarantee
+        return evaluate_chain(exposed).guarantee
+
+    @cached_property
+    def promise(self) -> Promise:
+        """What all of it tolerates together."""
+        claims = [*self.claims.values(), *self.ways.values()]
+        atoms = [atom for atom in claims[0] if all(atom in claim for claim in claims)]
+        together = {
+            atom: tuple(
+                fault for fault in claims[0][atom] if all(fault in claim[atom] for claim in claims)
+            )
+            for atom in atoms
+        }
+        layers = [layer for pipe in self.plan.pipes for layer in pipe.stack]
+        timers = [layer for layer in layers if isinstance(layer, BacklogOptions)]
+        return Promise(
+            claim=together,
+            timer_us=min((micros(layer.rto_initial_s) for layer in timers), default=TIMER_US),
+            least_us=min((micros(layer.rto_min_s) for layer in timers), default=TIMER_US),
+            confirms=all(_confirms(pipe) for pipe in self.plan.pipes),
+            retries=self._retries,
+            stores=frozenset(_roles(self.plan)),
+        )
+
+    @property
+    def _retries(self) -> int | None:
+        found = [
+            part.retries for part in self.plan.parts if isinstance(part, Trying) and part.retries
+        ]
+        return min(found, default=None)
+
+    def facts(self) -> Mapping[str, object]:
+        """The claims of single pipes."""
+        journaled = all(pipe.journal is not None for pipe in self.plan.pipes)
+        return {"claims": self.claims, "journaled": journaled}
+
+    def deployment(self) -> PlanDeployment:
+        """One run."""
+        return PlanDeployment(self.plan, self.messages, self.functions(), self.ways, self.expected)
+
+
+def _claim(guarantee: Guarantee) -> dict[str, list[str]]:
+    return {str(atom): list(in_order(faults)) for atom, faults in guarantee.items()}
+
+
+def _exposed(hop: Hop) -> Hop:
+    """The same over a route that exhibits every fault: under simulation also the local one does."""
+    return hop if hop.stream is not None else replace(hop, route=LOSSY_ROUTE)
+
+
+def _confirms(pipe: PipePart) -> bool:
+    return any(layer.is_retry or isinstance(layer, StreamOptions) for layer in pipe.stack)
+
+
+def _roles(plan: Plan) -> list[str]:
+    roles: list[str] = []
+    for pipe in plan.pipes:
+        roles += ["journal"] if pipe.journal else []
+        roles += ["state"] if pipe.state else []
+        roles += ["stream"] if pipe.stream_store else []
+    return roles
+
+
+def require_pipes(plan: Plan) -> None:
+    """Raises ConfigurationError for a plan without anything to simulate."""
+    if not plan.pipes:
+        raise ConfigurationError(f"{plan.name} has no pipe: there is nothing to simulate")

@@ -1,0 +1,1 @@
+"""Sinks: where messages end, and what a repeat does there."""

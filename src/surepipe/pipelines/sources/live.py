@@ -1,0 +1,233 @@
+"""Sources that live: standard input, a function of the user's, a server for POST."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from typing import IO, cast
+
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assembly import Row
+from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is
+
+WAIT_S = 0.05
+LINES_MAX = 4096
+"""Lines that are read ahead."""
+BODY_MAX = 16 << 20
+ANSWER_S = 30.0
+
+
+class Called:
+    """What a function gives, one after the other. ``repeatable``: the same each time it is called."""
+
+    def __init__(
+        self, name: str, call: Callable[[], object], *, repeatable: bool, check: Check = as_it_is
+    ) -> None:
+        self._name = name
+        self._call = call
+        self._repeatable = repeatable
+        self._check = check
+        self._messages: Iterator[object] = iter(())
+        self._at = 0
+
+    def begin(self, after: str) -> None:
+        """Call the function, and pass over what was accepted if it gives the same each time."""
+        given = self._call()
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise ConfigurationError(
+                f"source {self._name}: the function gave {type(given).__name__}, which is no row of messages"
+            )
+        self._messages = iter(cast("Iterable[object]", given))
+        self._at = 0
+        if self._repeatable:
+            self._at = int(after or 0)
+            for _ in islice(self._messages, self._at):
+                continue
+
+    def read(self, rows_max: int) -> Sequence[Row] | None:
+        """The next messages; what the function raises ends the run."""
+        rows: list[Row] = []
+        for message in islice(self._messages, min(rows_max, 64)):
+            self._at += 1
+            try:
+                rows.append(Row(self._check(message), str(self._at)))
+            except Unfit as error:
+                raise ConfigurationError(
+                    f"source {self._name}, message {self._at}: {error}"
+                ) from None
+        return rows or None
+
+    def taken(self, rows: Sequence[Row]) -> None:
+        """Nobody waits."""
+
+    def close(self) -> None:
+        """Let a generator run its ``finally``."""
+        close = getattr(self._messages, "close", None)
+        if callable(close):
+            close()
+
+
+class Lines:
+    """Lines of a stream that can't be read again, such as standard input."""
+
+    def __init__(self, stream: IO[bytes], *, is_json: bool, check: Check = as_it_is) -> None:
+        self._stream = stream
+        self._is_json = is_json
+        self._check = check
+        self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
+        self._thread: threading.Thread | None = None
+        self._number = 0
+        self._is_over = False
+
+    def begin(self, after: str) -> None:
+        """Begin to read; what an earlier process read is gone."""
+        del after
+        self._thread = threading.Thread(target=self._read_all, name="stdin", daemon=True)
+        self._thread.start()
+
+    def _read_all(self) -> None:
+        for line in self._stream:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def read(self, rows_max: int) -> Sequence[Row] | None:
+        """The next lines. Raises ConfigurationError for one that is no JSON."""
+        rows: list[Row] = []
+        while len(rows) < rows_max and not self._is_over:
+            try:
+                line = self._lines.get(timeout=0 if rows else WAIT_S)
+            except queue.Empty:
+                break
+            if line is None:
+                self._is_over = True
+            else:
+                self._number += 1
+                if line.strip():
+                    rows.append(Row(self._message(line), str(self._number)))
+        return None if self._is_over and not rows else rows
+
+    def _message(self, line: bytes) -> object:
+        text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
+        try:
+            value: object = json.loads(text) if self._is_json else text
+            return self._check(value)
+        except (ValueError, Unfit) as error:
+            raise ConfigurationError(f"standard input, line {self._number}: {error}") from None
+
+    def taken(self, rows: Sequence[Row]) -> None:
+        """Nobody waits."""
+
+    def close(self) -> None:
+        """The thread ends with the stream, or the process."""
+
+
+class _Request:
+    """A message that came by POST, and the client that waits."""
+
+    def __init__(self, message: object) -> None:
+        self.message = message
+        self.accepted = threading.Event()
+
+
+class Posts:
+    """A server that takes a message by POST, and answers 200 when it is accepted: from then on it is not lost.
+
+    400 and 422: no JSON, or not what the model takes. 503: not accepted in time; send it again, it may come twice.
+    """
+
+    def __init__(self, host: str, port: int, path: str, *, check: Check = as_it_is) -> None:
+        self._waiting: queue.Queue[_Request] = queue.Queue(1024)
+        self._unanswered: dict[str, _Request] = {}
+        self._number = 0
+        self._address = (host, port)
+        self._path = path
+        self._check = check
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once it has begun."""
+        assert self._server is not None
+        return self._server.server_port
+
+    def begin(self, after: str) -> None:
+        """Listen. Raises ConfigurationError when the address can't be used."""
+        del after
+        if self._server is not None:
+            return
+        posts = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                status, text = posts.answer(self)
+                body = (text + "\n").encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "text/plain; charset=utf-8")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Requests are counted by the pipe."""
+
+        try:
+            self._server = ThreadingHTTPServer(self._address, Handler)
+        except OSError as error:
+            host, port = self._address
+            raise ConfigurationError(f"can't listen on {host}:{port}: {error}") from None
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="posts", daemon=True).start()
+
+    def answer(  # noqa: PLR0911 - one line for each status
+        self, handler: BaseHTTPRequestHandler
+    ) -> tuple[int, str]:
+        """What a request gets; waits until its message is accepted."""
+        if handler.path.partition("?")[0] != self._path:
+            return 404, f"POST to {self._path}"
+        length = int(handler.headers.get("Content-Length") or 0)
+        if length > BODY_MAX:
+            return 413, f"a message has {BODY_MAX} bytes at the most"
+        try:
+            value: object = json.loads(handler.rfile.read(length))
+        except (ValueError, RecursionError):
+            return 400, "no JSON"
+        try:
+            request = _Request(self._check(value))
+        except Unfit as error:
+            return 422, str(error)
+        try:
+            self._waiting.put(request, timeout=ANSWER_S)
+        except queue.Full:
+            return 503, "busy; nothing was accepted: send it again"
+        if request.accepted.wait(ANSWER_S):
+            return 200, "accepted"
+        return 503, "not accepted in time; send it again"
+
+    def read(self, rows_max: int) -> Sequence[Row] | None:
+        """What clients have sent."""
+        rows: list[Row] = []
+        while len(rows) < rows_max:
+            try:
+                request = self._waiting.get(timeout=0 if rows else WAIT_S)
+            except queue.Empty:
+                break
+            self._number += 1
+            self._unanswered[str(self._number)] = request
+            rows.append(Row(request.message, str(self._number)))
+        return rows
+
+    def taken(self, rows: Sequence[Row]) -> None:
+        """Answer those who sent them."""
+        for row in rows:
+            self._unanswered.pop(row.after).accepted.set()
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None

@@ -1,0 +1,141 @@
+"""Streams as sources: those of surepipe, in one of its stores. A place is the index that comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surepipe.actors.codecs import Codec
+from surepipe.errors import ConfigurationError, StoreReset, StoreUnavailable
+from surepipe.pipelines.assembly import Row
+from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is
+from surepipe.store_api import (
+    KEEP_ALL,
+    Batch,
+    CommitPosition,
+    Created,
+    Empty,
+    Exists,
+    IndexStore,
+    Owner,
+    Store,
+    StreamInfo,
+    Unavailable,
+)
+
+READ_BYTES = 4 << 20
+
+
+class StreamRows:
+    """The entries of a stream. It is a registered reader, so that retention spares what it has still to read.
+
+    ``trims``: nobody else reads the stream, and what was taken goes.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        stream: str,
+        codec: Codec,
+        *,
+        reader: str,
+        start: str | int = "earliest",
+        trims: bool = False,
+        check: Check = as_it_is,
+    ) -> None:
+        self._store = store
+        self._stream = stream
+        self._codec = codec
+        self._reader = reader
+        self._start = start
+        self._trims = trims
+        self._check = check
+        self._next = 1
+        self._incarnation = 0
+        self._owner = 0
+
+    def begin(self, after: str) -> None:
+        """Find the place. Raises StoreReset when the stream was made anew since."""
+        self._incarnation = self._made()
+        if not after:
+            self._next = self._first()
+        else:
+            incarnation, _, index = after.partition(":")
+            if int(incarnation) != self._incarnation:
+                raise StoreReset(
+                    f"stream {self._stream!r} was made anew since it was read: the place in it means nothing now"
+                )
+            self._next = int(index)
+        claimed = self._store.claim(self._stream, self._reader, self._incarnation % (1 << 60) + 1)
+        self._owner = claimed.number if isinstance(claimed, Owner) else 0
+
+    def _made(self) -> int:
+        info = self._store.info(self._stream)
+        if isinstance(info, StreamInfo):
+            return info.incarnation
+        if isinstance(info, Unavailable):
+            raise StoreUnavailable(f"stream {self._stream!r}: {info.detail or 'no answer'}")
+        made = self._store.create(self._stream, 1, KEEP_ALL)
+        if isinstance(made, Created | Exists):
+            return made.incarnation
+        raise StoreUnavailable(f"stream {self._stream!r}: {made}")
+
+    def _first(self) -> int:
+        if isinstance(self._start, int):
+            return self._start
+        info = self._store.info(self._stream)
+        if not isinstance(info, StreamInfo):
+            raise StoreUnavailable(f"stream {self._stream!r}: {info}")
+        return info.earliest if self._start == "earliest" else info.next
+
+    def read(self, rows_max: int) -> Sequence[Row] | None:
+        """The next entries. Raises StoreUnavailable; StoreReset when entries are gone that were not read."""
+        outcome = self._store.read(
+            self._stream, self._next, rows_max, READ_BYTES, self._incarnation
+        )
+        match outcome:
+            case Batch():
+                return self._rows(outcome)
+            case Empty():
+                return []
+            case Unavailable(detail):
+                raise StoreUnavailable(f"stream {self._stream!r}: {detail or 'no answer'}")
+            case _:
+                raise StoreReset(
+                    f"stream {self._stream!r} has no entry {self._next} to go on with: {outcome}"
+                )
+
+    def _rows(self, batch: Batch) -> list[Row]:
+        rows: list[Row] = []
+        for run in batch.entries:
+            for index, payload in enumerate(run.payloads, run.index):
+                try:
+                    message = self._check(self._codec.decode(payload))
+                except Unfit as error:
+                    raise ConfigurationError(
+                        f"entry {index} of stream {self._stream!r}: {error}"
+                    ) from None
+                rows.append(Row(message, f"{self._incarnation}:{index + 1}"))
+        self._next = batch.next
+        return rows
+
+    def taken(self, rows: Sequence[Row]) -> None:
+        """Register the place: for retention only, so nothing is lost when the store does not take it."""
+        if not rows or not self._owner:
+            return
+        following = int(rows[-1].after.partition(":")[2])
+        store: IndexStore = self._store
+        store.commit(
+            CommitPosition(
+                self._stream,
+                self._reader,
+                self._owner,
+                self._incarnation,
+                following,
+                previous_tag=self._incarnation,
+            )
+        )
+        if self._trims:
+            self._store.trim(self._stream, following)
+
+    def close(self) -> None:
+        """The store is not ours to close."""

@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from surepipe.pipelines.engine import Engine
+from surepipe.pipelines.engine.running import letters_in
+from surepipe.pipelines.stages import Context
+from surepipe.storage import SqliteStore, SqliteTransaction
+from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, write_lines
+
+pytestmark = pytest.mark.usefixtures("folder")
+LINES = "sources: {lines: {kind: jsonl, path: in.jsonl}}\n"
+INTAKE = "  intake: {from: lines, journal: main, state: main, boundary: committed}\n"
+OUT = "sinks: {out: {from: last, kind: jsonl, path: out.jsonl}}\n"
+
+
+def staged(stages: str, *, pipes: str = INTAKE, sinks: str = OUT) -> str:
+    """A pipeline from lines through the pipe intake."""
+    return f"{LINES}pipes:\n{pipes}stages:\n{stages}{sinks}"
+
+
+def ten(number: int) -> int:
+    """Ten of it."""
+    return number * 10
+
+
+def twice(number: int) -> list[int]:
+    """It and the next."""
+    return [number, number + 1]
+
+
+def some(number: int) -> bool:
+    """All but one."""
+    return number != 31
+
+
+def odd(number: int) -> int | None:
+    """Nothing for even ones."""
+    return number if number % 2 else None
+
+
+def minus(number: int) -> int:
+    """A negative one, for 0 too."""
+    return -number - 1
+
+
+def test_stages_map_filter_split_and_gather() -> None:
+    """map, flat-map, filter, key-by and batch behind one pipe, in order."""
+    write_lines("in.jsonl", range(1, 6))
+    text = staged(
+        '  ten: {from: intake, map: "test:ten"}\n'
+        '  twice: {from: ten, flat-map: "test:twice"}\n'
+        '  some: {from: twice, filter: "test:some"}\n'
+        '  keyed: {from: some, key-by: "test:ten"}\n'
+        "  last: {from: keyed, batch: {max: 3}}\n"
+    )
+    run(
+        plan_of(text),
+        ten=ten,
+        twice=twice,
+        some=some,
+    )
+    batches = read_lines("out.jsonl")
+    assert [n for batch in batches for n in batch] == [10, 11, 20, 21, 30, 40, 41, 50, 51]
+    assert all(1 <= len(batch) <= 3 for batch in batches)
+
+
+@pytest.mark.parametrize("boundary", ["committed", "processed"])
+def test_a_message_that_spoils_its_batch_is_found_and_buried_alone(boundary: str) -> None:
+    """With one attempt only: a batch that fails is tried again message by message, and nobody else is blamed."""
+
+    def fussy(numbers: list[int]) -> list[int]:
+        if 7 in numbers:
+            raise ValueError("seven")
+        return numbers
+
+    write_lines("in.jsonl", range(40))
+    pipe = f"  intake: {{from: lines, journal: main, state: main, boundary: {boundary}}}\n"
+    text = staged(
+        "  few: {from: intake, batch: {max: 4}}\n"
+        '  last: {from: few, call: "test:fussy", retries: 1, retry_min_s: 0.001, dead_letter: main/dead}\n',
+        pipes=pipe,
+    )
+    run(plan_of(text), fussy=fussy)
+    found = [n for batch in read_lines("out.jsonl") for n in batch]
+    assert found == [n for n in range(40) if n != 7]
+    with SqliteStore("main.db") as store:
+        (letter,) = letters_in({"main": store}, "main/dead").all()
+    assert letter.letter.payload.endswith(b"7")
+
+
+def test_a_call_that_gives_none_passes_nothing_on() -> None:
+    """And the message is settled."""
+    write_lines("in.jsonl", [1, 2, 3])
+    counted = run(
+        plan_of(staged('  last: {from: intake, call: "test:odd"}\n')),
+        odd=odd,
+    )
+    assert read_lines("out.jsonl") == [1, 3]
+    assert counted["intake"]["settled"] == 3
+
+
+def test_a_stage_may_be_an_async_function_or_a_class_with_memory() -> None:
+    """The class is made once for the run."""
+
+    class Sum:
+        def __init__(self) -> None:
+            self.sum = 0
+
+        def __call__(self, number: int) -> int:
+            self.sum += number
+            return self.sum
+
+    async def later(number: int) -> int:
+        await asyncio.sleep(0)
+        return -number
+
+    write_lines("in.jsonl", [1, 2, 3])
+    run(
+        plan_of(
+            staged(
+                '  sum: {from: intake, call: "test:Sum"}\n  last: {from: sum, call: "test:later"}\n'
+            )
+        ),
+        Sum=Sum,
+        later=later,
+    )
+    assert read_lines("out.jsonl") == [-1, -3, -6]
+
+
+def test_the_context_tells_identity_and_attempt_and_draws_the_same_again() -> None:
+    """simulation X-24: the id stays on a repeat, the attempt counts, random follows from the id."""
+    seen: list[tuple[str, int, float]] = []
+
+    def fragile(number: int, context: Context) -> int:
+        seen.append((context.id.key, context.attempt, context.random.random()))
+        if context.attempt < 3:
+            raise ValueError(number)
+        return number
+
+    write_lines("in.jsonl", [7])
+    run(
+        plan_of(staged('  last: {from: intake, call: "test:fragile", retry_min_s: 0.001}\n')),
+        fragile=fragile,
+    )
+    keys, attempts, draws = zip(*seen, strict=True)
+    assert attempts == (1, 2, 3)
+    assert len(set(keys)) == len(set(draws)) == 1
+    assert keys[0].startswith("shop/intake/")
+
+
+def test_an_attempt_that_takes_too_long_is_repeated() -> None:
+    """An async one is cancelled; one that sleeps for ever in a thread would be left alone."""
+
+    async def slow(number: int, context: Context) -> int:
+        if context.attempt == 1:
+            await asyncio.Event().wait()
+        return number
+
+    write_lines("in.jsonl", [1, 2])
+    counted = run(
+        plan_of(
+            staged(
+                '  last: {from: intake, call: "test:slow", time_limit_s: 0.02, retry_min_s: 0.001}\n'
+            )
+        ),
+        slow=slow,
+    )
+    assert read_lines("out.jsonl") == [1, 2]
+    assert counted["last"] == {"failed": 2, "passed": 2}
+
+
+def fan_out(boundary: str) -> str:
+    """Two consumers of one pipe, each with its own patience and letters."""
+    pipe = f"  intake: {{from: lines, journal: main, state: main, boundary: {boundary}}}\n"
+    return staged(
+        '  good: {from: intake, call: "test:good"}\n'
+        '  bad: {from: intake, call: "test:bad", retries: 3, retry_min_s: 0.001, dead_letter: main/bad}\n'
+        '  worse: {from: intake, call: "test:worse", retries: 2, retry_min_s: 0.001, dead_letter: main/worse}\n',
+        pipes=pipe,
+        sinks="",
+    )
+
+
+def test_of_several_consumers_only_the_one_that_fails_is_tried_again() -> None:
+    """Boundary processed: the others pass over what they have; each part counts its own attempts."""
+    calls: list[tuple[str, int]] = []
+
+    def good(number: int) -> None:
+        calls.append(("good", number))
+
+    def bad(number: int) -> None:
+        calls.append(("bad", number))
+        if number == 2:
+            raise ValueError("no")
+
+    def worse(number: int) -> None:
+        calls.append(("worse", number))
+        if number == 3:
+            raise KeyError("never")
+
+    write_lines("in.jsonl", [1, 2, 3, 4])
+    run(plan_of(fan_out("processed")), good=good, bad=bad, worse=worse)
+    assert [n for name, n in calls if name == "good"] == [1, 2, 3, 4]
+    assert [n for name, n in calls if name == "bad"] == [1, 2, 2, 2, 3, 4]
+    assert [n for name, n in calls if name == "worse"] == [1, 3, 3, 4]
+    with SqliteStore("main.db") as store:
+        letters = {
+            name: [one.letter for one in letters_in({"main": store}, f"main/{name}").all()]
+            for name in ("bad", "worse")
+        }
+    assert [(one.error_type, one.attempts) for one in letters["bad"]] == [("ValueError", 3)]
+    assert [(one.error_type, one.error_text) for one in letters["worse"]] == [
+        ("KeyError", "'never'")
+    ]
+
+
+def test_in_a_transaction_what_fails_takes_everything_back() -> None:
+    """Boundary committed: a file and a table behind one pipe have each message once, though one fails at first."""
+    failed: set[int] = set()
+
+    def book(order: int, context: Context) -> None:
+        connection = cast("SqliteTransaction", context.transaction).connection
+        connection.execute("CREATE TABLE IF NOT EXISTS booked (number INTEGER)")
+        connection.execute("INSERT INTO booked VALUES (?)", (order,))
+        if order % 5 == 0 and order not in failed:
+            failed.add(order)
+            raise ConnectionError("once")
+
+    write_lines("in.jsonl", range(20))
+    text = (
+        f"{LINES}pipes:\n{INTAKE}"
+        "sinks:\n  out: {from: intake, kind: jsonl, path: out.jsonl}\n"
+        '  table: {from: intake, kind: python, call: "test:book", retry_min_s: 0.001}\n'
+    )
+    run(plan_of(text), book=book)
+    assert read_lines("out.jsonl") == list(range(20))
+    with SqliteStore("main.db") as store, store.transaction() as transaction:
+        rows = transaction.connection.execute("SELECT number FROM booked").fetchall()
+    assert [row[0] for row in rows] == list(range(20))
+
+
+CHAIN = """\
+pipes:
+  first: {from: lines, journal: main, state: main, boundary: BOUNDARY}
+  second: {from: double, journal: main, state: main, boundary: committed}
+  third: {from: double, route: {kind: sqlite, store: main}, state: main, boundary: committed}
+stages:
+  double: {from: first, flat-map: "test:double"}
+sinks:
+  second_out: {from: second, kind: jsonl, path: second.jsonl}
+  third_out: {from: third, kind: csv, path: third.csv}
+"""
+
+
+def double(order: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Each order, and its opposite."""
+    yield order
+    yield {"n": -order["n"]}
+
+
+@pytest.mark.parametrize("boundary", ["committed", "processed"])
+def test_pipes_hand_over_to_pipes(boundary: str) -> None:
+    """In a transaction through a stream beside the state; else when the next pipe has accepted."""
+    write_lines("in.jsonl", [{"n": n} for n in range(1, 41)])
+    plan = plan_of(LINES + CHAIN.replace("BOUNDARY", boundary))
+    run(plan, double=double)
+    run(plan, double=double)
+    expected = [sign * n for n in range(1, 41) for sign in (1, -1)]
+    assert [order["n"] for order in read_lines("second.jsonl")] == expected
+    assert Path("third.csv").read_text().split() == ["n", *map(str, expected)]
+
+
+def test_two_pipes_may_feed_one_file_and_each_keeps_its_order() -> None:
+    """Also where one of them waits for the other (boundary processed, a pipe behind a pipe)."""
+    write_lines("in.jsonl", range(400))
+    text = (
+        f"{LINES}pipes:\n"
+        "  one: {from: lines, layers: [{reliable: {backlog: 4, window: 2, run_max: 2}}]}\n"
+        "  two: {from: one, layers: [{reliable: {backlog: 4, window: 2, run_max: 2}}]}\n"
+        'stages:\n  minus: {from: two, map: "test:minus"}\n'
+        "sinks:\n  out: {from: [one, minus], kind: jsonl, path: out.jsonl}\n"
+    )
+    run(plan_of(text, stores=""), minus=minus)
+    found = read_lines("out.jsonl")
+    assert [n for n in found if n >= 0] == list(range(400))
+    assert [n for n in found if n < 0] == [-n - 1 for n in range(400)]
+
+
+def test_lanes_handle_keys_side_by_side_and_each_in_order() -> None:
+    """Two keys meet in the handler, which one lane alone could not do."""
+
+    async def meet(order: dict[str, Any]) -> dict[str, Any]:
+        if order["n"] < 2:
+            arrived.add(order["key"])
+            while len(arrived) < 2:
+                await asyncio.sleep(0)
+        return order
+
+    arrived: set[str] = set()
+    write_lines("in.jsonl", [{"key": "ab"[n % 2], "n": n} for n in range(40)])
+    pipe = "  intake: {from: lines, key: key, lanes: 2, journal: main, state: main}\n"
+    run(plan_of(staged('  last: {from: intake, call: "test:meet"}\n', pipes=pipe)), meet=meet)
+    found = read_lines("out.jsonl")
+    for key in "ab":
+        assert [one["n"] for one in found if one["key"] == key] == list(
+            range("ab".index(key), 40, 2)
+        )
+
+
+def test_stages_before_the_first_pipe_bury_what_never_passes() -> None:
+    """A row whose stage fails too often becomes a letter of the source, and the others go on in order."""
+    write_lines("in.jsonl", range(6))
+
+    def picky(number: int) -> int:
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    text = (
+        f"{LINES}stages:\n"
+        '  picky: {from: lines, map: "test:picky", retries: 2, retry_min_s: 0.001, dead_letter: main/dead}\n'
+        "pipes:\n  last: {from: picky, journal: main, state: main, boundary: committed}\n" + OUT
+    )
+    run(plan_of(text), picky=picky)
+    assert read_lines("out.jsonl") == [0, 1, 2, 4, 5]
+    with SqliteStore("main.db") as store:
+        (letter,) = letters_in({"main": store}, "main/dead").all()
+    assert (letter.letter.pipe, letter.letter.seq) == ("shop/lines", 4)
+
+
+def test_a_run_that_is_cut_off_goes_on_where_it_was(folder: Path) -> None:
+    """Ten engines over one store, each given up after some messages: the file has each line once, in order."""
+    write_lines("in.jsonl", range(3_000))
+    plan = plan_of(
+        f"{LINES}pipes:\n{INTAKE}sinks: {{out: {{from: intake, kind: jsonl, path: out.jsonl}}}}\n"
+    )
+    for life in range(1, 11):
+        bench = Bench(plan)
+        engine = Engine(plan, "main", bench, once=True)
+        engine.start()
+        try:
+            while not engine.look() and engine.counters()["intake"]["settled"] < 40 * life:
+                engine.wait(0.001)
+        finally:
+            engine.close(0.01)
+    bench = Bench(plan)
+    last = Engine(plan, "main", bench, once=True)
+    last.start()
+    try:
+        finish(last, bench)
+    finally:
+        last.close()
+    assert read_lines(str(folder / "out.jsonl")) == list(range(3_000))

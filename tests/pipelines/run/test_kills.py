@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+from surepipe.actors.codecs import choose_codec
+from surepipe.storage.sqlite import SqliteStore
+from surepipe.store_api import Batch
+
+ORDERS = 14_000
+CYCLES = 20
+ROOT = Path(__file__).parents[3]
+
+
+def write_orders(folder: Path, count: int) -> None:
+    """The file that the example reads, longer."""
+    articles = ("bread", "tea", "milk", "coffee")
+    orders = [
+        {"order": n, "customer": f"c{n % 17}", "article": articles[n % 4], "count": n % 5 + 1}
+        for n in range(1, count + 1)
+    ]
+    path = folder / "examples" / "data" / "orders.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(order) + "\n" for order in orders))
+
+
+def stream_of(path: Path, name: str) -> list[dict[str, object]]:
+    """All messages of a stream."""
+    codec, found, index = choose_codec("auto"), list[object](), 1
+    with SqliteStore(path) as store:
+        while isinstance(batch := store.read(name, index, 10_000, 1 << 24), Batch):
+            found += [codec.decode(data) for run in batch.entries for data in run.payloads]
+            index = batch.next
+    return cast("list[dict[str, object]]", found)
+
+
+def killed(folder: Path, pipeline: Path, out: str, cycles: int) -> None:
+    """Run the pipeline in this folder, killed so many times, and then to its end."""
+    command = [sys.executable, "-m", "tests.pipelines.run.killing"]
+    told = subprocess.run(
+        [*command, str(pipeline), out, "11", str(cycles)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    kills, code = map(int, told.stdout.split())
+    assert code == 0, (folder / "log.txt").read_text()
+    assert kills > cycles // 2  # a quick machine may come to the end before all of them
+
+
+def numbers(path: Path) -> list[int]:
+    """The orders in a file, as they stand there."""
+    return [json.loads(line)["order"] for line in path.read_text().splitlines()]
+
+
+def test_killed_twenty_times_the_orders_are_in_file_and_stream_once_and_in_order(
+    tmp_path: Path,
+) -> None:
+    """SIGKILL after a seeded piece of work, and a last run to the end (the orders pipeline, embedded store)."""
+    write_orders(tmp_path, ORDERS)
+    killed(tmp_path, ROOT / "examples" / "orders.yaml", "out/orders.jsonl", CYCLES)
+    out = tmp_path / "out" / "orders.jsonl"
+    assert numbers(out) == list(range(1, ORDERS + 1))
+    written = [json.loads(line) for line in out.read_text().splitlines()]
+    large = [order["order"] for order in written if order["cents"] >= 2_000]
+    booked = stream_of(tmp_path / ".surepipe" / "orders.db", "orders.large")
+    assert [order["order"] for order in booked] == large
+
+
+CHAIN = """\
+version: 1
+name: chain
+expect: {delivery: exactly-once, order: absolute, tolerates: [sender-crash, receiver-crash]}
+stores: {main: {kind: sqlite, path: chain.db}}
+sources: {lines: {kind: jsonl, path: examples/data/orders.jsonl}}
+stages:
+  both: {from: lines, flat-map: "tests.pipelines.run.test_kills:both"}
+  again: {from: first, flat-map: "tests.pipelines.run.test_kills:both"}
+pipes:
+  first: {from: both, journal: main, state: main, boundary: committed}
+  second: {from: again, journal: main, state: main, boundary: committed}
+  third: {from: again, route: {kind: sqlite, store: main}, state: main, boundary: committed}
+sinks:
+  second_out: {from: second, kind: jsonl, path: second.jsonl}
+  third_out: {from: third, kind: jsonl, path: third.jsonl}
+"""
+
+
+def both(order: dict[str, int]) -> list[dict[str, int]]:
+    """The order, and its opposite."""
+    return [{"order": order["order"]}, {"order": -order["order"]}]
+
+
+def test_killed_on_the_way_from_pipe_to_pipe_nothing_is_lost_or_repeated(tmp_path: Path) -> None:
+    """Stages that split before the first pipe and behind it; what follows has a journal, or a stream."""
+    write_orders(tmp_path, 2_000)
+    path = tmp_path / "chain.yaml"
+    path.write_text(CHAIN)
+    killed(tmp_path, path, "third.jsonl", 8)
+    expected = [sign * n for n in range(1, 2_001) for sign in (1, -1, -1, 1)]
+    assert numbers(tmp_path / "second.jsonl") == expected
+    assert numbers(tmp_path / "third.jsonl") == expected

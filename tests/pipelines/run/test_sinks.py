@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Generator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surepipe.actors.codecs import choose_codec
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assembly import About, Sink
+from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter
+from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
+from surepipe.pipelines.sinks.others import ParquetFolder, Posted, Printed
+from surepipe.storage.sqlite import SqliteStore
+from surepipe.store_api import Batch, Level
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Generator[SqliteStore]:
+    """The store of a receiver's state."""
+    with SqliteStore(tmp_path / "main.db", level=Level.PROCESS) as opened:
+        yield opened
+
+
+def about(seq: int) -> About:
+    """A message of the pipe intake."""
+    return About("shop/intake", 1, seq)
+
+
+def put_all(sink: Sink, first: int, *messages: object) -> None:
+    """A group without a transaction."""
+    sink.begin(None)
+    for seq, message in enumerate(messages, first):
+        sink.put(message, about(seq), None)
+    sink.seal(None)
+
+
+def committed(store: SqliteStore, sink: Sink, first: int, *messages: object) -> None:
+    """A group in a transaction that is done."""
+    with store.transaction() as transaction:
+        sink.begin(transaction)
+        for seq, message in enumerate(messages, first):
+            sink.put(message, about(seq), transaction)
+        sink.seal(transaction)
+    assert transaction.done
+
+
+def undone(store: SqliteStore, sink: Sink, seq: int, message: object) -> None:
+    """A group that was sealed, and whose transaction was not done."""
+    with suppress(ZeroDivisionError), store.transaction() as transaction:
+        sink.begin(transaction)
+        sink.put(message, about(seq), transaction)
+        sink.seal(transaction)
+        raise ZeroDivisionError
+
+
+def test_lines_whose_transaction_was_not_done_are_cut_off(
+    tmp_path: Path, store: SqliteStore
+) -> None:
+    """In the same process by the next group, and after a crash when the file is opened again."""
+    path, lost = tmp_path / "out" / "a.jsonl", "lost " * 20
+    sink = JsonlLines(path, StoreCursor(store, "shop/out/place"))
+    committed(store, sink, 1, "one")
+    undone(store, sink, 2, lost)
+    undone(store, sink, 2, lost)
+    assert lost in path.read_text()
+    committed(store, sink, 2, "two")
+    assert path.read_text() == '"one"\n"two"\n'
+    undone(store, sink, 3, lost)
+    sink.close()
+    again = JsonlLines(path, StoreCursor(store, "shop/out/place"))
+    assert path.read_text() == '"one"\n"two"\n'
+    committed(store, again, 3, "three")
+    again.close()
+    assert path.read_text() == '"one"\n"two"\n"three"\n'
+
+
+def test_a_message_that_is_taken_back_leaves_nothing(tmp_path: Path, store: SqliteStore) -> None:
+    """mark and back_to, in a transaction that goes on."""
+    path = tmp_path / "a.jsonl"
+    sink = JsonlLines(path, StoreCursor(store, "place"))
+    with store.transaction() as transaction:
+        sink.begin(transaction)
+        sink.put(1, about(1), transaction)
+        mark = sink.mark()
+        sink.put(2, about(2), transaction)
+        sink.back_to(mark)
+        sink.put(3, about(3), transaction)
+        sink.seal(transaction)
+    sink.close()
+    assert path.read_text() == "1\n3\n"
+
+
+def test_half_a_line_of_a_crash_is_cut_off(tmp_path: Path) -> None:
+    """Without a cursor: whole lines stay, whoever wrote them."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('"mine"\n"hal')
+    sink = JsonlLines(path, None)
+    put_all(sink, 1, "next")
+    sink.close()
+    assert path.read_text() == '"mine"\n"next"\n'
+
+
+def test_a_file_that_lost_lines_is_told_of_and_goes_on(
+    tmp_path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody moved it away: the new one begins empty."""
+    path = tmp_path / "a.jsonl"
+    sink = JsonlLines(path, StoreCursor(store, "place"))
+    committed(store, sink, 1, "one")
+    sink.close()
+    path.rename(tmp_path / "old.jsonl")
+    again = JsonlLines(path, StoreCursor(store, "place"))
+    assert "has 0 bytes, and 6 were committed" in caplog.text
+    committed(store, again, 2, "two")
+    again.close()
+    assert path.read_text() == '"two"\n'
+
+
+def test_a_csv_file_has_one_header_and_refuses_other_fields(tmp_path: Path) -> None:
+    """Over two lives; columns that are not those of the file are an error before anything is written."""
+    path = tmp_path / "a.csv"
+    sink = CsvLines(path, None)
+    put_all(sink, 1, {"a": 1, "b": 'x"y'}, {"b": 2, "a": 3})
+    sink.close()
+    again = CsvLines(path, None, ("a", "b"))
+    put_all(again, 3, {"a": 4, "b": 5})
+    with pytest.raises(ValueError, match="fields b are missing"):
+        again.put({"a": 1}, about(4), None)
+    with pytest.raises(ValueError, match="fields c have no column"):
+        again.put({"a": 1, "b": 2, "c": 3}, about(4), None)
+    with pytest.raises(TypeError, match="not of int"):
+        again.put(5, about(4), None)
+    again.close()
+    assert path.read_text() == 'a,b\n1,"x""y"\n3,2\n4,5\n'
+    with pytest.raises(ConfigurationError, match="has the columns a, b"):
+        CsvLines(path, None, ("b", "a"))
+
+
+def test_a_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    """Its folder is a file."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="can't be written"):
+        JsonlLines(tmp_path / "file" / "a.jsonl", None)
+
+
+def test_a_repeat_adds_nothing_to_a_stream(store: SqliteStore) -> None:
+    """Outside of transactions each message is appended by its identity, in whatever order."""
+    codec = choose_codec("auto")
+    writer = StreamWriter(store, "booked", "shop/out", codec)
+    for seq in (2, 1, 2, 3, 1):
+        put_all(writer, seq, seq)
+    batch = store.read("booked", 1, 10, 1 << 20)
+    assert isinstance(batch, Batch)
+    assert [codec.decode(p) for run in batch.entries for p in run.payloads] == [2, 1, 3]
+
+
+def test_a_stream_in_transactions_has_what_was_done_only(store: SqliteStore) -> None:
+    """After one that was not done the writer begins a new life and goes on; so does another process."""
+    codec = choose_codec("auto")
+    writer = StreamWriter(store, "booked", "shop/out", codec)
+    committed(store, writer, 1, 1, 2)
+    undone(store, writer, 3, "lost")
+    committed(store, writer, 3, 3)
+    committed(store, StreamWriter(store, "booked", "shop/out", codec), 4, 4)
+    batch = store.read("booked", 1, 10, 1 << 20)
+    assert isinstance(batch, Batch)
+    assert [codec.decode(p) for run in batch.entries for p in run.payloads] == [1, 2, 3, 4]
+
+
+def test_rows_of_parquet_are_whole_files_and_a_repeat_is_the_same_file(tmp_path: Path) -> None:
+    """Named by the first message; rows_per_file at the most."""
+    sink = ParquetFolder(tmp_path / "rows", 2)
+    for _ in range(2):
+        put_all(sink, 1, {"n": 1}, {"n": 2}, {"n": 3})
+    parquet: Any = import_module("pyarrow.parquet")
+    files = sorted((tmp_path / "rows").iterdir())
+    assert [path.name for path in files] == ["shop-intake-1-1.parquet", "shop-intake-1-3.parquet"]
+    assert [row["n"] for path in files for row in parquet.read_table(path).to_pylist()] == [1, 2, 3]
+
+
+def test_a_post_carries_the_identity_and_anything_but_success_fails() -> None:
+    """Idempotency-Key is the same on a repeat."""
+    seen: list[tuple[str | None, str | None, object]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            seen.append((self.headers["Idempotency-Key"], self.headers["X-Key"], json.loads(body)))
+            self.send_response(200 if len(seen) > 1 else 503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        sink = Posted(f"http://127.0.0.1:{server.server_port}/", {"X-Key": "k"})
+        with pytest.raises(OSError, match="the server answered 503"):
+            sink.put({"n": 1}, about(7), None)
+        sink.put({"n": 1}, about(7), None)
+        server.shutdown()
+        thread.join()
+    assert seen == [("shop/intake/1/7", "k", {"n": 1})] * 2
+    with pytest.raises(ConfigurationError, match="begins with http"):
+        Posted("file:///etc/passwd", {})
+
+
+def test_standard_output_has_json_or_text() -> None:
+    """A text is quoted as JSON only."""
+    for is_json, shown in ((True, '"a"\n{"n": 1}\n'), (False, 'a\n{"n": 1}\n')):
+        stream = io.StringIO()
+        put_all(Printed(stream, is_json=is_json), 1, "a", {"n": 1})
+        assert stream.getvalue() == shown

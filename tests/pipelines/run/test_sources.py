@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import io
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from surepipe.actors.codecs import choose_codec
+from surepipe.errors import ConfigurationError, StoreReset
+from surepipe.pipelines.assembly import Row, Source
+from surepipe.pipelines.sources.checking import fitting
+from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
+from surepipe.pipelines.sources.live import Called, Lines, Posts
+from surepipe.pipelines.sources.stored import StreamRows
+from surepipe.storage.memory import MemoryStore
+from surepipe.store_api import KEEP_ALL
+
+
+class Order(BaseModel):
+    """What a source may demand."""
+
+    n: int
+
+
+def rows_of(source: Source, after: str = "", at_once: int = 2) -> list[Row]:
+    """All rows behind a place."""
+    source.begin(after)
+    found: list[Row] = []
+    while rows := source.read(at_once):
+        found += rows
+    return found
+
+
+def messages(rows: Sequence[Row]) -> list[object]:
+    """What the rows hold."""
+    return [row.message for row in rows]
+
+
+def file_sources(folder: Path) -> Iterator[Source]:
+    """The same four rows in each kind of file."""
+    jsonl, table, parquet = folder / "a.jsonl", folder / "a.csv", folder / "a.parquet"
+    jsonl.write_text('{"n":"1"}\n\n{"n":"2"}\n{"n":"3"}\n{"n":"4"}')
+    table.write_text("n\n1\n2\n3\n4\n")
+    arrow: Any = import_module("pyarrow")
+    import_module("pyarrow.parquet")
+    arrow.parquet.write_table(arrow.table({"n": ["1", "2", "3", "4"]}), parquet)
+    yield JsonlFile(jsonl)
+    yield CsvFile(table)
+    yield ParquetFile(parquet)
+
+
+@pytest.mark.parametrize("kind", range(3), ids=["jsonl", "csv", "parquet"])
+def test_a_file_goes_on_behind_every_place(tmp_path: Path, kind: int) -> None:
+    """Each row's place gives exactly the rows behind it."""
+    source = list(file_sources(tmp_path))[kind]
+    rows = rows_of(source)
+    assert messages(rows) == [{"n": str(n)} for n in range(1, 5)]
+    for count, row in enumerate(rows, 1):
+        assert messages(rows_of(source, row.after)) == messages(rows)[count:]
+    source.close()
+
+
+@pytest.mark.parametrize("kind", range(2), ids=["jsonl", "csv"])
+def test_a_file_that_was_cut_is_not_taken_for_the_same(tmp_path: Path, kind: int) -> None:
+    """A place behind its end is an error that says what to do."""
+    source = list(file_sources(tmp_path))[kind]
+    with (
+        closing(source),
+        pytest.raises(ConfigurationError, match="it is another file, or was cut"),
+    ):
+        source.begin("1000")
+
+
+def test_a_followed_file_gives_whole_lines_only(tmp_path: Path) -> None:
+    """Half a line waits for its other half; without follow it is the last line."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("1\n2")
+    source = JsonlFile(path, follow=True)
+    source.begin("")
+    assert messages(source.read(9) or []) == [1]
+    assert source.read(9) == []
+    with path.open("a") as file:
+        file.write("2\n3\n")
+    assert messages(source.read(9) or []) == [22, 3]
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"n": "x"}\n', "byte 0: no Order: n: "),
+        ("{\n", "byte 0: no JSON: "),
+        ('{"n": 1}\n\xff\n', "byte 9: no JSON: "),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named(tmp_path: Path, text: str, said: str) -> None:
+    """With its byte and why, and without its value."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(text.encode("latin-1"))
+    with (
+        closing(JsonlFile(path, check=fitting(Order, "test:Order"))) as source,
+        pytest.raises(ConfigurationError, match=r"a\.jsonl, ") as caught,
+    ):
+        rows_of(source)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a,b\n1\n", "a,b\n1,2,3\n", 'a\n"x\n'])
+def test_a_csv_row_of_another_shape_is_named(tmp_path: Path, text: str) -> None:
+    """Too few fields, too many, a quote that does not end."""
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=r"a\.csv, line "):
+        rows_of(CsvFile(path))
+
+
+def test_a_function_is_called_again_and_what_was_accepted_is_passed_over() -> None:
+    """Only where it is declared repeatable; else a new run is a new row of messages."""
+    again = Called("calls", lambda: iter("abc"), repeatable=True)
+    assert messages(rows_of(again, "2")) == ["c"]
+    new = Called("calls", lambda: iter("abc"), repeatable=False)
+    assert messages(rows_of(new, "2")) == ["a", "b", "c"]
+    with pytest.raises(ConfigurationError, match="gave str, which is no row of messages"):
+        Called("calls", lambda: "abc", repeatable=False).begin("")
+
+
+def test_lines_of_standard_input_are_json_or_text() -> None:
+    """Empty lines are passed over."""
+    text = b'{"n": 1}\n\n2\n'
+    assert messages(rows_of(Lines(io.BytesIO(text), is_json=True))) == [{"n": 1}, 2]
+    assert messages(rows_of(Lines(io.BytesIO(text), is_json=False))) == ['{"n": 1}', "2"]
+
+
+def post(port: int, data: bytes, path: str = "/in") -> tuple[int, str]:
+    """Status and text of the answer."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode().strip()
+
+
+def test_a_post_is_answered_when_its_message_is_accepted() -> None:
+    """Not when it is read; what is no JSON, or no Order, is refused at once."""
+    posts = Posts("127.0.0.1", 0, "/in", check=fitting(Order, "test:Order"))
+    posts.begin("")
+    answers: list[tuple[int, str]] = []
+    client = threading.Thread(target=lambda: answers.append(post(posts.port, b'{"n": 1}')))
+    client.start()
+    rows: Sequence[Row] = ()
+    while not rows:
+        rows = posts.read(10) or ()
+    assert answers == []
+    posts.taken(rows)
+    client.join(10)
+    assert answers == [(200, "accepted")]
+    assert messages(rows) == [{"n": 1}]
+    assert post(posts.port, b"{")[0] == 400
+    assert post(posts.port, b'{"n": "x"}')[0] == 422
+    assert post(posts.port, b"{}", "/other") == (404, "POST to /in")
+    posts.close()
+
+
+def test_a_stream_goes_on_behind_a_place_and_spares_what_is_not_read() -> None:
+    """The reader is registered; a stream that was made anew is not taken for the same."""
+    store, codec = MemoryStore(), choose_codec("auto")
+    store.create("orders", 1, KEEP_ALL)
+    store.append("orders", "p", 1, 1, [codec.encode(n) for n in range(5)])
+    source = StreamRows(store, "orders", codec, reader="mine")
+    rows = rows_of(source)
+    assert messages(rows) == list(range(5))
+    source.taken(rows[:3])
+    assert messages(rows_of(source, rows[2].after)) == [3, 4]
+    info: Any = store.info("orders")
+    assert [(one.reader, one.next) for one in info.readers] == [("mine", 4)]
+    assert (
+        messages(rows_of(StreamRows(store, "orders", codec, reader="late", start="latest"))) == []
+    )
+    with pytest.raises(StoreReset, match="made anew"):
+        source.begin("1:3")
+
+
+def test_rows_of_a_stream_that_nobody_else_reads_are_trimmed() -> None:
+    """So an outbox does not grow."""
+    store, codec = MemoryStore(), choose_codec("auto")
+    store.create("box", 1, KEEP_ALL)
+    for n in range(4):
+        store.append("box", "p", 1, n + 1, [codec.encode(n)])
+    source = StreamRows(store, "box", codec, reader="feed", trims=True)
+    source.taken(rows_of(source))
+    info: Any = store.info("box")
+    assert info.earliest >= 4

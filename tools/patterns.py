@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools import draw_patterns, pattern_tables
+from tools import draw_patterns, fault_table, pattern_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "patterns.md"
@@ -55,6 +55,7 @@ _WITH: Mapping[str, Callable[[str], str]] = {
     "requires": pattern_tables.requires,
     "promises": pattern_tables.promises,
     "crashes": pattern_tables.crashes,
+    "measured": fault_table.measured,
     "picture": _picture,
     "example": _example,
     "output": _output,

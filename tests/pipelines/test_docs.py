@@ -14,11 +14,11 @@ import pytest
 from examples.orders import CENTS, Order, adds_up, is_large, price
 from surepipe.cli.app import COMMANDS, GROUPS
 from surepipe.cli.exits import Exit
-from surepipe.pipelines.simulated.outcome import Outcome
 from surepipe.pipelines import assess, load, loads
 from surepipe.pipelines.drawing.diagram import diagram_of
 from surepipe.pipelines.drawing.svg import svg_of
 from surepipe.pipelines.parts import SECTIONS
+from surepipe.pipelines.simulated.outcome import Outcome
 from surepipe.pipelines.wording import keys_of
 
 ROOT = Path(__file__).parents[2]

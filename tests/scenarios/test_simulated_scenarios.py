@@ -62,7 +62,7 @@ def test_algebra_bounds_a_receiver_short_of_bytes_lets_small_messages_pass_large
     narrow = {"multi-unconfirmed": {"window_bytes": 4096, "receive_window_bytes": 1024}}
     with pytest.raises(CompositionError) as refused:
         derive(Hop("narrow", parse_layers(narrow), LOSSY_ROUTE))
-    assert [finding.code for finding in refused.value.findings] == [Code.BOUNDS]
+    assert str(refused.value).startswith(Code.BOUNDS)
     assert "Raise receive_window_bytes to 4096" in str(refused.value)
     ordered = parse_layers([{"continuous-index": {}}, narrow])
     assert derive(Hop("ordered", ordered, LOSSY_ROUTE)).guarantee.no_loss is not None

@@ -36,7 +36,8 @@ def simulate(
         float | None, typer.Option(help="Stop after so many minutes.", min=0.01)
     ] = None,
     explore: Annotated[
-        bool, typer.Option("--explore", help="Try every schedule of a small scope of each pipe too.")
+        bool,
+        typer.Option("--explore", help="Try every schedule of a small scope of each pipe too."),
     ] = False,
     replay: Annotated[
         Path | None, typer.Option(metavar="SCRIPT", help="Repeat the run of this script.")
@@ -50,9 +51,9 @@ def simulate(
 ) -> None:
     """Try a pipeline, its own stages included, under thousands of fault schedules, in virtual time.
 
-    Nothing is opened and nothing outside of --out is written: sources give the first rows of their files, sinks and
-    stores are records. Says what held, and for each fault that is not promised to be survived the shortest schedule
-    that breaks the pipeline.
+    Nothing is opened and nothing outside of --out is written: sources give the first rows of their files, sinks
+    and stores are records. Says what held, and for each fault that is not promised to be survived the shortest
+    schedule that breaks the pipeline.
     """
     from surepipe.cli.simulating import Request, simulate_file
 

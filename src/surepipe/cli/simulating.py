@@ -237,7 +237,9 @@ def _check_hash_seeds(request: Request, first: PlanResult, found: Findings) -> N
     for seed in seeds:
         if other["digests"][str(seed)] != first.digests[seed]:
             found.code = Exit.NOT_DETERMINISTIC
-            found.complaint = _difference(seed, first.answers.get(seed, []), other["answers"][str(seed)])
+            found.complaint = _difference(
+                seed, first.answers.get(seed, []), other["answers"][str(seed)]
+            )
             return
 
 

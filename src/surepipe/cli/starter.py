@@ -67,6 +67,7 @@ import pytest
 from stages import price
 
 from surepipe.pipelines import assess, load
+from surepipe.pytest_plugin import Simulate
 
 PIPELINE = Path(__file__).with_name("pipeline.yaml")
 
@@ -74,6 +75,11 @@ PIPELINE = Path(__file__).with_name("pipeline.yaml")
 def test_the_pipeline_guarantees_what_it_expects() -> None:
     """Computed from the layers and the stores; nothing is started."""
     assert assess(load(PIPELINE)).held
+
+
+def test_the_pipeline_survives_what_it_says(simulate: Simulate) -> None:
+    """Crashes, losses and outages by the hundred, in virtual time: nothing is opened or written."""
+    simulate(PIPELINE, seeds=50)
 
 
 def test_an_order_gets_its_price() -> None:

@@ -2,6 +2,9 @@
 
 A confirm names the one transmission that it answers, so a frame that was sent again measures as well as one
 that was sent once. The estimate is the usual one (RFC 6298), plus the time a receiver may sit on a confirm.
+
+On a steady route the variation goes to nothing, and then the jitter of a deadline alone would put it below the
+round trip: everything would be sent twice. So the margin is never less than a part of the round trip itself.
 """
 
 from __future__ import annotations
@@ -9,6 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from surepipe.pipes.snapshot import stateful
+
+STEADY_PART = 4
+"""The margin is at least a quarter of a round trip: enough for a jitter of up to a fifth."""
 
 
 @stateful
@@ -37,7 +43,8 @@ class RoundTrips:
         """How long to wait for the answer to a first transmission."""
         if self.smoothed is None:
             return self.initial
-        wait = self.smoothed + 4 * self.variation + self.confirm_delay
+        margin = max(4 * self.variation, self.smoothed // STEADY_PART)
+        wait = self.smoothed + margin + self.confirm_delay
         return min(max(wait, self.least), self.most)
 
     @property

@@ -50,7 +50,12 @@ from surepipe.pipes.frames import (
     tag_of,
 )
 from surepipe.pipes.intake import Intake
-from surepipe.pipes.invariants import assert_balance, assert_deadline, assert_layers
+from surepipe.pipes.invariants import (
+    assert_balance,
+    assert_deadline,
+    assert_layers,
+    backlog_of,
+)
 from surepipe.pipes.journal import JournaledIntake
 from surepipe.pipes.lane_records import Window
 from surepipe.pipes.lanes import KeyOf, LaneDesk
@@ -95,7 +100,17 @@ class Stack:
     """What both ends share: the step, the deadline, the counters, the queue of things to do."""
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (
-        *("asserts", "pipe", "tag", "options", "digest", "rng", "reverse", "boundary", "_has_confirms"),
+        *(
+            "asserts",
+            "pipe",
+            "tag",
+            "options",
+            "digest",
+            "rng",
+            "reverse",
+            "boundary",
+            "_has_confirms",
+        ),
         *("ports", "layers", "intake", "desk", "take_confirm", "_effects", "_todo"),
     )
 
@@ -195,7 +210,8 @@ class Stack:
     def _assert(self) -> None:
         """Nothing touches a machine between two steps, so what holds after one holds before the next."""
         assert_layers(self._parts())
-        assert_deadline(sum(isinstance(effect, WakeAt) for effect in self._effects))
+        if len(self._effects) > 1:
+            assert_deadline([type(effect) for effect in self._effects].count(WakeAt))
 
     def _decoded(self, frame: object) -> Frame | None:
         frame = codec.decoded(frame)
@@ -538,7 +554,7 @@ class SenderStack(Stack):
         super()._assert()
         if self._has_confirms and self.intake.begun:
             first = self.layers[0]
-            waiting = first.in_flight + first.gauges().get("backlog", 0) + self.intake.backlog
+            waiting = first.in_flight + backlog_of(first) + self.intake.backlog
             assert_balance(self._counts, loaded=self.intake.loaded, waiting=waiting)
 
     # Questions.

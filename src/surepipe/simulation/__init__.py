@@ -6,6 +6,7 @@ from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode
 from surepipe.simulation.findings import RunResult, Violation
 from surepipe.simulation.hop import replay, run_hop
 from surepipe.simulation.options import Drain, Options, Tie
+from surepipe.simulation.outside import Outside
 from surepipe.simulation.promises import Promise, promise_of
 from surepipe.simulation.script import Decision, Script
 from surepipe.simulation.script_file import dump, load, parse, save
@@ -21,6 +22,7 @@ __all__ = [
     "HopSubject",
     "Mode",
     "Options",
+    "Outside",
     "Promise",
     "RunResult",
     "Script",

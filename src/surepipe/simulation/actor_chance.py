@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from surepipe.simulation.chooser import Cut
 from surepipe.simulation.options import Options
 from surepipe.simulation.scripted import ScriptChooser
 from surepipe.simulation.seeded import SeededChooser
@@ -33,6 +34,10 @@ class NodeSeeds(SeededChooser):
         for node, plan in plans.items():
             self._to_come[node] = source.shuffled(plan)
             self._count_down(node, source)
+
+    def cuts(self, links: Sequence[str], chaos_us: int) -> Sequence[Cut]:
+        """None where there is nothing to cut."""
+        return super().cuts(links, chaos_us) if links else ()
 
     def _plan_troubles(self) -> None:
         """Later, when the nodes are known."""

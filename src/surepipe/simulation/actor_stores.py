@@ -12,11 +12,11 @@ from surepipe.pipes.algebra import hops
 from surepipe.simulation.events import Event, Flight
 from surepipe.simulation.lives import Life, Waiter
 from surepipe.simulation.network import Link
-from surepipe.simulation.store_calls import StoreFates, is_write, name_of
+from surepipe.simulation.store_calls import PLAIN, StoreFates, is_write, name_of
 from surepipe.simulation.store_verbs import StoreVerbs
 from surepipe.simulation.stores import SimulatedStore
 from surepipe.simulation.trace import Row
-from surepipe.simulation.world import as_detail
+from surepipe.simulation.world import as_detail, digests_of
 from surepipe.storage.memory import MemoryTransaction
 from surepipe.store_api import (
     AppendRun,
@@ -102,11 +102,11 @@ class LifeStore(StoreVerbs):
         fate = self._fates.store(self.name, self._shared.named(name), is_write=is_write(request))
         if fate.delay_us:
             self._life.sleep(fate.delay_us)
-        outcome = self._store.call(request, fate)
-        if outcome is None:
-            return Unavailable("no answer, on purpose")
-        self._tell(request, outcome)
-        return outcome
+        is_heard = fate.verb != "unknown"
+        outcome = self._store.call(request, fate if is_heard else PLAIN)
+        if outcome is not None:
+            self._tell(request, outcome)
+        return outcome if outcome and is_heard else Unavailable("no answer, on purpose")
 
     def _wait(self, request: WaitForMore) -> StoreOutcome:
         self._life.check()
@@ -139,31 +139,46 @@ class LifeStore(StoreVerbs):
         fate = self._fates.store(self.name, self._shared.named(name), is_write=True)
         if fate.delay_us:
             life.sleep(fate.delay_us)
-        done = self._store.call_all(requests, fate)
-        if done is None:
-            transaction.done = False
-            transaction.outcomes = (Unavailable("no answer, on purpose"),) * len(requests)
-        else:
-            transaction.outcomes = done
-            transaction.done = all(isinstance(one, Stored | Committed) for one in done)
+        is_heard = fate.verb != "unknown"
+        done = self._store.call_all(requests, fate if is_heard else PLAIN)
+        is_done = done is not None and all(isinstance(one, Stored | Committed) for one in done)
+        if done is not None and is_done:
             for request, outcome in zip(requests, done, strict=True):
                 self._tell(request, outcome)
+            for change in transaction.changes:
+                change()
+        if done is None or not is_heard:
+            is_done, done = False, (Unavailable("no answer, on purpose"),) * len(requests)
+        transaction.done, transaction.outcomes = is_done, done
         if trouble is not None:
             life.meet(trouble)
 
     def _tell(self, request: StoreRequest, outcome: StoreOutcome) -> None:
-        """A row of what the store has now."""
+        """A row of what a pipe's stream has now."""
         world = self._life.world
+        if getattr(request, "stream", "") not in world.streams:
+            return
         if isinstance(request, AppendRun) and isinstance(outcome, Stored) and outcome.new:
-            facts: Mapping[str, object] = {"stream": request.stream}
-            world.note(self.name, 1, "appended", detail=as_detail(facts), count=outcome.new)
+            start = len(request.payloads) - outcome.new
+            facts: Mapping[str, object] = {"index": outcome.first_index, "stream": request.stream}
+            world.note(
+                self.name,
+                1,
+                "appended",
+                detail=as_detail(facts),
+                pipe=f"{request.stream}@{request.producer}",
+                epoch=request.epoch,
+                seq=request.first + start,
+                count=outcome.new,
+                digests=digests_of(request.payloads[start:]),
+            )
         elif isinstance(request, CommitPosition) and isinstance(outcome, Committed):
             facts = {
-                "next": request.following,
+                "next": request.next,
                 "stream": request.stream,
                 "reader": request.reader,
             }
-            world.note(self.name, 1, "committed", detail=as_detail(facts))
+            world.note(self.name, 1, "committed", detail=as_detail(facts), pipe=request.stream)
 
 
 class LifeTrace:
@@ -186,6 +201,8 @@ class LifeTrace:
             number = world.incarnations.get(node, 0) + 1
             world.incarnations[node] = life.incarnations[node] = number
             detail = '{"confirms":"stored"}' if '"confirms"' in detail else ""
+        if kind == "dead" and self._is_repeated(columns):
+            return
         world.rows.append(
             Row(
                 world.run_name,
@@ -204,6 +221,15 @@ class LifeTrace:
                 detail=detail,
             )
         )
+
+    def _is_repeated(self, columns: Columns) -> bool:
+        """A letter that its stream had already: it is appended by identity, so it is there once."""
+        letter = (str(columns.get("pipe", "")), _number(columns, "epoch"), _number(columns, "seq"))
+        known = self._life.world.letters
+        if letter in known:
+            return True
+        known[letter] = None
+        return False
 
 
 def _number(columns: Columns, name: str) -> int:
@@ -230,7 +256,9 @@ class Port:
         if not alive:
             self.heard.lost(event, reason="node down")
         for number, life in enumerate(alive):
-            flight = event if not number else self.heard.copied(event, event.copy + 100 * number, "F28")
+            flight = (
+                event if not number else self.heard.copied(event, event.copy + 100 * number, "F28")
+            )
             self._arrive(life, flight)
 
     def _arrive(self, life: Life, flight: Flight) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from surepipe.simulation.actor_chance import NodeScript, NodeSeeds
 from surepipe.simulation.chooser import Chooser
@@ -21,6 +21,7 @@ from surepipe.simulation.lives import ActorNode, Life
 from surepipe.simulation.mishaps import Mishaps
 from surepipe.simulation.network import Network
 from surepipe.simulation.options import Drain, Options
+from surepipe.simulation.outside import Outside, entered, left
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.randomness import Draws
 from surepipe.simulation.script import Script
@@ -28,9 +29,6 @@ from surepipe.simulation.stores import SimulatedStore
 from surepipe.simulation.tasks import Tasks
 from surepipe.simulation.world import World, as_detail
 from surepipe.store_api import Level
-
-if TYPE_CHECKING:
-    from surepipe.simulation.outside import Outside
 
 LIVES_MAX = 60
 """A node that was started so often does not get on."""
@@ -81,20 +79,26 @@ class ActorWorld(World):
         self.tasks = Tasks()
         self.nodes: dict[str, ActorNode] = {}
         self.stores: dict[str, SimulatedStore] = {}
+        self.streams: dict[str, None] = {}
+        """Those that carry the messages of pipes: rows tell what is in them."""
         self.network = Network(self)
         self.outsides: list[Outside] = []
+        self.outcome: object = None
+        """What the deployment says of itself at the end, for whoever asks."""
         self.speaks: Life | None = None
         """The process whose user's code runs now."""
         self.speaking = ""
         """The stage that it runs in."""
         self.chances: dict[str, Draws] = {}
         self.incarnations: dict[str, int] = {}
+        self.letters: dict[tuple[str, int, int], None] = {}
+        """Dead letters that some store has."""
         self.is_healed = False
         self.when_done: list[Callable[[ActorNode], None]] = []
         self._is_running = True
         self._mishaps: Mishaps | None = None
         self.chaos_us = options.chaos_us
-        self.deployment = subject.deployment()
+        self.deployment: Deployment | None = None
 
     # What deployments make.
 
@@ -122,6 +126,7 @@ class ActorWorld(World):
     def begin(self) -> None:
         """The first row, the plan of phases, the first life of each node."""
         self.chooser.begin(self.options)
+        self.deployment = self.subject.deployment()
         self.deployment.begin(self)
         if isinstance(self.chooser, NodeSeeds):
             self.chooser.plan_for(self.nodes.values())
@@ -209,9 +214,12 @@ class ActorWorld(World):
         self._bury_all()
         if not self.limit:
             self.note("world", 0, "phase", detail='{"phase":"quiescent"}')
-        nodes = {name: {"deadline": None, "gauges": {}, "idle": is_over} for name in self.incarnations}
+        nodes: dict[str, object] = {
+            name: {"deadline": None, "gauges": {}, "idle": is_over} for name in self.incarnations
+        }
         facts = {"quiescent": not self.limit, "limit": self.limit, "nodes": nodes}
         self.note("world", 0, "end", detail=as_detail(facts))
+        assert self.deployment is not None
         return self.deployment.end(self)
 
     def _bury_all(self) -> None:
@@ -227,20 +235,27 @@ class ActorWorld(World):
         """A row of an end of a pipe in this process."""
         self.note(end, life.incarnations.get(end, life.number), kind, **columns)  # type: ignore[arg-type]
 
+    def digest(self) -> str:
+        """That of its rows."""
+        return digest_of_rows(self.rows)
 
     def effect(self, where: str, text: str) -> None:
         """Something happened in the world outside."""
         self.note(where, 1, "effect", detail=as_detail({"text": text}))
 
 
-def play(subject: Subject, options: Options, chooser: Chooser) -> tuple[ActorWorld, Sequence[Violation]]:
+def play(
+    subject: Subject, options: Options, chooser: Chooser
+) -> tuple[ActorWorld, Sequence[Violation]]:
     """One run to its end: its world as it then is, and what the deployment found."""
     world = ActorWorld(subject, options, chooser)
-    if isinstance(chooser, NodeScript):
-        world.asked = []
-    world.begin()
-    world.run()
-    return world, world.finish()
+    entered(world)
+    try:
+        world.begin()
+        world.run()
+        return world, world.finish()
+    finally:
+        left()
 
 
 def run_actors(
@@ -252,13 +267,23 @@ def run_actors(
 ) -> RunResult:
     """One run, judged. Without a chooser chance decides, under the seed of the options."""
     options = options or Options()
-    chooser = chooser or NodeSeeds(options)
-    world, own = play(subject, options, chooser)
+    return result_of(*play(subject, options, chooser or NodeSeeds(options)), judge=judge)
+
+
+def result_of(
+    world: ActorWorld, own: Sequence[Violation], *, judge: JudgeRows | None = judge_rows
+) -> RunResult:
+    """What a finished world amounts to; ``own`` is what its deployment found."""
+    chooser, options = world.chooser, world.options
+    judged = tuple(judge(world.rows)) if judge else ()
+    if any(decision.verb == "zombie" for decision in chooser.decisions()):
+        # A process that goes on beside its successor repeats what no row can name a reason for.
+        judged = tuple(one for one in judged if one.property != "P9")
     return RunResult(
-        script=Script(subject.name, options.plain(), chooser.decisions(), options.seed),
+        script=Script(world.subject.name, options.plain(), chooser.decisions(), options.seed),
         rows=world.rows,
-        violations=(*own, *(judge(world.rows) if judge else ())),
-        digest=digest_of_rows(world.rows),
+        violations=(*own, *judged),
+        digest=world.digest(),
         events=world.events,
         marks=frozenset(world.marks),
         stale=chooser.stale,

@@ -27,6 +27,8 @@ class Fate:
     overtaken_us: int = 0
     corrupt_bit: int = -1
     copies_us: Sequence[int] = ()
+    copied_as: str = "F3"
+    """which fault of the catalogue the copies are"""
 
 
 PLAIN_FATE = Fate()
@@ -137,6 +139,10 @@ class Chooser(Protocol):
         """What befalls a frame that was just transmitted."""
         ...
 
+    def may_ever_trouble(self, node: str) -> bool:
+        """False when nothing will befall the node in this run: then nobody asks."""
+        ...
+
     def may_trouble(self, node: str) -> bool:
         """Cheap: False when nothing will befall the node at its next event."""
         ...
@@ -161,7 +167,7 @@ class Chooser(Protocol):
         """What befalls the stores of the run."""
         ...
 
-    def handling(self, call: str, epoch: int, first: int, count: int) -> tuple[int, int]:
+    def handling(self, call: Event, epoch: int, first: int, count: int) -> tuple[int, int]:
         """How long the handler takes for this call of it, and the seq at which it raises (0: none)."""
         ...
 

@@ -5,9 +5,10 @@ Links, incarnations, credit and stamps are left out: they are random, or hints, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
+from operator import attrgetter
 from typing import TypeAlias
 
 from surepipe.pipes.frames import (
@@ -107,20 +108,26 @@ def _reader_of(frame: object) -> Callable[..., Description]:
     """
     if not is_dataclass(frame):
         return _opaque
-    kind = type(frame).__name__.lower()
     names = [field.name for field in fields(frame)]
     place = next((name for name in _PLACES if name in names), None)
     rest = tuple(name for name in names if name not in _LEFT_OUT)
+    layer, epoch, first = (_getter(name, names) for name in ("layer", "epoch", place or ""))
+    kind, one = type(frame).__name__.lower(), 1 if place else 0
+
+    def read_data(frame: object) -> Description:
+        count = len(getattr(frame, "payloads", ()))
+        return ("data", layer(frame), epoch(frame), first(frame), count, ())
+
+    def read_bare(frame: object) -> Description:
+        return (kind, layer(frame), epoch(frame), first(frame), one, ())
 
     def read(frame: object) -> Description:
-        first = _number(frame, place) if place else 0
-        layer, epoch = _number(frame, "layer"), _number(frame, "epoch")
-        if "payloads" in rest:
-            return ("data", layer, epoch, first, len(getattr(frame, "payloads", ())), ())
         about = tuple(getattr(frame, name) for name in rest)
-        return (kind, layer, epoch, first, 1 if place else 0, about)
+        return (kind, layer(frame), epoch(frame), first(frame), one, about)
 
-    return read
+    if "payloads" in rest:
+        return read_data
+    return read if rest else read_bare
 
 
 def _opaque(frame: object) -> Description:
@@ -128,6 +135,10 @@ def _opaque(frame: object) -> Description:
     return ("bytes", 0, 0, 0, 0, (blake2b(content, digest_size=8).hexdigest(),))
 
 
-def _number(frame: object, name: str) -> int:
-    value = getattr(frame, name, 0)
-    return value if isinstance(value, int) else 0
+def _getter(name: str, names: Sequence[str]) -> Callable[[object], int]:
+    """How to read a number that records of this type may have."""
+    return attrgetter(name) if name in names else _zero
+
+
+def _zero(_frame: object) -> int:
+    return 0

@@ -106,6 +106,23 @@ class Submit:
 
 
 @dataclass(slots=True, eq=False)
+class HandlerCall:
+    """A call of the handler; ``number`` tells those apart that are for the same messages at the same attempt."""
+
+    epoch: int
+    first: int
+    count: int
+    attempt: int
+    number: int
+
+    @property
+    def what(self) -> str:
+        """Which messages, at which attempt, and for the how-many-th time."""
+        call = f"handle e{self.epoch} {self.first}+{self.count} a{self.attempt}"
+        return call if self.number == 1 else f"{call} #{self.number}"
+
+
+@dataclass(slots=True, eq=False)
 class Handled:
     """The handler returns for the messages of a delivery, or a part of them."""
 
@@ -114,13 +131,13 @@ class Handled:
     first: int
     last: int
     attempt: int
-    call: str
+    call: HandlerCall
     cause: str
 
     @property
     def what(self) -> str:
         """Which messages of which call it was working on."""
-        return f"settled {self.first}..{self.last} of {self.call}"
+        return f"settled {self.first}..{self.last} of {self.call.what}"
 
 
 @dataclass(slots=True, eq=False)

@@ -24,7 +24,7 @@ from surepipe.simulation.scripted import ScriptChooser
 from surepipe.simulation.seeded import SeededChooser
 from surepipe.simulation.subjects import Subject
 from surepipe.simulation.trace import RollingDigest, Row
-from surepipe.simulation.world import Entry, World, as_detail
+from surepipe.simulation.world import Entry, World, as_detail, collector_at_rest
 from surepipe.store_api import Level
 
 GRACE_TIMERS = 4
@@ -91,6 +91,14 @@ class HopWorld(World):
         self.at(chaos_us, self, Happening("heal", self._heal))
         self.receiver.start()
         self.sender.start()
+
+    def begins(self) -> bool:
+        """Begin; False when a machine broke an invariant of its own at its very first wake, which is a finding."""
+        try:
+            self.begin()
+        except AssertionError as error:
+            self.raised(self.name, error)
+        return not self.limit
 
     def _facts(self) -> dict[str, object]:
         promise, options = self.promise, self.options
@@ -242,9 +250,10 @@ def play(subject: Subject, options: Options, chooser: Chooser) -> HopWorld:
     world = HopWorld(subject, options, chooser)
     if isinstance(chooser, ScriptChooser):
         world.asked = []
-    world.begin()
-    world.run()
-    world.end()
+    with collector_at_rest():
+        if world.begins():
+            world.run()
+        world.end()
     return world
 
 
@@ -293,6 +302,5 @@ def replay(subject: Subject, script: Script, *, judge: JudgeRows | None = judge_
 def digest_of_rows(rows: Sequence[Row]) -> str:
     """The digest of a run."""
     rolling = RollingDigest()
-    for row in rows:
-        rolling.add(row)
+    rolling.add_all(rows)
     return rolling.hex()

@@ -29,7 +29,7 @@ class LinkChance:
             self.jitter_us = self.jitter_us if self.is_any else 0
         self.options = options
         self.bounds = (copied, overtaken, spiked, corrupt, stale)
-        self.lost = {True: lost, False: lost_back}
+        self.lost, self.lost_back = lost, lost_back
         self.total = sum(self.bounds)
         self.burst_left = 0
         self.is_calm = not (lost or lost_back or self.total or self.jitter_us)

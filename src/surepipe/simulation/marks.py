@@ -14,7 +14,9 @@ from typing import cast
 
 from surepipe.errors import MisuseError
 from surepipe.simulation.faults import BY_ID
+from surepipe.simulation.mattering import mattered
 from surepipe.simulation.options import DRAINS
+from surepipe.simulation.script import Decision
 from surepipe.simulation.trace import Kind, Row
 
 _REGISTRY: dict[str, str] = {}
@@ -44,9 +46,14 @@ CRASH_AFTER = tuple(
     register(f"crash-after-{k}", f"a process ended after effect {k} of an event") for k in range(3)
 )
 CRASH_SETTLED = register("crash-settled", "a receiver ended between settling and confirming")
+ROLLED_BACK = register("rolled-back-lagging", "the position of a lagging reader was rolled back")
 DRAINED: Mapping[str, str] = {
     drain.value: register(f"drain-{drain.value}", f"a run was drained {drain.value}")
     for drain in DRAINS
+}
+MATTERED: Mapping[str, str] = {
+    kind.id: register(f"mattered-{kind.id}", f"something that came out depended on {kind.kind}")
+    for kind in BY_ID.values()
 }
 STRUCK: Mapping[str, str] = {
     kind.id: register(f"fault-{kind.id}", f"{kind.kind} struck") for kind in BY_ID.values()
@@ -65,16 +72,24 @@ class Exercised:
         return frozenset(combinations(sorted(self.faults), 2))
 
 
-def exercised(rows: Sequence[Row], faults: Iterable[str], drain: str) -> Exercised:
+def exercised(
+    rows: Sequence[Row], faults: Iterable[str], drain: str, decisions: Sequence[Decision] = ()
+) -> Exercised:
     """Read the marks off a run; ``faults`` are those that its decisions brought."""
     reader = _Reader()
     for row in rows:
         reader.see(row)
     struck = frozenset(faults) & STRUCK.keys()
     found = reader.found | {STRUCK[fault] for fault in struck}
+    if struck:
+        found |= {MATTERED[fault] for fault in mattered(rows, decisions) & struck}
     if drain in DRAINED:
         found.add(DRAINED[drain])
     return Exercised(frozenset(found), struck)
+
+
+_PASSIVE = frozenset((Kind.PAUSE, Kind.RESUME, Kind.CRASH, Kind.LOST))
+"""Rows of a process that did nothing itself."""
 
 
 class _Reader:
@@ -87,7 +102,8 @@ class _Reader:
         self._arrived: dict[tuple[int, int], int] = {}
         self._waiting: set[tuple[int, int]] = set()
         self._current: dict[str, int] = {}
-        self._last_settled = -1
+        self._is_unsaid = False
+        self._appended = self._committed = 0
         self._looks: dict[str, Callable[[Row], None]] = {
             Kind.SETTLED: self._at_settled,
             Kind.LOST: self._at_lost,
@@ -97,9 +113,14 @@ class _Reader:
             Kind.CRASH: self._at_crash,
             Kind.START: self._at_start,
             Kind.TRANSMIT: self._at_transmit,
+            Kind.APPENDED: self._at_appended,
+            Kind.COMMITTED: self._at_committed,
+            Kind.FAULT: self._at_fault,
         }
 
     def see(self, row: Row) -> None:
+        if row.incarnation < self._current.get(row.node, 0) and row.kind not in _PASSIVE:
+            self.found.add(ZOMBIE)
         look = self._looks.get(row.kind)
         if look is not None:
             look(row)
@@ -111,7 +132,7 @@ class _Reader:
             self._settled.add((row.epoch, seq))
             self._waiting.discard((row.epoch, seq))
         self._highest = max(self._highest, row.last)
-        self._last_settled = row.step
+        self._is_unsaid = True
 
     def _at_lost(self, row: Row) -> None:
         if _frame(row) == "confirm" and (row.epoch, row.last) in self._settled:
@@ -127,7 +148,6 @@ class _Reader:
         self._arrived[identity] = row.step
         if identity not in self._settled:
             self._waiting.update((row.epoch, seq) for seq in range(row.seq, row.last + 1))
-        self._at_act(row)
 
     def _at_dead(self, row: Row) -> None:
         del row
@@ -138,7 +158,7 @@ class _Reader:
             self.found.add(REJECTED_FULL)
 
     def _at_crash(self, row: Row) -> None:
-        if self._last_settled == row.step - 1 and row.node == "receiver":
+        if self._is_unsaid and row.node == "receiver":
             self.found.add(CRASH_SETTLED)
         after = _facts(row).get("after")
         if isinstance(after, int) and 0 <= after < len(CRASH_AFTER):
@@ -150,11 +170,18 @@ class _Reader:
     def _at_transmit(self, row: Row) -> None:
         if row.attempt > 1 and _frame(row) == "data" and (row.epoch, row.last) in self._settled:
             self.found.add(CROSSED)
-        self._at_act(row)
+        self._is_unsaid = self._is_unsaid and _frame(row) == "data"
 
-    def _at_act(self, row: Row) -> None:
-        if row.incarnation < self._current.get(row.node, 0):
-            self.found.add(ZOMBIE)
+    def _at_appended(self, row: Row) -> None:
+        self._appended += row.count
+
+    def _at_committed(self, row: Row) -> None:
+        self._committed = int(str(_facts(row).get("next", 1))) - 1
+
+    def _at_fault(self, row: Row) -> None:
+        is_back = (row.node == "index" and '"F14"' in row.detail) or '"F16"' in row.detail
+        if is_back and 0 < self._committed < self._appended:
+            self.found.add(ROLLED_BACK)
 
 
 def _frame(row: Row) -> str:

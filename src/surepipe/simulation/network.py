@@ -24,9 +24,11 @@ class Link:
     def __init__(self, world: World, source: str, target: Target, pipe: str) -> None:
         self.name = f"{source}>{target.name}"
         self.source = source
+        self.prefix = f"{source}/"
         self.target = target
         self.pipe = pipe
         self.world = world
+        self.fate_of = world.chooser.fate
         self.delay_us = world.options.delay_us
         self.keeps_order = world.options.order == "fifo"
         self.apart_us = 1 if world.chooser.has_ties or world.options.tie != Tie.FIFO else 0
@@ -56,7 +58,7 @@ class Link:
             about,
             attempt,
             self.pipe,
-            f"{self.source}/{incarnation}/{step}",
+            f"{self.prefix}{incarnation}/{step}",
         )
         rows.append(
             Row(
@@ -83,11 +85,12 @@ class Link:
             cut = self.cut_by[-1]
             self.lost(flight, fault=cut.fault, reason=cut.name)
             return
-        fate = world.chooser.fate(flight)
+        fate = self.fate_of(flight)
         if fate is PLAIN_FATE and not self.capacity:
             at = world.now + self.delay_us
             if self.keeps_order:
-                at = max(at, self.latest + self.apart_us)
+                if at < (least := self.latest + self.apart_us):
+                    at = least
                 self.latest = at
             world.at(at, self.target, flight)
         else:
@@ -110,7 +113,7 @@ class Link:
         self.in_flight.append(at)
         self.world.at(at, self.target, flight)
         for copy, later in enumerate(fate.copies_us, 1):
-            self._copy(flight, copy, at + later)
+            self.world.at(at + later, self.target, self.copied(flight, copy, fate.copied_as))
 
     def _is_full(self) -> bool:
         self.in_flight = [at for at in self.in_flight if at > self.world.now]
@@ -130,9 +133,6 @@ class Link:
         flight.frame = bytes(broken)
         self._row("fault", flight, {"fault": "F25", "text": f"bit {place} is flipped"})
         return True
-
-    def _copy(self, flight: Flight, copy: int, at: int) -> None:
-        self.world.at(at, self.target, self.copied(flight, copy, "F3"))
 
     def copied(self, flight: Flight, copy: int, fault: str) -> Flight:
         """One more of the same transmission."""
@@ -163,7 +163,7 @@ class Link:
             Row(
                 world.run_name,
                 self.source,
-                int(flight.cause.split("/")[1]),
+                int(flight.cause.rsplit("/", 2)[1]),
                 len(world.rows),
                 flight.cause,
                 world.now,

@@ -54,6 +54,7 @@ class Node:
         self.accepted: set[tuple[int, int]] = set()
         self.offers = 0
         self.calls: dict[str, int] = {}
+        self.handled: dict[tuple[int, int, int, int], int] = {}
         self.is_watched = world.options.gauges or world.options.states
         self.out = cast("Link", None)
         self.heard = cast("Link", None)
@@ -64,10 +65,10 @@ class Node:
 
     def take(self, event: Event) -> None:
         """Frames and offers go to the process that is there now."""
+        process = self.current
         if isinstance(event, Happening):
             event.act()
             return
-        process = self.current
         if self.zombies and isinstance(event, Flight):
             self._tell_zombies(event)
         if process is not None:
@@ -228,15 +229,16 @@ class Node:
     ) -> None:
         """The sender counted these messages as taken; a repeat (from a journal) says nothing new."""
         self.highest_epoch = max(self.highest_epoch, epoch)
-        start = next(
-            (at for at in range(len(payloads)) if (epoch, first + at) not in self.accepted),
-            len(payloads),
-        )
-        new = payloads[start:]
+        start, new = 0, payloads
+        if self.keeper.has_journal:
+            start = next(
+                (at for at in range(len(payloads)) if (epoch, first + at) not in self.accepted),
+                len(payloads),
+            )
+            new = payloads[start:]
+            self.accepted.update((epoch, first + at) for at in range(start, len(payloads)))
         if not new:
             return
-        if self.keeper.has_journal:
-            self.accepted.update((epoch, first + at) for at in range(start, len(payloads)))
         process.row(
             "accepted",
             epoch=epoch,

@@ -182,11 +182,10 @@ class Options:
 
     def plain(self) -> dict[str, Plain]:
         """What differs from the defaults, as a script keeps it."""
-        default = asdict(_DEFAULT)
         return {
             name: int(value) if isinstance(value, bool) else value
-            for name, value in asdict(self).items()
-            if value != default[name]
+            for name, plain in _PLAIN
+            if (value := getattr(self, name)) != plain
         }
 
     @classmethod
@@ -208,3 +207,4 @@ class Options:
 
 
 _DEFAULT = Options()
+_PLAIN: tuple[tuple[str, int | str], ...] = tuple(asdict(_DEFAULT).items())

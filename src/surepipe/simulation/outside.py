@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from surepipe.simulation.actor_world import ActorWorld
+    from surepipe.simulation.lives import Life
 
 _current: list[ActorWorld] = []
 
@@ -28,6 +29,11 @@ def entered(world: ActorWorld) -> None:
 def left() -> None:
     """The run is over."""
     _current.pop()
+
+
+def speaking_life() -> Life | None:
+    """The process whose user's code runs now, in whichever world; None while none does."""
+    return _current[-1].speaks if _current else None
 
 
 class Outside:

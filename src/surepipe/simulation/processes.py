@@ -42,6 +42,13 @@ def _above_zero(counters: Mapping[str, int]) -> dict[str, int]:
 class Process:
     """One life of a machine."""
 
+    # Slots: beyond thirty attributes a dictionary finds them slower, and each is asked for at every event.
+    __slots__ = (
+        *("acts", "cause", "chooser", "clock", "deadline", "has_drift", "is_alive", "is_away"),
+        *("is_watched", "machine", "may_end", "name", "node", "number", "pipe", "prefix", "rows"),
+        *("run_name", "takes", "waiting", "woken_at", "world"),
+    )
+
     def __init__(self, node: Node, number: int, machine: Machine) -> None:
         self.node = node
         self.name = node.name
@@ -53,7 +60,10 @@ class Process:
         self.clock = node.clock
         self.has_drift = bool(node.clock.drift_ppm)
         self.number = number
+        self.prefix = f"{node.name}/{number}/"
         self.machine = machine
+        self.is_watched = node.is_watched
+        self.may_end = self.world.asked is not None or self.chooser.may_ever_trouble(node.name)
         self.is_alive = True
         self.is_away = False
         self.waiting: list[Event] = []
@@ -117,7 +127,7 @@ class Process:
                 frame_detail(flight.kind),
             )
         )
-        self.cause = f"{self.name}/{self.number}/{step}"
+        self.cause = f"{self.prefix}{step}"
         now = self.clock.reading(world.now) if self.has_drift else world.now
         self.step(flight, self.machine.frame(flight.frame, now))
 
@@ -157,14 +167,20 @@ class Process:
 
     def step(self, event: Event, effects: Sequence[Effect]) -> None:
         """Perform what the machine answered to an event, or as much as the process lives to do."""
-        trouble = self.trouble_at(event, len(effects))
-        if trouble is None:
-            self.perform(effects)
-        else:
+        trouble = self.trouble_at(event, len(effects)) if self.may_end else None
+        if trouble is not None:
             self.end_within(trouble, effects)
+            return
+        acts = self.acts
+        for effect in effects:
+            acts[type(effect)](effect)
+        if self.is_watched:
+            self.tell_state()
 
     def trouble_at(self, event: Event, points: int) -> Trouble | None:
         """What befalls the process at this event. A zombie has had its share."""
+        if not self.may_end:
+            return None
         world = self.world
         if world.asked is not None:
             world.asked.append((self.name, event))
@@ -177,7 +193,7 @@ class Process:
         acts = self.acts
         for effect in effects:
             acts[type(effect)](effect)
-        if self.node.is_watched:
+        if self.is_watched:
             self.tell_state()
 
     def tell_state(self) -> None:
@@ -279,7 +295,27 @@ class Process:
 
     def begin(self, kind: str, *, count: int = 0, detail: str = "") -> None:
         """The row that a step begins with: what follows has it for its cause."""
-        step = len(self.rows)
-        self.cause = ""
-        self.row(kind, count=count, detail=detail)
-        self.cause = f"{self.name}/{self.number}/{step}"
+        rows = self.rows
+        step = len(rows)
+        rows.append(
+            Row(
+                self.run_name,
+                self.name,
+                self.number,
+                step,
+                "",
+                self.world.now,
+                kind,
+                self.pipe,
+                0,
+                0,
+                count,
+                "",
+                "",
+                0,
+                0,
+                "",
+                detail,
+            )
+        )
+        self.cause = f"{self.prefix}{step}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from surepipe.errors import CompositionError
 from surepipe.pipes.algebra import derive
@@ -32,7 +32,11 @@ class Promise:
     least_us: int = SECOND
     """the shortest that a timeout may get, once round trips have been seen"""
     calm_us: int = 4 * SECOND
-    """after the faults: how long the longest pause between two attempts may still last"""
+    """after the faults: how long the longest pause between two attempts may still last.
+
+    Where one layer that sends again stands on another, that many times as long: what the upper one sends again
+    in the meantime stands in line before what is still wanted. The algebra calls such a layer redundant.
+    """
     rounds: int = 4
     """round trips beyond those that the messages themselves need"""
     window: int = 1
@@ -73,9 +77,17 @@ def promise_of(subject: Subject) -> Promise:
     """What the judge holds a subject to."""
     if isinstance(subject, Promising):
         return subject.promise()
-    if isinstance(subject, HopSubject):
-        return _of_hop(subject)
-    return Promise()
+    if not isinstance(subject, HopSubject):
+        return Promise()
+    known = vars(
+        subject
+    )  # a subject never changes: what it promises is worked out once, and kept with it
+    if _KEPT not in known:
+        known[_KEPT] = _of_hop(subject)
+    return cast("Promise", known[_KEPT])
+
+
+_KEPT = "_promise"
 
 
 def hop_of(subject: HopSubject) -> Hop:
@@ -114,7 +126,7 @@ def _of_hop(subject: HopSubject) -> Promise:
         least_us=min(
             (micros(x.rto_min_s) for x in layers if isinstance(x, BacklogOptions)), default=SECOND
         ),
-        calm_us=sum(map(_calm, layers)),
+        calm_us=sum(map(_calm, layers)) * max(1, sum(layer.is_retry for layer in layers)),
         rounds=4 * len(layers) + (4 if subject.journaled or subject.durable else 0),
         window=min(windows, default=1),
         confirms=confirms,
@@ -122,7 +134,7 @@ def _of_hop(subject: HopSubject) -> Promise:
         message_max_bytes=outermost.message_max_bytes,
         stores=frozenset(name for name, used in stores.items() if used),
         patterns={subject.pipe: outermost.kind}
-        if len(layers) == 1 and not subject.streamed
+        if len(layers) == 1 and not subject.streamed and not _lets_repeats_through(outermost)
         else {},
     )
 
@@ -148,6 +160,11 @@ def _bounds(layer: LayerOptions) -> dict[str, int]:
     if isinstance(held, int):
         bounds["held"] = held
     return bounds
+
+
+def _lets_repeats_through(layer: LayerOptions) -> bool:
+    """Such a pipe has no reference model."""
+    return bool(getattr(layer, "relaxed", False)) or getattr(layer, "repeats", "none") != "none"
 
 
 def _calm(layer: LayerOptions) -> int:

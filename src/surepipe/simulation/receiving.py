@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surepipe.effects import (
@@ -10,7 +11,7 @@ from surepipe.effects import (
 )
 from surepipe.machines import ReceiverMachine
 from surepipe.pipes.desk import Boundary
-from surepipe.simulation.events import Handled
+from surepipe.simulation.events import Handled, HandlerCall
 from surepipe.simulation.processes import Process
 from surepipe.simulation.world import digests_of
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 class ReceiverProcess(Process):
     """An incarnation of the receiver, with the handler behind its boundary."""
 
+    __slots__ = ("crossed", "delivered", "is_handling", "open", "queue", "raising", "receiver")
+
     def __init__(self, node: Node, number: int, machine: ReceiverMachine) -> None:
         super().__init__(node, number, machine)
         self.receiver = machine
@@ -28,13 +31,14 @@ class ReceiverProcess(Process):
         self.raising: dict[int, int] = {}
         self.delivered: dict[int, str] = {}
         self.queue: deque[Deliver] = deque()
+        self.crossed: set[tuple[str, int, int]] = set()
         self.is_handling = False
         self.acts[Deliver] = self._deliver
         self.takes[Handled] = self._handled
 
     def _deliver(self, effect: Deliver) -> None:
         count = len(effect.payloads)
-        self.delivered[effect.ticket] = f"{self.name}/{self.number}/{len(self.rows)}"
+        self.delivered[effect.ticket] = f"{self.prefix}{len(self.rows)}"
         self.row(
             "delivered",
             epoch=effect.epoch,
@@ -44,10 +48,33 @@ class ReceiverProcess(Process):
             digests=digests_of(effect.payloads),
             pipe=self.node.pipe_of(effect.producer),
         )
+        if self.node.boundary is Boundary.BEFORE:
+            self._cross_before(effect)
         self.open[effect.ticket] = effect
         self.queue.append(effect)
         if not self.is_handling:
             self._handle_next()
+
+    def _cross_before(self, effect: Deliver) -> None:
+        """Here messages are settled when the handler gets them, each for the first time that it does."""
+        for seq, payload in enumerate(effect.payloads, effect.first):
+            identity = (effect.producer, effect.epoch, seq)
+            if identity not in self.crossed:
+                self.crossed.add(identity)
+                self._tell_settled(effect, seq, (payload,), effect.attempt)
+
+    def _tell_settled(
+        self, delivery: Deliver, first: int, payloads: Sequence[bytes], attempt: int
+    ) -> None:
+        self.row(
+            "settled",
+            epoch=delivery.epoch,
+            seq=first,
+            count=len(payloads),
+            attempt=attempt,
+            digests=digests_of(payloads),
+            pipe=self.node.pipe_of(delivery.producer),
+        )
 
     def _handle_next(self) -> None:
         """The handler takes one delivery after the other, as that of an actor does."""
@@ -56,7 +83,7 @@ class ReceiverProcess(Process):
             return
         effect = self.queue.popleft()
         count = len(effect.payloads)
-        call = self.node.named(f"handle e{effect.epoch} {effect.first}+{count} a{effect.attempt}")
+        call = self._call_of(effect, count)
         took, raising = self.chooser.handling(call, effect.epoch, effect.first, count)
         if self.node.poison:
             raising = self._poisoned(effect, raising)
@@ -64,13 +91,19 @@ class ReceiverProcess(Process):
             self.raising[effect.ticket] = raising
         self._return_at(effect, effect.first, took, call)
 
+    def _call_of(self, effect: Deliver, count: int) -> HandlerCall:
+        """The call of the handler for a delivery, with the how-many-th of its kind it is."""
+        calls, kind = self.node.handled, (effect.epoch, effect.first, count, effect.attempt)
+        number = calls[kind] = calls.get(kind, 0) + 1
+        return HandlerCall(effect.epoch, effect.first, count, effect.attempt, number)
+
     def _poisoned(self, effect: Deliver, raising: int) -> int:
         for seq, payload in enumerate(effect.payloads, effect.first):
             if payload in self.node.poison:
                 return min(seq, raising) if raising else seq
         return raising
 
-    def _return_at(self, effect: Deliver, first: int, took: int, call: str) -> None:
+    def _return_at(self, effect: Deliver, first: int, took: int, call: HandlerCall) -> None:
         last = effect.first + len(effect.payloads) - 1
         cause = self.delivered[effect.ticket]
         event = Handled(effect.ticket, effect.epoch, first, last, effect.attempt, call, cause)
@@ -130,18 +163,13 @@ class ReceiverProcess(Process):
             if is_current:
                 self.node.start_after(self.world.options.timer_us)
             return False
+        if self.node.boundary is Boundary.BEFORE:
+            return True
         start = event.first - delivery.first
         step = len(self.rows)
-        self.row(
-            "settled",
-            epoch=event.epoch,
-            seq=event.first,
-            count=done,
-            attempt=event.attempt,
-            digests=digests_of(delivery.payloads[start : start + done]),
-            pipe=self.node.pipe_of(delivery.producer),
-        )
-        self.cause = f"{self.name}/{self.number}/{step}"
+        payloads = delivery.payloads[start : start + done]
+        self._tell_settled(delivery, event.first, payloads, event.attempt)
+        self.cause = f"{self.prefix}{step}"
         if state is not None:
             keeper.tell_committed(self, state)
         return True
@@ -150,7 +178,7 @@ class ReceiverProcess(Process):
         """What stands before ``seq`` has crossed the boundary."""
         self._close(event.ticket)
         self.row("raised", epoch=event.epoch, seq=seq, count=1, attempt=event.attempt)
-        self.cause = f"{self.name}/{self.number}/{len(self.rows) - 1}"
+        self.cause = f"{self.prefix}{len(self.rows) - 1}"
         done = seq - event.first
         if done and not self._settled(event, delivery, done, self._state_after(event, seq - 1)):
             return

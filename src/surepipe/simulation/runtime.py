@@ -188,7 +188,7 @@ class SimulatedActor:
     def _receive(self, message: object, answer: _Answer | None) -> None:
         try:
             value = self._actor.receive(message)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the actor ends by it, as on threads
             if isinstance(error, Crashed) or not self._life.is_alive:
                 raise Crashed from None
             failure = error if isinstance(error, Exception) else ActorFailed(str(error))
@@ -275,6 +275,10 @@ class SimulatedRuntime:
         self._generators += 1
         label = f"actors/{self._life.name}/{self._life.number}/{self._generators}"
         return self._world.chooser.source(label)
+
+    def here(self) -> object:
+        """The task that asks."""
+        return self._world.tasks.current()
 
     def start(self, actor: Actor, name: str) -> SimulatedActor:
         """Start an actor. Raises Crashed when the process is over."""

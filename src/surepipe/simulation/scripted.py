@@ -91,7 +91,7 @@ class ScriptChooser:
             if verb == "lose":
                 fate.is_lost = True
             elif verb == "copy":
-                fate.copies_us = value
+                fate.copies_us, fate.copied_as = value, decision.fault or "F3"
             elif verb == "delay":
                 fate.extra_us = value[0]
             elif verb == "overtake":
@@ -99,6 +99,10 @@ class ScriptChooser:
             elif verb == "corrupt":
                 fate.corrupt_bit = value[0]
         return fate
+
+    def may_ever_trouble(self, node: str) -> bool:
+        """Whether the script has anything for this node."""
+        return f"faults/{node}" in self._by_authority
 
     def may_trouble(self, node: str) -> bool:
         """Whether the script has anything for this node."""
@@ -153,12 +157,12 @@ class ScriptChooser:
                         found.append(Mishap(at, store, verb, at_us, amount, for_us))
         return found
 
-    def handling(self, call: str, epoch: int, first: int, count: int) -> tuple[int, int]:
+    def handling(self, call: Event, epoch: int, first: int, count: int) -> tuple[int, int]:
         """As the script says."""
         del epoch, first, count
         if "stage/handler" not in self._by_authority:
             return self._options.handler_us, 0
-        found = self._all("stage/handler", call)
+        found = self._all("stage/handler", call.what)
         took = self._options.handler_us + self._number(found.get("slow"), 0)
         return took, self._number(found.get("raise"), 0)
 

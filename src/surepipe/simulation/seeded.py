@@ -124,9 +124,9 @@ class SeededChooser:
         if chance.is_calm:
             return PLAIN_FATE
         fate = PLAIN_FATE
-        lost = chance.lost[flight.kind == "data"]
+        lost = chance.lost if flight.kind == "data" else chance.lost_back
         if lost or chance.total:
-            drawn = chance.source.below(MILLION)
+            drawn = chance.source.below_million()
             if drawn < lost or (chance.burst_left and lost):
                 return self._lose(chance, flight)
             if drawn - lost < chance.total:
@@ -134,7 +134,14 @@ class SeededChooser:
         if chance.jitter_us and not fate.extra_us:
             extra = chance.source.below(chance.jitter_us + 1)
             if extra:
-                fate = Fate(False, extra, fate.overtaken_us, fate.corrupt_bit, fate.copies_us)
+                fate = Fate(
+                    False,
+                    extra,
+                    fate.overtaken_us,
+                    fate.corrupt_bit,
+                    fate.copies_us,
+                    fate.copied_as,
+                )
                 fault = "F4" if chance.is_any else ""
                 self._note(f"network/{flight.link}", flight, "delay", (extra,), fault)
         return fate
@@ -173,7 +180,7 @@ class SeededChooser:
             return PLAIN_FATE
         later = (source.between(options.timer_us, 5 * options.timer_us),)
         self._note(authority, flight, "copy", later, "F27")
-        return Fate(copies_us=later)
+        return Fate(copies_us=later, copied_as="F27")
 
     def cuts(self, links: Sequence[str], chaos_us: int) -> Sequence[Cut]:
         """Partitions at drawn times, of drawn shapes."""
@@ -235,6 +242,10 @@ class SeededChooser:
     def _count_down(self, node: str, source: Draws) -> None:
         if self._to_come[node]:
             self._countdown[node] = source.spread(1, self.options.crash_within)
+
+    def may_ever_trouble(self, node: str) -> bool:
+        """Whether anything is planned for the node."""
+        return node in self._countdown or bool(self._to_come.get(node))
 
     def may_trouble(self, node: str) -> bool:
         """Counts the events of the node."""
@@ -312,7 +323,7 @@ class SeededChooser:
             self._note("workload", f"submit {number}", "count", (count,))
         return after, count
 
-    def handling(self, call: str, epoch: int, first: int, count: int) -> tuple[int, int]:
+    def handling(self, call: Event, epoch: int, first: int, count: int) -> tuple[int, int]:
         """Slow now and then, and raising for one message of a delivery."""
         took, seq = self.options.handler_us, 0
         if self._handler_is_calm:

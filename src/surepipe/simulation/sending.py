@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class SenderProcess(Process):
     """A life of the sender, with the application that offers it messages."""
 
+    __slots__ = ("offered", "sender")
+
     def __init__(self, node: Node, number: int, machine: SenderMachine) -> None:
         super().__init__(node, number, machine)
         self.sender = machine

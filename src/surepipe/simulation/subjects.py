@@ -88,7 +88,7 @@ class HopSubject:
         self, *, life_hint: int, rng: Randomness, journal: JournalContents | None
     ) -> SenderStack:
         """A new life of the sender."""
-        return SenderStack(
+        stack = SenderStack(
             self.pipe,
             self.parsed,
             rng=rng,
@@ -96,10 +96,12 @@ class HopSubject:
             journal=journal,
             reverse=self.reverse and not self.streamed,
         )
+        stack.asserts = True
+        return stack
 
     def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverStack:
         """A new incarnation of the receiver."""
-        return ReceiverStack(
+        stack = ReceiverStack(
             self.pipe,
             self.parsed,
             rng=rng,
@@ -107,3 +109,5 @@ class HopSubject:
             state=state,
             reverse=self.reverse and not self.streamed,
         )
+        stack.asserts = True
+        return stack

@@ -1,8 +1,8 @@
-"""What lets production code wait inside a world of one thread: each turn of an actor is a task that can stop midway.
+"""What lets production code wait inside a world of one thread: each turn of an actor is a task that may stop.
 
 A task is a greenlet. While it waits (for room, for a store, for a sleep to be over) the world goes on with other
-events, and it is taken up again at the event that ends its wait. A task whose process has crashed is ended where it
-waits, by ``Crashed``, which code that catches exceptions of its own does not take for one of them.
+events, and it is taken up again at the event that ends its wait. A task whose process has crashed is ended where
+it waits, by ``Crashed``, which code that catches exceptions of its own does not take for one of them.
 """
 
 from __future__ import annotations

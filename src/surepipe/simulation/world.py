@@ -6,8 +6,10 @@ There is one thread and no time but the integer in ``now``.
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -30,12 +32,27 @@ def digest_of(payload: bytes) -> str:
 
 def digests_of(payloads: Sequence[bytes]) -> str:
     """Those of several payloads, one after the other."""
+    if len(payloads) == 1:
+        return digest_of(payloads[0])
     return "".join(map(digest_of, payloads))
 
 
 def as_detail(facts: Mapping[str, object]) -> str:
     """Facts as a row carries them: JSON with sorted keys."""
     return json.dumps(facts, sort_keys=True, separators=(",", ":"))
+
+
+@contextmanager
+def collector_at_rest() -> Generator[None]:
+    """No search for garbage meanwhile: what a run makes it keeps, so each search would be in vain."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class World:
@@ -81,7 +98,7 @@ class World:
             try:
                 entry[3].take(entry[4])
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding of this run
-                self._raised(entry[3].name, error)
+                self.raised(entry[3].name, error)
                 return
 
     def _is_over(self, entry: Entry) -> bool:
@@ -89,7 +106,8 @@ class World:
         del entry
         return False
 
-    def _raised(self, node: str, error: Exception) -> None:
+    def raised(self, node: str, error: Exception) -> None:
+        """Something raised that must not: the run is over, and this is what it found."""
         self.limit = "raised"
         self.error = error
         facts = {"exception": f"{type(error).__name__}: {error}"}

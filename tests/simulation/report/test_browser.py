@@ -9,28 +9,12 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.kit import browser as kit
-from tests.kit.browser import chromium
+from tests.kit.browser import OUTSIDE, OVERLAPS, SMALL, chromium
 from tools.counterexample_cases import CASES
 from tools.counterexamples import PICTURES
 
 WIDTH, HEIGHT = 1280, 800
 Scheme: TypeAlias = Literal["light", "dark"]
-
-OVERLAPS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
-  const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
-  return texts.flatMap(([one, a], place) => texts.slice(place + 1)
-    .filter(([_, b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
-                     && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1)
-    .map(([other, _]) => `${one} / ${other}`));
-})"""
-OUTSIDE = """() => [...document.querySelectorAll('svg text')].filter(text => {
-  const inner = text.getBoundingClientRect(), outer = text.closest('svg').getBoundingClientRect();
-  return inner.left < outer.left || inner.right > outer.right || inner.bottom > outer.bottom;
-}).map(text => text.textContent)"""
-SMALL = """() => [...document.querySelectorAll('*')].filter(e => e.childNodes.length
-  && [...e.childNodes].some(n => n.nodeType == 3 && n.textContent.trim())
-  && !['STYLE', 'TITLE', 'title', 'desc', 'style'].includes(e.tagName)
-  && parseFloat(getComputedStyle(e).fontSize) < 12).map(e => e.textContent)"""
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from collections.abc import Iterator, Mapping
 
 from surepipe.pipelines.simulated.campaign import PlanFailure, run_seeds, shrunk
 from surepipe.pipelines.simulated.simulate import Simulation
@@ -73,9 +73,9 @@ def _plainest(failures: Mapping[str, PlanFailure]) -> PlanFailure:
     order = ("P2", "P3", "P4", "P6g", "user")
     return min(
         failures.values(),
-        key=lambda one: order.index(one.violation.property)
-        if one.violation.property in order
-        else len(order),
+        key=lambda one: (
+            order.index(one.violation.property) if one.violation.property in order else len(order)
+        ),
     )
 
 

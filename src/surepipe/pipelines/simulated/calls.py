@@ -10,7 +10,7 @@ import inspect
 from asyncio import events
 from asyncio.base_events import BaseEventLoop
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import TypeVar, cast
 
 from surepipe.pipelines.assembly import About
 from surepipe.pipelines.simulated.sandbox import Slip
@@ -18,6 +18,8 @@ from surepipe.pipelines.stages import Call, TimeLimit
 from surepipe.simulation.lives import Life, Touch
 from surepipe.simulation.tasks import Crashed
 from surepipe.simulation.world import as_detail, digest_of
+
+T = TypeVar("T")
 
 WALL_ORIGIN_S = 1_700_000_000
 
@@ -46,7 +48,7 @@ class VirtualClock:
         """Let virtual time pass."""
         self._used("sleeps", lambda: self._life.sleep(round(seconds * 1_000_000)))
 
-    def _used(self, how: str, act: Callable[[], Any]) -> Any:
+    def _used(self, how: str, act: Callable[[], T]) -> T:
         life = self._life
         stage = life.world.speaking or "stage"
         return life.at(f"{stage} {how}", act)
@@ -60,7 +62,6 @@ class Calls:
         self._life = life
         self._world = life.world
         self._told = told
-        self._loop: _VirtualLoop | None = None
 
     def enter(self, name: str, call: Call, message: object) -> object:
         """One call: what it gives, or what it raises."""
@@ -123,13 +124,13 @@ class Calls:
         return result
 
     def _awaited(self, coroutine: Coroutine[object, object, object]) -> object:
-        if self._loop is None:
-            self._loop = _VirtualLoop(self._life)
-        return self._loop.run_until_complete(coroutine)
+        loop = _VirtualLoop(self._life)
+        try:
+            return loop.run_until_complete(coroutine)
+        finally:
+            loop.close()
 
-    def _row(
-        self, about: About | None, kind: str, text: str, fault: str = "", **more: str
-    ) -> None:
+    def _row(self, about: About | None, kind: str, text: str, fault: str = "", **more: str) -> None:
         if about is None or not self._life.is_alive:
             return
         facts = dict(more)

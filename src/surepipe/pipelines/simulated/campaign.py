@@ -33,12 +33,19 @@ from surepipe.simulation.shrink import Shrunk, shrink
 
 WORKLOAD_ONLY = {"flood": 0, "too_large": 0, "store_trims": 0, "stale_ppm": 0}
 """Faults that a world of actors does not have: sources offer what they have, at their own pace."""
-NETWORK_ONLY = {
-    **{"loss_ppm": 0, "confirm_loss_ppm": 0, "copy_ppm": 0, "overtake_ppm": 0, "spike_ppm": 0},
-    **{"corrupt_ppm": 0, "cuts": 0, "one_way_for_good": "", "frozen": ""},
+NETWORK_ONLY: dict[str, int | str] = {
+    "loss_ppm": 0,
+    "confirm_loss_ppm": 0,
+    "copy_ppm": 0,
+    "overtake_ppm": 0,
+    "spike_ppm": 0,
+    "corrupt_ppm": 0,
+    "cuts": 0,
+    "one_way_for_good": "",
+    "frozen": "",
 }
 ANSWERS = 20
-SHRINK_REPLAYS = 150
+SHRINK_REPLAYS = 120
 
 
 class CannotSimulate(ConfigurationError):
@@ -99,7 +106,7 @@ def draw_for(
     base: Options | None = None,
     has_check: bool = False,
 ) -> Options:
-    """The options of a seed. With a check of the user's, claim mode draws what loses nothing: else no check holds."""
+    """The options of a seed. With a check of the user's, claim mode draws what loses nothing."""
     promise: Promise = subject.promise
     if has_check and Atom.NO_LOSS in promise.claim and mode == Mode.CLAIM:
         promise = replace(promise, claim={Atom.NO_LOSS.value: promise.claim[Atom.NO_LOSS]})
@@ -112,7 +119,7 @@ def draw_for(
 
 @contextmanager
 def quiet(modules: Iterable[ModuleType]) -> Iterator[list[Refusal]]:
-    """While simulated pipes run: the sandbox is up, and they log nothing of the faults that are made on purpose."""
+    """While simulated pipes run: the sandbox is up, and they log nothing of the faults made on purpose."""
     logger = logging.getLogger("surepipe")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
@@ -218,9 +225,7 @@ def _take(
     found.marks.update(seen.marks | result.marks)
     for violation in result.violations:
         found.violated[violation.property] += 1
-        found.failures.setdefault(
-            violation.property, PlanFailure(seed, violation, result.script)
-        )
+        found.failures.setdefault(violation.property, PlanFailure(seed, violation, result.script))
 
 
 def _kinds_of(subject: PlanSubject, decision: Decision) -> Iterator[str]:
@@ -245,11 +250,17 @@ def _answers(result: RunResult) -> Iterator[str]:
             yield f"{facts.get('stage')}: {facts.get('answer')}"
 
 
-def shrunk(subject: PlanSubject, failure: PlanFailure, *, replays_max: int = SHRINK_REPLAYS) -> Shrunk:
-    """The failure, as short as it gets."""
+def shrunk(
+    subject: PlanSubject, failure: PlanFailure, *, replays_max: int = SHRINK_REPLAYS
+) -> Shrunk:
+    """The failure, as short as it gets within so many runs. First each fault is tried alone."""
+    name = failure.violation.property
+    for decision in failure.script.decisions:
+        if decision.fault:
+            alone = replace(failure.script, decisions=(decision,))
+            found = repeat(subject, alone)
+            if found.stale is None and found.violates(name) is not None:
+                return shrink(alone, lambda script: repeat(subject, script), name, replays_max=40)
     return shrink(
-        failure.script,
-        lambda script: repeat(subject, script),
-        failure.violation.property,
-        replays_max=replays_max,
+        failure.script, lambda script: repeat(subject, script), name, replays_max=replays_max
     )

@@ -178,9 +178,7 @@ class PlanDeployment:
         if is_current:
             node.start_after(round(START_AGAIN_S * 1_000_000) * min(20, node.lives))
 
-    def _is_over(
-        self, life: Life, engine: Engine, environment: SimulatedEnvironment
-    ) -> bool:
+    def _is_over(self, life: Life, engine: Engine, environment: SimulatedEnvironment) -> bool:
         """True when nothing is left to do in the whole plan: each node said so after the last one began to.
 
         Raises what ended a source.
@@ -269,7 +267,7 @@ class PlanDeployment:
         return Outcome(
             delivered=self.delivered(),
             dead=self.dead(),
-            calls=Counter({name: count for name, count in self._calls_of_parts().items()}),
+            calls=self._calls_of_parts(),
             outsides=tuple(world.outsides),
         )
 

@@ -15,8 +15,8 @@ from surepipe.simulation.world import as_detail
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished run. ``delivered``: what each sink has, in its order. ``dead``: how many dead letters there are.
-    ``calls``: how often each stage was entered."""
+    """One finished run. ``delivered``: what each sink has, in its order. ``dead``: how many dead letters there
+    are. ``calls``: how often each stage was entered."""
 
     delivered: Mapping[str, Sequence[object]] = field(default_factory=dict[str, Sequence[object]])
     dead: int = 0

@@ -113,7 +113,7 @@ class RecorderInLife:
         self._sealed: tuple[Transaction, int] | None = None
         self._is_known = False
         self._base = 0
-        """Where this process writes: behind what it knows to be committed, whatever another one has written there."""
+        """Where this process writes: behind what it knows to be committed, whoever has written there."""
 
     def begin(self, transaction: Transaction | None) -> None:
         """A new group. The file is cut to what was committed."""

@@ -43,7 +43,9 @@ def _filled(sample: list[object], count: int) -> list[object]:
 
 
 def _of_file(source: FileSource, count: int, folder: Path) -> list[object]:
-    path = next((p for p in (Path(str(source.path)), folder / str(source.path)) if p.is_file()), None)
+    path = next(
+        (p for p in (Path(str(source.path)), folder / str(source.path)) if p.is_file()), None
+    )
     if path is None:
         return []
     try:

@@ -1,9 +1,9 @@
 """What a stage must not do under simulation, and what it gets in place of it.
 
-While a stage is called, the clocks and the chance of the standard library are virtual, also where the stage's module
-has imported a function by name. Sockets, subprocesses, threads and writing to files are refused, with the file and
-line of the call. What can't be intercepted (a private ``random.Random()``, the hash of a string) shows when the same
-seed is run twice.
+While a stage is called, the clocks and the chance of the standard library are virtual, also where the stage's
+module has imported a function by name. Sockets, subprocesses, threads and writing to files are refused, with the
+file and line of the call. What can't be intercepted (a private ``random.Random()``, the hash of a string) shows
+when the same seed is run twice.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import random
 import secrets
 import sys
 import sysconfig
+import threading
 import time
 import traceback
 import uuid
@@ -141,6 +142,14 @@ def _bytes(life: Life, count: int | None = None) -> bytes:
 _REAL_DATETIME = datetime_module.datetime
 
 
+_START: Callable[..., Any] = vars(threading)["_start_new_thread"]
+
+
+def _no_thread(life: Life, *args: Any) -> None:
+    del life, args
+    _refuse("starts a thread")
+
+
 class _AnyDatetime(type):
     """Every moment is an instance, also those that were made before."""
 
@@ -169,21 +178,24 @@ class _Datetime(datetime_module.datetime, metaclass=_AnyDatetime):
 
 
 def _stand_ins() -> Iterator[tuple[ModuleType, str, Any]]:
+    act: Callable[..., Any]
     for name, act in _clocks().items():
         yield time, name, _virtual(name, getattr(time, name), act)
     for name, act in _chances().items():
         yield random, name, _virtual(name, getattr(random, name), act)
     for name in ("uuid1", "uuid4"):
         yield uuid, name, _virtual(name, getattr(uuid, name), lambda life, *_: _uuid4(life))
+    yield threading, "_start_new_thread", _virtual("start", _START, _no_thread)
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
-    for name, act in {
+    secret: dict[str, Callable[..., Any]] = {
         "token_bytes": _bytes,
         "token_hex": lambda life, count=None: _bytes(life, count).hex(),
         "token_urlsafe": lambda life, count=None: _bytes(life, count).hex(),
         "randbelow": lambda life, bound: _chance(life).below(bound),
         "randbits": lambda life, bits: _chance(life).getrandbits(bits),
         "choice": lambda life, items: _chance(life).pick(items),
-    }.items():
+    }
+    for name, act in secret.items():
         yield secrets, name, _virtual(name, getattr(secrets, name), act)
     yield datetime_module, "datetime", _Datetime
 
@@ -273,7 +285,7 @@ def _refuse(what: str) -> None:
 _LIBRARIES = tuple(
     path for name in ("stdlib", "platstdlib", "purelib") if (path := sysconfig.get_path(name))
 )
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def _place() -> tuple[str, str]:

@@ -31,7 +31,7 @@ from surepipe.pipelines.simulated.functions import Functions, imported, module_o
 from surepipe.pipelines.simulated.rows import messages_of
 from surepipe.pipelines.simulated.subject import PlanSubject, require_pipes
 from surepipe.pipes.algebra.guarantees import Claim
-from surepipe.simulation.faults import chosen
+from surepipe.simulation.faults import FaultKind, chosen
 from surepipe.simulation.findings import Counterexample, RunResult
 from surepipe.simulation.report import page, text_report
 from surepipe.simulation.script import Script
@@ -46,7 +46,7 @@ EXERCISED_FROM = 100
 
 
 class SimulationFailed(AssertionError):
-    """Something does not hold; the text is the report. ``page`` and ``script`` are files, where some were written."""
+    """Something does not hold; the text is the report. ``page`` and ``script``: the files that were written."""
 
     def __init__(self, text: str, page: Path | None = None, script: Path | None = None) -> None:
         super().__init__(text)
@@ -162,7 +162,7 @@ class Simulation:
             stop_at_first=stop_at_first,
         )
 
-    def _mode(self):  # type: ignore[no-untyped-def]
+    def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
         if self.faults in ("claim", "break", "none"):
             return self.faults, ()
         return "claim", chosen([word.strip() for word in self.faults.split(",")])
@@ -258,9 +258,11 @@ def simulation_of(
         )
     if callable(what):
         builder = cast("Callable[[], object]", what)
-        rows = list(messages) if isinstance(messages, Sequence) else [
-            f"m{n}" for n in range(messages if isinstance(messages, int) else 20)
-        ]
+        rows = (
+            list(messages)
+            if isinstance(messages, Sequence)
+            else [f"m{n}" for n in range(messages if isinstance(messages, int) else 20)]
+        )
         subject = handler_subject(builder, rows, name or getattr(what, "__name__", "handler"))
         return Simulation(subject, len(rows), faults, True, reports, replay_with, name)
     raise ConfigurationError(
@@ -295,7 +297,7 @@ def simulation_of_plan(
 
 def _importable(folder: Path) -> None:
     """The stages of a file are found beside it, and where the command runs."""
-    for place in (str(folder.resolve()), os.getcwd()):  # noqa: PTH109
+    for place in (str(folder.resolve()), os.getcwd()):
         if place not in sys.path:
             sys.path.insert(0, place)
 

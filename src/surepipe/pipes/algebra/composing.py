@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from surepipe.errors import CompositionError
 from surepipe.pipes.algebra.declarations import declaration_of
@@ -64,6 +65,7 @@ def refusals(hop: Hop) -> tuple[Finding, ...]:
     return tuple(replace(finding, remedies=remedies(finding)) for finding in found)
 
 
+@lru_cache(maxsize=256)
 def derive(hop: Hop) -> Derived:
     """The guarantee of a hop. Raises CompositionError when it is refused."""
     if found := refusals(hop):

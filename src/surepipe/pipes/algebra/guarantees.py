@@ -67,7 +67,7 @@ MEANING: Mapping[Fault, str] = {
     Fault.STORE_CRASH: "the store's process ends and returns with what its level keeps",
     Fault.POWER_LOSS: "both ends and all stores end at once; what was not synced is gone",
     Fault.STORE_ROLLBACK: "the store returns with an older state, at worst an empty one",
-    Fault.STORE_TRIM: "entries are removed before a reader has read them",
+    Fault.STORE_TRIM: "entries are removed before a reader that has stored a position has read them",
     Fault.CLOCK_STEP: "the wall clock jumps, forwards or back",
 }
 

@@ -115,6 +115,8 @@ def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
         why = f"{label} does not say where a reader without a position begins"
         remedy = "set start to earliest, latest or an index"
         yield _finding(hop, Code.NO_START_POLICY, why, remedy, layer=number)
+    if isinstance(layer, MultiUnconfirmedOptions) and number == 0:
+        yield from _narrow_receiver(hop, layer)
     if isinstance(layer, DedupeOptions):
         window = max((window_of(below) for below in hop.layers[number + 1 :]), default=0)
         if window > layer.dedupe_window:
@@ -127,6 +129,20 @@ def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
                 f"lower the carrier's window to {layer.dedupe_window}",
             )
             yield _finding(hop, Code.BOUNDS, why, *remedies, layer=number)
+
+
+def _narrow_receiver(hop: Hop, layer: MultiUnconfirmedOptions) -> Iterator[Finding]:
+    """Nothing above it puts back into order what a receiver short of bytes lets pass."""
+    if layer.held_max_bytes < layer.window_bytes:
+        why = (
+            f"{hop.label(0)} may have {layer.window_bytes} bytes under way and its receiver has room for "
+            f"{layer.held_max_bytes}, so small messages would pass a large one that found no room"
+        )
+        remedies = (
+            f"raise receive_window_bytes to {layer.window_bytes}",
+            f"lower window_bytes to {layer.held_max_bytes}",
+        )
+        yield _finding(hop, Code.BOUNDS, why, *remedies, layer=0)
 
 
 def _inner_giving_up(hop: Hop, number: int, seconds: float) -> Finding:

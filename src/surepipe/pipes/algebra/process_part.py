@@ -28,6 +28,10 @@ RESTRAIN_ORDER = (
 """Pipes whose receiver lets nothing older than its cursor through."""
 
 
+ORDERS_ITSELF = ("continuous-index", "sequential-confirm", "reliable", "resend")
+"""Pipes that leave no gap, whatever order their carrier keeps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """One atom of a hop (or of the lower part of its stack) and the route faults it survives."""
@@ -94,11 +98,23 @@ def _receiver_crash(standing: Standing) -> str | None:
     boundary = standing.hop.boundary
     if standing.only_restrains:
         if boundary in NEVER_REPEATS:
-            return None
+            return _brings_older_again(standing)
         return f"with boundary {boundary}, what was settled and not confirmed is delivered again"
     if boundary not in KEEPS:
         return f"with boundary {boundary}, a message counts as settled before it is processed"
-    return _loses_flight(standing) or _nobody_repeats(standing) or _index_forgets(standing)
+    return (
+        _loses_flight(standing)
+        or _nobody_repeats(standing)
+        or _index_forgets(standing)
+        or _passes_what_was_in_work(standing)
+    )
+
+
+def _receiver_zombie(standing: Standing) -> str | None:
+    """A crash ends a receiver between storing its place and handing over; a zombie goes on with it later."""
+    if standing.atom is Atom.MONOTONIC and standing.hop.boundary is Boundary.BEFORE:
+        return "with boundary before, a replaced receiver may hand over late what it had stored as settled"
+    return _receiver_crash(standing)
 
 
 def _handler_failure(standing: Standing) -> str | None:
@@ -163,6 +179,29 @@ def _index_forgets(standing: Standing) -> str | None:
     return None
 
 
+def _brings_older_again(standing: Standing) -> str | None:
+    """A crash is a loss: what sends again brings an older message late, where nothing above holds it back."""
+    if standing.atom is not Atom.MONOTONIC or not any(map(_sends_again, standing.layers)):
+        return None
+    return _loses_flight(standing)
+
+
+def _passes_what_was_in_work(standing: Standing) -> str | None:
+    """Order that comes from a carrier ends where the pipe above answers it before messages are settled.
+
+    A window that sends again by itself does that. What was in work at the crash is then brought again by the
+    window, and the carrier brings later messages first.
+    """
+    if standing.atom is not Atom.GAP_FREE:
+        return None
+    for layer in standing.layers[:-1]:
+        if layer.kind in ORDERS_ITSELF:
+            return None
+        if layer.kind == "multi-unconfirmed":
+            return f"{layer.kind} sends again what was in work, and its carrier brings later messages first"
+    return None
+
+
 def _volatile_stream(standing: Standing) -> str | None:
     stream = standing.hop.stream
     if stream is None or not stream.volatile:
@@ -182,7 +221,7 @@ _OBSTACLES: Mapping[Fault, Callable[[Standing], str | None]] = {
     Fault.RECEIVER_CRASH: _receiver_crash,
     Fault.RELAY_CRASH: _none,  # a single hop has no relay; chains put one in
     Fault.SENDER_ZOMBIE: _sender_zombie,
-    Fault.RECEIVER_ZOMBIE: _receiver_crash,
+    Fault.RECEIVER_ZOMBIE: _receiver_zombie,
     Fault.HANDLER_FAILURE: _handler_failure,
     Fault.STORE_OUTAGE: _none,
     Fault.STORE_CRASH: _store_crash,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TypeAlias
 
 from surepipe.pipes.predicates import OrderJudge
@@ -85,10 +86,12 @@ class Book:
     def changed(self, part: tuple[int, int, int], digests: str, first: int) -> int:
         """The position of the first of these messages whose payload is not the accepted one; 0 for none."""
         seq, position, count = part
-        start, at = (seq - first) * DIGITS, (position - 1) * DIGITS
-        length = count * DIGITS
-        told = digests[start : start + length].encode()
-        if len(told) < length or bytes(self.digests[at : at + length]) == told:
+        at, length = (position - 1) * DIGITS, count * DIGITS
+        if seq != first or len(digests) != length:
+            start = (seq - first) * DIGITS
+            digests = digests[start : start + length]
+        told = digests.encode()
+        if len(told) < length or self.digests.startswith(told, at):
             return 0
         for offset in range(0, length, DIGITS):
             ours = bytes(self.digests[at + offset : at + offset + DIGITS])
@@ -99,6 +102,8 @@ class Book:
 
 _FRAMES = (Kind.TRANSMIT, Kind.COPIED, Kind.ARRIVED)
 _MESSAGES = (Kind.DELIVERED, Kind.SETTLED, Kind.CONFIRMED, Kind.DEAD, Kind.RAISED, Kind.APPENDED)
+ONLY_FOUND: frozenset[str] = frozenset((*_FRAMES, *_MESSAGES))
+"""Of these rows the books only find the messages; where nobody asks, they need not."""
 
 
 class Books:
@@ -341,7 +346,11 @@ _ASKING_AGAIN = frozenset(("nack", "opened", "refused"))
 
 def frame_kind(row: Row) -> str:
     """The kind of frame that a row speaks of: ``detail`` names it, alone or as ``frame`` within JSON."""
-    detail = row.detail
+    return _frame_kind(row.detail)
+
+
+@lru_cache(maxsize=4096)
+def _frame_kind(detail: str) -> str:
     if detail in _DATA:
         return "data"
     at = detail.find(_KIND)
@@ -353,7 +362,7 @@ def frame_kind(row: Row) -> str:
 
 def carries_messages(row: Row) -> bool:
     """True for a frame row that speaks of data."""
-    return row.count > 0 and (row.detail in _DATA or frame_kind(row) == "data")
+    return row.count > 0 and _frame_kind(row.detail) == "data"
 
 
 def _each(digests: str) -> list[str]:

@@ -11,7 +11,15 @@ from surepipe.errors import MisuseError
 from surepipe.pipes.predicates import Outcome
 from surepipe.simulation.findings import Violation
 from surepipe.simulation.properties.base import NAMES, Property, Report
-from surepipe.simulation.properties.books import TOLD, WITHOUT_MESSAGES, Book, Books, Look
+from surepipe.simulation.properties.books import (
+    ONLY_FOUND,
+    TOLD,
+    WITHOUT_MESSAGES,
+    Book,
+    Books,
+    Look,
+    Looks,
+)
 from surepipe.simulation.properties.confirms import HonestConfirm
 from surepipe.simulation.properties.messages import Identity, Integrity, NoLoss
 from surepipe.simulation.properties.order import Order
@@ -106,8 +114,14 @@ class Judge:
     def _arranged(self) -> Mapping[str, tuple[Look, ...]]:
         """For each kind of row: the books, then the properties, then the books again."""
         arranged: dict[str, list[Look]] = {}
-        every = [self.books.before(), *(part.looks() for part in self.parts), self.books.after()]
-        every.append({Kind.PHASE: self._drain})
+        parts = [part.looks() for part in self.parts]
+        asked = {kind for looks in parts for kind in looks} | self.books.after().keys()
+        before = {
+            kind: look
+            for kind, look in self.books.before().items()
+            if kind in asked or kind not in ONLY_FOUND
+        }
+        every: list[Looks] = [before, *parts, self.books.after(), {Kind.PHASE: self._drain}]
         for looks in every:
             for kind, look in looks.items():
                 arranged.setdefault(str(kind), []).append(look)
@@ -115,14 +129,21 @@ class Judge:
 
     def see(self, row: Row) -> None:
         """The next row."""
-        if not self.stopped:
+        self.see_all((row,))
+
+    def see_all(self, rows: Iterable[Row]) -> None:
+        """The next rows, one after the other."""
+        looks, told = self._looks, self._looks[TOLD] if self.settings.may_tell else ()
+        for row in rows:
+            if self.stopped:
+                return
             kind = row.kind
             if not row.count:
                 kind = WITHOUT_MESSAGES.get(kind, kind)
-            for look in self._looks.get(kind, ()):
+            for look in looks.get(kind, ()):
                 look(row)
-            if row.detail and '"gauges"' in row.detail:
-                for look in self._looks[TOLD]:
+            if told and '"gauges"' in row.detail:
+                for look in told:
                     look(row)
 
     def finish(self) -> tuple[Violation, ...]:
@@ -185,13 +206,13 @@ def judge(
     rows: Iterable[Row], properties: Iterable[str] | None = None, *, cases_max: int = 10
 ) -> tuple[Violation, ...]:
     """The violations of a whole trace. Raises MisuseError when it does not begin with the row ``run``."""
-    found: Judge | None = None
-    for row in rows:
-        if found is None:
-            if row.kind != Kind.RUN:
-                raise MisuseError(
-                    f"a trace begins with a row 'run', and this one with {row.kind!r}"
-                )
-            found = Judge(properties, row, cases_max=cases_max)
-        found.see(row)
-    return found.finish() if found is not None else ()
+    rest = iter(rows)
+    first = next(rest, None)
+    if first is None:
+        return ()
+    if first.kind != Kind.RUN:
+        raise MisuseError(f"a trace begins with a row 'run', and this one with {first.kind!r}")
+    found = Judge(properties, first, cases_max=cases_max)
+    found.see(first)
+    found.see_all(rest)
+    return found.finish()

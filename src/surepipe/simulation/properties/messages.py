@@ -109,15 +109,19 @@ class Identity(Property):
         }
 
     def _accepted(self, row: Row) -> None:
-        self._seen(row)
         book = self.books.book
+        if (
+            self.books.parts is not book.accepted_now
+        ):  # else all of it is new, and its payloads are as they are
+            self._seen(row)
         if not book.accepted_now:
             return
         this = (row.incarnation, row.run)
         lives = self._lives.setdefault(book.key, {})
         owner = lives.setdefault(row.epoch, this)
         is_used = owner != this or (
-            "clock-step" not in self.books.settings.faults
+            len(lives) > 1
+            and "clock-step" not in self.books.settings.faults
             and any(
                 epoch > row.epoch and (life[1] != row.run or life[0] < row.incarnation)
                 for epoch, life in lives.items()

@@ -112,10 +112,11 @@ class Positions:
 class Reached:
     """A set of numbers that mostly grows at its end: all up to ``top``, and ranges beyond."""
 
-    __slots__ = ("beyond", "top")
+    __slots__ = ("beyond", "has_beyond", "top")
 
     def __init__(self) -> None:
         self.top = 0
+        self.has_beyond = False
         self.beyond = RangeSet()
 
     def __contains__(self, number: int) -> bool:
@@ -125,15 +126,17 @@ class Reached:
         """Put first..last into the set."""
         if first > self.top + 1:
             self.beyond.add(first, last)
+            self.has_beyond = True
         elif last > self.top:
             self.top = last
-            if self.beyond:
+            if self.has_beyond:
                 self.top = max(last, self.beyond.end_of_run(last + 1))
                 self.beyond.discard_below(self.top + 1)
+                self.has_beyond = bool(self.beyond)
 
     def is_new(self, first: int) -> bool:
         """True when ``first`` and everything above it is outside of the set."""
-        return first > self.top and (not self.beyond or first > self.beyond.highest())
+        return first > self.top and (not self.has_beyond or first > self.beyond.highest())
 
     def covers(self, first: int, last: int) -> bool:
         """True when all of first..last is in the set."""

@@ -23,6 +23,8 @@ class PoisonIsolation(Property):
     def __init__(self, books: Books, report: Report) -> None:
         super().__init__(books, report)
         self._failures: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+        self._in_life: defaultdict[tuple[str, int, int], int] = defaultdict(int)
+        """Of a message: how often it failed in one incarnation. Two of them may be at it at once."""
 
     def looks(self) -> Mapping[str, Look]:
         """Failures, and letters."""
@@ -37,7 +39,10 @@ class PoisonIsolation(Property):
             known, since = self._failures[book.key].get(position, (0, self.books.crashes))
             self._failures[book.key][position] = (known + 1, since)
             lives = 1 + self.books.crashes - since
-            if retries is not None and known + 1 > retries * lives:
+            life = (book.key, position, row.incarnation)
+            self._in_life[life] += 1
+            is_too_often = retries is not None and self._in_life[life] > retries
+            if retries is not None and is_too_often and known + 1 > retries * lives:
                 self.fail(
                     f"Message #{position} was tried {times(known + 1)}; {retries} attempts are allowed.",
                     row,

@@ -42,7 +42,9 @@ class DuplicateBudget(Property):
     (of one before it in the same delivery, too), and a crash between its delivery and the processing of its
     confirm; for a transmission, a crash while it was unconfirmed. A takeover, and a store that went back, are
     crashes. A journal may note a confirm later than its sender knows it, so there a crash after the confirm counts
-    too. Without faults and with answers faster than the timer there is no excuse at all.
+    too, and what wakes the next life. An inner layer has confirms of its own: it may send again what carries a
+    message that the outer one knows to be settled, so in a stack its wakes count then, too, and each for all that
+    earlier ones had sent. Without any faults and with answers faster than the timer there is no excuse at all.
     """
 
     id: ClassVar[str] = "P9"
@@ -50,6 +52,7 @@ class DuplicateBudget(Property):
     def __init__(self, books: Books, report: Report) -> None:
         super().__init__(books, report)
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
+        self._carried: set[str] = set()
 
     def looks(self) -> Mapping[str, Look]:
         """Deliveries, transmissions, and what excuses them."""
@@ -119,6 +122,8 @@ class DuplicateBudget(Property):
     def _transmitted(self, row: Row) -> None:
         if not carries_messages(row):
             return
+        if row.layer not in ("", "0"):
+            self._carried.add(row.pipe)
         counts = self._counts[self.books.book.key]
         for _, position, count in self.books.parts:
             last = position + count - 1
@@ -148,10 +153,13 @@ class DuplicateBudget(Property):
                 )
 
     def _excuses(self, book: Book, counts: _Counts, position: int, *, delivered: bool) -> int:
-        now = counts.confirmed.of(position) or self._pair(book, counts)
-        since = counts.accepted.of(position) or (0, 0)
         is_settled_later = self.books.is_confirmed_by_store(book.key)
         is_late = self.books.settings.journaled or is_settled_later
+        now, known = self._pair(book, counts), counts.confirmed.of(position)
+        is_forgotten = known is not None and is_late and self.books.crashes > known[1]
+        if known is not None and not is_forgotten and book.pipe not in self._carried:
+            now = known
+        since = counts.accepted.of(position) or (0, 0)
         until = self.books.crashes if is_late else now[1]
         crashes = since[1]
         if delivered:
@@ -159,7 +167,10 @@ class DuplicateBudget(Property):
             crashes = at_delivery if at_delivery is not None else until
             crashes -= self.books.takeovers  # both hear it, whichever is first
         elsewhere = counts.copies.of(position) + counts.failures.of(position)
-        return now[0] - since[0] + max(0, until - crashes) + elsewhere
+        wakes = now[0] - since[0]
+        if book.pipe in self._carried:
+            wakes = wakes * (wakes + 1) // 2  # each may send again all that earlier ones made
+        return wakes + max(0, until - crashes) + elsewhere
 
 
 def _though(excuses: int) -> str:

@@ -103,12 +103,15 @@ class Settings:
     fault_free: bool = False
     gauges: bool = False
     real: bool = False
+    may_tell: bool = True
+    """Whether rows may carry gauges. A run whose options say that they don't is not searched for them."""
 
     @classmethod
     def read(cls, row: Row) -> Settings:
         """From a row of kind ``run``."""
         facts = facts_of(row)
         patterns = mapping(facts.get("patterns")).items()
+        told = bool(facts.get("gauges") or mapping(facts.get("options")).get("gauges"))
         return cls(
             claim=claim_of(facts.get("claim")),
             claims={pipe: claim_of(one) for pipe, one in mapping(facts.get("claims")).items()},
@@ -120,8 +123,9 @@ class Settings:
             journaled=facts.get("journaled") is True,
             confirms=facts.get("confirms") is not False,
             fault_free=facts.get("fault_free") is True,
-            gauges=bool(facts.get("gauges") or mapping(facts.get("options")).get("gauges")),
+            gauges=told,
             real=facts.get("clock") == "wall",
+            may_tell=told or "options" not in facts,
         )
 
     def claim_on(self, pipe: str) -> Claim:

@@ -88,7 +88,9 @@ class Conservation(Property):
         self._confirmed: dict[tuple[str, int], int] = {}
 
     def looks(self) -> Mapping[str, Look]:
-        """What senders count, and what rows tell."""
+        """What senders count, and what rows tell; nothing where no row can tell of counters."""
+        if not self.books.settings.may_tell:
+            return {}
         return {
             Kind.ACCEPTED: self._accept,
             Kind.CONFIRMED: self._confirm,

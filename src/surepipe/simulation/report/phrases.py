@@ -189,4 +189,5 @@ _TOLD: Mapping[str, Callable[[_Sort], str]] = {
     Kind.PAUSE: _fixed("stands still"),
     Kind.RESUME: _fixed("goes on"),
     Kind.RENUMBERED: _fixed("numbers anew what is left"),
+    "effect": lambda sort: "; ".join(fact(row, "text") for row in sort.rows[:3]),
 }

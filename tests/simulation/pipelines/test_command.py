@@ -1,0 +1,120 @@
+"""``surepipe simulate``: what it says of a file, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from surepipe.cli.app import run
+from surepipe.cli.exits import Exit
+
+PIPELINE = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: lines.jsonl}}
+pipes:
+  intake: {from: lines, layers: [reliable], journal: main, state: main, boundary: committed}
+stages: {price: {from: intake, call: "shop_stages:price"}}
+sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
+"""
+
+
+def _project(folder: Path, stages: str, pipeline: str = PIPELINE) -> Path:
+    (folder / "shop.yaml").write_text(pipeline)
+    (folder / "shop_stages.py").write_text(stages)
+    rows = "".join(json.dumps({"n": number}) + "\n" for number in range(4))
+    (folder / "lines.jsonl").write_text(rows)
+    return folder / "shop.yaml"
+
+
+def _command(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: stages are imported by name, and each test has other ones."""
+    return subprocess.run(
+        [sys.executable, "-m", "surepipe", "simulate", file.name, *options],
+        cwd=file.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_pipeline_that_holds_is_said_to_hold(tmp_path: Path) -> None:
+    """Few seeds of all faults at few messages: held or not exercised, never violated (simulation X-22, X-23)."""
+    file = _project(tmp_path, "def price(order):\n    return {**order, 'cents': 5}\n")
+    done = _command(file, "--seeds", "25", "--faults", "receiver-crash,route-loss")
+    assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stdout + done.stderr
+    assert "in 25 schedules" in done.stdout
+    assert not (tmp_path / "shop.db").exists()
+    assert not (tmp_path / ".surepipe").exists()
+
+
+def test_too_few_seeds_are_not_exercised(tmp_path: Path) -> None:
+    """The marks that are missing are named (simulation X-29, XT-10)."""
+    file = _project(tmp_path, "def price(order):\n    return order\n")
+    done = _command(file, "--seeds", "2", "--faults", "claim", "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == told["exit"] == Exit.NOT_EXERCISED
+    assert told["missing"]
+
+
+def test_an_effect_beside_the_transaction_is_found(tmp_path: Path) -> None:
+    """The stage has an effect outside, without a key: the check breaks (simulation X-26)."""
+    stages = (
+        "from surepipe.simulation import Outside\n"
+        "banks = []\n"
+        "class Price:\n"
+        "    def __init__(self):\n"
+        "        self.bank = Outside('bank')\n"
+        "    def __call__(self, order):\n"
+        "        self.bank.do('charge', order['n'])\n"
+        "        return order\n"
+        "def once(run):\n"
+        "    times = [n for bank in run.outsides for n in bank.count('charge')]\n"
+        "    return len(times) == len(set(times))\n"
+    )
+    pipeline = PIPELINE.replace(":price", ":Price") + 'simulate: {check: "shop_stages:once"}\n'
+    done = _command(_project(tmp_path, stages, pipeline), "--out", "pages")
+    assert done.returncode == Exit.VIOLATED, done.stdout + done.stderr
+    assert "check once VIOLATED" in done.stdout
+    assert len(list((tmp_path / "pages").glob("*.html"))) == 1
+    (script,) = (tmp_path / "pages").glob("*.json")
+    assert _command(tmp_path / "shop.yaml", "--replay", str(script)).returncode == Exit.VIOLATED
+
+
+def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: Path) -> None:
+    """Exit 2, file and line, and the ``replace`` of its function (simulation X-26, XT-4)."""
+    stages = "import socket\n\ndef price(order):\n    socket.socket()\n    return order\n"
+    done = _command(_project(tmp_path, stages), "--seeds", "2")
+    assert done.returncode == Exit.UNUSABLE
+    assert "shop_stages.py:4: a stage opens a socket" in done.stderr
+    assert '"shop_stages:price": "doubles:price"' in done.stderr
+
+
+def test_a_double_takes_its_place(tmp_path: Path) -> None:
+    """The same with ``replace`` (simulation X-26)."""
+    stages = "import socket\n\ndef price(order):\n    socket.socket()\n\ndef double(order):\n    return order\n"
+    replaced = 'simulate: {replace: {"shop_stages:price": "shop_stages:double"}}\n'
+    done = _command(_project(tmp_path, stages, PIPELINE + replaced), "--seeds", "2")
+    assert done.returncode == Exit.NOT_EXERCISED, done.stderr
+
+
+def test_an_answer_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: Path) -> None:
+    """Exit 4, the stage and both answers (simulation X-25, XT-3)."""
+    stages = "def price(order):\n    return {'hash': hash('bread')}\n"
+    done = _command(_project(tmp_path, stages), "--seeds", "2", "--faults", "none")
+    assert done.returncode == Exit.NOT_DETERMINISTIC, done.stdout + done.stderr
+    assert "stage price answered differently for the same message" in done.stderr
+
+
+def test_a_file_that_check_refuses_is_not_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Committed without a state (simulation X-21, XT-6)."""
+    file = _project(tmp_path, "", PIPELINE.replace(" state: main,", ""))
+    assert run(["simulate", str(file)]) == Exit.UNUSABLE
+    assert "refuse" in capsys.readouterr().err

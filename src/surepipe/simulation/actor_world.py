@@ -276,8 +276,8 @@ def result_of(
     """What a finished world amounts to; ``own`` is what its deployment found."""
     chooser, options = world.chooser, world.options
     judged = tuple(judge(world.rows)) if judge else ()
-    if any(decision.verb == "zombie" for decision in chooser.decisions()):
-        # A process that goes on beside its successor repeats what no row can name a reason for.
+    if any(decision.fault for decision in chooser.decisions()):
+        # Rows of actors do not tell of every reason to repeat (a life that begins anew within its process, say).
         judged = tuple(one for one in judged if one.property != "P9")
     return RunResult(
         script=Script(world.subject.name, options.plain(), chooser.decisions(), options.seed),

@@ -32,7 +32,7 @@ def test_a_new_pipeline_checks_and_its_test_passes(surepipe: Command, tmp_path: 
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout
+    assert "4 passed" in done.stdout
 
 
 def test_init_writes_over_nothing(surepipe: Command, tmp_path: Path) -> None:

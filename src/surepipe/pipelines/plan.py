@@ -99,9 +99,7 @@ class Plan:
         default_factory=dict[str, Place], init=False, repr=False, compare=False
     )
     """Worked out once, as is the next: an engine asks for them often."""
-    _order: list[Node] = field(
-        default_factory=list[Node], init=False, repr=False, compare=False
-    )
+    _order: list[Node] = field(default_factory=list[Node], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         found = issues([link(part) for part in (*self.stores, *self.parts)])

@@ -22,7 +22,11 @@ def bank_builder(*, with_key: bool) -> Callable[[], object]:
         def charge(order: Order, context: Context) -> None:
             bank.do("charge", order["id"], key=context.id if with_key else None)
 
-        return charge, lambda _run: bank.count("charge") == dict.fromkeys(range(MESSAGES), 1)
+        def check(run: object) -> bool:
+            del run
+            return bank.count("charge") == dict.fromkeys(range(MESSAGES), 1)
+
+        return charge, check
 
     return build
 

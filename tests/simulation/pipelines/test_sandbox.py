@@ -76,14 +76,33 @@ def test_sleeping_costs_virtual_time_only() -> None:
 
 
 def _writes(folder: Path) -> Handler:
-    return lambda message: (folder / "out.txt").write_text(str(message))
+    def write(message: object) -> object:
+        return (folder / "out.txt").write_text(str(message))
+
+    return write
+
+
+def _opens_a_socket(message: object) -> object:
+    del message
+    return socket.socket()
+
+
+def _starts_a_thread(message: object) -> object:
+    thread = threading.Thread(target=print)
+    thread.start()
+    return message
+
+
+def _fine(run: object) -> bool:
+    del run
+    return True
 
 
 @pytest.mark.parametrize(
     ("use", "said"),
     [
-        (lambda _message: socket.socket(), "opens a socket"),
-        (lambda _message: threading.Thread(target=print).start(), "starts a thread"),
+        (_opens_a_socket, "opens a socket"),
+        (_starts_a_thread, "starts a thread"),
     ],
 )
 def test_what_can_not_be_simulated_is_refused_with_its_place(use: Handler, said: str) -> None:
@@ -109,4 +128,4 @@ def test_a_private_source_of_chance_shows_when_a_seed_is_run_twice() -> None:
         return own.random()
 
     with pytest.raises(NotDeterministic, match="went two ways"):
-        simulation_of(lambda: (handle, lambda _run: True), messages=[1, 2]).run(range(2))
+        simulation_of(lambda: (handle, _fine), messages=[1, 2]).run(range(2))

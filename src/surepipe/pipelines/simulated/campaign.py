@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import ModuleType
@@ -118,7 +118,7 @@ def draw_for(
 
 
 @contextmanager
-def quiet(modules: Iterable[ModuleType]) -> Iterator[list[Refusal]]:
+def quiet(modules: Iterable[ModuleType]) -> Generator[list[Refusal]]:
     """While simulated pipes run: the sandbox is up, and they log nothing of the faults made on purpose."""
     logger = logging.getLogger("surepipe")
     level = logger.level

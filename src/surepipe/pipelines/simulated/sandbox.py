@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -92,21 +92,32 @@ def _virtual(name: str, real: Callable[..., Any], act: Callable[..., Any]) -> Ca
 
 def _clocks() -> dict[str, Callable[..., Any]]:
     def struct(make: Callable[[float], time.struct_time]) -> Callable[..., time.struct_time]:
-        return lambda life, secs=None: make(_wall_ns(life) / 1e9 if secs is None else secs)
+        def at(life: Life, secs: float | None = None) -> time.struct_time:
+            return make(_wall_ns(life) / 1e9 if secs is None else secs)
 
+        return at
+
+    def seconds(life: Life) -> float:
+        return life.world.now / 1e6
+
+    def nanoseconds(life: Life) -> int:
+        return life.world.now * 1000
+
+    def wall(life: Life) -> float:
+        return _wall_ns(life) / 1e9
+
+    def sleep(life: Life, seconds: float) -> None:
+        life.sleep(round(seconds * 1_000_000))
+
+    counters = ("monotonic", "perf_counter", "process_time")
     return {
-        "time": lambda life: _wall_ns(life) / 1e9,
+        **dict.fromkeys((*counters, "thread_time"), seconds),
+        **dict.fromkeys([f"{name}_ns" for name in counters], nanoseconds),
+        "time": wall,
         "time_ns": _wall_ns,
-        "monotonic": lambda life: life.world.now / 1e6,
-        "monotonic_ns": lambda life: life.world.now * 1000,
-        "perf_counter": lambda life: life.world.now / 1e6,
-        "perf_counter_ns": lambda life: life.world.now * 1000,
-        "process_time": lambda life: life.world.now / 1e6,
-        "process_time_ns": lambda life: life.world.now * 1000,
-        "thread_time": lambda life: life.world.now / 1e6,
         "localtime": struct(time.gmtime),
         "gmtime": struct(time.gmtime),
-        "sleep": lambda life, seconds: life.sleep(round(seconds * 1_000_000)),
+        "sleep": sleep,
     }
 
 
@@ -126,17 +137,36 @@ RANDOM_NAMES = (
 
 def _chances() -> dict[str, Callable[..., Any]]:
     def through(name: str) -> Callable[..., Any]:
-        return lambda life, *args, **named: getattr(_chance(life), name)(*args, **named)
+        def draw(life: Life, *args: Any, **named: Any) -> Any:
+            return getattr(_chance(life), name)(*args, **named)
+
+        return draw
 
     return {name: through(name) for name in RANDOM_NAMES}
 
 
-def _uuid4(life: Life) -> uuid.UUID:
+def _uuid4(life: Life, *_: object) -> uuid.UUID:
     return uuid.UUID(int=_chance(life).getrandbits(128), version=4)
 
 
 def _bytes(life: Life, count: int | None = None) -> bytes:
     return _chance(life).randbytes(32 if count is None else count)
+
+
+def _hex(life: Life, count: int | None = None) -> str:
+    return _bytes(life, count).hex()
+
+
+def _below(life: Life, bound: int) -> int:
+    return _chance(life).below(bound)
+
+
+def _bits(life: Life, count: int) -> int:
+    return _chance(life).getrandbits(count)
+
+
+def _pick(life: Life, items: Sequence[Any]) -> Any:
+    return _chance(life).pick(items)
 
 
 _REAL_DATETIME = datetime_module.datetime
@@ -184,16 +214,16 @@ def _stand_ins() -> Iterator[tuple[ModuleType, str, Any]]:
     for name, act in _chances().items():
         yield random, name, _virtual(name, getattr(random, name), act)
     for name in ("uuid1", "uuid4"):
-        yield uuid, name, _virtual(name, getattr(uuid, name), lambda life, *_: _uuid4(life))
+        yield uuid, name, _virtual(name, getattr(uuid, name), _uuid4)
     yield threading, "_start_new_thread", _virtual("start", _START, _no_thread)
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
     secret: dict[str, Callable[..., Any]] = {
         "token_bytes": _bytes,
-        "token_hex": lambda life, count=None: _bytes(life, count).hex(),
-        "token_urlsafe": lambda life, count=None: _bytes(life, count).hex(),
-        "randbelow": lambda life, bound: _chance(life).below(bound),
-        "randbits": lambda life, bits: _chance(life).getrandbits(bits),
-        "choice": lambda life, items: _chance(life).pick(items),
+        "token_hex": _hex,
+        "token_urlsafe": _hex,
+        "randbelow": _below,
+        "randbits": _bits,
+        "choice": _pick,
     }
     for name, act in secret.items():
         yield secrets, name, _virtual(name, getattr(secrets, name), act)
@@ -201,7 +231,7 @@ def _stand_ins() -> Iterator[tuple[ModuleType, str, Any]]:
 
 
 @contextmanager
-def sandboxed(modules: Iterable[ModuleType], speaking: Speaking) -> Iterator[list[Refusal]]:
+def sandboxed(modules: Iterable[ModuleType], speaking: Speaking) -> Generator[list[Refusal]]:
     """While this lasts, what stages call of the standard library is virtual, or refused. Gives what was refused.
 
     ``modules``: those of the stages, where a name may have been imported from another one.
@@ -291,7 +321,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 def _place() -> tuple[str, str]:
     """File, line and function of the user's code that is running."""
     found = ("an unknown place", "")
-    for frame, line in traceback.walk_stack(sys._getframe(2)):
+    for frame, line in traceback.walk_stack(None):
         file = frame.f_code.co_filename
         if not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep):
             module = cast("str", frame.f_globals.get("__name__", ""))

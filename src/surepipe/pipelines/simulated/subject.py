@@ -75,9 +75,13 @@ class PlanSubject:
             return evaluate(exposed.hops[0]).guarantee
         return evaluate_chain(exposed).guarantee
 
-    @cached_property
+    @property
     def promise(self) -> Promise:
         """What all of it tolerates together."""
+        return self._promise
+
+    @cached_property
+    def _promise(self) -> Promise:
         claims = [*self.claims.values(), *self.ways.values()]
         atoms = [atom for atom in claims[0] if all(atom in claim for claim in claims)]
         together = {

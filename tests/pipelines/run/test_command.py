@@ -139,6 +139,46 @@ def test_a_function_that_is_not_there_is_named(surepipe: Command, shop: Path) ->
     assert "no_such_module:price: no_such_module can't be imported from" in answer.err
 
 
+WRONG_FUNCTIONS = {
+    "prize": "wrong_stages:prize: wrong_stages has no 'prize': did you mean 'price'?",
+    "sell": "wrong_stages:sell: wrong_stages has no 'sell': known are price",
+    "PRICES": "wrong_stages:PRICES is not a function",
+}
+
+
+@pytest.mark.parametrize("name", WRONG_FUNCTIONS)
+def test_a_name_that_is_no_function_of_the_module_is_one_clear_line(
+    surepipe: Command, shop: Path, name: str
+) -> None:
+    """What was probably meant, else what is there."""
+    Path("wrong_stages.py").write_text("PRICES = {}\ndef price(order): return order\n")
+    shop.write_text(_with_stage(f"wrong_stages:{name}"))
+    write_lines("in.jsonl", [1])
+    answer = surepipe("run", shop)
+    assert (answer.code, answer.err) == (Exit.UNUSABLE, f"surepipe: {WRONG_FUNCTIONS[name]}\n")
+
+
+BROKEN_MODULES = {
+    "broken_syntax": ("def price(order)\n", "expected ':' (broken_syntax.py, line 1)"),
+    "broken_name": ("PRICE = prise\n", "NameError: name 'prise' is not defined"),
+}
+
+
+@pytest.mark.parametrize("module", BROKEN_MODULES)
+def test_a_module_that_fails_while_it_is_imported_is_one_clear_line(
+    surepipe: Command, shop: Path, module: str
+) -> None:
+    """Not a traceback through the import machinery."""
+    text, why = BROKEN_MODULES[module]
+    Path(f"{module}.py").write_text(text)
+    shop.write_text(_with_stage(f"{module}:price"))
+    write_lines("in.jsonl", [1])
+    answer = surepipe("run", shop)
+    assert answer.code == Exit.UNUSABLE
+    assert answer.err.endswith(f": {why}\n")
+    assert answer.err.count("\n") == 1
+
+
 def test_a_node_must_be_named_where_there_are_several(surepipe: Command, shop: Path) -> None:
     """And be one of them."""
     shop.write_text(

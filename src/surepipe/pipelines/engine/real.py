@@ -47,6 +47,7 @@ from surepipe.pipelines.models.stages import (
 )
 from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.problems import nearest
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
 from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed
 from surepipe.pipelines.sources.checking import Check, as_it_is, fitting
@@ -244,15 +245,18 @@ class RealEnvironment:
             sys.path.insert(0, str(Path.cwd()))
         try:
             found: object = importlib.import_module(module_name)
-        except ImportError as error:
+        except Exception as error:  # whatever the user's module raises, a slip of syntax too
             raise ConfigurationError(
-                f"{path}: {module_name} can't be imported from {Path.cwd()}: {error}"
+                f"{path}: {module_name} can't be imported from {Path.cwd()}: {_why(error)}"
             ) from error
         for step in name.split("."):
-            found = getattr(found, step, None)
+            if not hasattr(found, step):
+                raise ConfigurationError(
+                    f"{path}: {module_name} has no {name!r}: {nearest(step, _functions(found))}"
+                )
+            found = getattr(found, step)
         if not callable(found):
-            what = "has no such name" if found is None else "is not a function"
-            raise ConfigurationError(f"{path}: {module_name}:{name} {what}")
+            raise ConfigurationError(f"{path} is not a function")
         return found
 
     def call(self, name: str, function: Call, message: object) -> object:
@@ -305,6 +309,20 @@ class _AsyncCalls:
                     target=self._loop.run_forever, name="surepipe-async-stages", daemon=True
                 ).start()
             return self._loop
+
+
+def _why(error: Exception) -> str:
+    told = isinstance(error, ImportError | SyntaxError)
+    return str(error) if told else f"{type(error).__name__}: {error}"
+
+
+def _functions(where: object) -> list[str]:
+    """What the user wrote there, without what is imported into it."""
+    home = getattr(where, "__name__", "")
+    found = {name: one for name, one in vars(where).items() if not name.startswith("_")}
+    return [
+        name for name, one in found.items() if callable(one) and one.__module__ == home
+    ]
 
 
 def _within(name: str, function: Call, message: object, limit_s: float) -> object:

@@ -10,6 +10,7 @@ import typer
 
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, line, show, show_json
+from surepipe.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from surepipe.simulation.audit import Audit
@@ -35,7 +36,11 @@ def audit(
     from surepipe.simulation.audit import audit as judged
     from surepipe.simulation.trace_file import TraceFile
 
-    result = judged(*(TraceFile(path) for path in traces))
+    try:
+        result = judged(*(TraceFile(path) for path in traces))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"{error.filename} can't be read: {reason}") from error
     code = _code(result)
     if as_json:
         show_json(_document(result, code))

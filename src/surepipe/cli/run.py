@@ -15,11 +15,13 @@ import typer
 
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, complain, complain_about_file, line, show, show_json
+from surepipe.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from surepipe.pipelines import Assessment, Document
     from surepipe.pipelines.engine import Engine
     from surepipe.pipelines.live import Looks, Observing
+    from surepipe.simulation.recorder import TraceRecorder
 
 LOOK_S = 0.05
 CLOSE_S = 10.0
@@ -120,10 +122,9 @@ class Runner:
         """Run to the end. Raises what the engine raises, after everything is ended."""
         from surepipe.pipelines.engine import Engine, RealEnvironment
         from surepipe.pipelines.live import Observing
-        from surepipe.simulation.recorder import TraceRecorder
 
         with ExitStack() as held:
-            sink = held.enter_context(TraceRecorder(trace)) if trace is not None else None
+            sink = held.enter_context(_recorder(trace)) if trace is not None else None
             observing = held.enter_context(
                 Observing(self._assessment, self._node, self._counted, self._looks, sink)
             )
@@ -246,6 +247,16 @@ def _moving(counters: Mapping[str, Mapping[str, int]]) -> str:
 
 
 # Before it runs.
+
+
+def _recorder(trace: Path) -> TraceRecorder:
+    from surepipe.simulation.recorder import TraceRecorder
+
+    try:
+        return TraceRecorder(trace)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"the trace {trace} can't be written: {reason}") from error
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.pipes.algebra.guarantees import Fault
 from surepipe.pipes.predicates import Outcome
 from surepipe.simulation.findings import Violation
+from surepipe.simulation.in_work import InWork
 from surepipe.simulation.properties.base import NAMES
 from surepipe.simulation.properties.books import Book
 from surepipe.simulation.properties.judge import Judge
@@ -248,15 +249,22 @@ def audit(*traces: Rows) -> Audit:
     for row in _merged(traces):
         steps.see(row)
         rest.see(row)
+    by_confirm: dict[str, int] = {}
     if judge.settings.real:
-        _judge_real(judge, traces, rest)
+        in_work = InWork(_merged(traces))
+        by_confirm = in_work.count
+        _judge_real(judge, traces, rest, in_work)
     else:
         for row in _merged(traces):
             judge.see(row)
     judge.finish()
     books = [book for book in judge.books.pipes.values() if not book.layer]
     torn = sum(trace.torn for trace in traces if isinstance(trace, TraceFile))
-    told = [_audited(judge, book, rest, steps.broken) for book in books if _is_told_of(book)]
+    told = [
+        _audited(judge, book, rest, steps.broken, by_confirm.get(book.pipe, 0))
+        for book in books
+        if _is_told_of(book)
+    ]
     return Audit(
         tuple(sorted(told, key=lambda one: one.pipe)),
         tuple(steps.broken),
@@ -284,7 +292,7 @@ def _merged(traces: Sequence[Rows]) -> Iterator[Row]:
     return heapq.merge(*traces, key=lambda row: row.time_us)
 
 
-def _judge_real(judge: Judge, traces: Sequence[Rows], rest: _Rest) -> None:
+def _judge_real(judge: Judge, traces: Sequence[Rows], rest: _Rest, in_work: InWork) -> None:
     """Acceptances, then what became of them, then what senders were told."""
     chosen: tuple[Callable[[str], bool], ...] = (
         lambda kind: kind in _FIRST,
@@ -293,6 +301,9 @@ def _judge_real(judge: Judge, traces: Sequence[Rows], rest: _Rest) -> None:
     )
     for is_now in chosen:
         for row in _merged(traces):
+            if is_now(Kind.SETTLED):
+                for missing in in_work.before(row):
+                    judge.see(missing)
             if is_now(row.kind):
                 judge.see(row)
         for book in judge.books.pipes.values():
@@ -303,7 +314,9 @@ def _is_told_of(book: Book) -> bool:
     return bool(book.positions.count or book.settled.count() or book.untold or book.order.count)
 
 
-def _audited(judge: Judge, book: Book, rest: _Rest, broken: Sequence[str]) -> PipeAudit:
+def _audited(
+    judge: Judge, book: Book, rest: _Rest, broken: Sequence[str], by_confirm: int
+) -> PipeAudit:
     order = next((part for part in judge.parts if isinstance(part, Order)), None)
     seen = (order.disorder.get(book.key) if order else None) or Disorder()
     owed = judge.books.owed(book)
@@ -316,7 +329,9 @@ def _audited(judge: Judge, book: Book, rest: _Rest, broken: Sequence[str]) -> Pi
     )
     dead = book.dead.count()
     findings = [
-        _finding(judge, book, one) if one != "P2" else _loss(judge, book, is_at_rest=is_at_rest)
+        _finding(judge, book, one)
+        if one != "P2"
+        else _loss(judge, book, is_at_rest=is_at_rest, by_confirm=by_confirm)
         for one in AUDITED
     ]
     if broken:
@@ -343,14 +358,15 @@ def _audited(judge: Judge, book: Book, rest: _Rest, broken: Sequence[str]) -> Pi
     )
 
 
-def _loss(judge: Judge, book: Book, *, is_at_rest: bool) -> Finding:
+def _loss(judge: Judge, book: Book, *, is_at_rest: bool, by_confirm: int) -> Finding:
     owed = judge.books.owed(book)
     count = owed.count()
     if not is_at_rest:
         why = f"{count} not yet delivered when the trace ends" if count else "the trace ends early"
         return Finding("P2", Outcome.UNDECIDED, why=why)
     if not count:
-        return Finding("P2", Outcome.HELD)
+        why = f"{by_confirm} by their confirm alone: their receiver was killed as it stored them"
+        return Finding("P2", Outcome.HELD, why=why if by_confirm else "")
     step = judge.books.end.step if judge.books.end else 0
     cases = tuple(
         Violation("P2", NAMES["P2"], step, never_came_out(first, last), book.pipe, position=first)

@@ -309,4 +309,6 @@ def _as_error(stream: str, outcome: object) -> Exception:
     what = f"dead letters {stream!r}"
     if isinstance(outcome, Unavailable):
         return StoreUnavailable(f"{what}: {outcome.detail or 'no answer'}")
-    return ConfigurationError(f"{what}: {outcome}")
+    return ConfigurationError(
+        f"{what}: {outcome.reason if isinstance(outcome, Failed) else outcome}"
+    )

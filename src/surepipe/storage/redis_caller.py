@@ -75,7 +75,9 @@ class Caller:
         """See ``RedisStore.durability``."""
         found = self._server or self.server()
         if isinstance(found, Unavailable):
-            raise StoreUnavailable(f"the level of a store is not known yet: {found.detail}")
+            raise StoreUnavailable(
+                f"what the store keeps can't be asked: {found.detail}; start the server, or correct its url"
+            )
         if isinstance(found, Failed):
             raise ConfigurationError(f"the level of a store is not known: {found.reason}")
         level = found.level if self._declared is None else self._declared

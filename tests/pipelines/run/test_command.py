@@ -25,6 +25,11 @@ sinks: {out: {from: intake, kind: jsonl, path: out/out.jsonl}}
 """
 
 
+def _with_stage(function: str) -> str:
+    stage = f'stages: {{price: {{from: intake, call: "{function}"}}}}\nsinks:'
+    return SIMPLE.replace("{from: intake, kind", "{from: price, kind").replace("sinks:", stage)
+
+
 @pytest.fixture
 def surepipe(capsys: pytest.CaptureFixture[str]) -> Command:
     """The command, in this process."""
@@ -128,11 +133,7 @@ def test_a_line_that_is_no_json_stops_the_run_and_once_mended_it_goes_on(
 
 def test_a_function_that_is_not_there_is_named(surepipe: Command, shop: Path) -> None:
     """The module, and the folder it was looked for in."""
-    shop.write_text(
-        SIMPLE.replace("{from: intake, kind", "{from: price, kind").replace(
-            "sinks:", 'stages: {price: {from: intake, call: "no_such_module:price"}}\nsinks:'
-        )
-    )
+    shop.write_text(_with_stage("no_such_module:price"))
     write_lines("in.jsonl", [1])
     answer = surepipe("run", shop)
     assert answer.code == Exit.UNUSABLE
@@ -177,6 +178,20 @@ def test_a_module_that_fails_while_it_is_imported_is_one_clear_line(
     assert answer.code == Exit.UNUSABLE
     assert answer.err.endswith(f": {why}\n")
     assert answer.err.count("\n") == 1
+
+
+def test_a_trace_that_cannot_be_written_or_read_is_one_clear_line(
+    surepipe: Command, shop: Path
+) -> None:
+    """Before anything is opened; --trace makes no folders."""
+    write_lines("in.jsonl", [1])
+    answer = surepipe("run", shop, "--trace", "none/trace.jsonl")
+    said = "surepipe: the trace none/trace.jsonl can't be written: no such file or directory\n"
+    assert (answer.code, answer.err) == (Exit.UNUSABLE, said)
+    assert not Path(".surepipe").exists()
+    answer = surepipe("audit", "none.jsonl")
+    said = "surepipe: none.jsonl can't be read: no such file or directory\n"
+    assert (answer.code, answer.err) == (Exit.UNUSABLE, said)
 
 
 def test_a_node_must_be_named_where_there_are_several(surepipe: Command, shop: Path) -> None:

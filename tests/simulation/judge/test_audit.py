@@ -206,3 +206,32 @@ def test_a_file_is_audited_as_its_rows(tmp_path: Path, name: str) -> None:
     found = audit(TraceFile(tmp_path / name))
     assert found == audit(rows)
     assert [one.id for one in found.pipe(PIPE).findings] == list(AUDITED)
+
+
+def killed_as_it_stored(confirmed: str) -> list[Row]:
+    """The receiver is killed behind the commit of 3 and before its row; its successor goes on with 4."""
+    rows = real(
+        f"accept 1-5; deliver 1-3; settle 1-2; deliver 4-5; settle 4-5; confirm {confirmed}; end"
+    )
+    at = next(i for i, row in enumerate(rows) if row.kind == Kind.DELIVERED and row.seq == 4)
+    begins = next(row for row in rows if row.kind == Kind.START and row.node == "receiver")
+    rows.insert(at, replace(begins, incarnation=begins.incarnation + 1, step=0))
+    for step, row in enumerate(row for row in rows[at:] if row.node == "receiver"):
+        row.incarnation, row.step = begins.incarnation + 1, step
+    return rows
+
+
+def test_what_a_killed_receiver_had_stored_is_no_loss_where_the_sender_was_told_so() -> None:
+    """A kill between the commit and its row: the confirm stands for the row, and the audit says so."""
+    pipe = audit(killed_as_it_stored("1-5")).pipe(PIPE)
+    assert pipe.finding("P2").outcome is HELD
+    assert str(pipe.finding("P2")).startswith("P2 no loss: held: 1 by their confirm alone")
+    assert {pipe.finding(one).outcome for one in ("P3", "P6g", "P8")} == {HELD}
+    assert pipe.sum == "5 sent = 5 settled + 0 dead letters + 0 in flight"
+
+
+def test_what_a_killed_receiver_had_in_work_is_lost_where_nobody_confirmed_it() -> None:
+    """The same without the confirm of 3."""
+    pipe = audit(killed_as_it_stored("1-2; confirm 4-5")).pipe(PIPE)
+    assert pipe.finding("P2").outcome is VIOLATED
+    assert pipe.lost == 1

@@ -321,7 +321,9 @@ def _functions(where: object) -> list[str]:
     home = getattr(where, "__name__", "")
     found = {name: one for name, one in vars(where).items() if not name.startswith("_")}
     return [
-        name for name, one in found.items() if callable(one) and one.__module__ == home
+        name
+        for name, one in found.items()
+        if callable(one) and getattr(one, "__module__", "") == home
     ]
 
 

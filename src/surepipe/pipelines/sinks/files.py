@@ -45,8 +45,8 @@ class LineFile:
 
     def _start(self) -> int:
         """The length that counts; what is behind it is cut off."""
-        size = os.fstat(self._fd).st_size
         known = self._cursor.load() if self._cursor else None
+        size = os.fstat(self._fd).st_size  # after it: another process may just be adding lines
         length = self._whole_lines(size) if known is None else int(known)
         if length > size:
             logger.warning(
@@ -184,6 +184,8 @@ def _opened(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            reason = f"{path.parent} is not a folder"
         raise ConfigurationError(f"{path} can't be written: {reason}") from None
 
 

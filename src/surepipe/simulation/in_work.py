@@ -1,0 +1,81 @@
+"""What a killed receiver had in work, as a real trace tells of it.
+
+A receiver stores effect and position in one transaction, and writes its row ``settled`` a moment later. A kill
+between the two leaves messages that were delivered, are nowhere settled, and never come again, because the store
+has them. Where the sender was told so, an audit takes that for the missing row, and says for how many messages it
+did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from surepipe.pipes.ranges import RangeSet
+from surepipe.simulation.trace import Kind, Row
+
+Place = tuple[str, int]
+"""A pipe and an epoch."""
+Life = tuple[str, str, int]
+"""Run, node and incarnation."""
+
+
+class InWork:
+    """Finds these messages; ``count`` is how many there are of each pipe."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.count: dict[str, int] = {}
+        self._open: dict[str, dict[Place, RangeSet]] = {}
+        self._left: dict[Place, list[tuple[Row, RangeSet]]] = {}
+        self._confirmed: dict[Place, RangeSet] = {}
+        for row in rows:
+            self._see(row)
+        self._missing = self._found()
+
+    def _see(self, row: Row) -> None:
+        place = (row.pipe, row.epoch)
+        if row.kind == Kind.START:
+            for where, ranges in self._open.pop(row.node, {}).items():
+                self._left.setdefault(where, []).append((row, ranges))
+        elif row.kind == Kind.CONFIRMED:
+            self._confirmed.setdefault(place, RangeSet()).add(row.seq, row.last)
+        elif row.kind == Kind.DELIVERED:
+            self._come_again(place, row)
+            self._open.setdefault(row.node, {}).setdefault(place, RangeSet()).add(row.seq, row.last)
+        elif row.kind in (Kind.SETTLED, Kind.DEAD):
+            self._come_again(place, row)
+            open_here = self._open.get(row.node, {}).get(place)
+            if open_here is not None:
+                open_here.discard(row.seq, row.last)
+
+    def _come_again(self, place: Place, row: Row) -> None:
+        for _, ranges in self._left.get(place, ()):
+            ranges.discard(row.seq, row.last)
+
+    def _found(self) -> dict[Life, list[Row]]:
+        found: dict[Life, list[Row]] = {}
+        for (pipe, epoch), lives in self._left.items():
+            confirmed = self._confirmed.get((pipe, epoch), RangeSet())
+            for start, ranges in lives:
+                for low, high in ranges:
+                    for first, last in confirmed.within(low, high):
+                        row = replace(
+                            start,
+                            kind=Kind.SETTLED.value,
+                            pipe=pipe,
+                            epoch=epoch,
+                            seq=first,
+                            count=last - first + 1,
+                            detail="",
+                        )
+                        found.setdefault(_life(start), []).append(row)
+                        self.count[pipe] = self.count.get(pipe, 0) + row.count
+        return found
+
+    def before(self, row: Row) -> Sequence[Row]:
+        """The rows that are missing just before this one."""
+        return self._missing.get(_life(row), ()) if row.kind == Kind.START else ()
+
+
+def _life(row: Row) -> Life:
+    return row.run, row.node, row.incarnation

@@ -114,7 +114,7 @@ def test_al9_strict_monotonic_needs_no_way_back() -> None:
 
 
 def test_al10_a_cursor_stored_before_delivery_adds_the_receiver() -> None:
-    """al9 with receiver state of level process and boundary before; a replaced receiver may still hand over late."""
+    """al9 with receiver state of level process and boundary before; a replaced receiver may hand over late."""
     tenth = replace(NINTH, receiver_state=PROCESS, boundary=Boundary.BEFORE)
     assert headline(tenth) == "at-most-once, strict"
     assert lacks(tenth) == ["receiver-zombie", "power-loss", "store-rollback"]

@@ -122,7 +122,8 @@ def test_a_silent_connection_is_given_up_and_made_again() -> None:
         proxy.weather(to_server=Weather(), to_client=Weather())
         end.flush(WITHIN_S)
         assert got.messages == [1, 2]
-        assert link.counters()["silences"] >= 1
+        # Whoever notices first ends the connection, and the other one sees that instead.
+        assert sum(side.counters().get("silences", 0) for side in (link, listening)) >= 1
 
 
 def test_what_was_sent_before_the_listener_was_there_arrives() -> None:

@@ -17,9 +17,10 @@ from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Running, Runtime
 from surepipe.actors.supervision import KILL, Keeper, RestartPolicy
 from surepipe.actors.threads import THREADS
-from surepipe.actors.tracing import Tracing
+from surepipe.actors.tracing import TraceSink, Tracing
 
 ASK_S = 5.0
+FRAMES_MAX = 1024
 STOP_WAITING_S = 0.02
 """How long a wait gets to end before it is told again."""
 
@@ -37,10 +38,31 @@ class EndOptions:
     runtime: Runtime = field(default_factory=lambda: THREADS)
     notices: NoticeCallback = log_notice
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
-    frames_max: int = 1024
+    frames_max: int = FRAMES_MAX
     seed: int | None = None
     trace: Tracing | None = None
     asserts: bool = False
+
+
+def end_options(
+    notices: NoticeCallback,
+    restarts: RestartPolicy | None,
+    seed: int | None,
+    runtime: Runtime | None,
+    trace: TraceSink | None,
+    *,
+    frames_max: int = FRAMES_MAX,
+) -> EndOptions:
+    """What a face was given, with what stands for the things that it was not given."""
+    chosen = runtime or THREADS
+    return EndOptions(
+        runtime=chosen,
+        notices=notices,
+        restarts=restarts or RestartPolicy(),
+        frames_max=frames_max,
+        seed=seed,
+        trace=Tracing(trace, chosen) if trace is not None else None,
+    )
 
 
 class End:

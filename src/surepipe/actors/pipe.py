@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from surepipe.actors.assembly import Assembly, Attempts, BoundaryText
 from surepipe.actors.codecs import CodecChoice
-from surepipe.actors.end import EndOptions
+from surepipe.actors.end import end_options
 from surepipe.actors.face import EXIT_S, Face
 from surepipe.actors.handling import HandlingFace
 from surepipe.actors.keys import KeyChoice, chosen_lanes
@@ -17,8 +17,7 @@ from surepipe.actors.routes import Route
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.stored import Letters, StoreRoles
 from surepipe.actors.supervision import RestartPolicy
-from surepipe.actors.threads import THREADS
-from surepipe.actors.tracing import TraceSink, Tracing
+from surepipe.actors.tracing import TraceSink
 from surepipe.errors import NotConfirmed
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerText
@@ -93,14 +92,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         runtime: Runtime | None = None,
         trace: TraceSink | None = None,
     ) -> None:
-        options = EndOptions(
-            runtime=runtime or THREADS,
-            notices=notices,
-            restarts=restarts or RestartPolicy(),
-            frames_max=frames_max,
-            seed=seed,
-            trace=Tracing(trace, runtime or THREADS) if trace is not None else None,
-        )
+        options = end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max)
         super().__init__(name, codec)
         chosen = chosen_lanes(name, key, lanes)
         parts = Assembly(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from surepipe.actors.assembly import Assembly, Attempts, BoundaryText
 from surepipe.actors.codecs import CodecChoice
-from surepipe.actors.end import EndOptions
+from surepipe.actors.end import end_options
 from surepipe.actors.face import EXIT_S
 from surepipe.actors.handling import HandlingFace
 from surepipe.actors.keys import KeyChoice, chosen_lanes
@@ -28,8 +28,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.stored import Letters, StoreRoles
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.switch import SharedSide
-from surepipe.actors.threads import THREADS
-from surepipe.actors.tracing import TraceSink, Tracing
+from surepipe.actors.tracing import TraceSink
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.frames import tag_of
 from surepipe.pipes.options import LayerText
@@ -73,14 +72,7 @@ class PipeSender(ReplayingFace):
         parts = Assembly(
             name,
             layers,
-            EndOptions(
-                runtime or THREADS,
-                notices,
-                restarts or RestartPolicy(),
-                frames_max,
-                seed,
-                Tracing(trace, runtime or THREADS) if trace is not None else None,
-            ),
+            end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max),
             StoreRoles(journal=journal, letters=dead_letter),
             route=SharedRoute(route, name),
         )
@@ -150,14 +142,7 @@ class PipeReceiver(HandlingFace):
         parts = Assembly(
             name,
             layers,
-            EndOptions(
-                runtime or THREADS,
-                notices,
-                restarts or RestartPolicy(),
-                frames_max,
-                seed,
-                Tracing(trace, runtime or THREADS) if trace is not None else None,
-            ),
+            end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max),
             StoreRoles(state=state, letters=dead_letter),
             route=SharedRoute(route, name),
             boundary=boundary,

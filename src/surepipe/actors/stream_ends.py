@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from surepipe.actors.assembly import Assembly, Attempts, BoundaryText
 from surepipe.actors.codecs import CodecChoice
-from surepipe.actors.end import EndOptions
+from surepipe.actors.end import end_options
 from surepipe.actors.face import EXIT_S
 from surepipe.actors.handling import HandlingFace
 from surepipe.actors.keys import KeyChoice, chosen_lanes
@@ -25,8 +25,7 @@ from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.stored import Letters, StoreRoles
 from surepipe.actors.supervision import RestartPolicy
-from surepipe.actors.threads import THREADS
-from surepipe.actors.tracing import TraceSink, Tracing
+from surepipe.actors.tracing import TraceSink
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerText
 from surepipe.store_api import KEEP_ALL, Retention, Store
@@ -58,7 +57,7 @@ class StreamSender(ReplayingFace):
         trace: TraceSink | None = None,
     ) -> None:
         super().__init__(name, codec)
-        options = _end_options(notices, restarts, seed, runtime, trace)
+        options = end_options(notices, restarts, seed, runtime, trace)
         roles = StoreRoles(store, journal, retention=retention)
         parts = Assembly(name, layers, options, roles, start="earliest")
         self.guarantee = parts.guarantee
@@ -123,7 +122,7 @@ class StreamReceiver(HandlingFace):
         trace: TraceSink | None = None,
     ) -> None:
         super().__init__(name, codec)
-        options = _end_options(notices, restarts, seed, runtime, trace)
+        options = end_options(notices, restarts, seed, runtime, trace)
         parts = Assembly(
             name,
             layers,
@@ -177,19 +176,3 @@ class StreamReceiver(HandlingFace):
     def counters(self) -> dict[str, int]:
         """Everything counted since the receiver was made, and gauges of what stands now."""
         return self.receiver.counters() | self.receiver.gauges()
-
-
-def _end_options(
-    notices: NoticeCallback,
-    restarts: RestartPolicy | None,
-    seed: int | None,
-    runtime: Runtime | None,
-    trace: TraceSink | None,
-) -> EndOptions:
-    return EndOptions(
-        runtime=runtime or THREADS,
-        notices=notices,
-        restarts=restarts or RestartPolicy(),
-        seed=seed,
-        trace=Tracing(trace, runtime or THREADS) if trace is not None else None,
-    )

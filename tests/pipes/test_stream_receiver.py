@@ -250,37 +250,59 @@ def test_a_commit_by_time_waits_for_its_time() -> None:
     assert list(commits(wire.receiver)) == [1, 7]
 
 
-def test_an_unanswered_commit_is_repeated_before_anything_else_is_read() -> None:
-    """8.8: Committing; the repeat is Committed."""
+def test_an_unanswered_commit_is_repeated_before_anything_else_is_handed_up() -> None:
+    """8.8: Committing; what comes next is read meanwhile and held; the repeat of the commit is Committed."""
     wire = reading("a", "b", hold=True, read_max=1)
     reader = wire.receiver
     reader.answer_all()
     reader.settle()
-    assert reader.asked() == ["CommitPosition"]
+    assert reader.asked() == ["CommitPosition", "ReadFrom"]
     reader.lose_answer()
+    reader.answer()
+    assert delivered(wire) == bytes_of("a")
     wire.advance(2 * SECOND)
     assert reader.asked() == ["CommitPosition"]
     reader.answer()
     assert position(wire) == 2
-    assert reader.asked() == ["ReadFrom"]
+    assert delivered(wire) == bytes_of("a", "b")
+
+
+def test_a_commit_is_not_held_up_by_the_read_beside_it() -> None:
+    """8.8: the commit's answer comes first, the read stays open, and its entries are handed up at once."""
+    wire = reading("a", "b", hold=True, read_max=1)
+    reader = wire.receiver
+    reader.answer_all()
+    reader.settle()
+    reader.answer()
+    assert (position(wire), reader.asked()) == (2, ["ReadFrom"])
+    reader.answer()
+    assert delivered(wire) == bytes_of("a", "b")
 
 
 # Outages.
 
 
-def test_a_commit_that_met_an_outage_is_repeated_and_then_the_stream_is_looked_at() -> None:
-    """8.8: Unavailable while committing: again, then Locating."""
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_a_commit_that_met_an_outage_is_repeated_and_then_the_stream_is_looked_at(
+    is_read_first: bool,
+) -> None:
+    """8.8: Unavailable while committing: again, then Locating. What was read beside it is read again."""
     wire = reading("a", "b", hold=True, read_max=1)
     reader = wire.receiver
     reader.answer_all()
     reader.settle()
+    if is_read_first:
+        reader.answer(at=1)
     reader.answer(outcome=Unavailable())
+    late = [] if is_read_first else [reader.answer()]  # of a question that was given up
+    assert all(isinstance(request, ReadFrom) for request in late)
     wire.advance(SECOND)
     asked: list[str] = []
     while reader.calls:
         asked += reader.asked()
         reader.answer()
     assert asked == ["CommitPosition", "DescribeStream", "IdentifyEntry", "ReadFrom"]
+    assert delivered(wire) == bytes_of("a", "b")
 
 
 def test_after_an_outage_the_anchor_is_checked_before_reading_on() -> None:

@@ -33,9 +33,10 @@ from surepipe.store_api import (
 class Receiver(StreamPlace):
     """Reads from its place on, hands up, and commits what is settled.
 
-    One question to the store is open at any time, or none while entries are in work; a commit may go on beside
-    it. After an outage the place is checked before anything is read: the store may have gone back. With lanes it
-    reads on while entries are in work, as far as ``read_max`` ahead of the oldest that is not settled.
+    One question to the store is open at any time, or none while entries are in work. A commit may go on beside
+    it; what is read meanwhile is handed up when the commit is done. After an outage the place is checked before
+    anything is handed up: the store may have gone back. With lanes it reads on while entries are in work, as far
+    as ``read_max`` ahead of the oldest that is not settled.
     """
 
     # Frames: a store sends none.
@@ -145,7 +146,9 @@ class Receiver(StreamPlace):
                 self._step_back()
             if self.committing is None and self._is_commit_due():
                 self._commit()
-            if self.committing and (self.is_moved or not (self._is_timed or self.port.has_lanes)):
+            if self.committing and (self.is_moved or self._holds_back):
+                if self._holds_back and not (self.is_moved or self.rest or self.draining):
+                    self._read()
                 return
             if self.draining:
                 self.draining = False
@@ -222,6 +225,11 @@ class Receiver(StreamPlace):
     # Committing.
 
     @property
+    def _holds_back(self) -> bool:
+        """True when nothing is handed up while a commit is under way; the next entries are read meanwhile."""
+        return not (self._is_timed or self.port.has_lanes)
+
+    @property
     def _commit_every(self) -> int | None:
         commit = self.options.commit
         if commit == "message":
@@ -274,8 +282,18 @@ class Receiver(StreamPlace):
                 self._stop(NoticeKind.STALLED, (), reason)
             case _:
                 self.look_again = True
+                if self._holds_back:
+                    self._forget_read_ahead()
                 self._note_failure("the store of positions is unavailable")
                 self.calls.put_off(asked, self.failures)
+
+    def _forget_read_ahead(self) -> None:
+        """Nothing that was read beside a commit that failed is handed up: the place is checked first."""
+        self.rest.clear()
+        if self.question and self.phase in (Phase.READING, Phase.WAITING):
+            self.calls.forget(self.question)
+            self.question = None
+            self.phase = Phase.DELIVERING
 
     # Time.
 

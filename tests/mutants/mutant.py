@@ -76,9 +76,9 @@ class MutatedHop(HopSubject):
         self._change([stack.intake, *stack.layers])
         return stack
 
-    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverStack:
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverStack:
         """A new incarnation of the receiver, changed."""
-        stack = super().receiver(rng=rng, state=state)
+        stack = super().receiver(life=life, rng=rng, state=state)
         stack.asserts = False
         self._change([stack.desk, *stack.layers])
         return stack
@@ -170,9 +170,9 @@ class Believed:
         """That of the subject inside."""
         return self.inside.sender(life_hint=life_hint, rng=rng, journal=journal)
 
-    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverMachine:
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverMachine:
         """That of the subject inside."""
-        return self.inside.receiver(rng=rng, state=state)
+        return self.inside.receiver(life=life, rng=rng, state=state)
 
     def promise(self) -> Promise:
         """What is believed."""

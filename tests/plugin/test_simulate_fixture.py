@@ -1,7 +1,9 @@
-"""The fixture ``simulate`` in a session of its own, as a user's project has it."""
+"""The plugin's fixtures in a session of their own, as a user's project has them."""
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,9 +21,12 @@ def test_no_customer_is_charged_twice(simulate):
 """
 
 
-def _pytest(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def _pytest(folder: Path, *options: str, **given: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **given}
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=environment
+    )
 
 
 def test_a_handler_that_gives_a_key_passes(tmp_path: Path) -> None:
@@ -74,3 +79,80 @@ def test_nothing_of_surepipe_is_imported_until_a_fixture_is_used(tmp_path: Path)
     done = _pytest(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "surepipe" not in done.stdout
+
+
+BOOKS = """
+BOOK = []
+
+def test_one(simulate):
+    simulate(lambda: (len, lambda run: True), messages=["a", "b"], seeds=5)
+
+def test_another(simulate):
+    simulate(lambda: (lambda message: BOOK.append(message), lambda run: True), messages=["a"], seeds=5)
+
+def test_a_third(simulate):
+    simulate(lambda: (len, lambda run: False), messages=["a"], faults="none", seeds=1)
+"""
+
+
+def test_workers_of_xdist_add_up_to_one_summary(tmp_path: Path) -> None:
+    """Three tests in two workers: runs, pages and what stages kept are told together (simulation 12, X-69)."""
+    (tmp_path / "test_books.py").write_text(BOOKS)
+    done = _pytest(tmp_path, "-n", "2", "-p", "xdist", "--surepipe-report", "pages")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout.count("schedules tried") == 1
+    assert "10 schedules tried" in done.stdout
+    assert "keep test_books.BOOK between calls" in done.stdout
+    (page,) = (tmp_path / "pages").glob("*.html")
+    assert f"page: {page.relative_to(tmp_path)}" in done.stdout
+
+
+REAL = """
+import json, socket, subprocess, sys
+from surepipe.storage import MemoryStore
+
+def test_it(faults):
+    given = faults({given})
+    echo = socket.create_server(("127.0.0.1", 0))
+    with socket.create_connection(given.route(echo.getsockname()[:2]).address):
+        echo.accept()[0].close()
+    given.wrap(MemoryStore())
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    given.pause(child)
+    given.crash(child)
+    assert child.wait() == -9
+    assert {fine}
+"""
+
+
+def test_faults_for_real_things_are_ended_with_the_test(tmp_path: Path) -> None:
+    """A route, a store, a process that is paused and killed (simulation 12); fair weather tells nothing."""
+    (tmp_path / "test_real.py").write_text(REAL.format(given="7, 'delay'", fine=True))
+    done = _pytest(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "seed" not in done.stdout
+
+
+def test_a_failure_under_real_faults_tells_the_seed_that_repeats_the_schedule(
+    tmp_path: Path,
+) -> None:
+    """Without a seed it follows from the test's name, and an option says another (simulation 12, X-69)."""
+    (tmp_path / "test_real.py").write_text(REAL.format(given="kinds=['delay']", fine=False))
+    done = _pytest(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = re.search(r"faults of seed (\d+): --surepipe-seed (\d+)", done.stdout)
+    assert told is not None
+    assert told[1] == told[2]
+    assert "faults of seed 12:" in _pytest(tmp_path, "--surepipe-seed", "12").stdout
+
+
+def test_a_server_that_can_not_be_started_is_told_and_fails_in_ci(tmp_path: Path) -> None:
+    """The search finds nothing: skipped on a laptop, red in CI, a line at the end of both (simulation X-67)."""
+    (tmp_path / "conftest.py").write_text(
+        "import surepipe.testing.servers as servers\nservers.redis_servers = list\n"
+    )
+    (tmp_path / "test_redis.py").write_text("def test_it(redis_server):\n    pass\n")
+    for ci, code in (("false", 0), ("true", 1)):
+        done = _pytest(tmp_path, CI=ci)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "\nCANNOT RUN redis" in done.stdout

@@ -185,15 +185,17 @@ def _send_batches(
 def receive(order: Order, say: Say, stop: threading.Event) -> None:
     """Make one effect of each message, until told to stop.
 
-    It says ``ready`` when the first batch was handled: only then is it sure that this process owns the reader.
+    It says ``ready`` when the first batch was handled: only then is it sure that this process owns the reader; and
+    ``handled`` whenever there was more since.
     """
     points, store = _told(order)
     with closing(store), _receiver(order, store, points, say) as receiver:
-        is_ready = False
+        before = 0
         while not stop.wait(0.02):  # an order may come, or the receiver be replaced
-            if not is_ready and receiver.receiver.counters().get("settled", 0):
-                is_ready = True
-                say(say="ready")
+            handled = receiver.receiver.counters().get("settled", 0)
+            if handled > before:
+                say(say="handled" if before else "ready")
+                before = handled
             if receiver.receiver.works.ended:
                 say(say="replaced")
                 stop.wait(IDLE_S)

@@ -5,23 +5,29 @@ exercise, the three slowest. In CI (``CI=true``) a stage that can't run fails, u
 laptop it is passed over. Either way a block at the end says so. A count below the stage's minimum fails.
 
 ``--seed N`` repeats the schedule of a run (not its interleaving), ``--times N`` runs everything N times with
-seeds N apart, ``--jobs N`` runs so many stages at once, each as a process.
+seeds N apart, ``--jobs N`` runs so many stages at once, each as a process. A stage that is not through after
+``--within S`` seconds hangs: it says where each of its threads is, and fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryFile
 
 from tests.real.stage import Stage
 from tests.real.stages import STAGES
@@ -31,6 +37,8 @@ ROOT = Path(__file__).parents[2]
 WAIVED = ROOT / ".ci" / "waived"
 SEED = 20250101
 PASSED, FAILED, CANNOT_RUN = 0, 1, 4
+WITHIN_S = 900.0
+"""Far more than any stage takes."""
 
 
 @dataclass(frozen=True)
@@ -58,20 +66,45 @@ def run_stage(stage: Stage, seed: int) -> Result:
         )
     omits = f"; not exercised: {stage.omits}" if stage.omits else ""
     took = time.monotonic() - began
-    return Result(stage, PASSED, f"{stage.name}: {tally}{omits}; {took:.1f} s; seed {seed}")
-
-
-def run_apart(stage: Stage, seed: int) -> Result:
-    """Run one stage in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.real.run", "--bare", "--seed", str(seed), stage.name],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        check=False,
+    memory = f"{_largest_mb()} MB"
+    return Result(
+        stage, PASSED, f"{stage.name}: {tally}{omits}; {took:.1f} s; {memory}; seed {seed}"
     )
-    return Result(stage, done.returncode, done.stdout.rstrip())
+
+
+def _largest_mb() -> int:
+    """The most memory that this process, or one of those that it has ended, held at once."""
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(one).ru_maxrss for one in whose) // 1024
+
+
+def run_watched(stage: Stage, seed: int, within_s: float = WITHIN_S) -> Result:
+    """Run one stage, and end this process with a word about each thread when it takes longer than that."""
+    faulthandler.dump_traceback_later(within_s, exit=True, file=sys.stdout)
+    try:
+        return run_stage(stage, seed)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def run_apart(stage: Stage, seed: int, within_s: float = WITHIN_S) -> Result:
+    """Run one stage in a process of its own; what it leaves behind ends with it."""
+    command = [sys.executable, "-m", "tests.real.run", "--bare", "--seed", str(seed)]
+    with TemporaryFile("w+") as output:
+        process = subprocess.Popen(
+            [*command, "--within", str(within_s), stage.name],
+            cwd=ROOT,
+            stdout=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait()
+        finally:
+            with suppress(ProcessLookupError):  # nothing was left behind
+                os.killpg(process.pid, signal.SIGKILL)
+        output.seek(0)
+        return Result(stage, status, output.read().rstrip())
 
 
 def chosen(names: Sequence[str], stages: Sequence[Stage] = STAGES) -> list[Stage]:
@@ -112,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stages = chosen(options.stage)
     if options.bare:
         logging.getLogger("surepipe").setLevel(logging.CRITICAL)  # it would tell of every fault
-        (result,) = [run_stage(stage, options.seed) for stage in stages]
+        (result,) = [run_watched(stage, options.seed, options.within) for stage in stages]
         _print(result.text)
         return result.status
     waivers = read_waivers(WAIVED, known_names())
@@ -128,7 +161,7 @@ def _run_all(stages: Sequence[Stage], options: argparse.Namespace) -> list[Resul
     seeds = range(options.seed, options.seed + options.times)
 
     def run(job: tuple[int, Stage]) -> Result:
-        result = run_apart(job[1], job[0])
+        result = run_apart(job[1], job[0], options.within)
         _print(result.text)
         return result
 
@@ -147,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S")
     parser.add_argument("--bare", action="store_true", help=argparse.SUPPRESS)
     return parser
 

@@ -9,6 +9,7 @@ from tests.real import (
     points,
     power,
     proxies,
+    spark_kills,
     stacks,
     tails,
     threads,
@@ -28,4 +29,5 @@ STAGES: tuple[Stage, ...] = (
     full.STAGE,
     netns.STAGE,
     threads.STAGE,
+    spark_kills.STAGE,
 )

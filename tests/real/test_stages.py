@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -48,7 +50,13 @@ def test_a_stage_ends_with_one_line() -> None:
     """X-73: what ran, how much, what was not exercised, the slowest, and the seed."""
     result = run_stage(stage(), 7)
     assert result.status == PASSED
-    for part in ("cuts: 2 things", "slowest: both 0.00 s", "not exercised: others", "seed 7"):
+    for part in (
+        "cuts: 2 things",
+        "slowest: both 0.00 s",
+        "not exercised: others",
+        " MB",
+        "seed 7",
+    ):
         assert part in result.text
     assert "\n" not in result.text
 
@@ -72,6 +80,28 @@ def test_a_stage_that_breaks_fails_with_its_seed() -> None:
     assert result.status == FAILED
     for part in ("with seed 7", "so far 1 things", "message #3 is lost"):
         assert part in result.text
+
+
+HANGS = """
+import threading
+from tests.real.run import run_watched
+from tests.real.stage import Stage
+
+def waits_for_ever(rng, tally):
+    threading.Event().wait()
+
+run_watched(Stage("cuts", "power", waits_for_ever, {}, str), 7, within_s=0.1)
+"""
+
+
+def test_a_stage_that_hangs_says_where_and_fails() -> None:
+    """It waits for something that never comes; in a process of its own, as it is ended (X-65, X-73)."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == FAILED
+    assert "Timeout" in done.stdout
+    assert "in waits_for_ever" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,24 @@ from surepipe.pipes.algebra import derive
 from surepipe.pipes.algebra.findings import Code
 from surepipe.pipes.algebra.guarantees import Atom, Fault
 from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop
+from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import parse_layers
-from surepipe.simulation.hop import judge_rows, replay
-from surepipe.simulation.promises import hop_of
+from surepipe.simulation.campaign import campaign
+from surepipe.simulation.faults import Mode, chosen
+from surepipe.simulation.hop import judge_rows, replay, run_hop
+from surepipe.simulation.options import Options
+from surepipe.simulation.promises import hop_of, promise_of
 from surepipe.simulation.properties import judge
 from surepipe.simulation.script_file import load
+from surepipe.simulation.subjects import HopSubject
 from tests.faults.product import hop, layer
 from tests.faults.quarry import QUARRY
+from tests.simulation.kit import decide, of_kind, told
 
 SCRIPTS = Path(__file__).parent / "scripts"
+BEFORE = HopSubject(
+    {"strict-monotonic": {}}, name="strict, before", boundary=Boundary.BEFORE, durable=True
+)
 
 
 def test_algebra_receiver_crash_takes_the_order_of_a_window_over_a_carrier() -> None:
@@ -66,3 +75,95 @@ def test_algebra_bounds_a_receiver_short_of_bytes_lets_small_messages_pass_large
     assert "Raise receive_window_bytes to 4096" in str(refused.value)
     ordered = parse_layers([{"continuous-index": {}}, narrow])
     assert derive(Hop("ordered", ordered, LOSSY_ROUTE)).guarantee.no_loss is not None
+
+
+def test_receiver_zombie_hands_over_late_what_it_had_stored() -> None:
+    """receiver: zombie: the boundary `before` stores the place first, so a sleeper may hand over behind its
+    successor; monotonic does not survive that, and no claim says so (pipes V-7)."""
+    answer = "receiver: answer receiver save-state a1"
+    asleep = decide("faults/receiver", answer, "zombie", 0, 3_000_000, fault="F28")
+    options = Options(messages=2, gap_us=2_000_000)
+    paused = told(asleep, subject=BEFORE, options=options)
+    out = [row.seq for row in of_kind(paused.rows, "settled")]
+    assert sorted(out) == [1, 2]
+    tolerated = promise_of(BEFORE).tolerates(Atom.MONOTONIC.value)
+    assert tolerated is not None
+    assert Fault.RECEIVER_ZOMBIE.value not in tolerated
+    assert Fault.RECEIVER_CRASH.value in tolerated
+    found = campaign(BEFORE, range(24), mode=Mode.CLAIM, messages=8, required=(), causal=False)
+    assert found.verdict == "held", str(found)
+
+
+def test_boundary_before_confirms_while_its_handler_works() -> None:
+    """boundary: before: a message is settled when the handler gets it, so a confirm during a slow handler is
+    honest (P8), and a zombie of the receiver is none of its excuses."""
+    subject = HopSubject("reliable", name="before", boundary=Boundary.BEFORE, durable=True)
+    options = Options(messages=6, gap_us=50_000, handler_us=500_000, chaos_us=8_000_000)
+    result = run_hop(subject, options)
+    assert result.violations == ()
+    settled = [row.step for row in of_kind(result.rows, "settled")]
+    confirmed = [row.step for row in of_kind(result.rows, "confirmed")]
+    assert settled[0] < confirmed[0]
+
+
+def test_corruption_and_stale_frames_are_told_apart() -> None:
+    """network: copy: an old control frame that comes once more is F27 in the trace, a copy of the network F3."""
+    seen: set[str] = set()
+    subject = HopSubject("reliable", name="reliable")
+    for seed in range(6):
+        options = Options(
+            messages=12, gap_us=20_000, stale_ppm=200_000, copy_ppm=100_000, seed=seed
+        )
+        options = Options.of({**options.plain(), "copies_max": 1, "copy_delay_us": 50_000})
+        rows = run_hop(subject, options, judge=None).rows
+        seen |= {
+            fault
+            for row in of_kind(rows, "copied")
+            for fault in ("F3", "F27")
+            if fault in row.detail
+        }
+    assert seen == {"F3", "F27"}
+    assert [kind.id for kind in chosen(["stale"])] == ["F27"]
+
+
+STREAM = {"stream": {"start": "earliest"}}
+
+
+def test_harness_stream_entries_of_an_inner_layer_are_not_the_messages_of_the_pipe() -> None:
+    """harness: layers: rows of a store named no layer, so a frame of the outer pipe counted as another payload of
+    a message (P17, a false alarm) wherever a pipe stood over a stream."""
+    for outer in ("strict-monotonic", "continuous-index"):
+        result = run_hop(HopSubject([outer, STREAM]), Options(messages=3))
+        assert result.violations == ()
+        layers = {row.layer for row in of_kind(result.rows, "appended")}
+        assert layers == {"1"}
+
+
+def test_harness_boundary_before_commits_what_a_crash_then_loses() -> None:
+    """harness: boundary: `before` stores the position first, and a receiver that ends before it hands over loses
+    what it had read; that is no breach of the position's discipline (P10, a false alarm)."""
+    subject = HopSubject(STREAM, boundary=Boundary.BEFORE, journaled=True, durable=True)
+    answer = "receiver: answer receiver save-state a2"
+    ended = decide("faults/receiver", answer, "crash", -1, 0, fault="F10")
+    result = told(ended, subject=subject, options=Options(messages=3, gap_us=200_000))
+    assert result.stale is None
+    assert len(of_kind(result.rows, "settled")) < 3
+    assert not judge(result.rows, ["P10"])
+    assert result.violations == ()
+
+
+def test_harness_progress_few_large_messages_fill_a_window_too() -> None:
+    """harness: progress: the bound on P12 counted messages of a window only, so a window of few bytes was late."""
+    narrow = {"window_bytes": 4096, "message_max_bytes": 2048, "frame_max_bytes": 2048}
+    slow = Options(messages=200, payload_bytes=2000, delay_us=1_000_000, drain="slow-quiet")
+    assert run_hop(HopSubject({"reliable": narrow}), slow).violations == ()
+
+
+def test_harness_shrinking_a_partition_that_heals_never_becomes_one_that_does_not() -> None:
+    """harness: partition: shrunk to no length at all it stood for a cut for good (F7), which nobody promises to
+    survive, and the report named another fault than its script."""
+    cut = decide("faults", "partition 1", "cut both", 0, 0, "sender>receiver", fault="F6")
+    result = told(cut, subject=HopSubject("reliable"), options=Options(messages=1))
+    assert result.stale is None
+    assert len(of_kind(result.rows, "settled")) == 1
+    assert [row.detail.count('"fault":"F6"') for row in of_kind(result.rows, "fault")] == [1, 0]

@@ -179,7 +179,7 @@ class Counting:
         """A new life."""
         return Shooter(life_hint, rng)
 
-    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverMachine:  # noqa: ARG002
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverMachine:  # noqa: ARG002
         """A new incarnation."""
         return Target()
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 PINNED: tuple[str, ...] = (
     "78131d36c78d2a7ef8c5e40ca9586e77",
     "ef19a50d549cb46506e909333ffe3e38",
-    "836f63e56de56eec7235414ba1595133",
+    "6e907934c4a1c3fb179376bb1c097f8e",
     "8b783a98ecd13649feb312836f18996d",
-    "c12d9f4a441718d4e7559f8bf810f245",
+    "644ea3b4462f8d5d80ab96c85563be1a",
     "280154479b15c1055fb5aafbbd6d85e1",
     "da103612e0ccc5e21bef4ed51385239c",
     "173fdc17e0ec060a8113c150e465d66d",

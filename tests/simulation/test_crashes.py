@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.subjects import HopSubject
 from tests.simulation.kit import (
@@ -45,6 +46,24 @@ def test_a_crash_after_k_effects_leaves_the_first_k_done(
     assert len(of_kind(first_life, "accepted")) == accepted
     assert frames(first_life, "transmit") == sent
     assert len(of_kind(first_life, "crash")) == 1
+
+
+def test_drawn_crashes_fall_between_events_and_inside_of_them() -> None:
+    """simulation X-18: over a few seeds, before an event, and after some of its effects, at both ends."""
+    drawn = [
+        decision
+        for seed in range(40)
+        for decision in run_hop(
+            RELIABLE,
+            Options(seed=seed, messages=6, sender_crashes=2, receiver_crashes=2, crash_within=20),
+            judge=None,
+        ).script.decisions
+        if decision.verb == "crash"
+    ]
+    for node in ("sender", "receiver"):
+        points = {int(one.value[0]) for one in drawn if one.authority == f"faults/{node}"}
+        assert points >= {-1, 0}
+    assert max(int(one.value[0]) for one in drawn) > 0
 
 
 @pytest.mark.parametrize(("point", "count"), [(-1, 1), (0, 1), (1, 0), (2, 0)])

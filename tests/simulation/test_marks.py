@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from surepipe.pipes.desk import Boundary
-from surepipe.simulation.campaign import campaign, kind_of
+from surepipe.simulation.campaign import campaign
 from surepipe.simulation.drawing import draw_options
+from surepipe.simulation.faults import kind_of
 from surepipe.simulation.findings import RunResult
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.marks import MATTERED, ROLLED_BACK, STRUCK, exercised

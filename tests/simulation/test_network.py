@@ -135,5 +135,7 @@ def test_a_slow_drain_takes_longer_than_the_first_timeout() -> None:
     result = told(subject=RELIABLE, options=options)
     load = [row for row in of_kind(result.rows, "accepted") if row.time_us > TIMER_US]
     assert sum(row.count for row in load) == options.load_messages
+    ways = zip(*(of_kind(result.rows, kind)[-1:] for kind in ("transmit", "arrived")), strict=True)
+    assert [there.time_us - back.time_us for back, there in ways] == [TIMER_US]
     assert len(delivered(result.rows)) == 3 + options.load_messages
     assert result.violations == ()

@@ -488,7 +488,7 @@ def test_journal_state_and_letters_live_in_it_like_in_any_store(bench: Simulated
     bench.store.crash()
     (rows,) = StoreJournal(bench.store, bench.store, "pipe").load().rows
     assert rows.payloads == texts("a", "b", "c")
-    state = ReceiverState(bench.store, "pipe", new_claimant=lambda: 9)
+    state = ReceiverState(bench.store, "pipe", number_of_life=lambda: 9)
     assert state.load() is None
     assert state.write(SaveState(b"x")) == WriteStored()
     letters = DeadLetterStream(bench.store, "pipe/dead")

@@ -132,7 +132,7 @@ class ActorWorld(World):
             self.chooser.plan_for(self.nodes.values())
         self.note("world", 0, "run", detail=as_detail(self._facts()))
         self.note("world", 0, "phase", detail='{"phase":"chaos"}')
-        self._mishaps = Mishaps(self, "", self.stores, self._wake_stores)
+        self._mishaps = Mishaps(self, "", self.stores, self._wake_stores, self.streams)
         self.network.plan(self.chaos_us)
         self._mishaps.plan(self.chaos_us)
         self.at(self.chaos_us, self, Happening("heal", self._heal))
@@ -142,7 +142,6 @@ class ActorWorld(World):
     def _facts(self) -> dict[str, object]:
         promise, options = self.subject.promise, self.options
         given = [decision.fault for decision in self.chooser.given() if decision.fault]
-        is_calm = not given and not any(kind.is_on(options) for kind in CATALOGUE)
         return {
             "format": 1,
             "clock": "virtual",
@@ -153,9 +152,16 @@ class ActorWorld(World):
             "faults": list(names_of(options, given)),
             "confirms": promise.confirms,
             "retries": promise.retries,
-            "fault_free": is_calm and self._is_quick,
+            "fault_free": self.is_fault_free,
             **self.subject.facts(),
         }
+
+    @property
+    def is_fault_free(self) -> bool:
+        """Nothing can go wrong in this run, and answers come before any timer: nothing calls for a repeat."""
+        given = any(decision.fault for decision in self.chooser.given())
+        switched = any(kind.is_on(self.options) for kind in CATALOGUE)
+        return self._is_quick and not given and not switched
 
     @property
     def _is_quick(self) -> bool:
@@ -276,8 +282,9 @@ def result_of(
     """What a finished world amounts to; ``own`` is what its deployment found."""
     chooser, options = world.chooser, world.options
     judged = tuple(judge(world.rows)) if judge else ()
-    if any(decision.fault for decision in chooser.decisions()):
-        # Rows of actors do not tell of every reason to repeat (a life that begins anew within its process, say).
+    if not world.is_fault_free:
+        # Rows of actors do not tell of every reason to repeat: of deadlines, of a life that begins anew within
+        # its process.
         judged = tuple(one for one in judged if one.property != "P9")
     return RunResult(
         script=Script(world.subject.name, options.plain(), chooser.decisions(), options.seed),

@@ -178,7 +178,7 @@ class _Steps:
 
 
 @dataclass
-class _Rest:
+class Rest:
     """Which pipes are at rest, from what their nodes said last."""
 
     ended: dict[str, tuple[str, bool | None]] = field(
@@ -214,16 +214,14 @@ class _Rest:
         told = [rest for name, rest in self.ended.values() if _is_same(name, pipe)]
         return bool(told) and all(rest is True for rest in told)
 
-    def faults(self, book: Book) -> tuple[str, ...]:
+    def faults(self, pipe: str, sender: str, *, has_dead: bool) -> tuple[str, ...]:
         """What the trace itself shows to have gone wrong: claims need not hold where they don't cover it."""
         if self.world is not None:
             return ()
-        nodes = [name for name, (pipe, _) in self.ended.items() if _is_same(pipe, book.pipe)]
+        nodes = [name for name, (of, _) in self.ended.items() if _is_same(of, pipe)]
         fallen = [one for one in nodes if one in self.crashed or self.is_cut_short(one)]
-        crashes = {
-            Fault.SENDER_CRASH if one == book.sender else Fault.RECEIVER_CRASH for one in fallen
-        }
-        return tuple(sorted(crashes)) + ((Fault.HANDLER_FAILURE,) if book.dead.count() else ())
+        crashes = {Fault.SENDER_CRASH if one == sender else Fault.RECEIVER_CRASH for one in fallen}
+        return tuple(sorted(crashes)) + ((Fault.HANDLER_FAILURE,) if has_dead else ())
 
     def is_cut_short(self, node: str) -> bool:
         """True when a life of a node has no end in the trace, or the trace knows nothing of it."""
@@ -245,7 +243,7 @@ def audit(*traces: Rows) -> Audit:
     """
     run_row = _run_row(traces)
     judge = Judge([one for one in AUDITED if one != "P2"], run_row, cases_max=CASES)
-    steps, rest = _Steps(judge.settings.real), _Rest()
+    steps, rest = _Steps(judge.settings.real), Rest()
     for row in _merged(traces):
         steps.see(row)
         rest.see(row)
@@ -292,7 +290,7 @@ def _merged(traces: Sequence[Rows]) -> Iterator[Row]:
     return heapq.merge(*traces, key=lambda row: row.time_us)
 
 
-def _judge_real(judge: Judge, traces: Sequence[Rows], rest: _Rest, in_work: InWork) -> None:
+def _judge_real(judge: Judge, traces: Sequence[Rows], rest: Rest, in_work: InWork) -> None:
     """Acceptances, then what became of them, then what senders were told."""
     chosen: tuple[Callable[[str], bool], ...] = (
         lambda kind: kind in _FIRST,
@@ -315,7 +313,7 @@ def _is_told_of(book: Book) -> bool:
 
 
 def _audited(
-    judge: Judge, book: Book, rest: _Rest, broken: Sequence[str], by_confirm: int
+    judge: Judge, book: Book, rest: Rest, broken: Sequence[str], by_confirm: int
 ) -> PipeAudit:
     order = next((part for part in judge.parts if isinstance(part, Order)), None)
     seen = (order.disorder.get(book.key) if order else None) or Disorder()
@@ -338,6 +336,7 @@ def _audited(
         why = "steps are missing from the trace"
         findings = [Finding(one.id, Outcome.UNDECIDED, why=why) for one in findings]
     claim = judge.books.claim_on(book.pipe)
+    fallen = rest.faults(book.pipe, book.sender, has_dead=dead > 0)
     return PipeAudit(
         pipe=book.pipe,
         accepted=book.positions.count - (optional - optional_out),
@@ -353,7 +352,7 @@ def _audited(
         widest=seen.widest,
         untold=book.untold,
         findings=tuple(findings),
-        promised=claimed(claim, (*judge.settings.faults, *rest.faults(book))) & frozenset(AUDITED)
+        promised=claimed(claim, (*judge.settings.faults, *fallen)) & frozenset(AUDITED)
         | {"P1", "P17"},
     )
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from surepipe.simulation.canary import LOST_SEQ, Canary
 from surepipe.simulation.causal import causal_scripts, plain_run
 from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode
+from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode, kind_of
 from surepipe.simulation.findings import RunResult, Violation
 from surepipe.simulation.hop import JudgeRows, judge_rows, play, replay, result_of, run_hop
 from surepipe.simulation.marks import Exercised, exercised
 from surepipe.simulation.options import DRAINS, Drain, Options
 from surepipe.simulation.promises import promise_of
-from surepipe.simulation.script import Decision, Script
+from surepipe.simulation.script import Script
 from surepipe.simulation.seeded import SeededChooser
 from surepipe.simulation.subjects import Subject
 from surepipe.simulation.wanted import Wanted
@@ -166,15 +166,6 @@ def _exercised(options: Options, result: RunResult) -> Exercised:
     faults = {kind_of(decision) for decision in result.script.decisions if decision.fault}
     faults |= {kind for kind, many in (("F22", options.flood), ("F24", options.too_large)) if many}
     return exercised(result.rows, faults, Drain(options.drain).value, result.script.decisions)
-
-
-def kind_of(decision: Decision) -> str:
-    """The kind of the catalogue that a decision is: of zombies, and of lost writes, there are two."""
-    if decision.verb == "rollback" and decision.authority == "disk/index":
-        return "F17"
-    if decision.verb != "zombie":
-        return decision.fault
-    return "F28s" if decision.authority == "faults/sender" else "F28r"
 
 
 def catches_canary(judge: JudgeRows) -> bool:

@@ -93,9 +93,9 @@ class Canary:
         """An honest sender."""
         return _HONEST.sender(life_hint=life_hint, rng=rng, journal=journal)
 
-    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverMachine:
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverMachine:
         """A receiver that loses one message."""
-        return Losing(_HONEST.receiver(rng=rng, state=state))
+        return Losing(_HONEST.receiver(life=life, rng=rng, state=state))
 
     def promise(self) -> Promise:
         """That of the pipe that it pretends to be."""

@@ -221,10 +221,10 @@ class ReceiverPart(EndPart):
     first_kept: Kept = None
     crashes: Crashes = Crashes(before=("F10",), inside=("F11",), zombie="F28")
 
-    def build(self, life: int, rng: Randomness, kept: Kept) -> Machine:  # noqa: ARG002
+    def build(self, life: int, rng: Randomness, kept: Kept) -> Machine:
         """A new incarnation of the receiver."""
         state = cast("bytes | None", kept) if self.subject.durable else None
-        return self.subject.receiver(rng=rng, state=state)
+        return self.subject.receiver(life=life, rng=rng, state=state)
 
     def write(self, kept: Kept, write: Write) -> tuple[Kept, object]:
         """Keep a state."""

@@ -14,6 +14,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.pipes.algebra.guarantees import Fault
 from surepipe.simulation.options import Options
 from surepipe.simulation.randomness import Draws
+from surepipe.simulation.script import Decision
 
 ALWAYS = "always"
 """Every claim covers the fault."""
@@ -356,3 +357,12 @@ def chosen(words: Sequence[str]) -> tuple[FaultKind, ...]:
             )
         found |= {kind.id: kind for kind in fitting}
     return tuple(found.values())
+
+
+def kind_of(decision: Decision) -> str:
+    """The kind of the catalogue that a decision is: of zombies, and of lost writes, there are two."""
+    if decision.verb == "rollback" and decision.authority == "disk/index":
+        return "F17"
+    if decision.verb != "zombie":
+        return decision.fault
+    return "F28s" if decision.authority == "faults/sender" else "F28r"

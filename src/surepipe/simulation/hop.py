@@ -11,7 +11,7 @@ from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.desk import Boundary
 from surepipe.simulation.chooser import Chooser
 from surepipe.simulation.events import Event, Happening, Submit, Wake
-from surepipe.simulation.faults import CATALOGUE, names_of
+from surepipe.simulation.faults import CATALOGUE, kind_of, names_of
 from surepipe.simulation.findings import RunResult, Violation
 from surepipe.simulation.keeping import Keeper
 from surepipe.simulation.network import Network
@@ -34,6 +34,9 @@ _LIVES = frozenset(
     {"sender-crash", "receiver-crash", "sender-zombie", "receiver-zombie", "power-loss"}
 )
 """With these a reference model of one life of each end has nothing to say."""
+
+_HEADER_BYTES = 64
+"""at most, of what a layer puts before a message"""
 
 JudgeRows: TypeAlias = Callable[[Sequence[Row]], Sequence[Violation]]
 
@@ -62,6 +65,7 @@ class HopWorld(World):
             durable=subject.durable or subject.boundary is Boundary.COMMITTED,
             streamed=streamed,
             level=getattr(subject, "level", Level.POWER),
+            depth=len(getattr(subject, "parsed", ())),
         )
         self.sender = Node(self, subject, "sender", pipe, self.keeper)
         self.receiver = Node(self, subject, "receiver", pipe, self.keeper)
@@ -102,7 +106,7 @@ class HopWorld(World):
 
     def _facts(self) -> dict[str, object]:
         promise, options = self.promise, self.options
-        given = [decision.fault for decision in self.chooser.given() if decision.fault]
+        given = [kind_of(decision) for decision in self.chooser.given() if decision.fault]
         faults = names_of(options, given)
         is_for_good = bool(options.one_way_for_good) or "F7" in given
         is_calm = not given and not any(kind.is_on(options) for kind in CATALOGUE)
@@ -123,9 +127,14 @@ class HopWorld(World):
             "faults": list(faults),
             "bounds": dict(promise.bounds),
             "bound_us": promise.bound_us(
-                self._offered(), trip, options.handler_us, frozen=bool(options.frozen)
+                self._offered(),
+                trip,
+                options.handler_us,
+                frozen=bool(options.frozen),
+                each_bytes=options.payload_bytes + _HEADER_BYTES,
             ),
             "journaled": self.subject.journaled,
+            **({"boundary": "before"} if self.subject.boundary is Boundary.BEFORE else {}),
             "confirms": promise.confirms,
             "retries": promise.retries,
             "patterns": {} if _LIVES & frozenset(faults) else dict(promise.patterns),

@@ -35,6 +35,7 @@ from surepipe.simulation.mishaps import Mishaps
 from surepipe.simulation.store_calls import PLAIN, is_write, name_of
 from surepipe.simulation.stores import SimulatedStore
 from surepipe.simulation.world import World, as_detail, digest_of, digests_of
+from surepipe.storage.claims import numbered
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.receiver_state import ReceiverState
 from surepipe.store_api import (
@@ -101,9 +102,12 @@ class Keeper:
         durable: bool,
         streamed: bool,
         level: Level,
+        depth: int = 1,
     ) -> None:
+        """``depth``: how many layers the pipe has; the innermost one is the stream, where there is one."""
         self.world = world
         self.pipe = pipe
+        self.stream_layer = str(depth - 1) if depth > 1 else ""
         self.has_journal = journaled
         self.streamed = streamed
         names = {
@@ -155,7 +159,7 @@ class Keeper:
         if store is None:
             return None
         self._reach("state")
-        self._state = ReceiverState(store, self.pipe, new_claimant=lambda: claimant)
+        self._state = ReceiverState(store, self.pipe, number_of_life=lambda: numbered(claimant, 0))
         return self._state.load()
 
     def _reach(self, name: str) -> None:
@@ -376,6 +380,7 @@ class Keeper:
                 process.cause,
                 as_detail({"index": outcome.first_index, "stream": request.stream}),
                 pipe=self.pipe,
+                layer=self.stream_layer,
                 epoch=request.epoch,
                 seq=request.first + start,
                 count=outcome.new,

@@ -32,7 +32,11 @@ class Mishaps:
         pipe: str,
         stores: Mapping[str, SimulatedStore],
         wake: Callable[[], None],
+        streams: Mapping[str, None] | None = None,
     ) -> None:
+        """``streams``: those that carry messages, in any of the stores; None: that of ``pipe`` in the store
+        ``stream``."""
+        self.streams = streams
         self.world = world
         self.pipe = pipe
         self.stores = stores
@@ -69,9 +73,11 @@ class Mishaps:
 
     def _trim(self, store: SimulatedStore) -> None:
         """Retention takes what it may. A reader that nobody has registered has nothing to protect it."""
-        found = store.info(self.pipe) if store.name == "stream" else None
-        if isinstance(found, StreamInfo) and found.readers:
-            store.trim_unread(self.pipe)
+        own = [self.pipe] if store.name == "stream" else []
+        for stream in own if self.streams is None else self.streams:
+            found = store.info(stream)
+            if isinstance(found, StreamInfo) and found.readers:
+                store.trim_unread(stream)
 
     def _down(self, store: SimulatedStore, for_us: int) -> None:
         store.is_down = True

@@ -239,5 +239,12 @@ class Network:
             self.world.at(cut.at_us + cut.for_us, self, Happening(f"{cut.name} ends", end))
 
     def _tell(self, cut: Cut, what: str) -> None:
-        facts = {"fault": cut.fault, "verb": what, "links": list(cut.links), "text": cut.name}
+        is_cut = what != "heal"
+        text = cut.name if is_cut else f"{cut.name} is over"
+        facts = {
+            "fault": cut.fault if is_cut else "",
+            "verb": what,
+            "links": list(cut.links),
+            "text": text,
+        }
         self.world.note("network", 0, "fault", detail=as_detail(facts))

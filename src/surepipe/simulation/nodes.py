@@ -22,6 +22,8 @@ from surepipe.simulation.subjects import Subject
 from surepipe.simulation.world import World, as_detail, digests_of
 
 WALL_ORIGIN_US = 1_000_000 * 1_000_000
+OFFER_TO_ZOMBIE = "offer-to-zombie"
+"""The perturbation by which the application of a replaced sender goes on with its work."""
 OFFERS_AGAIN = 64
 """An application gives up after so many refusals."""
 
@@ -71,7 +73,9 @@ class Node:
             return
         if self.zombies and isinstance(event, Flight):
             self._tell_zombies(event)
-        if process is not None:
+        if self.zombies and isinstance(event, Submit) and self._is_for_zombie(event):
+            self.zombies[-1].take(event)
+        elif process is not None:
             process.take(event)
         elif isinstance(event, Submit):
             self.kept_offers.append(event)
@@ -85,6 +89,11 @@ class Node:
                 zombie.take(flight)
             else:
                 zombie.take(self.heard.copied(flight, flight.copy + 100 * number, "F28"))
+
+    def _is_for_zombie(self, offer: Submit) -> bool:
+        """The application of a replaced process does not know either that it was replaced."""
+        world = self.world
+        return world.options.perturb and world.chooser.perturb(OFFER_TO_ZOMBIE, offer.what)
 
     def _miss(self, flight: Flight) -> None:
         facts = {"frame": flight.kind, "reason": "node down"}
@@ -133,7 +142,8 @@ class Node:
         rng = world.chooser.source(f"ids/{self.name}/{self.lives}")
         if self.name == "receiver":
             state = self.keeper.load_state(self.lives)
-            return ReceiverProcess(self, self.lives, self.subject.receiver(rng=rng, state=state))
+            receiver = self.subject.receiver(life=self.lives, rng=rng, state=state)
+            return ReceiverProcess(self, self.lives, receiver)
         sender = self.subject.sender(
             life_hint=self._life_hint(), rng=rng, journal=self.keeper.load_journal()
         )

@@ -191,12 +191,11 @@ class Options:
     @classmethod
     def of(cls, plain: Mapping[str, Plain]) -> Options:
         """The options that ``plain`` gave. Raises ConfigurationError for a name that is no option."""
-        default = asdict(_DEFAULT)
-        unknown = sorted(set(plain) - set(default))
+        unknown = sorted(set(plain) - set(_DEFAULTS))
         if unknown:
             raise ConfigurationError(f"{unknown[0]!r} is no option of a simulated run")
         given = {
-            name: bool(value) if isinstance(default[name], bool) else type(default[name])(value)
+            name: bool(value) if isinstance(_DEFAULTS[name], bool) else type(_DEFAULTS[name])(value)
             for name, value in plain.items()
         }
         return cls(**given)  # type: ignore[arg-type]
@@ -206,5 +205,5 @@ class Options:
         return "\n".join(lines) or "no faults"
 
 
-_DEFAULT = Options()
-_PLAIN: tuple[tuple[str, int | str], ...] = tuple(asdict(_DEFAULT).items())
+_DEFAULTS: Mapping[str, int | str] = asdict(Options())
+_PLAIN: tuple[tuple[str, int | str], ...] = tuple(_DEFAULTS.items())

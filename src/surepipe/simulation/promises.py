@@ -40,6 +40,8 @@ class Promise:
     rounds: int = 4
     """round trips beyond those that the messages themselves need"""
     window: int = 1
+    window_bytes: int = 1 << 30
+    """how many bytes may be under way at once, whatever the window in messages"""
     confirms: bool = True
     retries: int | None = None
     message_max_bytes: int = 1 << 20
@@ -48,13 +50,21 @@ class Promise:
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def bound_us(
-        self, unconfirmed: int, round_trip_us: int, handling_us: int, *, frozen: bool = False
+        self,
+        unconfirmed: int,
+        round_trip_us: int,
+        handling_us: int,
+        *,
+        frozen: bool = False,
+        each_bytes: int = 1,
     ) -> int:
         """By when everything must be confirmed after the last fault has ended (pipes V-4).
 
-        With a fault ``frozen`` on it has not ended: each message may need several timeouts more.
+        With a fault ``frozen`` on it has not ended: each message may need several timeouts more. ``each_bytes``:
+        the size of a message, as few large ones fill a window too.
         """
-        rounds = -(-unconfirmed // self.window) + self.rounds
+        under_way = max(1, min(self.window, self.window_bytes // max(1, each_bytes)))
+        rounds = -(-unconfirmed // under_way) + self.rounds
         calm = 10 * self.calm_us + 16 * self.timer_us * rounds if frozen else self.calm_us
         return calm + rounds * round_trip_us + unconfirmed * handling_us
 
@@ -129,6 +139,7 @@ def _of_hop(subject: HopSubject) -> Promise:
         calm_us=sum(map(_calm, layers)) * max(1, sum(layer.is_retry for layer in layers)),
         rounds=4 * len(layers) + (4 if subject.journaled or subject.durable else 0),
         window=min(windows, default=1),
+        window_bytes=min(map(_window_bytes, layers)),
         confirms=confirms,
         retries=subject.options.retries,
         message_max_bytes=outermost.message_max_bytes,
@@ -165,6 +176,13 @@ def _bounds(layer: LayerOptions) -> dict[str, int]:
 def _lets_repeats_through(layer: LayerOptions) -> bool:
     """Such a pipe has no reference model."""
     return bool(getattr(layer, "relaxed", False)) or getattr(layer, "repeats", "none") != "none"
+
+
+def _window_bytes(layer: LayerOptions) -> int:
+    """The bytes that either end has room for."""
+    names = ("window_bytes", "receive_window_bytes")
+    found = [getattr(layer, name, None) for name in names]
+    return min((one for one in found if isinstance(one, int)), default=1 << 30)
 
 
 def _calm(layer: LayerOptions) -> int:

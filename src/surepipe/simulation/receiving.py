@@ -88,7 +88,8 @@ class ReceiverProcess(Process):
         if self.node.poison:
             raising = self._poisoned(effect, raising)
         if raising:
-            self.raising[effect.ticket] = raising
+            last = effect.first + count - 1
+            self.raising[effect.ticket] = max(effect.first, min(raising, last))
         self._return_at(effect, effect.first, took, call)
 
     def _call_of(self, effect: Deliver, count: int) -> HandlerCall:

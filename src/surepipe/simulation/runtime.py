@@ -263,10 +263,13 @@ class SimulatedRuntime:
         return self._world.now
 
     def wall_ms(self) -> int:
-        """What the wall clock of the node showed when this process started. It does not go on within one, so
-        that what is named after it has the same name in a run with other delays."""
+        """What the wall clock of the node showed when its last process started, and a little more for one that
+        was replaced. It does not go on within one, so that what is named after it has the same name in a run with
+        other delays."""
         node = self._life.node
-        return max(1, WALL_ORIGIN_MS + self._life.number + node.wall_jumps_us // 1000)
+        is_replaced = self._life.number < node.lives
+        shown = WALL_ORIGIN_MS + node.lives + is_replaced
+        return max(1, shown + node.wall_jumps_us // 1000)
 
     def rng(self, seed: int | None) -> Draws:
         """A generator of its own: by the seed of the run unless one is given."""

@@ -142,7 +142,9 @@ class ScriptChooser:
                 if verb.startswith("cut "):
                     at_us, for_us, *links_cut = self._use(decision)
                     names = tuple(str(link) for link in links_cut)
-                    found.append(Cut(at, verb.removeprefix("cut "), names, int(at_us), int(for_us)))
+                    # One that heals is never made so short that it would stand for one that does not.
+                    lasts = max(1, int(for_us)) if decision.fault == "F6" else int(for_us)
+                    found.append(Cut(at, verb.removeprefix("cut "), names, int(at_us), lasts))
         return found
 
     def mishaps(self, stores: Sequence[str], chaos_us: int) -> Sequence[Mishap]:

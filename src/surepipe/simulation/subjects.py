@@ -50,8 +50,8 @@ class Subject(Protocol):
         """A new life of the sender, with what its journal holds."""
         ...
 
-    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverMachine:
-        """A new incarnation of the receiver, with the state that was stored last."""
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverMachine:
+        """A new incarnation of the receiver, with the state that was stored last. ``life`` counts them."""
         ...
 
 
@@ -99,7 +99,7 @@ class HopSubject:
         stack.asserts = True
         return stack
 
-    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverStack:
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverStack:
         """A new incarnation of the receiver."""
         stack = ReceiverStack(
             self.pipe,
@@ -108,6 +108,7 @@ class HopSubject:
             boundary=replace(self.options, boundary=self.boundary, durable=self.durable),
             state=state,
             reverse=self.reverse and not self.streamed,
+            life=life,
         )
         stack.asserts = True
         return stack

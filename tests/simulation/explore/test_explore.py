@@ -43,6 +43,13 @@ def test_digests_of_states_count_the_same_as_whole_states() -> None:
         assert digested.holds
 
 
+def test_states_that_differ_only_in_frames_on_the_way_are_two() -> None:
+    """simulation X-47: one message, lost or not, confirmed or not; counted by hand once."""
+    lossy = Scope(messages=1, faults={"F1": 1, "F2": 1}, properties=("P2",))
+    explored = explore(RESEND, lossy)
+    assert (explored.states, explored.transitions) == (16, 16)
+
+
 def test_the_same_scope_gives_the_same_exploration() -> None:
     """simulation X-11: states, transitions, depth and the counterexample with its rows are equal."""
     scope = Scope(messages=2, faults={"F3": 1}, properties=("P4",))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +120,57 @@ def test_a_file_that_check_refuses_is_not_simulated(
     file = _project(tmp_path, "", PIPELINE.replace(" state: main,", ""))
     assert run(["simulate", str(file)]) == Exit.UNUSABLE
     assert "refuse" in capsys.readouterr().err
+
+
+BREAKS = """\
+def price(order):
+    return order
+def few(run):
+    return len(run.delivered["out"]) < 4
+"""
+
+
+@pytest.mark.parametrize("is_broken", [False, True], ids=["held", "violated"])
+def test_what_is_found_does_not_depend_on_the_number_of_processes(
+    tmp_path: Path, is_broken: bool
+) -> None:
+    """The same document from one and from three: the first failing seed in order wins (simulation X-25)."""
+    check = 'simulate: {check: "shop_stages:few"}\n' if is_broken else ""
+    file = _project(tmp_path, BREAKS, PIPELINE + check)
+    options = ("--seeds", "25", "--messages", "4", "--faults", "handler-failure", "--json")
+    alone, shared = (_command(file, *options, "--jobs", jobs) for jobs in ("1", "3"))
+    assert alone.stdout == shared.stdout
+    assert alone.returncode == shared.returncode, alone.stderr + shared.stderr
+    assert (alone.returncode == Exit.VIOLATED) is is_broken
+
+
+def test_an_interrupt_ends_all_processes(tmp_path: Path) -> None:
+    """Ctrl-C, which every process of the terminal gets: 130, one line at the most, and nobody is left."""
+    file = _project(tmp_path, "def price(order):\n    return order\n")
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "surepipe",
+            "simulate",
+            file.name,
+            "--seeds",
+            "100000",
+            "--jobs",
+            "2",
+        ],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        assert process.stdout is not None
+        assert "nothing broke" in process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        _, complaint = process.communicate(timeout=60)
+    assert process.returncode == Exit.INTERRUPTED
+    assert complaint.strip() in ("", "surepipe: interrupted")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)

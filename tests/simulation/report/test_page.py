@@ -15,6 +15,7 @@ from surepipe.simulation.script import Decision
 from tests.simulation.report.test_story import about, long_run
 from tools import counterexamples
 from tools.counterexample_cases import CASES, lost_backlog
+from tools.counterexample_runs import RUNS
 
 
 class Elements(HTMLParser):
@@ -138,5 +139,5 @@ def test_each_reviewed_example_is_shown_on_its_page_of_the_docs() -> None:
     text = (counterexamples.ROOT / "docs" / "counterexamples.md").read_text(encoding="utf-8")
     shown = re.findall(r"!\[([^]]{20,})\]\(pictures/counterexamples/([\w-]+)\.svg\)", text)
     assert sorted(name for _, name in shown) == sorted(CASES)
-    assert text_report(lost_backlog()) in text
+    assert text_report(RUNS["lost-backlog"]()) in text
     assert all(f"](pictures/counterexamples/{name}.html)" in text for name in CASES)

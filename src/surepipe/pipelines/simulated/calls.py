@@ -112,8 +112,11 @@ class Calls:
             result = call(message)
             if inspect.iscoroutine(result):
                 result = self._awaited(cast("Coroutine[object, object, object]", result))
-        except (Crashed, Slip):
+        except Crashed:
             raise
+        except Slip:
+            self._give_up()
+            raise Crashed from None
         except BaseException as error:
             life.check()
             self._row(call.about, "raised", f"{type(error).__name__}: {error}")
@@ -122,6 +125,12 @@ class Calls:
             world.speaks, world.speaking = before
         life.check()
         return result
+
+    def _give_up(self) -> None:
+        """Nothing can be learned from this run any more: whoever began it is told why when it is over."""
+        self._world.limit = "refused"
+        self._world.heap.clear()
+        self._life.is_alive = False
 
     def _awaited(self, coroutine: Coroutine[object, object, object]) -> object:
         loop = _VirtualLoop(self._life)

@@ -31,7 +31,7 @@ from surepipe.simulation.properties.settings import facts_of
 from surepipe.simulation.script import Decision, Script
 from surepipe.simulation.shrink import Shrunk, shrink
 
-WORKLOAD_ONLY = {"flood": 0, "too_large": 0, "store_trims": 0, "stale_ppm": 0}
+WORKLOAD_ONLY = {"flood": 0, "too_large": 0}
 """Faults that a world of actors does not have: sources offer what they have, at their own pace."""
 NETWORK_ONLY: dict[str, int | str] = {
     "loss_ppm": 0,
@@ -40,6 +40,7 @@ NETWORK_ONLY: dict[str, int | str] = {
     "overtake_ppm": 0,
     "spike_ppm": 0,
     "corrupt_ppm": 0,
+    "stale_ppm": 0,
     "cuts": 0,
     "one_way_for_good": "",
     "frozen": "",
@@ -54,6 +55,10 @@ class CannotSimulate(ConfigurationError):
     def __init__(self, text: str, refusals: Sequence[Refusal] = ()) -> None:
         super().__init__(text)
         self.refusals = tuple(refusals)
+
+    def __reduce__(self) -> tuple[type[CannotSimulate], tuple[str, tuple[Refusal, ...]]]:
+        """From one process to another with all that it has."""
+        return CannotSimulate, (str(self), self.refusals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +116,15 @@ def draw_for(
     if has_check and Atom.NO_LOSS in promise.claim and mode == Mode.CLAIM:
         promise = replace(promise, claim={Atom.NO_LOSS.value: promise.claim[Atom.NO_LOSS]})
     drawn = draw_options(seed, promise, mode=mode, kinds=kinds, messages=messages, base=base)
+    return within_reach(subject, drawn)
+
+
+def within_reach(subject: PlanSubject, options: Options) -> Options:
+    """The options without what can't happen to this plan, or to actors at all."""
     without: dict[str, int | str] = dict(WORKLOAD_ONLY)
     if all(pipe.stream_store is not None for pipe in subject.plan.pipes):
         without |= NETWORK_ONLY
-    return replace(drawn, **without, part_ppm=0, perturb=False, drift_ppm=0)  # type: ignore[arg-type]
+    return replace(options, **without, part_ppm=0, perturb=False, drift_ppm=0)  # type: ignore[arg-type]
 
 
 @contextmanager

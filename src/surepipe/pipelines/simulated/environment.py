@@ -9,13 +9,14 @@ from surepipe.actors.notices import PipeNotice
 from surepipe.actors.routes import Route
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About, Cursor, Sink, Source
+from surepipe.pipelines.calling import entry_of
 from surepipe.pipelines.links import AnyStore
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import AnySource
 from surepipe.pipelines.models.stages import AnySink, PythonSink
 from surepipe.pipelines.simulated.calls import Calls, VirtualClock
 from surepipe.pipelines.simulated.places import RecorderInLife, RowsInLife
-from surepipe.pipelines.stages import Call, Context, made, wants_context
+from surepipe.pipelines.stages import Call, Context
 from surepipe.simulation.actor_stores import LifeStore, LifeTrace
 from surepipe.simulation.lives import Life
 from surepipe.simulation.runtime import SimulatedRuntime
@@ -60,12 +61,16 @@ class SimulatedEnvironment:
         return RecorderInLife(self._deployment.records[part.name], self._life, cursor, call)
 
     def _caller(self, part: PythonSink) -> Callable[[object, About, Transaction | None], object]:
-        function = made(self.function(part.call))
-        asks = wants_context(function)
+        function = entry_of(f"sink {part.name}", part.call, self.function(part.call))
 
         def call(message: object, about: About, transaction: Transaction | None) -> object:
-            context = Context(about, part.name, 1, self.clock, transaction) if asks else None
-            entry = Call(function, context, part.time_limit_s, about)
+            attempt = about.attempt
+            context = (
+                Context(about, part.name, attempt, self.clock, transaction)
+                if function.asks
+                else None
+            )
+            entry = Call(function.function, context, part.time_limit_s, about, attempt)
             return self.call(part.name, entry, message)
 
         return call

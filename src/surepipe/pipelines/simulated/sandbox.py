@@ -21,9 +21,10 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, TypeAlias, cast
 
+from surepipe.pipelines.simulated.watch import watched
 from surepipe.simulation.lives import Life
 from surepipe.simulation.randomness import Draws, draws
 
@@ -35,6 +36,13 @@ WALL_ORIGIN_NS = 1_700_000_000 * 1_000_000_000
 
 class Slip(BaseException):
     """A stage did what can't be simulated. Not an ``Exception``: no stage catches it."""
+
+
+class Hang(Slip):
+    """A stage did not come back. Raised in it from outside, so it finds its words itself."""
+
+    def __init__(self) -> None:
+        super().__init__(str(_now.refused[-1]) if _now.refused else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,11 +258,28 @@ def sandboxed(modules: Iterable[ModuleType], speaking: Speaking) -> Generator[li
         for names, name, stand_in in stand_ins:
             replaced.append((names, name, names[name]))
             names[name] = stand_in
-        yield _now.refused
+        with watched(_progress, _hung, Hang):
+            yield _now.refused
     finally:
         for names, name, real in reversed(replaced):
             names[name] = real
         _now.speaking, _now.refused = before
+
+
+# What does not come back.
+
+
+def _progress() -> object:
+    """Where the user's code is that runs now: a call that goes on for ever stays at one event."""
+    life = _now.speaking()
+    return None if life is None else (life, life.world.events, len(life.world.rows))
+
+
+def _hung(frame: FrameType) -> str:
+    place, function = _place(frame)
+    refusal = Refusal("has not come back from a call", place, function)
+    _now.refused.append(refusal)
+    return str(refusal)
 
 
 # What is refused.
@@ -318,10 +343,10 @@ _LIBRARIES = tuple(
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-def _place() -> tuple[str, str]:
+def _place(running: FrameType | None = None) -> tuple[str, str]:
     """File, line and function of the user's code that is running."""
     found = ("an unknown place", "")
-    for frame, line in traceback.walk_stack(None):
+    for frame, line in traceback.walk_stack(running):
         file = frame.f_code.co_filename
         if not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep):
             module = cast("str", frame.f_globals.get("__name__", ""))

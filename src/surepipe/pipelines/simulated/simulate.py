@@ -26,13 +26,16 @@ from surepipe.pipelines.simulated.campaign import (
     run_one,
     run_seeds,
     shrunk,
+    within_reach,
 )
 from surepipe.pipelines.simulated.functions import Functions, imported, module_of
+from surepipe.pipelines.simulated.memory import changed, memory_of, told
 from surepipe.pipelines.simulated.rows import messages_of
 from surepipe.pipelines.simulated.subject import PlanSubject, require_pipes
 from surepipe.pipes.algebra.guarantees import Claim
 from surepipe.simulation.faults import FaultKind, chosen
 from surepipe.simulation.findings import Counterexample, RunResult
+from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
 from surepipe.simulation.script import Script
 from surepipe.simulation.script_file import load as load_script
@@ -65,7 +68,8 @@ class NotExercised(SimulationFailed):
 @dataclass(frozen=True)
 class Simulated:
     """What a simulation did: how many runs, events, deliveries and dead letters, how often each stage was called,
-    which marks were seen, and which faults the subject does not promise to survive."""
+    which marks were seen, and which faults the subject does not promise to survive. ``memory`` names globals that
+    stages changed: a crash would lose what is in them."""
 
     runs: int
     events: int = 0
@@ -76,6 +80,7 @@ class Simulated:
     faults: Counter[str] = field(default_factory=Counter[str])
     not_tolerated: tuple[str, ...] = ()
     rows: Sequence[Row] = ()
+    memory: tuple[str, ...] = ()
 
 
 def subject_of_plan(
@@ -125,6 +130,8 @@ class Simulation:
     reports: Path | None = None
     replay_with: str = ""
     title: str = ""
+    memory: tuple[str, ...] = ()
+    """globals of the stages' modules that were changed by runs so far"""
 
     def run(self, seeds: Iterable[int]) -> Simulated:
         """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
@@ -147,12 +154,30 @@ class Simulation:
             found.calls,
             frozenset(found.marks),
             found.faults,
+            memory=self.memory,
+        )
+
+    def once(self, schedule: Options) -> Simulated:
+        """One run under these options, of the messages that there are. Raises SimulationFailed, as it is."""
+        options = within_reach(self.subject, replace(schedule, messages=self.messages))
+        result, outcome = run_one(self.subject, options)
+        if result.violations:
+            raise SimulationFailed(self._told(self._example(result, len(result.script.decisions))))
+        return Simulated(
+            1,
+            result.events,
+            sum(row.count for row in result.rows if row.kind == "delivered"),
+            outcome.dead,
+            outcome.calls,
+            result.marks,
+            rows=result.rows,
         )
 
     def campaign(self, seeds: Iterable[int], *, stop_at_first: bool = False) -> PlanResult:
         """All seeds, judged."""
         mode, kinds = self._mode()
-        return run_seeds(
+        before = memory_of(self.subject.modules)
+        found = run_seeds(
             self.subject,
             seeds,
             mode=mode,
@@ -161,6 +186,9 @@ class Simulation:
             has_check=self.has_check,
             stop_at_first=stop_at_first,
         )
+        new = changed(before, memory_of(self.subject.modules))
+        self.memory = tuple(dict.fromkeys((*self.memory, *new)))
+        return found
 
     def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
         if self.faults in ("claim", "break", "none"):
@@ -175,6 +203,7 @@ class Simulation:
                 raise NotDeterministic(
                     f"{self.subject.name}: seed {seed} went two ways: a stage keeps something between runs, or "
                     "uses chance or time that a simulation can't replace (a private random.Random(), say)"
+                    f"{_hint(self.memory)}"
                 )
 
     def replay(self, script: Script) -> RunResult:
@@ -230,6 +259,10 @@ class Simulation:
 
     def _told(self, example: Counterexample) -> str:
         return text_report(example)
+
+
+def _hint(memory: Sequence[str]) -> str:
+    return f"; {told(memory)}" if memory else ""
 
 
 def simulation_of(

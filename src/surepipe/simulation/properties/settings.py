@@ -99,6 +99,8 @@ class Settings:
     retries: int | None = None
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
     journaled: bool = False
+    commits_first: bool = False
+    """A position is stored before its messages come out: with a crash in between they never do."""
     confirms: bool = True
     fault_free: bool = False
     gauges: bool = False
@@ -121,6 +123,7 @@ class Settings:
             retries=number(facts.get("retries")),
             patterns={pipe: kind for pipe, kind in patterns if isinstance(kind, str)},
             journaled=facts.get("journaled") is True,
+            commits_first=facts.get("boundary") == "before",
             confirms=facts.get("confirms") is not False,
             fault_free=facts.get("fault_free") is True,
             gauges=told,

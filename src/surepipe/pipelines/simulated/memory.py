@@ -1,0 +1,75 @@
+"""What a stage keeps in the globals of its module: memory that a crash would lose, and that no run starts without.
+
+A stage with memory is a class, one instance for each process. What is kept beside that survives a simulated crash
+and would not survive a real one, so it makes runs look better than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from types import FunctionType, ModuleType
+from typing import Any, TypeAlias, cast
+
+Memory: TypeAlias = Mapping[str, str]
+"""The content of each global that can be compared, by its name."""
+
+_DEPTH = 6
+_PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None))
+
+
+def memory_of(modules: Iterable[ModuleType]) -> Memory:
+    """What these modules keep now. Functions and imported things are no memory."""
+    found: dict[str, str] = {}
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if name.startswith("__"):
+                continue
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                found |= _of_class(f"{module.__name__}.{name}", value)
+            elif (text := _text(value, _DEPTH)) is not None:
+                found[f"{module.__name__}.{name}"] = text
+    return found
+
+
+def changed(before: Memory, after: Memory) -> tuple[str, ...]:
+    """The names of what is not as it was, in order."""
+    names = dict.fromkeys((*before, *after))
+    return tuple(sorted(name for name in names if before.get(name) != after.get(name)))
+
+
+def told(names: Iterable[str]) -> str:
+    """A sentence about such memory, empty when there is none."""
+    listed = ", ".join(names)
+    return f"stages keep {listed} between calls: memory that a crash would lose" if listed else ""
+
+
+def _of_class(name: str, owner: type) -> Memory:
+    """A list in a class is as global as one beside it."""
+    fields = {key: value for key, value in vars(owner).items() if not key.startswith("__")}
+    texts = {key: _text(value, _DEPTH) for key, value in fields.items()}
+    return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
+
+
+def _text(value: Any, depth: int) -> str | None:
+    """The content of a value, the same for equal ones; None for what is not data."""
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if depth == 0 or isinstance(value, type | ModuleType | FunctionType):
+        return None
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return _joined("map", [f"{_part(k, depth)}={_part(v, depth)}" for k, v in items])
+    if isinstance(value, Set):
+        return _joined("set", sorted(_part(one, depth) for one in cast("Set[object]", value)))
+    if isinstance(value, list | tuple) or type(value).__name__ == "deque":
+        return _joined("list", [_part(one, depth) for one in cast("Iterable[object]", value)])
+    fields = cast("dict[str, object]", getattr(value, "__dict__", {}))
+    return _joined(type(value).__name__, [f"{k}={_part(v, depth)}" for k, v in fields.items()])
+
+
+def _part(value: object, depth: int) -> str:
+    return _text(value, depth - 1) or type(value).__name__
+
+
+def _joined(name: str, parts: Iterable[str]) -> str:
+    return f"{name}({', '.join(parts)})"

@@ -1,0 +1,107 @@
+"""Stages that hang, and stages that remember: both are told of."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from surepipe.pipelines.simulated import watch
+from surepipe.pipelines.simulated.builders import handler_subject
+from surepipe.pipelines.simulated.campaign import CannotSimulate, run_one
+from surepipe.pipelines.simulated.memory import changed, memory_of
+from surepipe.pipelines.simulated.simulate import NotDeterministic, simulation_of
+from surepipe.simulation.options import Options
+
+KEPT: list[object] = []
+"""What a stage of these tests keeps where it must not."""
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A call hangs after a moment here; nothing is kept from test to test."""
+    monkeypatch.setattr(watch, "HANGS_AFTER_S", 0.05)
+    yield
+    KEPT.clear()
+
+
+def _loops(message: object) -> None:
+    while message:
+        pass
+
+
+def _loops_and_catches(message: object) -> None:
+    for _ in range(2):
+        with suppress(BaseException):  # the worst that a stage can do
+            _loops(message)
+
+
+def _passes_on(message: object) -> object:
+    return message
+
+
+def _keeps(message: object) -> None:
+    KEPT.append(message)
+
+
+@pytest.mark.parametrize("handler", [_loops, _loops_and_catches])
+def test_a_stage_that_does_not_come_back_is_ended_and_told_with_its_place(handler: object) -> None:
+    """It loops for ever, and once more when it is interrupted (simulation X-25)."""
+    with pytest.raises(CannotSimulate, match="has not come back from a call") as refused:
+        run_one(handler_subject(lambda: handler, [1]), Options(messages=1))
+    assert f"{Path(__file__).name}:" in str(refused.value)
+    assert refused.value.refusals[0].function.endswith(":_loops")
+
+
+def test_after_a_stage_that_hung_the_next_run_is_as_ever() -> None:
+    """Nothing is raised any more, and nobody watches (simulation X-25)."""
+    with pytest.raises(CannotSimulate):
+        run_one(handler_subject(lambda: _loops, [1]), Options(messages=1))
+    result, outcome = run_one(handler_subject(lambda: _passes_on, [1]), Options(messages=1))
+    assert (result.violations, outcome.dead) == ((), 0)
+
+
+def _fine(run: object) -> bool:
+    return run is not None
+
+
+def test_what_a_stage_keeps_in_its_module_is_reported() -> None:
+    """It counts its messages in a global list (simulation X-25)."""
+    found = simulation_of(lambda: (_keeps, _fine), messages=[1, 2]).run(range(2))
+    assert found.memory == (f"{__name__}.KEPT",)
+
+
+def test_a_stage_that_goes_by_what_it_kept_is_named_when_a_seed_goes_two_ways() -> None:
+    """The report of the difference names the global (simulation X-25)."""
+
+    def handle(message: object) -> int:
+        KEPT.append(message)
+        return len(KEPT)
+
+    with pytest.raises(NotDeterministic, match=r"went two ways.*KEPT.*a crash would lose"):
+        simulation_of(lambda: (handle, _fine), messages=[1, 2]).run(range(2))
+
+
+def test_a_stage_without_memory_leaves_nothing_to_report() -> None:
+    """Its module has constants, functions and classes, and they stay as they are."""
+    assert simulation_of(lambda: (_passes_on, _fine), messages=[1]).run(range(1)).memory == ()
+    assert changed(memory_of([sys.modules[__name__]]), memory_of([sys.modules[__name__]])) == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["kept['a'].append(1)", "Stage.seen.add(1)", "stage.count = 1", "number += 1", "late = {}"],
+)
+def test_every_kind_of_global_content_is_compared(change: str) -> None:
+    """Nested lists, fields of classes and of objects, numbers, names that are new."""
+    module = ModuleType("stages")
+    exec(
+        "class Stage:\n    seen = set()\nkept, stage, number = {'a': []}, Stage(), 0", vars(module)
+    )
+    before = memory_of([module])
+    exec(change, vars(module))
+    assert len(changed(before, memory_of([module]))) == 1

@@ -242,7 +242,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Not done: a higher epoch of the producer, or a later owner of the reader, has taken over."""
+    """Not done: a higher epoch of the producer, a later owner of the reader, or a higher claimant (of a claim) has
+    taken over."""
 
     by: int
 
@@ -442,7 +443,7 @@ ReadOutcome: TypeAlias = Batch | Empty | Trimmed | Reset | Ahead | Failed | Unav
 IdentifyOutcome: TypeAlias = Identity | Trimmed | Absent | Failed | Unavailable
 TrimOutcome: TypeAlias = Trimmed | Held | Failed | Unavailable
 InfoOutcome: TypeAlias = StreamInfo | Failed | Unavailable
-ClaimOutcome: TypeAlias = Owner | Failed | Unavailable
+ClaimOutcome: TypeAlias = Owner | Fenced | Failed | Unavailable
 GetOutcome: TypeAlias = NoPosition | Position | Failed | Unavailable
 CommitOutcome: TypeAlias = Committed | Kept | Fenced | Failed | Unavailable
 StoreOutcome: TypeAlias = (
@@ -541,10 +542,12 @@ class IndexStore(Protocol):
         ...
 
     def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
-        """Take the reader over: Owner with a number above all earlier ones.
+        """Take the reader over from lower claimants: Owner with a number above all earlier ones.
 
-        ``claimant`` is a random number of the caller's; a repeat by the claimant that still owns the reader
-        gives the same number, so a lost answer does not fence the one who asks again.
+        A repeat by the claimant that was the last gives the same number, so a lost answer does not fence the one
+        who asks again. Fenced, with the claimant that was the last, for a lower one: a claim that comes late, or
+        from somebody who was replaced, changes nothing. Whoever begins must be above those before, which
+        ``surepipe.storage.claims`` sees to.
         """
         ...
 

@@ -169,7 +169,7 @@ def test_two_replays_at_once_do_not_both_send_a_letter(tmp_path: Path) -> None:
             def read(self, index: int, letters_max: int = 256) -> list[StoredLetter]:
                 found = super().read(index, letters_max)
                 if not claims:
-                    claims.append(store.claim("orders/dead", "replay", 99))
+                    claims.append(store.claim("orders/dead", "replay", 2**62))
                 return found
 
         with Pipe("orders", journal=store) as target:

@@ -493,12 +493,32 @@ class IndexContract:
         assert commit(bench, 4, owner=new) == Committed()
 
     def test_a_claim_repeated_by_its_claimant_gives_the_same_number(self, bench: Bench) -> None:
-        """S-2: after a lost answer; anybody else, or the same one after somebody else, gets a higher one."""
+        """S-2: after a lost answer, also when it has committed since; a later claimant gets a higher one."""
         first = owner_of(bench, 1)
+        assert owner_of(bench, 1) == first
+        assert commit(bench, 3, owner=first) == Committed()
         assert owner_of(bench, 1) == first
         second = owner_of(bench, 2)
         assert second > first
-        assert owner_of(bench, 1) > second
+        assert owner_of(bench, 2) == second
+
+    @pytest.mark.parametrize(
+        ("earlier", "later"), [(1, 2), (9, 10), (2**53, 2**53 + 1), (2**62, 2**63 - 1)]
+    )
+    def test_a_claim_of_somebody_who_was_replaced_changes_nothing(
+        self, bench: Bench, earlier: int, later: int
+    ) -> None:
+        """S-9: a repeat, or a first claim that comes late: Fenced by the later one, for good, and that
+        one goes on."""
+        old = owner_of(bench, earlier)
+        new = owner_of(bench, later)
+        for late in (earlier, earlier, 1):
+            assert bench.positions.claim("s", "r", late) == Fenced(later)
+        assert commit(bench, 3, owner=new) == Committed()
+        assert commit(bench, 4, owner=old) == Fenced(new)
+        assert bench.positions.claim("s", "r", earlier) == Fenced(later)
+        assert owner_of(bench, later) == new
+        assert owner_of(bench, 1, reader="another") == 1, "readers know nothing of each other"
 
     def test_another_tag_needs_the_stored_one(self, bench: Bench) -> None:
         """S-9: taken only when previous_tag names the stored tag; then a lower next is fine."""

@@ -110,7 +110,7 @@ class StreamWire:
         self.settled: list[int] = []
         self.effects_done = {"sender": 0, "receiver": 0}
         self.ends: list[Writer | Reader] = []
-        self.life_hint = 0
+        self.life_hint = self.receiver_life = 0
         self.events: list[tuple[int, int, Callable[[], None]]] = []
         self.events_made = 0
         self.soon: deque[Callable[[], None]] = deque()
@@ -458,6 +458,7 @@ class Reader(End):
 
     def __init__(self, wire: StreamWire, layers: LayerText | Sequence[LayerText] = ()) -> None:
         super().__init__(wire)
+        wire.receiver_life += 1
         self.layers = layers or wire.layers
         self.receiver = self.build()
         self.delivered: list[Deliver] = []
@@ -475,6 +476,7 @@ class Reader(End):
             rng=random.Random(self.wire.rng.getrandbits(64)),
             boundary=self.wire.boundary,
             reverse=False,
+            life=self.wire.receiver_life,
         )
 
     @property

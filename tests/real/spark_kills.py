@@ -1,9 +1,9 @@
 """kill -9 of a whole driver, Python and JVM, in the middle of a run over four streams; and a naive sink beside it.
 
 Each life gets more messages, and is killed a drawn moment after a drawn sign of work: a stream that grew, or lines
-of the naive sink that are not accounted for yet. The last life runs to its end. What counts is the stream that came
-out: each message once, in the order of its stream. The naive sink, a function that adds lines to a file, must have
-repeats, or the kills would have hit nothing.
+of the naive sink that are not accounted for yet. The last life runs to its end. What counts is the stream that
+came out: each message once, in the order of its stream. The naive sink, a function that adds lines to a file, must
+have repeats, or the kills would have hit nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from random import Random
 
 from surepipe.actors.codecs import AutoCodec
 from surepipe.errors import ConfigurationError
+from surepipe.spark.java import find_java
+from surepipe.spark.session import require_extra
 from surepipe.storage import SqliteStore
 from surepipe.store_api import KEEP_ALL, Batch, Created, Stored, StreamInfo
 from tests.real.history import Anomaly
@@ -202,9 +204,6 @@ def run(rng: Random, tally: Tally) -> None:
 
 def no_spark() -> str:
     """What is missing for Spark here."""
-    from surepipe.spark.java import find_java
-    from surepipe.spark.session import require_extra
-
     try:
         require_extra()
         find_java()

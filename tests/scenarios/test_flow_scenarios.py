@@ -35,7 +35,9 @@ def test_flow_stage_fails_beside_a_file_that_had_the_message(
     plan = plan_of(
         "sources: {lines: {kind: jsonl, path: lines.jsonl}}\n"
         "pipes: {p: {from: lines}}\n"
-        "stages: {first: {from: p, map: 'test:same'}, second: {from: p, call: 'test:fails_once', retry_min_s: 0.01}}\n"
+        "stages:\n"
+        "  first: {from: p, map: 'test:same'}\n"
+        "  second: {from: p, call: 'test:fails_once', retry_min_s: 0.01}\n"
         "sinks: {a: {from: first, kind: jsonl, path: a.jsonl}, b: {from: second, kind: jsonl, path: b.jsonl}}\n"
     )
     run(plan, same=same, fails_once=fails_once)

@@ -93,7 +93,7 @@ def searched(growth: Growth) -> Iterator[RunResult]:
 
 
 def test_a_search_finds_what_takes_two_strikes() -> None:
-    """simulation X-37: a copy alone is dropped, a crash alone repeats nothing; a copy after the crash comes out."""
+    """simulation X-37: a copy is dropped, a crash alone repeats nothing; a copy after the crash comes out."""
     found = next(searched(Growth(must=("F10",), may=("F3",), runs=200, seed=1)))
     assert {one.fault for one in found.script.decisions} == {"F10", "F3"}
     assert found.stale is None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from surepipe import errors
 from surepipe.effects import (
     AppendRows,
     ForgetRows,
@@ -35,6 +36,7 @@ from surepipe.store_api import (
     ClaimReader,
     CommitPosition,
     CreateStream,
+    Fenced,
     GetPosition,
     Level,
     OpenProducer,
@@ -102,10 +104,10 @@ def test_an_older_life_is_fenced_from_rows_and_from_the_position(store: FaultySt
 
 
 def test_a_life_that_claims_late_does_not_stop_a_newer_one(store: FaultyStore) -> None:
-    """L-2: the older one had opened before the newer one and claims after it: the life decides, not the claim."""
+    """L-2, S-9: the older one had opened before the newer one and claims after it: too late."""
     newer = open_journal(store, 9)
     assert newer.write(AppendRows(9, 1, texts("a", "b"))) == WriteStored()
-    store.claim(STREAM, "confirmed", 5)
+    assert store.claim(STREAM, "confirmed", 5) == Fenced(9)
     assert newer.write(ForgetRows(9, 1)) == WriteStored()
     assert rows_of(store) == [(9, 2, texts("b"))]
 
@@ -140,6 +142,22 @@ def test_a_life_that_is_overtaken_while_it_opens_writes_nothing() -> None:
     assert older.write(ForgetRows(5, 0)) == WriteFenced(9)
     assert newer[0].write(ForgetRows(9, 0)) == WriteStored()
     assert contents_of(store) == JournalContents(9, [JournalRows(9, 1, texts("a"))], 9, (9, 0))
+
+
+def test_a_journal_that_was_taken_over_is_not_loaded_again(store: FaultyStore) -> None:
+    """L-2: by another object, that is, from elsewhere. Its own lives, also by renumbering, are no reason."""
+    older = open_journal(store, 5)
+    assert older.write(Renumber(6, (), (5,))) == WriteStored()
+    assert older.load().last_life == 6
+    assert older.write(OpenLife(7)) == WriteStored()
+    newer = StoreJournal(store, store, "pipe")
+    assert newer.load().last_life == 7
+    assert newer.write(OpenLife(9)) == WriteStored()
+    for _ in range(2):
+        with pytest.raises(errors.Fenced, match="life 9"):
+            older.load()
+    assert newer.write(AppendRows(9, 1, texts("a"))) == WriteStored()
+    assert newer.load().last_life == 9
 
 
 def test_what_an_older_life_wrote_after_the_load_comes_with_the_opening(store: FaultyStore) -> None:

@@ -14,11 +14,12 @@ from surepipe.effects import (
     WriteStored,
     WriteUnknown,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreUnavailable
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.receiver_state import ReceiverState
 from surepipe.storage.sqlite import SqliteStore
 from surepipe.store_api import STATE_MAX_BYTES, ClaimReader, CommitPosition, GetPosition, Level
+from surepipe.store_api import Fenced as StoreFenced
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
 from tests.storage.sqlite_bench import SqliteBench
@@ -75,6 +76,27 @@ def test_a_load_whose_answer_was_lost_is_the_same_incarnation(store: FaultyStore
     other, _ = loaded(store)
     assert other.write(SaveState(b"y")) == WriteStored()
     assert state.write(SaveState(b"z")) == WriteFenced(2)
+
+
+def test_a_renewal_goes_on_and_fences_what_it_renews(store: FaultyStore) -> None:
+    """S-9: the same life loads again: it keeps the receiver, and a commit that it made before comes too late."""
+    state, _ = loaded(store)
+    before = state.request(b"late")
+    assert state.load() is None
+    assert state.write(SaveState(b"x")) == WriteStored()
+    assert store.commit(before) == StoreFenced(2)
+    assert state.load() == b"x"
+
+
+def test_a_life_that_was_replaced_never_loads_again(store: FaultyStore) -> None:
+    """S-9: a later life has the receiver, whether or not it was seen at work; it goes on."""
+    older, _ = loaded(store)
+    newer, _ = loaded(store)
+    for _ in range(2):
+        with pytest.raises(Fenced, match="began later"):
+            older.load()
+    assert newer.write(SaveState(b"x")) == WriteStored()
+    assert newer.load() == b"x"
 
 
 def test_a_save_without_an_answer_is_asked_again(store: FaultyStore) -> None:

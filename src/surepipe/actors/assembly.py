@@ -19,6 +19,7 @@ from surepipe.actors.stored import (
     hop_of,
     is_store,
     letter_place,
+    lives_of,
     state_of,
     stream_of,
 )
@@ -149,8 +150,9 @@ class Assembly:
         self.journal = (
             StoreJournal(roles.journal, roles.journal, name) if roles.journal is not None else None
         )
-        self.stream = stream_of(name, self.layers, roles)
-        self._state = state_of(name, self._boundary, roles)
+        number_of_life = lives_of(options.runtime)
+        self.stream = stream_of(name, self.layers, roles, number_of_life)
+        self._state = state_of(name, self._boundary, roles, number_of_life)
         if self.stream is not None:
             self.stream.make(roles.retention)
         self._has_long_runs = isinstance(self.route, LocalRoute) and not (

@@ -13,6 +13,7 @@ from typing import cast
 
 import pykka
 
+from surepipe import errors
 from surepipe.actors.clerk import Journal, StateStore, Stores, StreamAccess
 from surepipe.actors.consumer import ConsumerActor, Loop, Work, WorkQueue
 from surepipe.actors.end import ASK_S, End, EndOptions
@@ -35,6 +36,7 @@ from surepipe.pipes.lanes import KeyOf
 from surepipe.pipes.options import BacklogOptions, LayerOptions, StreamOptions
 from surepipe.pipes.stack import ReceiverStack, SenderStack
 from surepipe.pipes.stream_place import Phase, StreamPlace
+from surepipe.storage.claims import CHANCE_BITS, began_later, numbered
 from surepipe.store_api import Fenced
 
 logger = logging.getLogger("surepipe")
@@ -50,6 +52,8 @@ class SenderEnd(End):
 
     side_name = "sender"
     _last_life = 0
+    _has_loaded = False
+    """True once the journal answered; from then on it knows by itself who may not have it back."""
     _sender_trace: SenderTrace | None = None
     _outliving: Sequence[Mark] = ()
 
@@ -107,12 +111,23 @@ class SenderEnd(End):
 
     def _loaded(self, journal: Journal) -> JournalContents:
         contents = journal.load()
+        now = numbered(self.runtime.wall_ms(), 0)
+        if not self._has_loaded and began_later(contents.last_life, self._last_life, now):
+            raise errors.Fenced(
+                f"the journal of pipe {self.name} was taken by life {contents.last_life}, which began later than "
+                f"{self._last_life}"
+            )
+        self._has_loaded = True
         if self._sender_trace is not None:
             self._sender_trace.loaded(contents.rows)
         return contents
 
     def _next_life(self) -> int:
-        hint = (self.runtime.wall_ms() << 20) + self.rng.getrandbits(20)
+        """By the wall clock. With a journal only the first: others renew it, below who began later."""
+        if self._journal is not None and self._last_life:
+            self._last_life += 1
+            return self._last_life
+        hint = numbered(self.runtime.wall_ms(), self.rng.getrandbits(CHANCE_BITS))
         self._last_life = max(hint, self._last_life + 1)
         return self._last_life
 
@@ -124,6 +139,7 @@ class SenderEnd(End):
             stopped=self._stop_for_good,
             drained=self._drained,
             route_room=lambda: self._side.room,
+            replaced=self._replaced,
         )
         actor.ledger.marks += self._outliving
         self._outliving = ()
@@ -188,6 +204,12 @@ class SenderEnd(End):
         items = _items(host.machine.unconfirmed())
         left = f"; not confirmed: {describe(items)}" if items else ""
         self.intake.end(PipeStopped, f"pipe {self.name} stopped: {host.machine.stopped}{left}")
+
+    def _replaced(self, why: str) -> None:
+        """The journal was taken over. This end stays ended: to begin again would depose the later life."""
+        self.keeper.retire()
+        self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
+        self._gave_up(why)
 
     def _gave_up(self, why: str) -> None:
         self.intake.end(PipeStopped, f"pipe {self.name} stopped: {why}")
@@ -276,6 +298,7 @@ class ReceiverEnd(End):
         self._consumers: list[Keeper] = []
         self._is_ending = False
         self._actor: ReceiverActor | None = None
+        self._lives = 0
         self.place = self.target = 0
         """Over a stream: the next index to settle, and where the works end once they are to end."""
 
@@ -286,6 +309,7 @@ class ReceiverEnd(End):
         super().start()
 
     def _build_receiver(self) -> ReceiverStack:
+        self._lives += 1
         return self._new_receiver(self._state)
 
     def _new_receiver(self, state: StateStore | None) -> ReceiverStack:
@@ -297,6 +321,7 @@ class ReceiverEnd(End):
             state=state.load() if state else None,
             reverse=self._side.has_reverse,
             key_of=self._key_of,
+            life=self._lives,
         )
         stack.asserts = self.options.asserts
         return stack
@@ -429,22 +454,31 @@ class ReceiverEnd(End):
         if not isinstance(trouble, Fenced):
             self.renew(actor, BUILD_AGAIN_US / 1_000_000)
             return
+        self.replaced(actor, f"owner {trouble.by} receives in its place now")
+
+    def replaced(self, actor: ReceiverActor, why: str) -> None:
+        """A store says that a later owner receives. This end stays ended: to begin again would depose that one."""
         actor.over = True
         self.keeper.retire()
-        why = f"owner {trouble.by} receives in its place now"
         self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
         self._gave_up(why)
 
     def state_after(self, work: Work, through: int) -> bytes | None:
-        """From the consumer: the state to commit with effects; None when that work's incarnation is gone."""
+        """From the consumer: the state to commit with effects; None when that work's incarnation is gone.
+
+        Raises StoreUnavailable when it does not answer in time, because the process stood still: it is there, and
+        must hear that nothing was committed.
+        """
         if isinstance(work.owner, ReceiverActor) and work.owner.over:
             return None  # the next one may be waiting for the very store that the consumer holds
         try:
             answer = self.keeper.ask(
                 Ask(lambda host: self._receiver_of(host).state_after(work, through)), ASK_S
             )
-        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
+        except (LookupError, pykka.ActorDeadError):
             return None
+        except pykka.Timeout:
+            raise StoreUnavailable(f"{self.address} gave no state in time") from None
         return cast("bytes | None", answer)
 
     def fenced(self, actor: ReceiverActor) -> None:
@@ -492,6 +526,12 @@ class ReceiverEnd(End):
         if works.failure is not None:
             raise works.failure
         return is_in_time and self.place >= target
+
+    def unread(self) -> int:
+        """Over a stream: how many messages in it are not settled, as far as this end knows. Raises
+        StoreUnavailable."""
+        assert self._stream is not None
+        return max(0, self._stream.end() - self.place) if self.place else 0
 
     def expect_end(self) -> None:
         """The sender has finished: once what has arrived is handled, no more works will come."""

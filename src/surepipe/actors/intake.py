@@ -27,7 +27,7 @@ from surepipe.actors.codecs import BytesCodec, Codec, escaped_by
 from surepipe.actors.inbox import Bell
 from surepipe.actors.marks import Item, Mark, Until
 from surepipe.actors.runtime import Runtime
-from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeFull, SurepipeError
+from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeClosed, PipeFull, SurepipeError
 from surepipe.pipes.payloads import Payloads, sized
 
 Refusal: TypeAlias = tuple[type[SurepipeError], str]
@@ -354,6 +354,14 @@ class Intake:
         self.refuse(kind, text)
         self._over = self._over or (kind, text)
         self._signal.notify()
+
+    @property
+    def failure(self) -> SurepipeError | None:
+        """Why the sender stopped for good by itself; None while it goes on, and when it was closed."""
+        if self._over is None or self._over[0] is PipeClosed:
+            return None
+        kind, text = self._over
+        return kind(text)
 
     @property
     def drained(self) -> bool:

@@ -13,7 +13,7 @@ from surepipe.actors.runtime import Alarm
 from surepipe.actors.sender import BUILD_AGAIN_US
 from surepipe.actors.tracing import ReceiverTrace, after
 from surepipe.effects import Deliver, Effect, Notice, NoticeKind, Ranges
-from surepipe.errors import StoreUnavailable
+from surepipe.errors import Fenced, StoreUnavailable
 from surepipe.machines import ReceiverMachine
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 
@@ -76,6 +76,10 @@ class Watcher(Protocol):
 
     def fenced(self, actor: ReceiverActor) -> None:
         """The machine says that another incarnation receives in its place."""
+        ...
+
+    def replaced(self, actor: ReceiverActor, why: str) -> None:
+        """The store says the same, before there is a machine."""
         ...
 
 
@@ -149,6 +153,10 @@ class ReceiverActor(Host):
             self._machine = self._build()
         except StoreUnavailable:
             self.retry_build_at(self.now() + BUILD_AGAIN_US)
+            return False
+        except Fenced as error:
+            assert self._watcher is not None, "only an end with a state has anything to lose"
+            self._watcher.replaced(self, str(error))
             return False
         self._handed = self._machine.boundary.boundary is Boundary.HANDED
         self._works.begin()

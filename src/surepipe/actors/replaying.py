@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from surepipe.actors.face import SendingFace
 from surepipe.actors.marks import Until
 from surepipe.actors.replay_marks import guarded, marked
+from surepipe.actors.stored import lives_of
 from surepipe.storage.dead_letters import DeadLetterStream, Replay, StoredLetter
 from surepipe.storage.journal import Beside, StoreJournal
 from surepipe.store_api import CommitPosition
@@ -72,7 +73,12 @@ class ReplayingFace(SendingFace):
         and StoreReset (the letters were made anew).
         """
         self._check_outside("replay")
-        replay = Replay(letters, letters.store, reader=reader)
+        replay = Replay(
+            letters,
+            letters.store,
+            reader=reader,
+            number_of_life=lives_of(self.sender.runtime),
+        )
         replay.begin()
         journal = self._journal
         is_exact = journal is not None and journal.can_commit_beside(letters.store)

@@ -18,7 +18,7 @@ from surepipe.effects import (
     RejectReason,
     Renumbered,
 )
-from surepipe.errors import PipeStopped, StoreUnavailable, SurepipeError
+from surepipe.errors import Fenced, PipeStopped, StoreUnavailable, SurepipeError
 from surepipe.machines import SenderMachine
 
 BUILD_AGAIN_US = 200_000
@@ -55,6 +55,7 @@ class SenderActor(Host):
         stopped: Callable[[SenderActor], None],
         drained: Callable[[], None],
         route_room: Callable[[], int],
+        replaced: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(around)
         self.ledger = Ledger()
@@ -63,6 +64,7 @@ class SenderActor(Host):
         self._stopped = stopped
         self._drained = drained
         self._route_room = route_room
+        self._replaced = replaced
         self._machine: SendingMachine | None = None
         self._held: list[bytes] = []
         self._offering: list[bytes] = []
@@ -109,6 +111,10 @@ class SenderActor(Host):
             self._machine = self._build()
         except StoreUnavailable:
             self.retry_build_at(self.now() + BUILD_AGAIN_US)
+        except Fenced as error:
+            assert self._replaced is not None, "only an end with a journal has anything to lose"
+            self.over = True
+            self._replaced(str(error))
         return self.is_built
 
     def look_further(self) -> None:

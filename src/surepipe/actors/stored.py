@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 from surepipe.actors.clerk import StateStore
 from surepipe.actors.letters import DeadLetterPlace
+from surepipe.actors.runtime import Runtime
 from surepipe.effects import (
     SaveState,
     Write,
@@ -21,10 +24,12 @@ from surepipe.pipes.algebra import hops
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerOptions, StreamOptions
 from surepipe.pipes.stream import commit_of
+from surepipe.storage.claims import CHANCE_BITS, Claims, numbered
 from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.storage.receiver_state import ReceiverState
 from surepipe.store_api import (
     KEEP_ALL,
+    ClaimReader,
     CommitPosition,
     Committed,
     Created,
@@ -44,6 +49,9 @@ from surepipe.store_api import (
 
 Letters: TypeAlias = Store | DeadLetterPlace
 """Where dead letters go: a store (into a stream of it), a ``DeadLetterStream``, or any callable."""
+
+NumberOfLife: TypeAlias = Callable[[], int]
+"""The number of a life that begins now; see ``surepipe.storage.claims``."""
 
 _LETTERS = hops.Store("dead letters", Level.NONE, kind="memory")
 
@@ -157,10 +165,13 @@ def _may_pass_reader(roles: StoreRoles) -> bool:
 class StreamStores:
     """The stores of one stream layer: where its messages are, and where its reader's position is."""
 
-    def __init__(self, streams: Store, positions: Store, stream: str) -> None:
+    def __init__(
+        self, streams: Store, positions: Store, stream: str, number_of_life: NumberOfLife
+    ) -> None:
         self.stream = stream
         self._streams = streams
         self._positions = positions
+        self._claims = Claims(positions, number_of_life)
 
     def make(self, retention: Retention) -> None:
         """Make the stream, if it is not there. Raises StoreUnavailable, and ConfigurationError when it was made
@@ -175,7 +186,9 @@ class StreamStores:
                 raise ConfigurationError(f"stream {self.stream!r} can't be used: {outcome}")
 
     def call(self, request: object) -> object:
-        """The outcome of a store call."""
+        """The outcome of a store call. A machine claims as the how-many-th of this life."""
+        if isinstance(request, ClaimReader):
+            return self._claims.claim(request.stream, request.reader, request.claimant)
         return perform(cast("StoreRequest", request), self._streams, self._positions)
 
     def stop_waiting(self) -> bool:
@@ -232,20 +245,31 @@ class StreamState:
                 return WriteUnknown()
 
 
+def lives_of(runtime: Runtime) -> NumberOfLife:
+    """Numbers lives by this clock; the chance in them is drawn when the first is asked for."""
+    chance = cache(lambda: runtime.rng(None).getrandbits(CHANCE_BITS))
+    return lambda: numbered(runtime.wall_ms(), chance())
+
+
 def stream_of(
-    pipe: str, layers: tuple[LayerOptions, ...], roles: StoreRoles
+    pipe: str, layers: tuple[LayerOptions, ...], roles: StoreRoles, number_of_life: NumberOfLife
 ) -> StreamStores | None:
     """How the ends of a pipe reach their stream, where they have one."""
     layer = next((layer for layer in layers if isinstance(layer, StreamOptions)), None)
     if layer is None or roles.stream is None:
         return None
-    return StreamStores(roles.stream, roles.state or roles.stream, layer.stream or pipe)
+    positions = roles.state or roles.stream
+    return StreamStores(roles.stream, positions, layer.stream or pipe, number_of_life)
 
 
-def state_of(pipe: str, boundary: Boundary, roles: StoreRoles) -> CommittableState | None:
+def state_of(
+    pipe: str, boundary: Boundary, roles: StoreRoles, number_of_life: NumberOfLife
+) -> CommittableState | None:
     """Where the host stores the receiver's state; None where nobody does, or a stream's reader does by itself."""
     if roles.stream is None:
-        return ReceiverState(roles.state, pipe) if roles.state else None
+        if roles.state is None:
+            return None
+        return ReceiverState(roles.state, pipe, number_of_life=number_of_life)
     if boundary in (Boundary.BEFORE, Boundary.COMMITTED):
         return StreamState(roles.state or roles.stream)
     return None

@@ -157,6 +157,11 @@ class ReceiverPort(Port, Protocol):
         ...
 
     @property
+    def life(self) -> int:
+        """Above that of every earlier start of this receiver."""
+        ...
+
+    @property
     def durable(self) -> bool:
         """True when the cursors of this stack survive a crash."""
         ...

@@ -102,6 +102,7 @@ class Stack:
     TRANSIENT: ClassVar[tuple[str, ...]] = (
         *(
             "asserts",
+            "life",
             "pipe",
             "tag",
             "options",
@@ -620,6 +621,10 @@ class _ReceiverPort(_LayerPort):
     def incarnation(self) -> int:
         return self.receiver.incarnation
 
+    @property
+    def life(self) -> int:
+        return self.receiver.life
+
     def state(self) -> bytes:
         return encode_state(self.receiver.cursors(0, ()))
 
@@ -659,8 +664,11 @@ class ReceiverStack(Stack):
         reverse: bool = True,
         take_confirm: Callable[[bytes], bool] | None = None,
         key_of: KeyOf | None = None,
+        life: int = 1,
     ) -> None:
+        """``life`` is above that of every earlier start: a stream's store refuses readers of a lower one."""
         super().__init__(pipe, layers, rng, reverse=reverse)
+        self.life = life
         self.take_confirm = take_confirm
         self.boundary = boundary or BoundaryOptions()
         if self.boundary.boundary is Boundary.BEFORE and not self.boundary.durable:

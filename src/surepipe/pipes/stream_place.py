@@ -23,6 +23,7 @@ from surepipe.store_api import (
     CommitPosition,
     DescribeStream,
     Entries,
+    Fenced,
     GetPosition,
     IdentifyEntry,
     Identity,
@@ -136,13 +137,15 @@ class StreamPlace(ReceiverLayer):
     # Claiming and locating.
 
     def _claim(self) -> None:
-        claimant = self.rng.getrandbits(62) + 1
-        self._ask(Phase.CLAIMING, ClaimReader(self.stream, self.reader, claimant))
+        self._ask(Phase.CLAIMING, ClaimReader(self.stream, self.reader, self.port.life))
 
     def _on_owner(self, outcome: object) -> None:
         if isinstance(outcome, Owner):
             self.owner = outcome.number
             self._ask(Phase.FINDING, GetPosition(self.stream, self.reader))
+        elif isinstance(outcome, Fenced):
+            detail = f"a life that began later reads as {self.reader!r} now"
+            self._stop(NoticeKind.FENCED, (), detail)
 
     def _on_position(self, outcome: object) -> None:
         if isinstance(outcome, Position):

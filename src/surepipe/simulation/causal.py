@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
+from surepipe.simulation.causal_strikes import Seen, store_of
 from surepipe.simulation.causes import path_to
 from surepipe.simulation.chooser import fault_of
 from surepipe.simulation.findings import RunResult
@@ -26,10 +27,6 @@ POINTS = (0, 1, 2, 3)
 """Effects of an event that are done before its process ends."""
 PAIRS_MAX = 48
 MESSAGES = 3
-_WRITES = {"append-rows": "journal", "note-transmitted": "journal", "open-life": "journal"} | {
-    "forget-rows": "journal",
-    "renumber": "journal",
-}
 _ASKING = ("read", "wait", "letter")
 
 
@@ -74,7 +71,7 @@ def causal_decisions(result: RunResult, *, message: int = 0) -> tuple[Decision, 
     found = [
         *_frames(rows, steps, names),
         *_crashes(rows, steps, names),
-        *_lost_writes(rows, chosen),
+        *_lost_writes(rows, chosen, Seen.of(result).stores),
     ]
     return tuple(dict.fromkeys(found))
 
@@ -126,7 +123,7 @@ def _crashes(
                 )
 
 
-def _lost_writes(rows: Sequence[Row], settled: Row) -> Iterator[Decision]:
+def _lost_writes(rows: Sequence[Row], settled: Row, stores: Sequence[str]) -> Iterator[Decision]:
     """Writes that were answered after the message was offered: done without an answer, or never done."""
     for row in rows:
         if row.kind != "answer":
@@ -136,12 +133,4 @@ def _lost_writes(rows: Sequence[Row], settled: Row) -> Iterator[Decision]:
         speaks_of = f"e{settled.epoch} {settled.seq}+" in call or verb in ("save-state", "commit")
         if speaks_of and not verb.startswith(_ASKING):
             for how in ("unknown", "lost"):
-                yield Decision(f"disk/{_store_of(verb, row)}", call, how, (0,), "F18")
-
-
-def _store_of(verb: str, row: Row) -> str:
-    if verb in _WRITES:
-        return _WRITES[verb]
-    if verb == "save-state":
-        return "state"
-    return "index" if row.node == "receiver" else "stream"
+                yield Decision(f"disk/{store_of(verb, stores)}", call, how, (0,), "F18")

@@ -1,4 +1,4 @@
-"""Scripts that grow: each decision strikes something that was seen to happen in the run of the decisions before it.
+"""Scripts that grow: each decision strikes something that was seen to happen in the run of those before it.
 
 A schedule that breaks a pipe often needs what only happens because something went wrong already: a frame that was
 sent again, the first step of a second life, a write that is done twice. So a run is repeated with one more

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from surepipe.simulation.findings import RunResult
 from surepipe.simulation.nodes import OFFER_TO_ZOMBIE
 from surepipe.simulation.options import Options
-from surepipe.simulation.script import Decision, Plain
+from surepipe.simulation.script import Decision
 from surepipe.simulation.trace import Kind, Row
 
 POINTS = (-1, 0, 1, 2, 3)
@@ -18,11 +18,12 @@ POINTS = (-1, 0, 1, 2, 3)
 AWAY = (0, 30)
 """How long an ended process is away. All times here are in tenths of the first timeout."""
 ASLEEP = (1, 10, 40, 120, 1000)
+"""The last of them is longer than a run: what is over then never wakes."""
 LATER = (5, 30, 120)
 WRITES_LOST = (1, 2, 3, 5)
-_LOSSES = {"F1": "data", "F2": "confirm"}
 STORES = ("journal", "state", "stream", "index")
 
+_LOSSES = {"F1": "data", "F2": "confirm"}
 _JOURNAL = ("append-rows", "note-transmitted", "open-life", "forget-rows", "renumber")
 _INDEX = ("claim", "get", "commit")
 _STREAM = ("append", "open", "read", "info", "identify")
@@ -65,9 +66,13 @@ class Seen:
     ) -> Mapping[str, Sequence[Strike]]:
         """What could strike, by what it is, of these kinds; nothing that would take a known decision's place."""
         taken = set(map(_place, known))
-        found = {id_: _STRIKES[id_](self, len(known) + 1) for id_ in sorted(set(ids) & set(_STRIKES))}
+        found = {
+            id_: _STRIKES[id_](self, len(known) + 1) for id_ in sorted(set(ids) & set(_STRIKES))
+        }
         alone = {id_: [(one,) for one in made] for id_, made in found.items()}
-        together = {f"{id_} of a life": list(_of_a_life(id_, self)) for id_ in _LOSSES if id_ in found}
+        together = {
+            f"{id_} of a life": list(_of_a_life(id_, self)) for id_ in _LOSSES if id_ in found
+        }
         free = {
             name: [strike for strike in made if taken.isdisjoint(map(_place, strike))]
             for name, made in (alone | together).items()
@@ -153,9 +158,7 @@ def _ended(verb: str, id_: str, node: str, seen: Seen, _number: int) -> Strikes:
 def _asleep(verb: str, node: str, seen: Seen, _number: int) -> Strikes:
     for at, event in seen.events:
         for away in ASLEEP if node in ("", at) else ():
-            yield Decision(
-                f"faults/{at}", f"{at}: {event}", verb, (0, seen.tenths(away)), "F28"
-            )
+            yield Decision(f"faults/{at}", f"{at}: {event}", verb, (0, seen.tenths(away)), "F28")
 
 
 def _offered(seen: Seen, _number: int) -> Strikes:
@@ -165,7 +168,7 @@ def _offered(seen: Seen, _number: int) -> Strikes:
             yield Decision(f"perturb/{OFFER_TO_ZOMBIE}", event, "fire", (1,))
 
 
-def _stepped(seen: Seen, _number: int) -> Strikes:
+def _stepped(_seen: Seen, _number: int) -> Strikes:
     for node in ("sender", "receiver"):
         for life in (1, 2):
             for step in (-3_600_000_000, 3_600_000_000):

@@ -6,13 +6,13 @@ again after a crash is the same letter, in whatever order messages fail.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from surepipe.effects import Letter, WriteFailed, WriteOutcome, WriteStored, WriteUnknown
 from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable
+from surepipe.storage.claims import Claims, number_now
 from surepipe.storage.letters import NoLetter, decode, encode, name_of
 from surepipe.store_api import (
     KEEP_ALL,
@@ -63,13 +63,17 @@ class StoredLetter:
             f"{replayed_text(letter)}: {letter.error_type}: {letter.error_text}"
         )
 
-    def text(self) -> str:
-        """Everything that is known of it, with the payload."""
+    def about(self) -> str:
+        """Everything that is known of it but the payload."""
         letter = self.letter
         since, last = _time(letter.first_failure_us), _time(letter.last_failure_us)
         times = f"  layer {letter.layer}, failed first at {since} and last at {last}"
-        payload = f"  {len(letter.payload)} bytes: {letter.payload!r}"
-        return "\n".join([self.line(), times, payload])
+        return f"{self.line()}\n{times}"
+
+    def text(self) -> str:
+        """Everything that is known of it, with the payload."""
+        payload = f"  {len(self.letter.payload)} bytes: {self.letter.payload!r}"
+        return f"{self.about()}\n{payload}"
 
 
 def replayed_text(letter: Letter) -> str:
@@ -222,10 +226,6 @@ def _check(streams: object, stream: object, retention: object) -> None:
         )
 
 
-def _random_claimant() -> int:
-    return secrets.randbits(62) + 1
-
-
 class Replay:
     """Where a replay of dead letters stands: a reader of the stream, so that an interrupted replay goes on.
 
@@ -240,22 +240,26 @@ class Replay:
         positions: IndexStore,
         *,
         reader: str = "replay",
-        new_claimant: Callable[[], int] = _random_claimant,
+        number_of_life: Callable[[], int] = number_now,
     ) -> None:
+        """``number_of_life`` as for ``Claims``: a replay is a life of its own."""
         self._letters = letters
         self._positions = positions
         self._reader = reader
-        self._claimant = new_claimant()
+        self._claims = Claims(positions, number_of_life)
         self._owner = 0
         self._next = 0
 
     def begin(self) -> int:
         """Take the replay over from whoever ran it before; returns the index of the next letter.
 
-        Raises StoreUnavailable (ask again), StoreReset (the stream was made anew since the last replay).
+        Raises StoreUnavailable (ask again), ``errors.Fenced`` (another replay began after this one and has taken
+        over), StoreReset (the stream was made anew since the last replay).
         """
         stream = self._letters.stream
-        claimed = self._positions.claim(stream, self._reader, self._claimant)
+        claimed = self._claims.claim(stream, self._reader, 1)
+        if isinstance(claimed, FencedOutcome):
+            raise Fenced(f"replay {self._reader!r} of {stream!r} belongs to a later replay now")
         if not isinstance(claimed, Owner):
             raise _as_error(stream, claimed)
         self._owner = claimed.number

@@ -15,6 +15,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 
+from surepipe import errors
 from surepipe.effects import (
     AppendRows,
     ForgetRows,
@@ -95,6 +96,8 @@ class StoreJournal:
         self._incarnation = 0
         self._previous_tag: int | None = None
         self._owner = 0
+        self._lives = 0
+        """The highest life that was begun through this object."""
         self._revision = 0
         self._next = 1
         """The position as committed last: indexes below it are not needed."""
@@ -121,8 +124,9 @@ class StoreJournal:
     def load(self) -> JournalContents:
         """What the journal holds; makes it when it is not there.
 
-        Raises StoreUnavailable (ask again) and ConfigurationError (the stream is used for something else, or the
-        store refuses).
+        Raises StoreUnavailable (ask again), ``errors.Fenced`` (a life that was begun elsewhere has the journal
+        since; the lives of this object never will again) and ConfigurationError (the stream is used for something
+        else, or the store refuses).
         """
         with self._lock:
             return self._load()
@@ -139,6 +143,8 @@ class StoreJournal:
         rows = self._rows(info)
         self._loaded = (info.incarnation, info.next, position)
         last_life = max((known.epoch for known in info.producers), default=0)
+        if 0 < self._lives < last_life:
+            raise errors.Fenced(f"journal {self.stream!r} was taken over by life {last_life}")
         confirmed = (self._state.epoch, self._state.through)
         return JournalContents(last_life, rows, self._state.transmitted, confirmed)
 
@@ -229,6 +235,7 @@ class StoreJournal:
 
     def _open_life(self, life: int) -> WriteOutcome:
         """From here on the store fences every older life, so what it holds now is all it will hold of them."""
+        self._lives = max(self._lives, life)
         refused = self._take_over(life)
         if refused is not None:
             return refused
@@ -243,19 +250,14 @@ class StoreJournal:
     def _take_over(self, life: int) -> WriteOutcome | None:
         """Fence older lives from rows and from the position; None when that is done.
 
-        Opened before the claim and after it: 1. we open; 2. an older life, half way through this, claims after
-        we did; 3. its second opening is fenced, so it stops and never commits. An older life that came through
-        has claimed before us, so what it commits from now on is fenced.
+        Both refuse a lower life, so one that is half way through this, or comes late, takes nothing back.
         """
-        before = self._streams.open_producer(self.stream, self._pipe, life, 1)
-        if not isinstance(before, Opened):
-            return _refusal(before)
+        opened = self._streams.open_producer(self.stream, self._pipe, life, 1)
+        if not isinstance(opened, Opened):
+            return _refusal(opened)
         claimed = self._positions.claim(self.stream, READER, life)
         if not isinstance(claimed, Owner):
             return _refusal(claimed)
-        after = self._streams.open_producer(self.stream, self._pipe, life, 1)
-        if not isinstance(after, Opened):
-            return _refusal(after)
         self._owner = claimed.number
         return None
 
@@ -330,6 +332,7 @@ class StoreJournal:
         return outcome
 
     def _renumber(self, write: Renumber) -> WriteOutcome:
+        self._lives = max(self._lives, write.epoch)
         if write.by:
             asking = self._streams.open_producer(self.stream, self._pipe, write.by, 1)
             if isinstance(asking, Unavailable):
@@ -410,8 +413,7 @@ class StoreJournal:
             self._streams.trim(self.stream, index + 1)  # not done: the next time
 
     def _commit(self, epoch: int, through: int | None = None) -> WriteOutcome:
-        """Store the position. The life decides who may, not the owner: a claim that an older life made late is
-        taken back."""
+        """Store the position. One who is fenced takes over anew: a later life refuses that."""
         anchor = None if through is None else Identity(self._pipe, epoch, through + 1)
         outcome: object = Unavailable()
         for _ in range(3):

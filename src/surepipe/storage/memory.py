@@ -246,6 +246,8 @@ class MemoryStore:
         """See ``IndexStore.claim``."""
         with self._changed:
             known = self._reader(stream, reader)
+            if claimant < (known.claimant or 0):
+                return Fenced(known.claimant or 0)
             if known.claimant != claimant:
                 known = replace(known, owner=known.owner + 1, claimant=claimant)
                 self._state.readers.setdefault(stream, {})[reader] = known

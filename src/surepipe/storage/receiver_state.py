@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 
+from surepipe import errors
 from surepipe.effects import (
     SaveState,
     Write,
@@ -15,6 +15,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.storage.claims import Claims, number_now
 from surepipe.store_api import (
     CommitPosition,
     Committed,
@@ -33,12 +34,9 @@ READER = "receiver"
 TAG = 1
 
 
-def _random_claimant() -> int:
-    return secrets.randbits(62) + 1
-
-
 class ReceiverState:
-    """The state of one receiver. Each incarnation calls ``load`` first, which fences the one before.
+    """The state of one receiver, for one life of it. Each incarnation calls ``load`` first, which fences the one
+    before, unless a life that began later has the receiver by now.
 
     Saves are counted, and the count is the position: a save that arrives late can't undo a newer one.
     """
@@ -49,13 +47,15 @@ class ReceiverState:
         pipe: str,
         *,
         name: str | None = None,
-        new_claimant: Callable[[], int] = _random_claimant,
+        number_of_life: Callable[[], int] = number_now,
     ) -> None:
-        """``name`` is the stream part of the position's name; by default ``<pipe>/state``."""
+        """``name`` is the stream part of the position's name; by default ``<pipe>/state``. ``number_of_life`` as
+        for ``Claims``."""
         self.name = name or f"{pipe}/state"
         self._positions = positions
-        self._new_claimant = new_claimant
-        self._claimant = 0
+        self._claims = Claims(positions, number_of_life)
+        self._loaded = 0
+        """How many incarnations have loaded it."""
         self._owner = 0
         self._saves = 0
 
@@ -67,16 +67,20 @@ class ReceiverState:
     def load(self) -> bytes | None:
         """Take the receiver over and return its stored state; None for a new one.
 
-        Raises StoreUnavailable (ask again) and ConfigurationError (the store refuses).
+        Raises StoreUnavailable (ask again), ``errors.Fenced`` (a life that began later receives now, and this one
+        never will again) and ConfigurationError (the store refuses).
         """
-        self._claimant = self._claimant or self._new_claimant()
-        claimed = self._positions.claim(self.name, READER, self._claimant)
+        claimed = self._claims.claim(self.name, READER, self._loaded + 1)
+        if isinstance(claimed, Fenced):
+            raise errors.Fenced(
+                f"the receiver's state {self.name!r} was taken over by a process that began later"
+            )
         if not isinstance(claimed, Owner):
             raise self._as_error(claimed)
         found = self._positions.get(self.name, READER)
         if not isinstance(found, Position | NoPosition):
             raise self._as_error(found)
-        self._claimant = 0  # a later load is another incarnation
+        self._loaded += 1  # a later load is another incarnation
         self._owner = claimed.number
         self._saves = found.next if isinstance(found, Position) else 0
         return found.state if isinstance(found, Position) else None

@@ -94,3 +94,21 @@ def _equal_payloads(body: bytes, count: int) -> list[bytes]:
     if not length:
         return [b""] * count
     return [body[at : at + length] for at in range(5, len(body), length)]
+
+
+def measures_of(body: bytes, count: int) -> tuple[int, memoryview, int]:
+    """How a body says its lengths (bytes per length, 0 when all are equal), where, and where the payloads begin.
+
+    ValueError for a body that ``paged`` did not make. The lengths are not summed up: that is for who uses them.
+    """
+    width = body[0] if body else -1
+    if width == _EQUAL:
+        if len(body) != 5 + int.from_bytes(body[1:5], "little") * count:
+            raise ValueError(f"a page of {count} messages has {len(body)} bytes: damaged")
+        return 0, memoryview(b""), 5
+    if width not in _WIDTHS:
+        raise ValueError(f"a page begins with {body[:1]!r}: written by another version, or damaged")
+    start = 1 + width * count
+    if len(body) < start:
+        raise ValueError(f"a page of {count} messages has {len(body)} bytes: damaged")
+    return width, memoryview(body)[1:start], start

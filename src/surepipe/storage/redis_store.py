@@ -17,6 +17,7 @@ from typing import Any, cast
 from redis.sentinel import Sentinel
 
 from surepipe.errors import ConfigurationError
+from surepipe.storage.raw_pages import PagesOutcome
 from surepipe.storage.redis_caller import Caller
 from surepipe.storage.redis_keys import Keys, Spread, field_of, prefix_of
 from surepipe.storage.redis_link import Address, Limits, Locator, RedisLink, settings_of
@@ -34,6 +35,7 @@ from surepipe.storage.redis_values import (
     create_outcome,
     missing,
     number_of,
+    raw_batch_of,
     rest_of,
     retention_arguments,
     run_arguments,
@@ -287,11 +289,7 @@ class RedisStore:
     ) -> ReadOutcome:
         """See ``StreamStore.read``. Unavailable once after the server was restarted or replaced."""
         request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
-        known = "" if incarnation is None else incarnation
-        keys = self.keys.of_stream(stream)[:2]
-        reply = self._run("read", stream, keys, [index, max_messages, max_bytes, known])
-        if self._caller.is_new_to("read", stream):
-            return _NEW_SERVER
+        reply = self._read(request)
         if isinstance(reply, Unavailable | Failed):
             return reply
         if reply[0] == b"batch":
@@ -300,6 +298,29 @@ class RedisStore:
         if isinstance(outcome, Empty):
             self._ends[stream] = outcome.next
         return cast("ReadOutcome", outcome)
+
+    def read_pages(
+        self,
+        stream: str,
+        index: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: int | None = None,
+    ) -> PagesOutcome:
+        """As ``read``, in whole pages that are not taken apart: for readers in bulk."""
+        reply = self._read(ReadFrom(stream, index, max_messages, max_bytes, incarnation))
+        if isinstance(reply, Unavailable | Failed):
+            return reply
+        if reply[0] == b"batch":
+            return raw_batch_of(reply, stream)
+        return cast("PagesOutcome", _simple_outcome(reply, stream))
+
+    def _read(self, request: ReadFrom) -> Replies | Unavailable | Failed:
+        known = "" if request.incarnation is None else request.incarnation
+        keys = self.keys.of_stream(request.stream)[:2]
+        bounds: list[Argument] = [request.index, request.max_messages, request.max_bytes, known]
+        reply = self._run("read", request.stream, keys, bounds)
+        return _NEW_SERVER if self._caller.is_new_to("read", request.stream) else reply
 
     def identify(self, stream: str, index: int) -> IdentifyOutcome:
         """See ``StreamStore.identify``."""

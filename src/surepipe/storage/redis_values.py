@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
 
+from surepipe.storage.raw_pages import RawBatch, RawPage
 from surepipe.storage.redis_keys import field_of
 from surepipe.storage.redis_link import Reply
-from surepipe.storage.redis_pages import paged, unpaged
+from surepipe.storage.redis_pages import measures_of, paged, unpaged
 from surepipe.store_api import (
     STATE_MAX_BYTES,
     Absent,
@@ -257,6 +258,34 @@ def _entries_of(page: Reply) -> Entries:
     index = int(bytes_of(entry_id).partition(b"-")[0])
     payloads = unpaged(bytes_of(body), number_of(count))
     return Entries(index, text_of(producer), number_of(epoch), number_of(first), payloads)
+
+
+def raw_batch_of(reply: Replies, stream: str) -> RawBatch | Failed:
+    """The pages of a reply, as they are."""
+    try:
+        return RawBatch(tuple(map(_raw_page_of, list_of(reply[2]))), number_of(reply[1]))
+    except ValueError as error:
+        return Failed(f"stream {stream!r}: {error}")
+
+
+def _raw_page_of(page: Reply) -> RawPage:
+    entry_id, fields = list_of(page)
+    _, producer, _, epoch, _, first, _, count, _, at_us, _, _, _, stored = list_of(fields)
+    index = int(bytes_of(entry_id).partition(b"-")[0])
+    number, body = number_of(count), bytes_of(stored)
+    width, lengths, start = measures_of(body, number)
+    return RawPage(
+        index=index,
+        producer=text_of(producer),
+        epoch=number_of(epoch),
+        first=number_of(first),
+        count=number,
+        at_us=number_of(at_us),
+        width=width,
+        lengths=lengths,
+        body=body,
+        start=start,
+    )
 
 
 def _cut(pages: Iterable[Entries], request: ReadFrom) -> Iterable[Entries]:

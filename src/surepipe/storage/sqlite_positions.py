@@ -46,9 +46,13 @@ def _find(connection: sqlite3.Connection, stream: str, reader: str) -> _Reader:
     return _Reader(owner, claimant, position)
 
 
-def claim(connection: sqlite3.Connection, stream: str, reader: str, claimant: int) -> Owner:
+def claim(
+    connection: sqlite3.Connection, stream: str, reader: str, claimant: int
+) -> Owner | Fenced:
     """Take the reader over, or learn again that it is taken."""
     known = _find(connection, stream, reader)
+    if known.claimant is not None and claimant < known.claimant:
+        return Fenced(known.claimant)
     if known.claimant == claimant:
         return Owner(known.owner)
     connection.execute(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
+from surepipe.storage.raw_pages import PagesOutcome, RawBatch, RawPage
 from surepipe.storage.sqlite_pages import Page, pages_of, payloads_of
 from surepipe.storage.sqlite_retention import (
     StreamRow,
@@ -210,8 +211,10 @@ def next_index(connection: sqlite3.Connection, name: str) -> int | Failed:
     return int(row[0]) if row else missing(name)
 
 
-def read(connection: sqlite3.Connection, request: ReadFrom) -> ReadOutcome:
-    """Entries from an index on."""
+def _readable(
+    connection: sqlite3.Connection, request: ReadFrom
+) -> StreamRow | Empty | Trimmed | Reset | Ahead | Failed:
+    """The stream, when there is an entry at the index."""
     stream = find(connection, request.stream)
     if stream is None:
         return missing(request.stream)
@@ -221,11 +224,39 @@ def read(connection: sqlite3.Connection, request: ReadFrom) -> ReadOutcome:
         return Trimmed(stream.earliest)
     if request.index > stream.next:
         return Ahead(stream.next)
-    if request.index == stream.next:
-        return Empty(stream.next)
+    return Empty(stream.next) if request.index == stream.next else stream
+
+
+def read(connection: sqlite3.Connection, request: ReadFrom) -> ReadOutcome:
+    """Entries from an index on."""
+    stream = _readable(connection, request)
+    if not isinstance(stream, StreamRow):
+        return stream
     entries = _cut(connection, stream, request.index, request.max_messages, request.max_bytes)
     last = entries[-1]
     return Batch(tuple(entries), last.index + len(last.payloads), stream.next)
+
+
+def read_pages(connection: sqlite3.Connection, request: ReadFrom) -> PagesOutcome:
+    """Pages from an index on, not taken apart, until both bounds are reached; one at least."""
+    stream = _readable(connection, request)
+    if not isinstance(stream, StreamRow):
+        return stream
+    rows = connection.execute(
+        "SELECT first_index, producer, epoch, first_seq, count, stored_us, lengths, body"
+        " FROM surepipe_pages WHERE stream = ? AND first_index >= ? ORDER BY first_index",
+        (stream.id, page_start(connection, stream, request.index)),
+    )
+    pages: list[RawPage] = []
+    stop, left = request.index + request.max_messages, request.max_bytes
+    for index, producer, epoch, first, count, at_us, lengths, body in rows:
+        width = 0 if lengths is None else 4
+        sizes = memoryview(lengths or b"")
+        pages.append(RawPage(index, producer, epoch, first, count, at_us, width, sizes, body, 0))
+        left -= len(body)
+        if index + count >= stop or left <= 0:
+            break
+    return RawBatch(tuple(pages), stream.next)
 
 
 def _pages_from(connection: sqlite3.Connection, stream: StreamRow, index: int) -> Iterator[Entries]:

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surepipe.cli.engines import AnyEngine, Chosen, chosen_engine, refuse_for_spark
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, complain, complain_about_file, line, show, show_json
+from surepipe.cli.stopping import CLOSE_S, DRAIN_S, Stopping
 from surepipe.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from surepipe.pipelines import Assessment, Document
-    from surepipe.pipelines.engine import Engine
+    from surepipe.pipelines.engine import Unfinished
     from surepipe.pipelines.live import Looks, Observing
     from surepipe.simulation.recorder import TraceRecorder
 
 LOOK_S = 0.05
-CLOSE_S = 10.0
+END_S = 10.0
 
 
 class LogKind(StrEnum):
@@ -41,6 +41,16 @@ def run(
         str | None,
         typer.Option(help="The node to run. Needed where the pipeline has several."),
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Run on actors or on spark, in place of the file's engine.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Spark's master, such as local[4] or spark://host:7077."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Spark's folder of checkpoints.", show_default=False)
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="Write a trace to this file, for surepipe audit.", show_default=False),
@@ -49,6 +59,14 @@ def run(
         bool,
         typer.Option("--once", help="Take what sources have now, and end where they would wait."),
     ] = False,
+    drain: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="How long a run that is told to stop finishes what it took.",
+        ),
+    ] = DRAIN_S,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document at the end, for machines.")
     ] = False,
@@ -75,20 +93,26 @@ def run(
     """Run a pipeline until its sources end. After a crash, run it again: it goes on where it was.
 
     It is checked first, and what can't keep what it expects is not started. Ctrl-C once: take nothing more, finish
-    and commit what was taken. Twice: stop now; what is not finished is in the stores, for the next run.
+    and commit what was taken, for --drain seconds at the most; then what is left unfinished is named. Twice: stop
+    now; what is not finished is in the stores, for the next run.
     """
     from surepipe.observe.serving import DEFAULT_PORT
     from surepipe.pipelines import read
     from surepipe.pipelines.live import Looks
 
     document = read(file)
-    assessment = _checked(document)
-    chosen = _chosen_node(document, node)
+    on = chosen_engine(document, engine, master, checkpoint)
+    if on.kind == "spark":
+        refuse_for_spark(node=node, trace=trace, otel=otel)
+    assessment = _checked(document, on.kind)
+    chosen = "spark" if on.kind == "spark" else _chosen_node(document, node)
     page_port = DEFAULT_PORT if web and web_port is None else web_port
     looks = Looks(page_port, metrics, otel, log_rows=log is LogKind.JSON)
-    runner = Runner(assessment, chosen, looks, once=once, quiet=as_json)
+    runner = Runner(
+        assessment, chosen, looks, on, once=once, quiet=as_json, stopping=Stopping(drain)
+    )
     if not as_json:
-        show(_promises(assessment))
+        show(promises(assessment, on.kind))
     with _logging(log):
         code = runner.run(trace)
     if as_json:
@@ -100,19 +124,29 @@ def run(
 
 
 class Runner:
-    """One run of a node: signals, progress, and the end."""
+    """One run of a node: its start, its progress, and the end."""
 
     def __init__(
-        self, assessment: Assessment, node: str, looks: Looks, *, once: bool, quiet: bool
+        self,
+        assessment: Assessment,
+        node: str,
+        looks: Looks,
+        on: Chosen,
+        *,
+        once: bool,
+        quiet: bool,
+        stopping: Stopping,
     ) -> None:
         self._plan = assessment.plan
         self._node = node
         self._assessment = assessment
         self._looks = looks
-        self._engine: Engine | None = None
+        self._on = on
+        self._engine: AnyEngine | None = None
         self._once = once
         self._quiet = quiet
-        self._interrupts = 0
+        self._stopping = stopping
+        self._unfinished: Sequence[Unfinished] = ()
         self._failure: BaseException | None = None
         self._counters: Mapping[str, Mapping[str, int]] = {}
         self._buried: Mapping[str, int] = {}
@@ -120,7 +154,7 @@ class Runner:
 
     def run(self, trace: Path | None) -> Exit:
         """Run to the end. Raises what the engine raises, after everything is ended."""
-        from surepipe.pipelines.engine import Engine, RealEnvironment
+        from surepipe.pipelines.engine import RealEnvironment
         from surepipe.pipelines.live import Observing
 
         with ExitStack() as held:
@@ -131,31 +165,62 @@ class Runner:
             environment = RealEnvironment(
                 self._plan, trace=observing.trace, notices=observing.notice, stopped=self._stopped
             )
-            engine = self._engine = Engine(self._plan, self._node, environment, once=self._once)
+            engine = self._on.make(self._plan, self._node, environment, once=self._once)
+            self._engine = engine
             show(
                 (line((what, "dim"), f"  {url}") for what, url in observing.urls.items()),
                 sys.stderr,
             )
-            held.enter_context(self._signals(engine, observing))
+            held.enter_context(self._stopping.heard(self._last_words))
             began = environment.clock.monotonic()
             try:
                 engine.start()
-                self._until_done(engine)
+                self._until_done(engine, observing)
+            except BaseException as error:
+                self._stopped(error)
+                raise
             finally:
                 observing.become("stopping")
-                engine.close(0.5 if self._interrupts > 1 or self._failure else CLOSE_S)
+                engine.close(self._end_s)
                 self._counters, self._buried = engine.counters(), engine.buried
                 self._seconds = environment.clock.monotonic() - began
-        return Exit.INTERRUPTED if self._interrupts else Exit.HELD
+        return Exit.INTERRUPTED if self._stopping.is_asked else Exit.HELD
 
-    def _until_done(self, engine: Engine) -> None:
+    @property
+    def _end_s(self) -> float:
+        """How long the end may take: after a failure it waits for nobody."""
+        if self._failure is not None:
+            return 0.5
+        return CLOSE_S if self._stopping.is_asked else END_S
+
+    def _until_done(self, engine: AnyEngine, observing: Observing) -> None:
+        is_draining = False
         with self._progress(engine) as tell:
-            while not engine.look() and self._interrupts < 2:
+            while not engine.look():
                 if self._failure is not None:
                     raise self._failure
+                if self._stopping.is_asked and not is_draining:
+                    is_draining = True
+                    engine.stop_sources()
+                    observing.become("stopping")
+                    complain("finishing what was taken; once more to stop now")
+                if self._stopping.is_over:
+                    self._leave(engine)
+                    break
                 tell()
                 engine.wait(LOOK_S)
             tell()
+
+    def _leave(self, engine: AnyEngine) -> None:
+        """Say what is not through, and whether it comes again."""
+        self._unfinished = engine.unfinished()
+        lines = [f"  {one}" for one in self._unfinished] or ["  nothing that this process knows of"]
+        complain("\n".join(["stopped, and left unfinished:", *lines]))
+
+    def _last_words(self) -> None:
+        complain(
+            "stopped without an orderly end: something does not return. The stores have what they had"
+        )
 
     def _counted(self) -> Mapping[str, Mapping[str, int]]:
         return self._engine.counters() if self._engine is not None else {}
@@ -163,30 +228,10 @@ class Runner:
     def _stopped(self, why: BaseException) -> None:
         self._failure = self._failure or why
 
-    @contextmanager
-    def _signals(self, engine: Engine, observing: Observing) -> Generator[None]:
-        """The first signal ends the sources, the second one everything."""
-
-        def interrupted(number: int, frame: FrameType | None) -> None:
-            del number, frame
-            self._interrupts += 1
-            if self._interrupts == 1:
-                engine.stop_sources()
-                observing.become("stopping")
-                complain("finishing what was taken; once more to stop now")
-
-        kinds = (signal.SIGINT, signal.SIGTERM)
-        before = [signal.signal(kind, interrupted) for kind in kinds]
-        try:
-            yield
-        finally:
-            for kind, handler in zip(kinds, before, strict=True):
-                signal.signal(kind, handler)
-
     # What is shown.
 
     @contextmanager
-    def _progress(self, engine: Engine) -> Generator[Callable[[], None]]:
+    def _progress(self, engine: AnyEngine) -> Generator[Callable[[], None]]:
         """On a terminal a line that moves; in a log nothing until the end."""
         if self._quiet or not sys.stderr.isatty():
             yield lambda: None
@@ -207,6 +252,10 @@ class Runner:
             "seconds": round(self._seconds, 3),
             "counters": {part: dict(counts) for part, counts in self._counters.items()},
             "dead_letters": dict(self._buried),
+            "unfinished": [
+                {"part": one.part, "count": one.count, "safe": one.is_safe, "text": str(one)}
+                for one in self._unfinished
+            ],
         }
 
     def lines(self) -> Iterator[Line]:
@@ -276,13 +325,13 @@ def _logging(kind: LogKind) -> Generator[None]:
         logging.getLogger("surepipe").removeHandler(handler)
 
 
-def _checked(document: Document) -> Assessment:
+def _checked(document: Document, engine: str) -> Assessment:
     """Raises typer.Exit when the pipeline can't be what it says; the servers are asked what they keep."""
     from surepipe.cli.probing import probed_levels
     from surepipe.cli.verdicts import as_problems
     from surepipe.pipelines import assess
 
-    assessment = assess(document.plan, levels=probed_levels(document.plan))
+    assessment = assess(document.plan, levels=probed_levels(document.plan), engine=engine)
     for problem in as_problems(assessment, document):
         complain_about_file(problem)
     if not assessment.usable:
@@ -290,9 +339,6 @@ def _checked(document: Document) -> Assessment:
     if not assessment.held:
         complain("nothing was started: the pipeline can't keep what it expects")
         raise typer.Exit(Exit.VIOLATED)
-    if document.plan.engine.kind == "spark":
-        complain("this pipeline is for Spark (engine: spark), and run runs actors")
-        raise typer.Exit(Exit.UNUSABLE)
     return assessment
 
 
@@ -307,9 +353,13 @@ def _chosen_node(document: Document, node: str | None) -> str:
     return node
 
 
-def _promises(assessment: Assessment) -> Iterator[Line]:
+def promises(assessment: Assessment, engine: str) -> Iterator[Line]:
     """What holds from end to end, as ``check`` derives it."""
+    from surepipe.pipelines.on_spark import delivery_on_spark
+
     for verdict in assessment.ways:
         if verdict.explanation is not None:
             headline = verdict.explanation.headline
-            yield line((verdict.name, "head"), f"  {headline.delivery}, {headline.order} order")
+            word = headline.delivery
+            delivery = delivery_on_spark(word) if engine == "spark" else word
+            yield line((verdict.name, "head"), f"  {delivery}, {headline.order} order")

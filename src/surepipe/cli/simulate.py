@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def simulate(
     file: Annotated[Path, typer.Argument(help="The pipeline, a YAML file.", show_default=False)],
     *,
-    seeds: Annotated[int, typer.Option(help="How many schedules to try.", min=1)] = 1000,
+    seeds: Annotated[int, typer.Option(help="How many schedules to try.", min=1)] = 100,
     seed: Annotated[
         int | None, typer.Option(help="Try this one schedule.", show_default=False)
     ] = None,
@@ -39,6 +39,10 @@ def simulate(
         bool,
         typer.Option("--explore", help="Try every schedule of a small scope of each pipe too."),
     ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="How many processes share the work; all cores when not given.", min=1),
+    ] = None,
     replay: Annotated[
         Path | None, typer.Option(metavar="SCRIPT", help="Repeat the run of this script.")
     ] = None,
@@ -56,6 +60,7 @@ def simulate(
     schedule that breaks the pipeline.
     """
     from surepipe.cli.simulating import Request, simulate_file
+    from surepipe.pipelines.simulated.crew import cores
 
     request = Request(
         file,
@@ -64,6 +69,7 @@ def simulate(
         messages=messages,
         seconds=None if minutes is None else minutes * 60,
         explores=explore,
+        jobs=jobs or cores(),
         replay=replay,
         out=out,
         tell=None if as_json else lambda text: show([line(text)]),

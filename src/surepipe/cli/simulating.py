@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,14 +17,17 @@ from surepipe.cli.output import Line, line
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load
-from surepipe.pipelines.simulated.breaking import Broken, broken_by, untolerated
+from surepipe.pipelines.simulated.breaking import Broken, untolerated
 from surepipe.pipelines.simulated.campaign import CannotSimulate, PlanResult
+from surepipe.pipelines.simulated.crew import PIECE, Crew, Recipe, crew
+from surepipe.pipelines.simulated.exploring import explore_plan_hops
 from surepipe.pipelines.simulated.simulate import (
     TWICE,
     Simulation,
     SimulationFailed,
     simulation_of_plan,
 )
+from surepipe.simulation.explore_result import Explored
 from surepipe.simulation.script_file import load as load_script
 
 FIRST_LINE_RUNS = 20
@@ -39,6 +43,7 @@ class Request:
     messages: int | None
     seconds: float | None
     explores: bool
+    jobs: int
     replay: Path | None
     out: Path
     tell: Callable[[str], None] | None
@@ -138,37 +143,49 @@ def _run(request: Request, simulation: Simulation, found: Findings) -> None:
     if request.replay is not None:
         _replay(request.replay, simulation, found)
         return
+    recipe = Recipe(request.file, request.messages, request.faults or "claim")
+    jobs = min(request.jobs, -(-len(request.seeds) // PIECE))
+    with crew(recipe, jobs) as workers:
+        _campaign(request, simulation, workers, found)
+    if found.code is Exit.HELD and found.missing:
+        found.code = Exit.NOT_EXERCISED
+
+
+def _campaign(request: Request, simulation: Simulation, workers: Crew, found: Findings) -> None:
     started = time.monotonic()
-    first = simulation.campaign(request.seeds[:FIRST_LINE_RUNS], stop_at_first=True)
-    request.say(
-        f"{simulation.subject.name}: first {first.runs} schedules, {first.events} events: "
-        f"{'violated' if first.first else 'nothing broke'}"
-    )
-    _add(simulation, found, first)
-    rest = request.seeds[FIRST_LINE_RUNS:]
-    results = [first]
-    step = 50
-    for start in range(0, len(rest), step):
-        if found.failure or _is_late(request, started):
-            break
-        more = simulation.campaign(rest[start : start + step], stop_at_first=True)
-        results.append(more)
-        _add(simulation, found, more)
-    if found.failure:
-        return
-    _check_hash_seeds(request, first, found)
-    found.missing = _missing(results)
-    if request.faults is None and found.code is Exit.HELD:
-        for fault in untolerated(simulation.subject):
+    results: list[PlanResult] = []
+    with ExitStack() as held:
+        twin: subprocess.Popen[str] | None = None
+        for result in workers.campaign(request.seeds):
+            results.append(result)
+            _add(simulation, found, result)
+            if twin is None and found.runs >= min(FIRST_LINE_RUNS, len(request.seeds)):
+                broke = "violated" if found.failure else "nothing broke"
+                twin = _twin_of(request, _digests(results), held)
+                request.say(f"{_first(simulation, found)}: {broke}")
+            if found.failure:
+                return
             if _is_late(request, started):
                 break
-            broken = broken_by(simulation, fault)
-            if broken is not None:
-                found.broken.append(broken)
+        found.missing = _missing(results)
+        broken: list[Broken | None] = []
+        if request.faults is None and not _is_late(request, started):
+            broken += workers.broken(untolerated(simulation.subject))
+        if twin is not None:
+            _compare(twin, results, found)
+    found.broken = [one for one in broken if one is not None and found.code is Exit.HELD]
     if request.explores:
-        found.explored = list(_explored(simulation))
-    if found.missing and found.code is Exit.HELD:
-        found.code = Exit.NOT_EXERCISED
+        _explore(simulation, found)
+
+
+def _first(simulation: Simulation, found: Findings) -> str:
+    return f"{simulation.subject.name}: first {found.runs} schedules, {found.events} events"
+
+
+def _digests(results: Sequence[PlanResult]) -> dict[int, str]:
+    """Of the first seeds that are run twice."""
+    found = {seed: digest for result in results for seed, digest in result.digests.items()}
+    return {seed: found[seed] for seed in list(found)[:TWICE]}
 
 
 def _is_late(request: Request, started: float) -> bool:
@@ -216,30 +233,39 @@ def _how_to_replace(error: CannotSimulate) -> str:
 # The same seeds under another hash seed.
 
 
-def _check_hash_seeds(request: Request, first: PlanResult, found: Findings) -> None:
-    seeds = list(first.digests)[:TWICE]
-    told = subprocess.run(
+def _twin_of(
+    request: Request, digests: Mapping[int, str], held: ExitStack
+) -> subprocess.Popen[str]:
+    """Another process, which runs these seeds too; it ends with the stack at the latest."""
+    twin = subprocess.Popen(
         [
             *(sys.executable, "-m", "surepipe.cli.simulating", str(request.file)),
             *(str(request.messages or 0), request.faults or "claim"),
-            ",".join(map(str, seeds)),
+            ",".join(map(str, digests)),
         ],
         env={**os.environ, "PYTHONHASHSEED": "1" if sys.flags.hash_randomization else "2"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    if told.returncode:
+    held.enter_context(twin)
+    held.callback(twin.kill)
+    return twin
+
+
+def _compare(twin: subprocess.Popen[str], results: Sequence[PlanResult], found: Findings) -> None:
+    told, complaint = twin.communicate()
+    if twin.returncode:
         found.code = Exit.NOT_DETERMINISTIC
-        found.complaint = f"the same seeds could not be run again: {told.stderr.strip()[-300:]}"
+        found.complaint = f"the same seeds could not be run again: {complaint.strip()[-300:]}"
         return
-    other = json.loads(told.stdout)
-    for seed in seeds:
-        if other["digests"][str(seed)] != first.digests[seed]:
+    other = json.loads(told)
+    answers = {seed: said for result in results for seed, said in result.answers.items()}
+    for seed, digest in _digests(results).items():
+        if other["digests"][str(seed)] != digest:
+            there = other["answers"].get(str(seed), [])
             found.code = Exit.NOT_DETERMINISTIC
-            found.complaint = _difference(
-                seed, first.answers.get(seed, []), other["answers"][str(seed)]
-            )
+            found.complaint = _difference(seed, answers.get(seed, []), there)
             return
 
 
@@ -265,17 +291,12 @@ def _twin(file: str, messages: str, faults: str, seeds: str) -> None:
     sys.stdout.write(json.dumps(told))
 
 
-def _explored(simulation: Simulation) -> Iterator[str]:
-    from surepipe.simulation.explore import explore
-    from surepipe.simulation.subjects import HopSubject
-
-    for pipe in simulation.subject.plan.pipes:
-        try:
-            found = explore(HopSubject(tuple(pipe.stack), pipe=pipe.name))
-        except ConfigurationError as error:
-            yield f"{pipe.name}: not explored: {error}"
-        else:
-            yield f"{pipe.name}: {found.verdict} ({found.states} states)"
+def _explore(simulation: Simulation, found: Findings) -> None:
+    """Every schedule of small scopes, with the faults that each pipe promises to survive."""
+    for hop in explore_plan_hops(simulation.subject.plan):
+        found.explored += str(hop).splitlines()
+        if hop.verdict == Explored.VIOLATED:
+            found.code = Exit.VIOLATED
 
 
 if __name__ == "__main__":

@@ -85,8 +85,6 @@ def _route(pipe: PipePart, stream: hops.Store | None) -> hops.Route:
     ):  # calls go to the store and answers come back: nothing else is in between
         name = stream.kind if stream.kind == stream.name else f"{stream.kind} {stream.name}"
         return replace(hops.LOCAL, name=name)
-    if isinstance(pipe.route, StoreRoute):  # frames through a Redis
-        return hops.ROUTES.get("redis", replace(hops.LOSSY_ROUTE, name="redis"))
     return hops.TCP if isinstance(pipe.route, TcpRoute) else hops.LOCAL
 
 

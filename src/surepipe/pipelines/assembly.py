@@ -12,8 +12,8 @@ touch of the outside, and so a point at which the node may crash.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from surepipe.actors.notices import PipeNotice
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class About:
     """Which message this is, for stages and sinks; on a repeat it is the same.
 
-    ``part`` counts what came of one message where a stage gave several.
+    ``part`` counts what came of one message where a stage gave several. ``attempt`` is no part of the identity:
+    of a message that is given to a sink it says how often that has been tried, this time included.
     """
 
     pipe: str
@@ -40,6 +41,7 @@ class About:
     seq: int
     producer: str = ""
     part: int = 0
+    attempt: int = field(default=1, compare=False)
 
     @property
     def key(self) -> str:
@@ -133,6 +135,69 @@ class Cursor(Protocol):
 
     def request(self, text: str) -> CommitPosition:
         """The commit that stores it, for a transaction."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """How far a file of lines is decided (``end``), and how far it was on the disk when that was decided."""
+
+    end: int
+    written: int
+
+    @property
+    def text(self) -> str:
+        """As it is stored."""
+        return f"{self.end} {self.written}"
+
+    @classmethod
+    def read(cls, text: str) -> FilePlace:
+        """From what was stored."""
+        end, written = text.split()
+        return cls(int(end), int(written))
+
+
+@runtime_checkable
+class LineLog(Protocol):
+    """A cursor that keeps lines too: what a file is to hold, in the store of the receiver's state."""
+
+    def claim(self) -> FilePlace | None:
+        """Take the file over from an older process; None when it was never written to. Raises StoreUnavailable,
+        ``errors.Fenced`` (a process that began later has it)."""
+        ...
+
+    def save(self, text: str) -> None:
+        """Store a place now. Raises StoreUnavailable, ``errors.Fenced``."""
+        ...
+
+    def begin(self, transaction: Transaction) -> None:
+        """A new group, in this transaction."""
+        ...
+
+    def add(self, data: bytes, place: FilePlace, transaction: Transaction) -> None:
+        """Put the lines of the group into the transaction, and where the file ends behind them."""
+        ...
+
+    def group(self, place: FilePlace) -> bytes:
+        """The bytes between ``written`` and ``end``, as they were stored; none when they were forgotten, which
+        they only are once they are in the file. Raises StoreUnavailable."""
+        ...
+
+    def landed(self) -> None:
+        """All groups are on the disk, and no transaction is open."""
+        ...
+
+    def trim(self) -> None:
+        """Everything is on the disk."""
+        ...
+
+
+@runtime_checkable
+class Landing(Protocol):
+    """A sink that does something once a transaction is done."""
+
+    def land(self) -> None:
+        """Do it for the last transaction, if that is done. Raises nothing: what fails is tried again later."""
         ...
 
 

@@ -13,8 +13,10 @@ from surepipe.pipelines.models.pipes import Expect, PipePart
 from surepipe.pipelines.models.sources import HttpSource, replays
 from surepipe.pipelines.models.stages import HttpSink, PythonSink, StagePart
 from surepipe.pipelines.models.stores import RedisStorePart
-from surepipe.pipelines.on_spark import spark_refusals
+from surepipe.pipelines.on_actors import actor_refusals
+from surepipe.pipelines.on_spark import spark_notes, spark_refusals
 from surepipe.pipelines.plan import WAYS_MAX, Plan, Way
+from surepipe.pipelines.structure import Issue
 from surepipe.pipes.algebra import check_claim, explain, explain_chain, refusals
 from surepipe.pipes.algebra.derivation import Derived, DerivedChain, evaluate, evaluate_chain
 from surepipe.pipes.algebra.explain import Explanation
@@ -57,11 +59,17 @@ class Assessment:
     ways: tuple[Verdict, ...]
     notes: tuple[str, ...] = ()
     engine_refusals: tuple[str, ...] = ()
+    """Of Spark."""
+    actor_refusals: tuple[Issue, ...] = ()
+    """Of the engine actors, each with its place in the file."""
+    engine: str = "actors"
+    """For which engine it was judged."""
 
     @property
     def usable(self) -> bool:
         """True when nothing is refused: the pipeline can be started."""
-        return not self.engine_refusals and not any(v.refused for v in (*self.pipes, *self.ways))
+        refused = any(v.refused for v in (*self.pipes, *self.ways))
+        return not refused and not self.engine_refusals and not self.actor_refusals
 
     @property
     def held(self) -> bool:
@@ -96,8 +104,10 @@ def assess(
         plan,
         pipes,
         verdicts,
-        tuple(_notes(plan, known, ways)),
+        (*_notes(plan, known, ways), *(spark_notes(plan) if on_spark else ())),
         tuple(spark_refusals(plan)) if on_spark else (),
+        () if on_spark else tuple(actor_refusals(plan)),
+        "spark" if on_spark else "actors",
     )
 
 

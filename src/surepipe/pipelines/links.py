@@ -99,10 +99,13 @@ def _pipe_says(part: PipePart) -> Iterator[tuple[Path, str]]:
             ("layers",),
             "a stream layer keeps its messages in a store: write route: {kind: sqlite, store: NAME}",
         )
-    if isinstance(route, StoreRoute) and route.kind != "redis" and not part.has_stream:
+    if isinstance(route, StoreRoute) and not part.has_stream:
         yield (
             ("layers",),
-            f"a route through a {route.kind} store needs a stream layer: write [stream], or drop layers",
+            (
+                f"a route through a {route.kind} store needs a stream layer, which keeps the messages there: "
+                "write [stream], or drop layers; other layers go over tcp"
+            ),
         )
     if isinstance(route, TcpRoute) and route.secret is None and route.tls is None:
         host = route.address.written.rpartition(":")[0]

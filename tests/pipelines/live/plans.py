@@ -35,11 +35,31 @@ def assessed() -> Assessment:
     return assess(loads(SHOP))
 
 
-class Shop:
-    """The node main of the shop, which counts what a test says, in a time that stands still."""
+@cache
+def wide(beside: bool) -> Assessment:
+    """Twelve pipes with the longest names: beside each other, or one behind the other."""
+    names = [f"pipe-{number:02}-".ljust(64, "n") for number in range(12)]
+    feeders = ["lines", *names[:-1]] if not beside else ["lines"] * 12
+    pipes = "".join(
+        f"  {name}: {{from: {feeder}}}\n" for name, feeder in zip(names, feeders, strict=True)
+    )
+    ends = ", ".join(names if beside else names[-1:])
+    return assess(
+        loads(
+            f"version: 1\nname: {'w' * 64}\nsources: {{lines: {{kind: stdin}}}}\npipes:\n{pipes}"
+            f"sinks: {{out: {{from: [{ends}], kind: stdout}}}}\n"
+        )
+    )
 
-    def __init__(self) -> None:
-        self.assessment = assessed()
+
+class Shop:
+    """The node main of the shop, which counts what a test says, in a time that stands still.
+
+    Or another pipeline that was assessed.
+    """
+
+    def __init__(self, assessment: Assessment | None = None) -> None:
+        self.assessment = assessment or assessed()
         self.plan: Plan = self.assessment.plan
         self.now = 100.0
         self.counts: dict[str, dict[str, int]] = {}

@@ -15,10 +15,13 @@ from surepipe.effects import NoticeKind
 from surepipe.observe.serving import PageServer
 from surepipe.pipelines.live import serve
 from tests.kit.browser import OUTSIDE, OVERLAPS, SMALL, chromium
-from tests.pipelines.live.plans import Shop
+from tests.pipelines.live.plans import Shop, wide
 
 Scheme: TypeAlias = Literal["light", "dark"]
-LAPTOP, PHONE = (1280, 800), (390, 844)
+LAPTOP, PHONE, SMALL_PHONE = (1280, 800), (390, 844), (320, 568)
+WIDER = """() => [...document.querySelectorAll('main *')]
+  .filter(e => !e.closest('figure') && !e.closest('thead') && e.getBoundingClientRect().right > innerWidth + 1)
+  .map(e => e.tagName + ' ' + e.textContent)"""
 SHADE = """selector => getComputedStyle(document.querySelector(selector)).backgroundColor
   .match(/[\\d.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0)"""
 
@@ -95,6 +98,29 @@ def test_the_page_is_legible_and_asks_nobody_else(
         assert found.hosts == {urlsplit(server.url).netloc}
         assert found.complaints == []
         assert page.title() == "shop: running"
+
+
+@pytest.mark.parametrize("size", [LAPTOP, PHONE, SMALL_PHONE])
+@pytest.mark.parametrize("beside", [True, False], ids=["beside", "behind"])
+def test_a_page_of_twelve_pipes_with_long_names_scrolls_sideways_on_no_screen(
+    browser: Browser, size: tuple[int, int], beside: bool
+) -> None:
+    """Only the picture scrolls, in its frame, which on a phone leaves room for what is below it."""
+    shop = Shop(wide(beside))
+    full = {"accepted": 10**9, "settled": 10**9, "retransmitted": 10**9, "dead_lettered": 10**9}
+    shop.counts = {pipe.name: dict(full) for pipe in shop.plan.pipes}
+    shop.watch.notice(PipeNotice("p" * 64, "sender", NoticeKind.STALLED, 7, ((3, 5),), "x" * 300))
+    with (
+        serve(shop.assessment, shop.watch, port=0) as server,
+        visit(browser, server, size) as found,
+    ):
+        page = found.page
+        for question in (OVERLAPS, OUTSIDE, SMALL, WIDER):
+            assert page.evaluate(question) == []
+        assert page.evaluate("document.documentElement.scrollWidth") == size[0]
+        height = page.evaluate("document.querySelector('figure').clientHeight")
+        assert size == LAPTOP or height <= size[1] * 0.75
+        assert found.complaints == []
 
 
 def test_the_page_renews_itself_and_keeps_where_the_reader_is(

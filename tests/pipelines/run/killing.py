@@ -1,5 +1,5 @@
-"""Kills ``surepipe run`` in child processes: ``python -m tests.pipelines.run.killing FILE OUT SEED CYCLES``,
-where OUT is what the pipeline FILE writes, in the current folder.
+"""Kills ``surepipe run`` in child processes: ``python -m tests.pipelines.run.killing FILE OUT SEED CYCLES``, where
+OUT is what the pipeline FILE writes, in the current folder. What follows are options of ``run``.
 
 The children are forked from this process, which has imported everything and started no thread: so each is a whole
 process of its own, and starts within milliseconds.
@@ -24,7 +24,7 @@ PRELOADED = Engine
 """Imported here, so that the children need not."""
 
 
-def child(pipeline: str) -> int:
+def child(pipeline: str, *options: str) -> int:
     """A process that runs the pipeline in the current folder."""
     pid = os.fork()
     if pid:
@@ -34,7 +34,7 @@ def child(pipeline: str) -> int:
     os.dup2(log, 2)
     code = 1
     try:
-        code = command.run(["run", pipeline])
+        code = command.run(["run", pipeline, *options])
     finally:
         os._exit(code)
 
@@ -63,10 +63,10 @@ def main() -> None:
     Writes how many were killed, and the code of the last run.
     """
     pipeline, out, seed, cycles = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    rng, kills = Random(seed), 0
+    rng, kills, options = Random(seed), 0, sys.argv[5:]
     for _ in range(cycles):
-        kills += killed_after(child(pipeline), out, size_of(out) + rng.randint(1, PIECE))
-    _, status = os.waitpid(child(pipeline), 0)
+        kills += killed_after(child(pipeline, *options), out, size_of(out) + rng.randint(1, PIECE))
+    _, status = os.waitpid(child(pipeline, *options), 0)
     sys.stdout.write(f"{kills} {os.waitstatus_to_exitcode(status)}\n")
 
 

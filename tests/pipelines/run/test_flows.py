@@ -357,3 +357,23 @@ def test_a_run_that_is_cut_off_goes_on_where_it_was(folder: Path) -> None:
     finally:
         last.close()
     assert read_lines(str(folder / "out.jsonl")) == list(range(3_000))
+
+
+@pytest.mark.parametrize("more", ["boundary: committed", "lanes: 2, key: n"])
+def test_a_sink_in_python_is_told_which_attempt_it_is(more: str) -> None:
+    """simulation X-24: in a transaction, and with lanes; the identity stays the same."""
+    seen: list[tuple[str, int]] = []
+
+    def book(message: object, context: Context) -> None:
+        seen.append((context.id.key, context.attempt))
+        if context.attempt < 3:
+            raise ValueError(message)
+
+    write_lines("in.jsonl", [{"n": 1}])
+    text = (
+        f"{LINES}pipes: {{intake: {{from: lines, journal: main, state: main, {more}}}}}\n"
+        'sinks: {out: {from: intake, kind: python, call: "test:book", retry_min_s: 0.001}}\n'
+    )
+    run(plan_of(text), book=book)
+    assert [attempt for _, attempt in seen] == [1, 2, 3]
+    assert len({key for key, _ in seen}) == 1

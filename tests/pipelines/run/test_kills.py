@@ -7,11 +7,17 @@ import sys
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from surepipe.actors.codecs import choose_codec
+from surepipe.cli.exits import Exit
 from surepipe.storage.sqlite import SqliteStore
 from surepipe.store_api import Batch
+from surepipe.testing.servers import RedisServer
 
 ORDERS = 14_000
+FAR_ORDERS = 1_000
+FAR_CYCLES = 12
 CYCLES = 20
 ROOT = Path(__file__).parents[3]
 
@@ -38,11 +44,11 @@ def stream_of(path: Path, name: str) -> list[dict[str, object]]:
     return cast("list[dict[str, object]]", found)
 
 
-def killed(folder: Path, pipeline: Path, out: str, cycles: int) -> None:
+def killed(folder: Path, pipeline: Path, out: str, cycles: int, *options: str) -> None:
     """Run the pipeline in this folder, killed so many times, and then to its end."""
     command = [sys.executable, "-m", "tests.pipelines.run.killing"]
     told = subprocess.run(
-        [*command, str(pipeline), out, "11", str(cycles)],
+        [*command, str(pipeline), out, "11", str(cycles), *options],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -72,6 +78,39 @@ def test_killed_twenty_times_the_orders_are_in_file_and_stream_once_and_in_order
     large = [order["order"] for order in written if order["cents"] >= 2_000]
     booked = stream_of(tmp_path / ".surepipe" / "orders.db", "orders.large")
     assert [order["order"] for order in booked] == large
+
+
+ON_REDIS = """\
+version: 1
+name: far
+expect: {delivery: exactly-once, order: absolute, tolerates: [sender-crash, receiver-crash]}
+stores: {main: {kind: redis, url: "${SHOP_REDIS}"}}
+sources: {lines: {kind: jsonl, path: examples/data/orders.jsonl}}
+pipes:
+  intake: {from: lines, journal: main, state: main, boundary: committed}
+  next: {from: intake, route: {kind: redis, store: main}, state: main, boundary: committed}
+sinks: {out: {from: next, kind: jsonl, path: far.jsonl}}
+"""
+
+
+def test_killed_again_and_again_on_redis_the_audit_of_all_lives_finds_nothing_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable_redis: RedisServer
+) -> None:
+    """One trace of all lives: held, nothing lost or repeated, in order; and the file says the same."""
+    monkeypatch.setenv("SHOP_REDIS", durable_redis.url)
+    write_orders(tmp_path, FAR_ORDERS)
+    path, trace = tmp_path / "far.yaml", tmp_path / "trace.jsonl"
+    path.write_text(ON_REDIS)
+    killed(tmp_path, path, "far.jsonl", FAR_CYCLES, "--trace", str(trace))
+    assert numbers(tmp_path / "far.jsonl") == list(range(1, FAR_ORDERS + 1))
+    audited = subprocess.run(
+        [sys.executable, "-m", "surepipe", "audit", str(trace)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert audited.returncode == Exit.HELD, audited.stdout[-2000:] + audited.stderr
+    assert audited.stdout.endswith("held: 0 lost, 0 repeated, in order\n")
 
 
 CHAIN = """\

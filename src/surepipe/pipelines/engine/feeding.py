@@ -8,7 +8,7 @@ messages are confirmed (a crash in between repeats some), and where nothing dura
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -125,6 +125,8 @@ class Feed:
         self.rows = 0
         """The number of the last row that was taken; those of earlier runs count."""
         self.ended = False
+        self.failure: BaseException | None = None
+        """What ended it before its time."""
         self.is_stopping = False
         self.once = once
         self.may_end: Callable[[], bool] = _at_once
@@ -139,6 +141,21 @@ class Feed:
         self._wait_us = RETRY_MIN_US
         self._running: Running | None = None
         self._alarm: Alarm | None = None
+
+    @property
+    def pipes(self) -> Collection[str]:
+        """The names of the pipes that it fills."""
+        return self._targets.keys()
+
+    @property
+    def held(self) -> int:
+        """Rows that were read, and that not all of these pipes have accepted."""
+        return len(self._rest)
+
+    def repeats_into(self, pipe: str) -> bool:
+        """True when another run gives this pipe again what it has not confirmed."""
+        target = self._targets[pipe]
+        return target.cursor is None or (not target.beside and target.sender.sender.confirms)
 
     def collect(self, pipe: PipePart, taken_from: str) -> Step:
         """The step with which stages before the first pipe hand over to it."""
@@ -175,6 +192,14 @@ class Feed:
             self._alarm.set(None)
         self._ring()
 
+    def ends_within(self, timeout: float) -> bool:
+        """End the actor; False when it is still at work after so many seconds."""
+        self.stop()
+        if self._running is None:
+            return True
+        self._running.stop()
+        return self._running.join(timeout)
+
     def close(self, timeout: float) -> None:
         """End the actor and close the source."""
         self.stop()
@@ -200,14 +225,17 @@ class Feed:
             if self.is_stopping:
                 self._end()
             else:
-                self.ended = True
-                self._environment.stopped(error)
+                self._fail(error)
             return
         if not self.ended:
             self._go_on_after(wait_us)
 
     def died(self, error: BaseException) -> None:
         """An actor that is killed takes the run with it: its place is stored."""
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error  # before ``ended``: whoever sees the end sees why
         self.ended = True
         self._environment.stopped(error)
 

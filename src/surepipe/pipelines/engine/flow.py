@@ -7,11 +7,14 @@ and remembered elsewhere, so that the next turn passes over it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
+from surepipe.errors import MisuseError, PayloadTooLarge
 from surepipe.pipelines.assembly import About, Environment
+from surepipe.pipelines.calling import WrongAnswer, entry_of, require_answer
 from surepipe.pipelines.engine.sharing import SharedSink
 from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.trials import Identity, Trial, Trials
@@ -19,9 +22,10 @@ from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import SinkBase, StagePart, Trying
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.stages import Call, Context, made, wants_context
+from surepipe.pipelines.stages import Call, Context
 from surepipe.store_api import Transaction
 
+logger = logging.getLogger("surepipe")
 PARTS_MAX = 1 << 20
 """Messages that one message may become at one stage."""
 
@@ -73,6 +77,10 @@ class Flow:
         self._sinks = sinks
         self._tallies = tallies
         self._at_once = at_once
+        reached = {part.name for part in plan.reach(start)}
+        self._sealing = [
+            shared.sink for name, shared in sinks.items() if name in reached and name not in at_once
+        ]
         self._batches: list[tuple[StagePart, Step]] = []
         self.trials = Trials()
         self.entry = self._takers_of(start)
@@ -125,27 +133,50 @@ class Flow:
             for taker, step in steps:
                 branch = (name, taker, about)
                 if not turn.has_passed(branch):
+                    held_back = self._held_back()
                     step(message, about, turn)
-                    turn.done.add(branch)
+                    if self._held_back() == held_back:  # else a later failure takes it back
+                        turn.done.add(branch)
 
         return give_each
 
+    def _held_back(self) -> list[int]:
+        """How much waits in the sinks for their seal: until then it is taken back when the turn fails."""
+        return [sink.mark() for sink in self._sealing]
+
     def _step(self, part: Node, name: str) -> Step:
         if isinstance(part, PipePart):
-            return self._forward(part, name)
+            return self._handed_over(part, name)
         if isinstance(part, StagePart):
             return self._stage(part)
         assert isinstance(part, SinkBase)
         return self._guarded(part, self._into(part))
 
+    def _handed_over(self, part: PipePart, name: str) -> Step:
+        """Into the next pipe. What that can't take is the failure of the stage that gave it."""
+        step, giver = self._forward(part, name), self._plan.part(name)
+        if not isinstance(giver, StagePart):
+            return step
+
+        def hand(message: object, about: About, turn: Turn) -> None:
+            try:
+                step(message, about, turn)
+            except (MisuseError, PayloadTooLarge):
+                turn.failed_at = giver
+                raise
+
+        return hand
+
     def _into(self, part: SinkBase) -> Step:
         shared = self._sinks[part.name]
         if part.name in self._at_once:
-            return lambda message, about, _: shared.at_once(message, about)
+            return lambda message, about, turn: shared.at_once(
+                message, _counted(about, turn.attempt_at(part.name))
+            )
         sink = shared.sink
 
         def put(message: object, about: About, turn: Turn) -> None:
-            sink.put(message, about, turn.transaction)
+            sink.put(message, _counted(about, turn.attempt_at(part.name)), turn.transaction)
 
         return put
 
@@ -181,19 +212,32 @@ class Flow:
 
     def _caller(self, part: StagePart) -> Callable[[object, About, Turn], object]:
         """A call of the part's function, which says so when it fails."""
-        function = made(self._environment.function(part.does))
-        asks = wants_context(function)
+        entry = entry_of(
+            f"stage {part.name}",
+            part.does,
+            self._environment.function(part.does),
+            may_yield=part.kind == "flat-map",
+            takes_batches=_takes_batches(self._plan, part),
+        )
+        function, asks = entry.function, entry.asks
         environment, tallies, name = self._environment, self._tallies, part.name
+        is_told = False
 
         def call(message: object, about: About, turn: Turn) -> object:
             attempt = turn.attempt_at(name)
             context = (
                 Context(about, name, attempt, environment.clock, turn.transaction) if asks else None
             )
-            entry = Call(function, context, part.time_limit_s, about, attempt)
+            one = Call(function, context, part.time_limit_s, about, attempt)
             try:
-                result = environment.call(name, entry, message)
-            except Exception:
+                result = environment.call(name, one, message)
+                if part.kind != "flat-map":
+                    require_answer(f"stage {name}", part.does, result)
+            except Exception as error:
+                nonlocal is_told
+                if isinstance(error, WrongAnswer) and not is_told:
+                    is_told = True
+                    logger.warning("%s", error)
                 turn.failed_at = part
                 tallies.add(name, "failed")
                 raise
@@ -217,6 +261,23 @@ class Flow:
 def identity_of(about: About) -> Identity:
     """The message itself, whatever came of it."""
     return about.producer, about.epoch, about.seq
+
+
+def _takes_batches(plan: Plan, part: StagePart) -> bool:
+    """True when what comes to a stage are the lists of a batch."""
+    feeders = [plan.part(name) for name in plan.feeders(part.name)]
+    return any(
+        isinstance(one, StagePart)
+        and (
+            one.batch is not None
+            or (one.kind in ("filter", "key-by") and _takes_batches(plan, one))
+        )
+        for one in feeders
+    )
+
+
+def _counted(about: About, attempt: int) -> About:
+    return about if attempt == 1 else replace(about, attempt=attempt)
 
 
 def _nowhere(message: object, about: About, turn: Turn) -> None:

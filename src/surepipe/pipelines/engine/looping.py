@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.committed import COMMIT_AFTER_US, Commits, CommittedHandler
 from surepipe.actors.consumer import Loop, Work
-from surepipe.pipelines.assembly import About, Environment, Sink
+from surepipe.pipelines.assembly import About, Environment, Landing, Sink
 from surepipe.pipelines.engine.flow import Flow
 from surepipe.pipelines.engine.sharing import SharedSink
 from surepipe.store_api import Transaction
@@ -33,6 +33,7 @@ class FlowLoop:
         self._flow = flow
         self._shared = sorted(shared, key=lambda one: one.name)
         self._parts = [*(one.sink for one in self._shared), *writers]
+        self._landing = [part for part in self._parts if isinstance(part, Landing)]
         self._now = environment.runtime.now
         self._transaction: Transaction | None = None
 
@@ -46,7 +47,7 @@ class FlowLoop:
                 if commits is None:
                     self._settle_as_it_goes(work, codec)
                 else:
-                    self._commit(work, commits, codec)
+                    self._commit_and_land(work, commits, codec)
 
         return loop
 
@@ -54,6 +55,13 @@ class FlowLoop:
         return About(self._pipe, work.epoch, work.seq_at(place), work.producer)
 
     # In transactions.
+
+    def _commit_and_land(self, work: Work, commits: Commits, codec: Codec) -> None:
+        try:
+            self._commit(work, commits, codec)
+        finally:
+            for part in self._landing:
+                part.land()
 
     def _commit(self, work: Work, commits: Commits, codec: Codec) -> None:
         if self._flow.size > 1 and not self._has_failed(work):

@@ -18,10 +18,10 @@ from surepipe.actors.routes import Route
 from surepipe.actors.stream_ends import StreamReceiver, StreamSender
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Environment
-from surepipe.pipelines.links import Node
+from surepipe.pipelines.calling import require_key
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute
-from surepipe.pipelines.models.sources import SourceBase
-from surepipe.pipelines.models.stages import StagePart, Trying
+from surepipe.pipelines.models.stages import Trying
+from surepipe.pipelines.on_actors import key_words
 from surepipe.pipelines.plan import Plan
 from surepipe.store_api import Retention, Store
 
@@ -203,24 +203,12 @@ class PipeMaker:
         """What tells the key of a message of this pipe, where it has lanes."""
         if pipe.lanes is None:
             return None
-        word = key_word(self._plan, pipe)
+        (word,) = key_words(self._plan, pipe)  # one: see ``on_actors``
         if word is None or ":" not in word:
             return word
-        return cast("Callable[[object], object]", self._environment.function(word))
-
-
-def key_word(plan: Plan, part: Node) -> str | None:
-    """The key that is in force behind a part: its own, else that of what feeds it."""
-    own = part.key_by if isinstance(part, StagePart) else getattr(part, "key", None)
-    if isinstance(own, str) or isinstance(part, SourceBase):
-        return own if isinstance(own, str) else None
-    words = {key_word(plan, plan.part(name)) for name in plan.feeders(part.name)}
-    if len(words) > 1:
-        raise ConfigurationError(
-            f"pipe {part.name}: what feeds it has different keys ({', '.join(sorted(map(str, words)))}): "
-            "write a key on the pipe"
-        )
-    return next(iter(words), None)
+        function = self._environment.function(word)
+        require_key(f"the key of pipe {pipe.name}", word, function)
+        return cast("Callable[[object], object]", function)
 
 
 def retention_of(pipe: PipePart) -> Retention:

@@ -22,6 +22,7 @@ from surepipe.actors.threads import THREADS
 from surepipe.actors.tracing import TraceSink
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About, Cursor, Sink, Source
+from surepipe.pipelines.calling import entry_of, require_answer, require_source
 from surepipe.pipelines.links import AnyStore
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.pipes import TcpRoute as TcpPart
@@ -55,7 +56,7 @@ from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
 from surepipe.pipelines.sources.live import Called, Lines, Posts
 from surepipe.pipelines.sources.redis_entries import RedisEntries
 from surepipe.pipelines.sources.stored import StreamRows
-from surepipe.pipelines.stages import Call, Clock, Context, TimeLimit, made, wants_context
+from surepipe.pipelines.stages import Call, Clock, Context, TimeLimit
 from surepipe.storage.memory import MemoryStore
 from surepipe.storage.redis_link import Limits
 from surepipe.storage.redis_store import RedisStore
@@ -133,14 +134,7 @@ class RealEnvironment:
 
     def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
         """What carries a pipe. Pipes of one address share a link. Raises ConfigurationError."""
-        if not isinstance(pipe.route, TcpPart):
-            if pipe.route.kind != "local":
-                raise ConfigurationError(
-                    f"pipe {pipe.name}: frames over {pipe.route.kind} are not carried by this engine: "
-                    "write layers: [stream], or take a tcp route"
-                )
-            return None
-        if sends and receives:
+        if not isinstance(pipe.route, TcpPart) or (sends and receives):
             return None  # both ends are in this process
         address = pipe.route.address.reveal()
         if address not in self._routes:
@@ -170,6 +164,7 @@ class RealEnvironment:
                 return Posts(host, port, part.path, check=check)
             case PythonSource():
                 function, arguments = self.function(part.call), dict(part.arguments)
+                require_source(f"source {part.name}", part.call, function, arguments)
                 return Called(
                     part.name,
                     lambda: function(**arguments),
@@ -223,13 +218,19 @@ class RealEnvironment:
                 raise ConfigurationError(f"sink {part.name}: a stream is opened by the engine")
 
     def _handing(self, part: PythonSink) -> Callable[[object, About, Transaction | None], object]:
-        function = made(self.function(part.call))
-        asks = wants_context(function)
+        function = entry_of(f"sink {part.name}", part.call, self.function(part.call))
 
         def hand(message: object, about: About, transaction: Transaction | None) -> object:
-            context = Context(about, part.name, 1, self.clock, transaction) if asks else None
+            attempt = about.attempt
+            context = (
+                Context(about, part.name, attempt, self.clock, transaction)
+                if function.asks
+                else None
+            )
+            entry = Call(function.function, context, part.time_limit_s, about, attempt)
             try:
-                return self.call(part.name, Call(function, context, part.time_limit_s), message)
+                answer = self.call(part.name, entry, message)
+                return require_answer(f"sink {part.name}", part.call, answer)
             finally:
                 if context is not None:
                     context.close()

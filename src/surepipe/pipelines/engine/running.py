@@ -17,10 +17,12 @@ from surepipe.actors.codecs import choose_codec
 from surepipe.actors.pipe import Pipe
 from surepipe.actors.remote_ends import PipeReceiver, PipeSender
 from surepipe.actors.replaying import Replayed
+from surepipe.actors.stored import lives_of
 from surepipe.actors.stream_ends import StreamReceiver, StreamSender
-from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
+from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped, StoreUnavailable
 from surepipe.pipelines.assembly import About, Environment, Sink, Source
 from surepipe.pipelines.engine.feeding import Feed, Target
+from surepipe.pipelines.engine.file_log import FileLog
 from surepipe.pipelines.engine.flow import Flow, Step, Turn
 from surepipe.pipelines.engine.looping import FlowLoop
 from surepipe.pipelines.engine.pipes import (
@@ -35,6 +37,7 @@ from surepipe.pipelines.engine.shape import Shape
 from surepipe.pipelines.engine.sharing import SharedSink
 from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.trials import LetterBox, Trials
+from surepipe.pipelines.engine.unfinished import Unfinished, unfinished
 from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import (
@@ -42,13 +45,23 @@ from surepipe.pipelines.models.sources import (
     RedisStreamSource,
     StreamSource,
 )
-from surepipe.pipelines.models.stages import AnySink, StagePart, StreamSink, Trying
+from surepipe.pipelines.models.stages import (
+    AnySink,
+    CsvSink,
+    JsonlSink,
+    StagePart,
+    StreamSink,
+    Trying,
+)
+from surepipe.pipelines.on_actors import actor_refusals, homes_before
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.sources.stored import StreamRows
 from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.store_api import Store
 
 logger = logging.getLogger("surepipe")
+FEED_S = 0.5
+"""How long a feed gets to hand over what it has, before what it waits in is told to take nothing more."""
 
 
 @dataclass(slots=True)
@@ -87,9 +100,12 @@ class Engine:
         self.feeds: dict[str, Feed] = {}
         self.faces: dict[str, AnyFace] = {}
         self.stores: dict[str, Store] = {}
+        if refused := [issue.text for issue in actor_refusals(plan)]:
+            raise ConfigurationError("\n".join(refused))
         self._shape = Shape(plan, node)
         self._environment = environment
         self._once = once
+        self._is_stopping = False
         self._with_sources = with_sources
         self._sinks: dict[str, SharedSink] = {}
         self._loops: dict[str, FlowLoop] = {}
@@ -145,25 +161,17 @@ class Engine:
     # Sinks.
 
     def _open_sink(self, sink: AnySink) -> Sink:
-        committed = {
-            name for name in self._shape.pipes_before(sink.name) if self._shape.is_committed(name)
-        }
-        homes = {self._shape.home_of(self.plan.pipe(name)) for name in committed}
-        if len(homes) > 1 or (committed and committed != self._shape.pipes_before(sink.name)):
-            raise ConfigurationError(
-                f"sink {sink.name} is fed by pipes that commit to different stores, or not at all: "
-                "give them one state, or give the sink one pipe"
-            )
+        home = homes_before(self.plan, sink.name).pop()  # there is one: see ``on_actors``
         if isinstance(sink, StreamSink):
             store = self.stores[sink.store]
             return StreamWriter(
                 store, sink.stream, f"{self.plan.name}/{sink.name}", choose_codec("auto")
             )
-        cursor = (
-            StoreCursor(self.stores[homes.pop()], f"{self.plan.name}/{sink.name}/place")
-            if homes and sink.commits
-            else None
-        )
+        cursor = None
+        if home is not None and sink.commits:
+            kind = FileLog if isinstance(sink, JsonlSink | CsvSink) else StoreCursor
+            place = f"{self.plan.name}/{sink.name}/place"
+            cursor = kind(self.stores[home], place, lives_of(self._environment.runtime))
         return self._environment.sink(sink, self.stores, cursor)
 
     # Flows.
@@ -311,7 +319,7 @@ class Engine:
         if kept is None:
             return Target(face, None, beside=False)
         store = self.stores[kept]
-        cursor = StoreCursor(store, name)
+        cursor = StoreCursor(store, name, lives_of(self._environment.runtime))
         beside = face.can_send_beside(store) and bool(getattr(store, "one_slot", True))
         return Target(face, cursor, beside=beside)
 
@@ -320,8 +328,11 @@ class Engine:
     def look(self) -> bool:
         """End the pipes whose feeders have ended; True when all has come to its end.
 
-        Raises PipeStopped when a pipe of this node can't go on.
+        Raises what ended a source before its time, and PipeStopped when a pipe of this node can't go on.
         """
+        for feed in self.feeds.values():
+            if feed.failure is not None:
+                raise feed.failure
         for pipe in self._in_order():
             self._raise_failure(pipe)
             if pipe.name not in self._finished and self._is_fed_up(pipe):
@@ -357,10 +368,12 @@ class Engine:
     def _is_drained(self, name: str) -> bool:
         """All that came into this pipe is through, as far as this node can tell."""
         face = self.faces.get(name)
-        if isinstance(face, StreamReceiver):
-            return self._once and face.catch_up(0.0)
+        if isinstance(face, StreamReceiver):  # told to stop, it leaves what is unread in the stream
+            return self._is_stopping or (self._once and _has_caught_up(face))
         if isinstance(face, PipeReceiver):
-            return self._once and not face.receiver.works.has_unhandled
+            works = face.receiver.works
+            is_ending = self._once or self._is_stopping
+            return is_ending and not works.has_unhandled and not works.running()
         if name not in self._finished or face is None:
             return False
         if isinstance(face, Pipe):
@@ -368,8 +381,11 @@ class Engine:
         return face.sender.intake.drained and face.sender.asked_at_rest()
 
     def _raise_failure(self, pipe: PipePart) -> None:
-        receiver = getattr(self.faces[pipe.name], "receiver", None)
+        face = self.faces[pipe.name]
+        receiver, sender = getattr(face, "receiver", None), getattr(face, "sender", None)
         failure = receiver.works.failure if receiver is not None else None
+        if failure is None and sender is not None:
+            failure = sender.intake.failure
         if failure is not None:
             raise failure
 
@@ -379,9 +395,18 @@ class Engine:
         self._signal.wait(lambda: any(feed.ended for feed in running), timeout)
 
     def stop_sources(self) -> None:
-        """Take nothing more out of the sources; what was taken goes its way."""
+        """Take nothing more out of the sources; what was taken goes its way.
+
+        Ends that receive from another process end as soon as they have nothing in work.
+        """
+        self._is_stopping = True
         for feed in self.feeds.values():
             feed.stop()
+
+    def unfinished(self) -> tuple[Unfinished, ...]:
+        """What is not through, part by part, and whether another run goes on with it. To be asked before
+        ``close``; waits for the actors that it asks, some seconds at the most."""
+        return tuple(unfinished(self.plan, self.faces, self.feeds))
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """What each part of this node counts, by its name: numbers that only rise. From any thread, any time."""
@@ -402,8 +427,13 @@ class Engine:
     def close(self, timeout: float = 30.0) -> None:
         """End all of it, in the order of the flow. What is not through stays in the stores, where there are any.
 
-        A second call does nothing.
+        What is still busy after ``timeout`` seconds in all is left alone. A second call does nothing.
         """
+        end = self._environment.runtime.now() + round(timeout * 1_000_000)
+
+        def left() -> float:
+            return max(0, end - self._environment.runtime.now()) / 1_000_000
+
         self._last_counters |= {name: face.counters() for name, face in self.faces.items()}
         with ExitStack() as ends:  # whatever fails at the end of one part, the others end too
             for store in self.stores.values():
@@ -413,9 +443,9 @@ class Engine:
             for shared in self._sinks.values():
                 ends.callback(shared.sink.close)
             for pipe in reversed(list(self._in_order())):
-                ends.callback(self._close_pipe, pipe, timeout)
+                ends.callback(self._close_pipe, pipe, left)
             for feed in self.feeds.values():
-                ends.callback(feed.close, timeout)
+                ends.callback(self._close_feed, feed, left)
             for feed in self.feeds.values():
                 feed.stop()
         self.feeds.clear()
@@ -423,11 +453,25 @@ class Engine:
         self._sinks.clear()
         self.stores.clear()
 
-    def _close_pipe(self, pipe: PipePart, timeout: float) -> None:
+    def _close_feed(self, feed: Feed, left: Callable[[], float]) -> None:
+        if not feed.ends_within(min(left(), FEED_S)):
+            for name in feed.pipes:  # it may be waiting for room that will not come
+                sending(self.faces[name]).sender.finish()
+        feed.close(left())
+
+    def _close_pipe(self, pipe: PipePart, left: Callable[[], float]) -> None:
         try:
-            self.faces[pipe.name].close(timeout)
+            self.faces[pipe.name].close(left())
         except (NotConfirmed, PipeStopped) as error:
             logger.info("%s", error)
+
+
+def _has_caught_up(face: StreamReceiver) -> bool:
+    """False also while the store does not say where the stream ends."""
+    try:
+        return face.catch_up(0.0)
+    except StoreUnavailable:
+        return False
 
 
 def letters_in(stores: Mapping[str, Store], written: str) -> DeadLetterStream:

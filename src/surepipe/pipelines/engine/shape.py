@@ -9,6 +9,7 @@ from surepipe.pipelines.engine.pipes import receives_at, sends_at
 from surepipe.pipelines.links import link
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart
+from surepipe.pipelines.on_actors import home_of, pipes_before
 from surepipe.pipelines.plan import Plan
 from surepipe.pipes.desk import Boundary
 
@@ -54,11 +55,7 @@ class Shape:
 
     def pipes_before(self, name: str) -> set[str]:
         """The pipes whose receivers a part belongs to."""
-        found: set[str] = set()
-        for feeder in self.plan.feeders(name):
-            part = self.plan.part(feeder)
-            found |= {feeder} if isinstance(part, PipePart) else self.pipes_before(feeder)
-        return found
+        return pipes_before(self.plan, name)
 
     def is_committed(self, pipe: str) -> bool:
         """True when a pipe's effects belong to a transaction."""
@@ -66,7 +63,7 @@ class Shape:
 
     def home_of(self, pipe: PipePart) -> str:
         """The store of a receiver's state, which its transactions belong to. Raises ConfigurationError."""
-        home = pipe.state or pipe.stream_store
+        home = home_of(pipe)
         if home is None:
             raise ConfigurationError(
                 f"pipe {pipe.name}: boundary committed needs a state: name a store"

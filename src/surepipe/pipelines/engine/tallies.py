@@ -23,3 +23,8 @@ class Tallies:
         """How it stands now."""
         with self._lock:
             return {part: dict(counts) for part, counts in self._counts.items()}
+
+    def clear(self) -> None:
+        """Begin to count anew: what was counted is told elsewhere."""
+        with self._lock:
+            self._counts.clear()

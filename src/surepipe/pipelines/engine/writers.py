@@ -7,10 +7,13 @@ nothing, in whatever order messages come.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from surepipe.actors.codecs import Codec
 from surepipe.effects import SaveState, WriteFailed, WriteFenced, WriteStored
 from surepipe.errors import ConfigurationError, Fenced, StoreUnavailable
 from surepipe.pipelines.assembly import About
+from surepipe.storage.claims import number_now
 from surepipe.storage.receiver_state import ReceiverState
 from surepipe.store_api import (
     KEEP_ALL,
@@ -34,12 +37,15 @@ from surepipe.store_api import (
 class StoreCursor:
     """A durable text in a store, which only its latest owner moves."""
 
-    def __init__(self, store: Store, name: str) -> None:
-        self._state = ReceiverState(store, name, name=name)
+    def __init__(
+        self, store: Store, name: str, number_of_life: Callable[[], int] = number_now
+    ) -> None:
+        """``number_of_life`` as for ``Claims``."""
+        self._state = ReceiverState(store, name, name=name, number_of_life=number_of_life)
         self._name = name
 
     def load(self) -> str | None:
-        """What was stored last. Raises StoreUnavailable, ConfigurationError."""
+        """What was stored last. Raises StoreUnavailable, ``errors.Fenced``, ConfigurationError."""
         found = self._state.load()
         return None if found is None else found.decode()
 

@@ -38,6 +38,7 @@ a{color:inherit} #silent{border:2px solid var(--bad);border-radius:8px;color:var
 margin:0 0 12px}
 .silent main{opacity:.6}
 @media (max-width:760px){
+figure{max-height:75vh;overflow:auto}
 .tiles div:first-child{grid-column:1/-1}
 .cards thead{position:absolute;left:-9999px} .cards,.cards tbody{display:block}
 .cards tr{display:grid;grid-template-columns:repeat(2,1fr);column-gap:16px;border:1px solid var(--line);
@@ -45,15 +46,16 @@ border-radius:8px;padding:6px 12px;margin-bottom:8px}
 .cards tbody :is(th,td){display:flex;justify-content:space-between;gap:8px;padding:3px 0;border:0}
 .cards tbody th{grid-column:1/-1;display:block;border-bottom:1px solid var(--line);margin-bottom:4px}
 .cards td::before{content:attr(data-is);color:var(--soft)} .cards td:nth-last-child(-n+2){grid-column:1/-1}}
+@media (max-width:360px){.cards tr{grid-template-columns:minmax(0,1fr)}}
 """
 
 PAGE_SCRIPT = """'use strict';
 const every = 1000;
 function put(fresh) {
   const old = document.getElementById('live'), next = fresh.getElementById('live');
-  const left = old.querySelector('figure').scrollLeft;
+  const {scrollLeft, scrollTop} = old.querySelector('figure');
   old.replaceWith(document.importNode(next, true));
-  document.querySelector('figure').scrollLeft = left;
+  document.querySelector('figure').scrollTo(scrollLeft, scrollTop);
   document.title = fresh.title;
 }
 function silent(is) {

@@ -24,7 +24,10 @@ POLICY = (
 def serve(
     assessment: Assessment, watch: Watch, *, port: int = DEFAULT_PORT, address: str = LOCAL
 ) -> PageServer:
-    """Serve the page at ``/`` and the status at ``/status.json``. Raises ConfigurationError for a port in use."""
+    """Serve the page at ``/``, the status at ``/status.json``, and one word of it at ``/health``.
+
+    Raises ConfigurationError for a port in use.
+    """
     diagram = diagram_of(assessment.plan, assessment)
 
     def page() -> Answer:
@@ -33,8 +36,12 @@ def serve(
     def status() -> Answer:
         return Answer("application/json", watch.status().model_dump_json(by_alias=True))
 
+    def health() -> Answer:
+        return Answer("text/plain", f"{watch.state}\n")
+
     return PageServer(
         {
+            "/health": health,
             "/": page,
             "/status.json": status,
             "/page.css": lambda: Answer("text/css", PAGE_STYLE),

@@ -116,15 +116,15 @@ class TcpRoute(Part):
 
 
 class StoreRoute(Part):
-    """Through a store: with a stream layer (the default) messages are kept there until they are read.
+    """Through a store: a stream layer (the default) keeps messages there until they are read.
 
     Redis between machines, SQLite between processes of one machine, memory for trying things out. The kind must
-    be that of the store. With other layers a Redis only carries frames, as TCP would.
+    be that of the store. Other layers need a route that carries frames: local or tcp.
     """
 
     word: ClassVar[str] = "route through a store"
     kind: Literal["redis", "sqlite", "memory"] = "sqlite"
-    store: Word = Field(description="the store that keeps the stream, or carries the frames")
+    store: Word = Field(description="the store that keeps the stream")
     retention: RetentionPart = Field(
         default_factory=RetentionPart, description="how long messages are kept; all when not given"
     )

@@ -23,6 +23,8 @@ from surepipe.store_api import (
 )
 
 READ_BYTES = 4 << 20
+_CLAIMANT = 1
+"""Every process claims as the same: the place is for retention, and who takes rows is decided elsewhere."""
 
 
 class StreamRows:
@@ -65,7 +67,7 @@ class StreamRows:
                     f"stream {self._stream!r} was made anew since it was read: the place in it means nothing now"
                 )
             self._next = int(index)
-        claimed = self._store.claim(self._stream, self._reader, self._incarnation % (1 << 60) + 1)
+        claimed = self._store.claim(self._stream, self._reader, _CLAIMANT)
         self._owner = claimed.number if isinstance(claimed, Owner) else 0
 
     def _made(self) -> int:

@@ -1,0 +1,165 @@
+"""The user's functions, looked at before anything runs: what would fail at each message is refused at the start.
+
+What can't be told from a function's signature shows in its first answer, which is then named as what is wrong.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.stages import made, wants_context
+
+
+class WrongAnswer(TypeError):
+    """A stage gave what no message can be: a slip in its function, which every message will meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A function that can be called with each message. ``asks``: with its context too."""
+
+    function: Callable[..., object]
+    asks: bool
+
+
+def entry_of(
+    what: str,
+    path: str,
+    found: Callable[..., object],
+    *,
+    may_yield: bool = False,
+    takes_batches: bool = False,
+) -> Entry:
+    """A function, or an instance of a class, as the entry of a stage or sink.
+
+    ``may_yield``: it may be a generator. Raises ConfigurationError for one that can't be called with a message
+    (and its context), and MisuseError for a class whose instances can't be called.
+    """
+    function = _instance(what, path, found)
+    asks = wants_context(function)
+    _require_call(what, path, function, 2 if asks else 1)
+    body = _body(function)
+    if inspect.isasyncgenfunction(body):
+        raise ConfigurationError(
+            f"{what}: {path} is an async generator: return a list, or one message"
+        )
+    if inspect.isgeneratorfunction(body) and not may_yield:
+        raise ConfigurationError(
+            f"{what}: {path} is a generator, which gives many messages: write it as flat-map, or return one"
+        )
+    if takes_batches and (said := _takes_no_list(function)):
+        raise ConfigurationError(
+            f"{what}: {path} is given batches, which are lists, and takes {said}: take a list, or put it "
+            "before the batch"
+        )
+    return Entry(function, asks)
+
+
+def require_key(what: str, path: str, function: Callable[..., object]) -> None:
+    """Raises ConfigurationError for a function that can't tell a key of a message."""
+    _require_plain(what, path, function)
+    try:
+        inspect.signature(function).bind(object())
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{what}: {path} can't be called with a message ({error}): write def {_name(function)}(message)"
+        ) from None
+    except ValueError:  # a builtin that does not tell
+        return
+
+
+def require_source(
+    what: str, path: str, function: Callable[..., object], arguments: Mapping[str, object]
+) -> None:
+    """Raises ConfigurationError for a function that can't be called with these arguments, or is async."""
+    _require_plain(what, path, function)
+    try:
+        inspect.signature(function).bind(**arguments)
+    except TypeError as error:
+        given = f"the arguments {', '.join(arguments)}" if arguments else "no arguments"
+        raise ConfigurationError(f"{what}: {path} can't be called with {given}: {error}") from None
+    except ValueError:  # a builtin that does not tell
+        return
+
+
+def require_answer(what: str, path: str, answer: object) -> object:
+    """What a stage gave. Raises WrongAnswer for what is no message, but a promise of some."""
+    if isinstance(answer, Awaitable):
+        hint = "nobody waits for that: write async def, and await it there"
+    elif isinstance(answer, Generator | AsyncGenerator):
+        hint = "write it as flat-map, or return a list"
+    else:
+        return answer
+    kind = type(cast("object", answer)).__name__
+    raise WrongAnswer(f"{what}: {path} gave a {kind}: {hint}")
+
+
+def _instance(what: str, path: str, found: Callable[..., object]) -> Callable[..., object]:
+    if inspect.isclass(found):
+        try:
+            inspect.signature(found).bind()
+        except TypeError as error:
+            raise ConfigurationError(
+                f"{what}: the class {path} can't be made without arguments: {error}"
+            ) from None
+        except ValueError:  # a builtin that does not tell
+            return made(found)
+    return made(found)
+
+
+def _require_call(what: str, path: str, function: Callable[..., object], count: int) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError as error:
+        name = _name(function)
+        raise ConfigurationError(
+            f"{what}: {path}({', '.join(signature.parameters)}) can't be called with a message ({error}): write "
+            f"def {name}(message), or def {name}(message, context)"
+        ) from None
+
+
+def _require_plain(what: str, path: str, function: Callable[..., object]) -> None:
+    body = _body(function)
+    if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
+        raise ConfigurationError(f"{what}: {path} is async, and a plain function is needed here")
+
+
+def _body(function: Callable[..., object]) -> Callable[..., object]:
+    """What a call of it runs: of an instance its ``__call__``."""
+    if inspect.isroutine(function):
+        return function
+    return cast("Callable[..., object]", getattr(function, "__call__"))  # noqa: B004, B009 - the bound method
+
+
+def _name(function: Callable[..., object]) -> str:
+    return getattr(function, "__name__", "__call__")
+
+
+def _takes_no_list(function: Callable[..., object]) -> str:
+    """The type of the message that a function says it takes, if a list is none; '' when it may take one."""
+    try:
+        hints = get_type_hints(_body(function))
+        first = next(iter(inspect.signature(function).parameters), "")
+    except (TypeError, ValueError, NameError, AttributeError):  # hints that can't be resolved
+        return ""
+    hint: Any = hints.get(first, Any)
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if any(_may_be_list(kind) for kind in kinds):
+        return ""
+    return getattr(hint, "__name__", str(hint))
+
+
+def _may_be_list(kind: Any) -> bool:
+    plain: object = get_origin(kind) or kind
+    if plain is Any or not inspect.isclass(plain) or getattr(plain, "_is_protocol", False):
+        return True  # Any, a variable, a literal: nobody knows
+    return issubclass(list, plain)

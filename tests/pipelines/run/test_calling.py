@@ -1,0 +1,188 @@
+"""Functions that a pipeline can't call, or whose answers are no messages: one clear error, at the start if it can
+be known then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from typing import Any
+
+import pytest
+
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.engine.running import letters_in
+from surepipe.pipelines.stages import Context
+from surepipe.storage import SqliteStore
+from tests.pipelines.run.kit import plan_of, read_lines, run, write_lines
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+HEAD = "sources: {lines: {kind: jsonl, path: in.jsonl}}\npipes: {intake: {from: lines}}\n"
+OUT = "sinks: {out: {from: last, kind: jsonl, path: out.jsonl}}\n"
+
+
+def nothing() -> None:
+    """Takes no message."""
+
+
+def three(message: object, context: Context, more: object) -> None:
+    """Takes more than there is."""
+
+
+def named(message: object, *, rate: float) -> None:
+    """Asks for what nobody gives."""
+
+
+class Needy:
+    """Can't be made without an argument."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def __call__(self, message: object) -> object:
+        return message
+
+
+class Short:
+    """Its instances take no message."""
+
+    def __call__(self) -> None:
+        """Nothing."""
+
+
+def many(message: object) -> Generator[object]:
+    """Gives some."""
+    yield message
+
+
+async def many_later(message: object) -> AsyncGenerator[object]:
+    """Gives some, later."""
+    yield message
+
+
+def of_one(order: Mapping[str, int]) -> int:
+    """Takes one message."""
+    return order["n"]
+
+
+REFUSED: list[tuple[str, Callable[..., object], str]] = [
+    (
+        "call",
+        nothing,
+        "stage last: test:f() can't be called with a message (too many positional arguments)",
+    ),
+    ("map", three, r"too many positional|missing a required argument: 'more'"),
+    ("call", named, "missing a required argument: 'rate'|missing a required keyword"),
+    ("call", Needy, "stage last: the class test:f can't be made without arguments"),
+    ("call", Short, "write def __call__(message), or def __call__(message, context)"),
+    ("map", many, "test:f is a generator, which gives many messages: write it as flat-map"),
+    ("filter", many, "is a generator"),
+    ("flat-map", many_later, "is an async generator: return a list"),
+]
+
+
+def _plain(text: str) -> str:
+    return text if "|" in text else text.replace("(", r"\(").replace(")", r"\)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "said"), REFUSED, ids=[f"{kind} {f.__name__}" for kind, f, _ in REFUSED]
+)
+def test_a_function_that_no_message_could_be_given_to_is_refused_at_the_start(
+    kind: str, function: Callable[..., object], said: str
+) -> None:
+    """Arity, classes, generators: nothing was read, nothing written."""
+    write_lines("in.jsonl", [1])
+    plan = plan_of(f'{HEAD}stages: {{last: {{from: intake, {kind}: "test:f"}}}}\n{OUT}')
+    with pytest.raises(ConfigurationError, match=_plain(said)):
+        run(plan, f=function)
+    assert read_lines("out.jsonl") == []
+
+
+def test_a_function_of_one_message_behind_a_batch_is_refused_at_the_start() -> None:
+    """It says so in its types; through a filter too. One without types, or of any sequence, is not judged."""
+    write_lines("in.jsonl", [1])
+    stages = (
+        "stages:\n  few: {from: intake, batch: {max: 2}}\n"
+        '  some: {from: few, filter: "test:some"}\n  last: {from: some, call: "test:f"}\n'
+    )
+    plan = plan_of(HEAD + stages + OUT)
+    with pytest.raises(
+        ConfigurationError, match="given batches, which are lists, and takes Mapping"
+    ):
+        run(plan, f=of_one, some=any)
+    run(plan, f=len, some=any)
+    assert read_lines("out.jsonl") == [1]
+
+
+def test_functions_of_sources_keys_and_sinks_are_looked_at_too() -> None:
+    """A sink of wrong arity, a source with an argument too many, a key that is async."""
+
+    async def later(message: object) -> object:
+        return message
+
+    write_lines("in.jsonl", [1])
+    sink = 'sinks: {out: {from: intake, kind: python, call: "test:f"}}\n'
+    with pytest.raises(ConfigurationError, match=r"sink out: test:f\(\) can't be called"):
+        run(plan_of(HEAD + sink), f=nothing)
+    source = HEAD.replace(
+        "kind: jsonl, path: in.jsonl", 'kind: python, call: "test:rows", arguments: {size: 3}'
+    )
+    with pytest.raises(ConfigurationError, match="with the arguments size: got an unexpected"):
+        run(plan_of(source + sink), f=abs, rows=list_of_two)
+    lanes = HEAD.replace("from: lines", 'from: lines, lanes: 2, key: "test:later"')
+    with pytest.raises(ConfigurationError, match="key of pipe intake: test:later is async"):
+        run(plan_of(lanes + sink), f=abs, later=later)
+
+
+def list_of_two() -> list[int]:
+    """A source."""
+    return [1, 2]
+
+
+def _answers() -> dict[str, tuple[Callable[[object], object], str]]:
+    def promise(message: object) -> object:
+        del message
+        return asyncio.run(_future())
+
+    async def _future() -> object:
+        return asyncio.get_running_loop().create_future()
+
+    return {
+        "a generator": (lambda message: (n for n in [message]), "gave a generator: write it as"),
+        "a future": (promise, "nobody waits for that: write async def"),
+    }
+
+
+@pytest.mark.parametrize("name", _answers())
+def test_an_answer_that_is_no_message_is_named_the_first_time(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A function without types can't be judged before: the log says at once what it gave, and once only."""
+    function, said = _answers()[name]
+    write_lines("in.jsonl", [1, 2])
+    last = '{from: intake, call: "test:f", retries: 2, retry_min_s: 0.001, dead_letter: main/dead}'
+    counted = run(plan_of(f"{HEAD}stages: {{last: {last}}}\n{OUT}"), f=function)
+    assert counted["last"] == {"failed": 4}
+    warned = [record.message for record in caplog.records if "test:f gave" in record.message]
+    assert [said in one for one in warned if one.startswith("stage last: ")] == [True]
+
+
+def test_what_the_next_pipe_cannot_carry_is_the_failure_of_the_stage_that_gave_it() -> None:
+    """A set is no JSON: the stage's own retries count, and its letter tells why."""
+
+    def wrong(message: object) -> Any:
+        return {1, 2} if message == 1 else message
+
+    write_lines("in.jsonl", [1, 2])
+    text = (
+        "sources: {lines: {kind: jsonl, path: in.jsonl}}\n"
+        "pipes: {intake: {from: lines}, next: {from: last}}\n"
+        'stages: {last: {from: intake, call: "test:f", retries: 2, retry_min_s: 0.001, '
+        "dead_letter: main/dead}}\n" + OUT.replace("last", "next")
+    )
+    run(plan_of(text), f=wrong)
+    assert read_lines("out.jsonl") == [2]
+    with SqliteStore("main.db") as store:
+        (letter,) = letters_in({"main": store}, "main/dead").all()
+    assert "set" in letter.letter.error_text

@@ -1,0 +1,216 @@
+"""Being told to stop: real processes whose parts fail for ever, get SIGTERM or SIGINT, and end in bounded time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surepipe.cli.exits import Exit
+from surepipe.cli.stopping import Stopping
+from surepipe.pipelines import Plan, engine
+from surepipe.testing.servers import NONE_FOUND, local_servers
+from tests.pipelines.run.kit import Bench, plan_of, read_lines, run, write_lines
+
+LAST_S = 60.0
+"""After this a process that was to end is killed, and the test fails."""
+HEAD = (
+    "version: 1\nname: shop\nstores: {main: {kind: sqlite, path: shop.db, durability: process}}\n"
+)
+SOURCE = "sources: {lines: {kind: jsonl, path: in.jsonl}}\n"
+INTAKE = "pipes: {intake: {from: lines, OPTIONS}}\n"
+STAGE = 'stages: {price: {from: intake, call: "shop_stages:price", retry_max_s: 0.1}}\n'
+OUT = "sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}\n"
+FAILS = """\
+import sys
+def price(order):
+    sys.stderr.write("tried\\n")
+    sys.stderr.flush()
+    raise ValueError("no price today")
+"""
+HANGS = """\
+import sys, threading
+def price(order, context):
+    context.transaction.connection.execute("SELECT 1")
+    sys.stderr.write("tried\\n")
+    sys.stderr.flush()
+    threading.Event().wait()
+"""
+
+
+def _pipeline(folder: Path, options: str, *, head: str = HEAD) -> None:
+    text = head + SOURCE + INTAKE.replace("OPTIONS", options) + STAGE + OUT
+    (folder / "shop.yaml").write_text(text)
+
+
+@contextmanager
+def _running(*options: str) -> Generator[subprocess.Popen[str]]:
+    """A process that runs the pipeline of this folder, once a message has reached what fails."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "surepipe", "run", "shop.yaml", "--json", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        try:
+            while (said := process.stderr.readline()) != "tried\n":
+                assert said, "it ended before it tried anything"
+            yield process
+        finally:
+            process.kill()
+
+
+def _ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
+    """Its exit code, its document and its complaints."""
+    told, complaint = process.communicate(timeout=LAST_S)
+    return process.returncode, json.loads(told) if told else {}, complaint
+
+
+def test_a_stage_that_fails_for_ever_is_left_when_the_drain_is_over(folder: Path) -> None:
+    """SIGTERM, --drain: it ends with 130 and says what is unfinished and safe; another run goes on with it."""
+    (folder / "shop_stages.py").write_text(FAILS)
+    _pipeline(folder, "journal: main, state: main, boundary: committed")
+    write_lines("in.jsonl", range(3))
+    with _running("--drain", "0.2") as process:
+        process.send_signal(signal.SIGTERM)
+        code, told, complaint = _ended(process)
+    assert code == told["exit"] == Exit.INTERRUPTED
+    assert "stopped, and left unfinished:" in complaint
+    said = "intake: 3 messages accepted and not confirmed; safe in the journal, store main"
+    assert said in complaint
+    assert told["unfinished"] == [{"part": "intake", "count": 3, "safe": True, "text": said}]
+    (folder / "shop_stages.py").write_text("def price(order): return order\n")
+    again = subprocess.run(
+        [sys.executable, "-m", "surepipe", "run", "shop.yaml"], check=False, timeout=LAST_S
+    )
+    assert again.returncode == Exit.HELD
+    assert read_lines("out.jsonl") == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_no_store_keeps_is_said_to_be_lost_or_read_again() -> None:
+    """Without a journal: the next run reads a file again; what a generator gave once is gone."""
+
+    def fails(number: int) -> int:
+        raise ValueError(number)
+
+    write_lines("in.jsonl", range(2))
+    text = SOURCE + INTAKE.replace("OPTIONS", "state: main") + STAGE + OUT
+    plan = plan_of(text.replace("shop_stages", "test"))
+    (left,) = _left_by(plan, price=fails)
+    assert str(left) == (
+        "intake: 2 messages accepted and not confirmed; the next run takes them from lines again"
+    )
+    assert left.is_safe
+    assert run(plan, price=abs)["out"]["taken"] == 2
+    once = plan_of(
+        text.replace("shop_stages", "test").replace(
+            "kind: jsonl, path: in.jsonl", 'kind: python, call: "test:two"'
+        )
+    )
+    (left,) = _left_by(once, price=fails, two=lambda: [1, 2])
+    assert str(left) == (
+        "intake: 2 messages accepted and not confirmed; lost: the pipe has no journal"
+    )
+
+
+def _left_by(plan: Plan, **functions: Callable[..., object]) -> tuple[engine.Unfinished, ...]:
+    """What a run leaves that is ended when its stage has failed."""
+    bench = Bench(plan, **functions)
+    one = engine.Engine(plan, "main", bench)
+    one.start()
+    bench.runtime.signal().wait(lambda: "failed" in one.counters().get("price", {}), 30.0)
+    left = one.unfinished()
+    one.close(0.5)
+    return left
+
+
+def test_a_second_signal_ends_also_what_never_returns(folder: Path) -> None:
+    """A stage that holds the store's transaction and waits for ever: SIGINT twice, and the process is gone."""
+    (folder / "shop_stages.py").write_text(HANGS)
+    _pipeline(folder, "journal: main, state: main, boundary: committed")
+    write_lines("in.jsonl", [1])
+    with _running() as process:
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        assert "once more to stop now" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        code, _, complaint = _ended(process)
+    assert code == Exit.INTERRUPTED
+    assert "intake: 1 message accepted and not confirmed; safe in the journal" in complaint
+
+
+def test_a_run_whose_store_is_gone_ends_when_it_is_told_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Redis is killed while messages wait in its stream; the drain can't come to its end."""
+    found = local_servers()
+    if not found:
+        pytest.fail(NONE_FOUND)
+    (folder / "shop_stages.py").write_text(FAILS)
+    store = '{kind: redis, url: "${SHOP_REDIS}", durability: process, answer_within_s: 0.5}'
+    head = f"version: 1\nname: shop\nstores: {{main: {store}}}\n"
+    _pipeline(folder, "route: {kind: redis, store: main}, state: main", head=head)
+    write_lines("in.jsonl", range(3))
+    with found[0].server() as server:
+        monkeypatch.setenv("SHOP_REDIS", server.url)
+        with _running("--drain", "0.2") as process:
+            server.kill()
+            process.send_signal(signal.SIGTERM)
+            code, _, complaint = _ended(process)
+    assert code == Exit.INTERRUPTED
+    assert "stopped" in complaint
+
+
+def test_signals_set_the_time_by_which_a_run_is_over() -> None:
+    """The first one the end of the drain, the second one now; the clock is that of the test."""
+    now = [100.0]
+    stopping = Stopping(5.0, clock=lambda: now[0])
+
+    def state() -> tuple[bool, bool]:
+        return stopping.is_asked, stopping.is_over
+
+    with stopping.heard(lambda: None):
+        assert state() == (False, False)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert state() == (True, False)
+        now[0] = 105.0
+        assert state() == (True, True)
+        now[0] = 104.0
+        assert state() == (True, False)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert state() == (True, True)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_sink_that_cannot_be_reached_does_not_hold_up_the_end_of_run_in_python(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """``stop_when`` and ``drain_s``: what is left is logged, and where it is kept."""
+    tried = threading.Event()
+
+    def book(number: int) -> None:
+        tried.set()
+        raise ConnectionRefusedError(number)
+
+    write_lines("in.jsonl", range(4))
+    text = INTAKE.replace("OPTIONS", "journal: main") + (
+        'sinks: {out: {from: intake, kind: python, call: "test:book"}}\n'
+    )
+    plan = plan_of(SOURCE + text)
+    counted = engine.run(
+        plan, environment=Bench(plan, book=book), stop_when=tried.is_set, drain_s=0.2
+    )
+    assert "taken" not in counted["out"]
+    assert "left unfinished: intake: 4 messages accepted and not confirmed; safe" in caplog.text

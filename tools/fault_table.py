@@ -15,7 +15,7 @@ from typing import cast
 from surepipe.pipes.algebra.guarantees import Atom, Fault
 from surepipe.simulation.script_file import load
 from surepipe.simulation.subjects import HopSubject
-from tests.faults.cautious import CAUTIOUS, NOTES, OPEN
+from tests.faults.cautious import CAUTIOUS, NOTES
 from tests.faults.product import CELLS, SUBJECTS, Cell
 from tools.pattern_tables import table
 
@@ -40,10 +40,9 @@ of its guarantee:
 
 - *holds*: the guarantee covers the fault; runs with it, with all other covered faults together and in pairs, broke
   nothing;
-- *breaks, n*: the guarantee does not cover it, and a run is kept that shows it, with n decisions of chance left
-  after shrinking; each test run repeats it;
+- *breaks, n*: the guarantee does not cover it, and a run is kept that shows it, with this fault and none beside it
+  that is not covered, and n decisions left after shrinking; each test run repeats it;
 - *caution n*: not covered, and no run was found that breaks it; note n says why;
-- *open*: not covered, and neither shown yet nor explained;
 - a dot: the fault can't occur there.
 
 **Plain patterns.** The six patterns with nothing added, explored exhaustively: the number of steps of the shortest
@@ -65,7 +64,7 @@ def text_of(cell: Cell) -> str:
         return "holds"
     if cell.id in CAUTIOUS:
         return f"caution {list(NOTES).index(CAUTIOUS[cell.id]) + 1}"
-    return "open" if cell.id in OPEN else f"breaks, {steps(cell.path)}"
+    return f"breaks, {steps(cell.path)}"
 
 
 def product_table(subject: HopSubject) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 
 from surepipe.pipes.algebra.guarantees import Atom, Fault
-from tests.faults.product import BY_NAME, KEPT, Cell
+from tests.faults.product import BY_NAME, Cell
 
 
 def cells(names: Iterable[str], atoms: Iterable[Atom], *faults: Fault) -> list[str]:
@@ -18,6 +18,8 @@ def cells(names: Iterable[str], atoms: Iterable[Atom], *faults: Fault) -> list[s
 
 
 RESTRAINING = (Atom.NO_DUPLICATE, Atom.MONOTONIC)
+HAND_OVER = (Atom.NO_LOSS, Atom.GAP_FREE)
+STREAMS = ("stream", "stream, store syncs now and then", "stream, letters")
 
 NOTES: Mapping[str, list[str]] = {
     "power-loss, reliable without stores: both ends forget at once, so nobody sends again what was settled, and "
@@ -33,9 +35,18 @@ NOTES: Mapping[str, list[str]] = {
             *(Fault.RECEIVER_CRASH, Fault.POWER_LOSS),
         ),
     ],
-    "sender-zombie without a journal: a replaced sender numbers anew only what it still keeps, and index pipes on "
-    "a bare route keep nothing, while reliable sends nothing before it was answered, so nothing comes again": [
-        *cells(["reliable", "strict-monotonic"], [Atom.NO_DUPLICATE], Fault.SENDER_ZOMBIE),
+    "sender-zombie without a journal: a replaced sender numbers anew only what it still keeps and was never "
+    "answered for; index pipes on a bare route keep nothing, reliable and stream send nothing before they were "
+    "answered, and resend hears of one message before it sends the next, so nothing comes again": [
+        *cells(
+            [
+                *("reliable", "reliable, committed"),
+                *("strict-monotonic", "strict-monotonic, before"),
+                *("continuous-index over resend", "strict-monotonic over resend", *STREAMS),
+            ],
+            [Atom.NO_DUPLICATE],
+            Fault.SENDER_ZOMBIE,
+        ),
         *cells(["dedupe", "continuous-index, local route"], RESTRAINING, Fault.SENDER_ZOMBIE),
     ],
     "receiver-crash and power-loss, monotonic, one message at a time: all copies of a message left before it was "
@@ -50,12 +61,23 @@ NOTES: Mapping[str, list[str]] = {
         [Atom.GAP_FREE],
         *(Fault.RECEIVER_CRASH, Fault.RECEIVER_ZOMBIE),
     ),
+    "store-rollback and store-crash, order and repeats, stream without a journal: what went back is read by an "
+    "end that starts; a reader that runs keeps its place and stops where the stream has become shorter, and one "
+    "that starts again repeats without that": [
+        *cells(STREAMS, RESTRAINING, Fault.STORE_ROLLBACK),
+        *cells(["stream, store syncs now and then"], RESTRAINING, Fault.STORE_CRASH),
+    ],
+    "handler-failure and store-rollback, no-loss and gap-free, without a journal: what is judged is that a "
+    "message was handed over, and that is not undone; lost is what its handler did, when it fails with boundary "
+    "before, or when the store that has it goes back": [
+        *cells(
+            ["strict-monotonic, before"],
+            HAND_OVER,
+            *(Fault.HANDLER_FAILURE, Fault.STORE_ROLLBACK),
+        ),
+        *cells(["reliable, committed"], HAND_OVER, Fault.STORE_ROLLBACK),
+    ],
 }
 
 CAUTIOUS: Mapping[str, str] = {id_: note for note, ids in NOTES.items() for id_ in ids}
 """Each such cell with its note."""
-
-
-OPEN_CELLS = KEPT.parent / "product-open.txt"
-OPEN: frozenset[str] = frozenset(OPEN_CELLS.read_text(encoding="utf-8").split())
-"""Neither shown to break so far, nor known to be caution: one cell in a line."""

@@ -1,6 +1,7 @@
 """One seeded run of a hop under chosen faults, judged by the predicates.
 
-The machines are those of the hop that the algebra derived a guarantee for; the faults are injected by their
+For hops with lanes, whose handlers run side by side; the product's simulator has one handler at a time. The
+machines are those of the hop that the algebra derived a guarantee for; the faults are injected by their
 definitions. Handlers take from no time to several timeouts, because some faults meet only while a message is
 in work.
 """

@@ -15,9 +15,11 @@ from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults, Guaran
 from surepipe.pipes.algebra.hops import LOCAL, Route
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import LayerText
-from surepipe.simulation.faults import CATALOGUE, FaultKind
+from surepipe.simulation.faults import CATALOGUE, FaultKind, kind_of, names_of
+from surepipe.simulation.options import Options
 from surepipe.simulation.promises import Promise, hop_of, promise_of
 from surepipe.simulation.properties.settings import ATOMS
+from surepipe.simulation.script import Script
 from surepipe.simulation.subjects import HopSubject
 from surepipe.store_api import Level
 
@@ -151,7 +153,7 @@ def guarantee_of(subject: HopSubject) -> Guarantee:
 
 
 def kinds_for(subject: HopSubject, *faults: Fault) -> list[FaultKind]:
-    """The kinds of the catalogue with which these faults occur in a run of this subject."""
+    """The kinds of the catalogue with which any of these faults occurs in a run of this subject."""
     stores = promise_of(subject).stores
     return [
         kind
@@ -160,6 +162,34 @@ def kinds_for(subject: HopSubject, *faults: Fault) -> list[FaultKind]:
         and set(kind.names) & set(faults)
         and (not kind.needs or (bool(stores) if kind.needs == "any" else kind.needs in stores))
     ]
+
+
+def kinds_within(subject: HopSubject, faults: Faults) -> list[FaultKind]:
+    """The kinds that bring none but these faults: the end of a receiver is that of a relay too, in other hops."""
+    known = faults | NEVER_ALONE
+    return [
+        kind
+        for kind in kinds_for(subject, *(faults - NEVER_ALONE - unknown_to(subject)))
+        if known.issuperset(kind.names)
+    ]
+
+
+def survived_with(cell: Cell) -> Faults:
+    """What a run of this cell may have: its own fault, and what its atom survives of what can occur."""
+    survived = guarantee_of(cell.subject).tolerated(cell.atom) or frozenset[Fault]()
+    return survived - unknown_to(cell.subject) | {cell.fault}
+
+
+def has_its_faults(cell: Cell, script: Script) -> bool:
+    """Whether a run by this script has the fault of the cell, and beside it only what its atom survives.
+
+    What the options alone would allow has not occurred; yet it is told as if it might have, so it counts too.
+    """
+    ids = [kind_of(decision) for decision in script.decisions if decision.fault]
+    possible_too = set(names_of(Options.of(script.options), ids))
+    return (
+        cell.fault in names_of(Options(), ids) and survived_with(cell) | NEVER_ALONE >= possible_too
+    )
 
 
 def possible(subject: HopSubject) -> Iterator[Fault]:

@@ -316,8 +316,10 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "a route through a store without a stream layer": (
         pipeline(pipes=pipe("layers: reliable, route: {kind: sqlite, store: main}")),
         (
-            "5:39: a route through a sqlite store needs a stream layer, which keeps the messages there: write "
-            "[stream], or drop layers; other layers go over tcp",
+            (
+                "5:39: a route through a sqlite store needs a stream layer, which keeps the messages there: write "
+                "[stream], or drop layers; other layers go over tcp"
+            ),
         ),
     ),
     "a route with a slip": (

@@ -201,6 +201,6 @@ class PlainSubject:
         """A new life of the sender, with nothing left of the former one."""
         return self.make_sender(life_hint)
 
-    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverMachine:  # noqa: ARG002
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverMachine:  # noqa: ARG002
         """A new incarnation of the receiver, with nothing left of the former one."""
         return self.make_receiver()

@@ -162,7 +162,7 @@ class PlainStack:
         outer, inner = self.outer.make_sender(life_hint), self.inner.make_sender(life_hint)
         return StackedSender(life_hint, outer, inner)
 
-    def receiver(self, *, rng: Randomness, state: bytes | None) -> ReceiverMachine:  # noqa: ARG002
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverMachine:  # noqa: ARG002
         """A new incarnation of both receivers."""
         return StackedReceiver(self.outer.make_receiver(), self.inner.make_receiver())
 

@@ -265,11 +265,11 @@ class SimulatedRuntime:
     def wall_ms(self) -> int:
         """What the wall clock of the node showed when its last process started, and a little more for one that
         was replaced. It does not go on within one, so that what is named after it has the same name in a run with
-        other delays."""
+        other delays. However far it was set back, lives of one node tell each other apart by it."""
         node = self._life.node
         is_replaced = self._life.number < node.lives
-        shown = WALL_ORIGIN_MS + node.lives + is_replaced
-        return max(1, shown + node.wall_jumps_us // 1000)
+        begun = max(0, WALL_ORIGIN_MS + node.wall_jumps_us // 1000)
+        return begun + node.lives + is_replaced
 
     def rng(self, seed: int | None) -> Draws:
         """A generator of its own: by the seed of the run unless one is given."""

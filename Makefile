@@ -16,7 +16,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-EXTRAS := metrics,test,dev
+EXTRAS := metrics,spark,test,dev
 PYTEST_FLAGS ?=
 STAGES ?=
 MINUTES ?= 10
@@ -33,7 +33,7 @@ help:
 
 test: $(READY)
 	@echo "surepipe: running the tests"
-	@$(BIN)/python -m pytest tests -n 2 $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup $(PYTEST_FLAGS)
 
 stages: $(READY)
 	@echo "surepipe: running the stages with real processes"

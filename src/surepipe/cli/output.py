@@ -58,6 +58,13 @@ def show_json(value: object) -> None:
     sys.stdout.flush()
 
 
+def write_bytes(value: bytes) -> None:
+    """Write bytes to standard output as they are, and nothing else."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(value)
+    sys.stdout.buffer.flush()
+
+
 def write_file(path: Path, text: str) -> None:
     """Write a file that was asked for, and say so. Raises ConfigurationError when it can't be written."""
     try:

@@ -22,7 +22,7 @@ def as_lines(assessment: Assessment, file: str, *, why: bool = False) -> Iterato
     yield line((assessment.plan.name, "head"), f"  {file}")
     for verdict in assessment.pipes:
         yield line("")
-        yield from _verdict(f"pipe {verdict.name}", verdict, why=why)
+        yield from _verdict(f"pipe {verdict.name}", verdict, assessment.engine, why=why)
     for verdict in assessment.ways:
         yield line("")
         yield from _way(verdict, assessment)
@@ -45,6 +45,8 @@ def as_problems(assessment: Assessment, document: Document) -> Iterator[str]:
             yield document.show(("expect",), _end_to_end(finding, verdict))
     for text in assessment.engine_refusals:
         yield document.show(("engine",), f"engine spark: {text}")
+    for issue in assessment.actor_refusals:
+        yield document.show(issue.path, issue.text)
 
 
 def _end_to_end(finding: Finding, verdict: Verdict) -> str:
@@ -64,7 +66,7 @@ def _path(finding: Finding) -> tuple[str | int, ...]:
     return base if word is None else (*base, word)
 
 
-def _verdict(title: str, verdict: Verdict, *, why: bool) -> Iterator[Line]:
+def _verdict(title: str, verdict: Verdict, engine: str, *, why: bool) -> Iterator[Line]:
     explanation = verdict.explanation
     if explanation is None:
         yield line((title, "head"), "  ", ("refused", "bad"))
@@ -72,7 +74,7 @@ def _verdict(title: str, verdict: Verdict, *, why: bool) -> Iterator[Line]:
             yield line(("x ", "bad"), str(finding), indent=2)
         return
     yield line((title, "head"), f"  {explanation.composition}")
-    yield from _promise(explanation, verdict)
+    yield from _promise(explanation, verdict, engine)
     if why:
         for atom in explanation.atoms:
             yield _field("because", str(atom))
@@ -93,7 +95,7 @@ def _way(verdict: Verdict, assessment: Assessment) -> Iterator[Line]:
             yield line(("x ", "bad"), str(finding), indent=2)
         return
     yield title
-    yield from _promise(explanation, verdict)
+    yield from _promise(explanation, verdict, assessment.engine)
     one_pipe = _same_as_pipe(explanation, assessment)
     if one_pipe:
         yield _field("not through", f"as pipe {one_pipe}")
@@ -110,12 +112,15 @@ def _same_as_pipe(explanation: Explanation, assessment: Assessment) -> str:
     return ""
 
 
-def _promise(explanation: Explanation, verdict: Verdict) -> Iterator[Line]:
+def _promise(explanation: Explanation, verdict: Verdict, engine: str) -> Iterator[Line]:
+    from surepipe.pipelines.on_spark import delivery_on_spark
+
     headline = explanation.headline
     order = _order(headline)
     if verdict.per_key is not None:
         order = f"{_order(verdict.per_key)} per key, {order} across keys"
-    yield _field("delivers", (f"{headline.delivery}, {order}", "good"))
+    delivery = headline.delivery if engine != "spark" else delivery_on_spark(headline.delivery)
+    yield _field("delivers", (f"{delivery}, {order}", "good"))
     yield _field("through", faults_text(headline.tolerates) or "no fault")
 
 
@@ -153,7 +158,8 @@ def _field(name: str, *pieces: Piece) -> Line:
 def _last(assessment: Assessment) -> Line:
     verdicts = (*assessment.pipes, *assessment.ways)
     if not assessment.usable:
-        refused = sum(len(v.refused) for v in verdicts) + len(assessment.engine_refusals)
+        refused = sum(len(v.refused) for v in verdicts)
+        refused += len(assessment.engine_refusals) + len(assessment.actor_refusals)
         return line(("refused", "bad"), f": {refused} {_plural(refused, 'reason')}")
     unmet = sum(len(v.unmet) for v in verdicts)
     if unmet:
@@ -185,7 +191,10 @@ def as_document(assessment: Assessment, document: Document, code: Exit) -> dict[
         "pipes": [_verdict_as_json(verdict) for verdict in assessment.pipes],
         "ways": [_verdict_as_json(verdict) for verdict in assessment.ways],
         "notes": list(assessment.notes),
-        "engine_refusals": list(assessment.engine_refusals),
+        "engine_refusals": [
+            *assessment.engine_refusals,
+            *(issue.text for issue in assessment.actor_refusals),
+        ],
         "errors": [],
     }
 

@@ -1,0 +1,246 @@
+"""The judgement as SQL, one text for DuckDB and for Spark: what came out, against the order of acceptance.
+
+Positions are those of ``pipes/predicates.py``: 1, 2, 3 ... per channel in the order of acceptance. Rows speak of
+runs of messages and stay runs all the way. The work is one sort of what came out, by channel and place, for the
+running maximum ``before``: the highest position that came out earlier. A row that begins just above it is in
+order, and nobody needs it any more. What is left (``trouble``) is swept once by position:
+
+* a row that begins higher opens a *gap*: the positions that it passes over;
+* the part of a row that is not above ``before`` came out *again*: in a gap it is late, or a repeat of something
+  late; elsewhere it is a repeat.
+
+So what no row ever filled of a gap is missing, and no sort of everything by position, no distinct and no join of
+the two logs is needed. A sent log with many holes takes ``NUMBERED_ONE_BY_ONE``, the plan of sets.
+"""
+
+from __future__ import annotations
+
+ACCEPTED = """
+SELECT pipe AS channel, epoch, seq AS low, seq + count - 1 AS high, node FROM told
+WHERE kind = 'accepted' AND layer = '' AND count > 0
+"""
+
+SETTLED = """
+SELECT pipe AS channel, epoch, seq AS low, seq + count - 1 AS high, time_us, incarnation AS life, step,
+  'settled' AS role
+FROM told WHERE kind = 'settled' AND layer = '' AND count > 0
+"""
+
+SETTLED_AND_DEAD = f"""{SETTLED} UNION ALL
+SELECT channel, epoch, low, high, time_us, life, step, role FROM (
+  SELECT t.pipe AS channel, t.epoch, t.seq AS low, t.seq + t.count - 1 AS high, t.time_us,
+    t.incarnation AS life, t.step, CASE WHEN s.node IS NULL THEN 'dead' ELSE 'given' END AS role,
+    row_number() OVER (PARTITION BY t.pipe, t.epoch, t.seq ORDER BY t.time_us, t.step) AS nth
+  FROM told t LEFT JOIN senders s ON t.pipe = s.channel AND t.node = s.node
+  WHERE t.kind = 'dead' AND t.layer = '' AND t.count > 0
+) letters WHERE nth = 1
+"""
+"""A letter that is put again is the same letter. One that the sender writes (given) did not come out."""
+
+STARTS = """
+SELECT channel, epoch, low, before FROM (
+  SELECT channel, epoch, low, lag(high) OVER (PARTITION BY channel, epoch ORDER BY low, high) AS before
+  FROM accepted
+) runs WHERE before IS NULL OR low <> before + 1 ORDER BY channel, epoch, low
+"""
+"""As ``BREAKS`` for a log in which nothing overlaps, at half of the cost; where something does, a row shows it."""
+
+BREAKS = """
+SELECT channel, epoch, low, before FROM (
+  SELECT channel, epoch, low, max(high) OVER (
+    PARTITION BY channel, epoch ORDER BY low, high ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ) AS before FROM accepted
+) runs WHERE before IS NULL OR low > before + 1 ORDER BY channel, epoch, low
+"""
+"""Where a continuous piece of the sent log begins; ``before`` is the last number of the piece before it."""
+
+ENDS = """
+SELECT channel, epoch, node, max(high) FROM accepted GROUP BY channel, epoch, node ORDER BY channel, epoch, node
+"""
+"""Who accepted, and the last number of each epoch."""
+
+NUMBERED = """
+SELECT s.number, s.base + greatest(o.low, s.low) - s.low AS low, s.base + least(o.high, s.high) - s.low AS high,
+  greatest(o.low, s.low) AS seq, o.time_us, o.life, o.step, o.role
+FROM came_out o JOIN spans s
+  ON o.channel = s.channel AND o.epoch = s.epoch AND o.high >= s.low AND o.low <= s.high
+"""
+
+NUMBERED_ONE_BY_ONE = """
+SELECT f.number, s.base + f.seq - s.low AS low, s.base + f.seq - s.low AS high,
+  f.seq, f.time_us, f.life, f.step, f.role
+FROM (
+  SELECT number, epoch, seq, time_us, life, step, role, max(start) OVER (
+    PARTITION BY number, epoch ORDER BY seq, place ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  ) AS start FROM (
+    SELECT c.number, o.epoch, {each} AS seq, o.time_us, o.life, o.step, o.role,
+      1 AS place, CAST(NULL AS BIGINT) AS start
+    FROM came_out o JOIN channels c ON o.channel = c.channel
+    UNION ALL
+    SELECT number, epoch, low, 0, 0, 0, '', 0, low FROM spans
+  ) both_logs
+) f JOIN spans s ON f.number = s.number AND f.epoch = s.epoch AND f.start = s.low
+WHERE f.seq <= s.high AND f.role <> ''
+"""
+"""The same where the sent log has so many pieces that a join of ranges would not end: message by message."""
+
+PLACED = """
+SELECT number, low, high, seq, time_us, coalesce(max(high) OVER (
+  PARTITION BY number ORDER BY time_us, life, step, seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+), 0) AS before FROM numbered WHERE role <> 'given'
+"""
+
+TROUBLE = "SELECT * FROM placed WHERE low <= before OR low > before + 1"
+
+TOTALS = """
+SELECT number, sum(high - low + 1) AS numbered,
+  max(CASE WHEN role = 'given' THEN 0 ELSE high END) AS highest,
+  sum(CASE WHEN role = 'settled' THEN 0 ELSE high - low + 1 END) AS letters,
+  sum(CASE WHEN role = 'given' THEN 1 ELSE 0 END) AS given
+FROM numbered GROUP BY number ORDER BY number
+"""
+
+CAME = """
+SELECT channel, sum(high - low + 1), min(time_us), max(time_us) FROM came_out GROUP BY channel ORDER BY channel
+"""
+"""All that came out of a channel: what has no number was never accepted."""
+
+BEYOND = """
+SELECT o.channel, sum(o.high - greatest(o.low, coalesce(e.high, 0) + 1) + 1) FROM came_out o LEFT JOIN ends e
+  ON o.channel = e.channel AND o.epoch = e.epoch
+WHERE o.high > coalesce(e.high, 0) GROUP BY o.channel ORDER BY o.channel
+"""
+"""What came out behind the last number of its epoch in the sent log."""
+
+DISORDER = """
+SELECT number, sum(CASE WHEN low < before THEN least(high, before - 1) - low + 1 ELSE 0 END) AS below,
+  sum(CASE WHEN low > before + 1 THEN 1 ELSE 0 END) AS gaps,
+  sum(CASE WHEN low > before + 1 THEN low - before - 1 ELSE 0 END) AS passed_over,
+  max(CASE WHEN low > before + 1 THEN low - before - 1 ELSE 0 END) AS widest
+FROM trouble GROUP BY number ORDER BY number
+"""
+
+PIECES = """
+SELECT number, low, high, gaps, again, given FROM (
+  SELECT number, edge AS low, lead(edge) OVER (PARTITION BY number ORDER BY edge) - 1 AS high,
+    sum(gap) OVER (PARTITION BY number ORDER BY edge ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS gaps,
+    sum(again) OVER (PARTITION BY number ORDER BY edge ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS again,
+    sum(given) OVER (PARTITION BY number ORDER BY edge ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS given
+  FROM (
+    SELECT number, edge, sum(gap) AS gap, sum(again) AS again, sum(given) AS given FROM (
+      SELECT number, before + 1 AS edge, 1 AS gap, 0 AS again, 0 AS given FROM trouble WHERE low > before + 1
+      UNION ALL SELECT number, low, -1, 0, 0 FROM trouble WHERE low > before + 1
+      UNION ALL SELECT number, low, 0, 1, 0 FROM trouble WHERE low <= before
+      UNION ALL SELECT number, least(high, before) + 1, 0, -1, 0 FROM trouble WHERE low <= before
+      UNION ALL SELECT number, low, 1, 0, 0 FROM tails
+      UNION ALL SELECT number, high + 1, -1, 0, 0 FROM tails
+      UNION ALL SELECT number, low, 0, 0, 1 FROM numbered WHERE role = 'given'
+      UNION ALL SELECT number, high + 1, 0, 0, -1 FROM numbered WHERE role = 'given'
+    ) steps GROUP BY number, edge HAVING sum(gap) <> 0 OR sum(again) <> 0 OR sum(given) <> 0
+  ) ends
+) swept WHERE high IS NOT NULL AND (gaps > 0 OR again > 0)
+"""
+"""Longest runs of positions of which the same is true: in a gap, so often not above ``before``, given up."""
+
+PIECES_WITHOUT_GIVEN = PIECES.replace(
+    """
+      UNION ALL SELECT number, low, 0, 0, 1 FROM numbered WHERE role = 'given'
+      UNION ALL SELECT number, high + 1, 0, 0, -1 FROM numbered WHERE role = 'given'""",
+    "",
+)
+"""Where no letter was given up, everything that came out need not be read again for it."""
+
+SWEPT = """
+SELECT number,
+  sum(CASE WHEN again > 0 THEN (high - low + 1) * (again - CASE WHEN gaps > 0 THEN 1 ELSE 0 END) ELSE 0 END),
+  sum(CASE WHEN gaps > 0 AND again > 0 THEN high - low + 1 ELSE 0 END),
+  sum(CASE WHEN gaps > 0 AND again = 0 AND given = 0 THEN high - low + 1 ELSE 0 END)
+FROM pieces GROUP BY number ORDER BY number
+"""
+"""Of each channel: repeated, late, missing."""
+
+LETTERS = """
+SELECT number, sum(greatest(0, high - greatest(low - 1, reach))) FROM (
+  SELECT number, low, high, coalesce(max(high) OVER (
+    PARTITION BY number ORDER BY low, high ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ), 0) AS reach FROM numbered WHERE role <> 'settled'
+) letters GROUP BY number ORDER BY number
+"""
+"""How many different messages ended as dead letters."""
+
+EXAMPLES = """
+SELECT what, number, low, high, time_us FROM (
+  SELECT *, row_number() OVER (PARTITION BY what, number ORDER BY weight DESC, low, time_us) AS nth FROM (
+    SELECT 'lost' AS what, number, low, high, CAST(0 AS BIGINT) AS time_us, high - low AS weight FROM pieces
+      WHERE gaps > 0 AND again = 0 AND given = 0
+    UNION ALL SELECT 'repeated', number, low, high, 0, 0 FROM pieces
+      WHERE again > CASE WHEN gaps > 0 THEN 1 ELSE 0 END
+    UNION ALL SELECT 'late', number, low, high, 0, 0 FROM pieces WHERE gaps > 0 AND again > 0
+    UNION ALL SELECT 'gap', number, before + 1, low - 1, time_us, low - before FROM trouble
+      WHERE low > before + 1
+  ) found WHERE number IN ({numbers})
+) ranked WHERE nth <= {most} ORDER BY what, number, nth
+"""
+
+LIVES = """
+SELECT run, node, incarnation, count(*), min(step), max(step), sum(step),
+  sum(CASE WHEN kind = 'dead' THEN 1 ELSE 0 END)
+FROM told GROUP BY run, node, incarnation ORDER BY run, node, incarnation
+"""
+"""Steps are 0, 1, 2 ... in each life, or rows are missing. And whether there are letters at all."""
+
+FACTS = """
+SELECT run, node, incarnation, step, time_us, kind, pipe, epoch, seq, count, detail FROM told
+WHERE kind IN ('run', 'start', 'crash', 'end', 'renumbered', 'unknown') ORDER BY time_us, run, incarnation, step
+"""
+
+UNCERTAIN = """
+SELECT o.channel, o.epoch, o.low, o.high FROM came_out o JOIN unknown u
+  ON o.channel = u.channel AND o.epoch = u.epoch AND o.high >= u.low AND o.low <= u.high
+ORDER BY o.channel, o.epoch, o.low
+"""
+"""What came out among submits whose outcome nobody knew."""
+
+IN_WORK = """
+SELECT DISTINCT t.run, t.node, t.incarnation, t.step, t.time_us, t.kind, t.pipe, t.epoch,
+  greatest(t.seq, s.low, p.low - s.base + s.low) AS seq,
+  least(t.seq + t.count - 1, s.high, p.high - s.base + s.low) AS high
+FROM told t JOIN spans s ON t.pipe = s.channel AND t.epoch = s.epoch
+  JOIN pieces p ON p.number = s.number AND p.gaps > 0 AND p.again = 0 AND p.given = 0
+WHERE t.kind IN ('delivered', 'confirmed') AND t.layer = '' AND t.count > 0
+  AND greatest(t.seq, s.low, p.low - s.base + s.low) <= least(t.seq + t.count - 1, s.high, p.high - s.base + s.low)
+ORDER BY t.time_us, t.run, t.incarnation, t.step, seq
+"""
+"""Of messages that are missing: the rows that tell that they were handed over or confirmed, cut to them."""
+
+TIMELINE = """
+SELECT CAST(floor((time_us - {since}) / {width}) AS BIGINT) AS bucket, sum(high - low + 1) FROM came_out
+GROUP BY 1 ORDER BY 1
+"""
+
+TROUBLE_IN_TIME = """
+SELECT CAST(floor((time_us - {since}) / {width}) AS BIGINT) AS bucket,
+  sum(CASE WHEN low > before + 1 THEN low - before - 1 ELSE 0 END),
+  sum(CASE WHEN low <= before THEN least(high, before) - low + 1 ELSE 0 END)
+FROM trouble GROUP BY 1 ORDER BY 1
+"""
+
+ACCEPTED_PAYLOADS = """
+SELECT channel, CAST(0 AS BIGINT) AS epoch, min(place) AS low, max(place) AS high, '' AS node
+FROM sent_payloads GROUP BY channel
+"""
+"""The messages of a stream are told by their indexes, which have no holes."""
+
+MATCHED_PAYLOADS = """
+SELECT coalesce(s.channel, o.channel) AS channel, CAST(0 AS BIGINT) AS epoch, coalesce(s.place, 0) AS low,
+  coalesce(s.place, 0) AS high, o.place AS time_us, CAST(0 AS BIGINT) AS life, o.place AS step, 'settled' AS role
+FROM (
+  SELECT channel, place, digest, row_number() OVER (PARTITION BY digest ORDER BY place) AS nth FROM out_payloads
+) o LEFT JOIN (
+  SELECT digest, count(*) AS times FROM sent_payloads GROUP BY digest
+) c ON o.digest = c.digest LEFT JOIN (
+  SELECT channel, place, digest, row_number() OVER (PARTITION BY digest ORDER BY channel, place) AS nth
+  FROM sent_payloads
+) s ON o.digest = s.digest AND s.nth = least(o.nth, c.times)
+"""
+"""The n-th message with a content is the n-th one sent with it; beyond the last it is a repeat of that."""

@@ -1,0 +1,201 @@
+"""What an audit in bulk says: per channel the four atoms, the numbers behind them, examples, and the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.pipes.predicates import Outcome
+
+WORDS: Mapping[str, str] = {
+    "lost": "never came out",
+    "repeated": "came out again",
+    "late": "came out after a later message",
+    "gap": "passed over",
+}
+BREAKS: Mapping[Atom, str] = {
+    Atom.NO_LOSS: "lost",
+    Atom.NO_DUPLICATE: "repeated",
+    Atom.MONOTONIC: "late",
+    Atom.GAP_FREE: "gap",
+}
+"""The examples that show how an atom failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Messages low..high of a channel, and what befell them; positions count from 1 in the order of acceptance."""
+
+    what: str
+    low: int
+    high: int
+    epoch: int
+    seq: int
+    """The identity of the first of them."""
+    time_us: int = 0
+    """Of a gap: when it was opened. 0: not told."""
+
+    @property
+    def width(self) -> int:
+        """How many messages."""
+        return self.high - self.low + 1
+
+    def __str__(self) -> str:
+        one = (
+            f"#{self.low}"
+            if self.low == self.high
+            else f"#{self.low} to #{self.high} ({self.width})"
+        )
+        return f"{one} {WORDS[self.what]}; from epoch {self.epoch}, seq {self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel in numbers: of messages, but ``gaps`` counts places, and ``widest`` is the widest of these.
+
+    ``waiting`` is what has not come out yet, ``lost`` what never will: only one of them can be above 0.
+    ``unknown``: a submit whose outcome nobody knew, and that did not come out. ``foreign``: came out and was
+    never accepted, as far as is known. ``untold``: the same, where the sent log is known not to hold everything.
+    """
+
+    channel: str
+    sent: int
+    settled: int
+    dead: int
+    waiting: int
+    lost: int
+    unknown: int
+    repeated: int
+    out_of_order: int
+    gaps: int
+    passed_over: int
+    widest: int
+    foreign: int
+    untold: int
+    outcomes: Mapping[Atom, Outcome]
+    promised: frozenset[Atom]
+    """The atoms that the channel is held to."""
+    why: str = ""
+    """Why something can't be told, or what else is known."""
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def conserved(self) -> bool:
+        """Sent = settled + dead letters + in flight, and nothing else."""
+        return self.sent == self.settled + self.dead + self.waiting
+
+    @property
+    def sum(self) -> str:
+        """That sum in words."""
+        lost = f" + {self.lost} lost" if self.lost else ""
+        return (
+            f"{self.sent} sent = {self.settled} settled + {self.dead} dead letters "
+            f"+ {self.waiting} in flight{lost}"
+        )
+
+    @property
+    def badness(self) -> tuple[int, int, int, int]:
+        """What makes one channel worse than another: loss before all, then what is foreign, repeats, disorder."""
+        return (self.lost, self.foreign, self.repeated, self.out_of_order + self.passed_over)
+
+    @property
+    def violated(self) -> frozenset[Atom]:
+        """The atoms that are known not to hold."""
+        return frozenset(atom for atom, known in self.outcomes.items() if known is Outcome.VIOLATED)
+
+    @property
+    def is_broken(self) -> bool:
+        """True when something that was promised does not hold."""
+        return bool(self.violated & self.promised) or self.foreign > 0
+
+    @property
+    def is_held(self) -> bool:
+        """True when everything that was promised is known to hold; where nothing was, when all four atoms do."""
+        wanted = self.promised or frozenset(Atom)
+        return not self.foreign and all(self.outcomes[atom] is Outcome.HELD for atom in wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A stretch of time: messages that came out, that were passed over, that came out late or again."""
+
+    since_us: int
+    until_us: int
+    came: int
+    passed_over: int
+    again: int
+
+
+@dataclass(frozen=True)
+class BulkAudit:
+    """The verdict over all channels."""
+
+    channels: tuple[Channel, ...]
+    engine: str
+    sent: str
+    delivered: str
+    broken: tuple[str, ...] = ()
+    """Where rows of a trace are missing: then nothing can be told of messages."""
+    torn: int = 0
+    at_rest: bool = True
+    """False: more may come, so what is missing is in flight."""
+    moments: tuple[Moment, ...] = field(default=())
+
+    def channel(self, name: str) -> Channel:
+        """One channel."""
+        return next(one for one in self.channels if one.channel == name)
+
+    def total(self, name: str) -> int:
+        """A number over all channels."""
+        numbers = [getattr(one, name) for one in self.channels]
+        return max(numbers, default=0) if name == "widest" else sum(numbers)
+
+    @property
+    def is_broken(self) -> bool:
+        """True when something promised is known not to hold."""
+        return not self.broken and any(one.is_broken for one in self.channels)
+
+    @property
+    def is_held(self) -> bool:
+        """True when there is something to judge, and everything promised is known to hold."""
+        return not self.broken and bool(self.channels) and all(c.is_held for c in self.channels)
+
+    def worst(self, most: int) -> list[Channel]:
+        """The channels in which something went wrong, worst first."""
+        wrong = [one for one in self.channels if one.violated or one.foreign]
+        return sorted(wrong, key=lambda one: (*(-n for n in one.badness), one.channel))[:most]
+
+    def lines(self, most: int = 20) -> Iterator[str]:
+        """The verdict as text: the worst channels in full, then how many are as they should be."""
+        yield from (f"broken trace: {text}" for text in self.broken)
+        if self.torn:
+            yield f"{self.torn} torn lines were left out: a process was killed while it wrote"
+        worst = self.worst(most)
+        for one in worst:
+            yield from _lines(one)
+        left = [one for one in self.channels if one not in worst]
+        for one in left[: max(0, most - len(worst))]:
+            yield f"{one.channel}: {one.sum}" + (f" ({one.why})" if one.why else "")
+        hidden = len(left) - max(0, most - len(worst))
+        if hidden > 0:
+            yield f"and {hidden} channels more"
+
+
+def _lines(one: Channel) -> Iterator[str]:
+    yield f"{one.channel}: {one.sum}"
+    yield (
+        f"  {one.repeated} repeated, {one.out_of_order} out of order, {one.gaps} gaps (widest {one.widest})"
+    )
+    if one.foreign:
+        yield f"  violated: integrity: {one.foreign} came out that were never accepted"
+    for atom in Atom:
+        known = one.outcomes[atom]
+        told = "can't tell" if known is Outcome.UNDECIDED else str(known)
+        note = "" if atom in one.promised or known is Outcome.HELD else " (not promised)"
+        yield f"  {atom}: {told}{note}"
+        for case in one.examples:
+            if case.what == BREAKS[atom] and known is not Outcome.HELD:
+                yield f"    {case}"
+    if one.why:
+        yield f"  {one.why}"

@@ -1,0 +1,175 @@
+"""``surepipe audit`` in bulk: two logs of any size, in process or on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from surepipe.cli.exits import Exit
+from surepipe.cli.output import Line, line, show, show_json, write_file
+from surepipe.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surepipe.auditing import BulkAudit, Channel, Engine
+    from surepipe.pipes.algebra.guarantees import Atom
+
+PLACES_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks for."""
+
+    places: Sequence[str]
+    engine: str
+    master: str
+    expect: str
+    match: str
+    at_rest: bool
+    page: Path | None
+    as_json: bool
+
+
+def is_bulk(places: Sequence[str]) -> bool:
+    """True for what only an audit in bulk can read: streams, and folders of traces."""
+    return any(("#" in text and not Path(text).exists()) or Path(text).is_dir() for text in places)
+
+
+def audit_in_bulk(wish: Wish) -> Exit:
+    """Judge, show, and say how it went. Raises SurepipeError for what can't be read."""
+    from surepipe.auditing import Question, judge, place_of
+    from surepipe.auditing.page import page
+
+    if len(wish.places) > PLACES_MAX:
+        raise ConfigurationError(
+            f"{len(wish.places)} places are given: name two, SENT and DELIVERED, and put more traces into a folder"
+        )
+    places = [place_of(text) for text in wish.places]
+    question = Question(
+        sent=places[0],
+        delivered=places[-1],
+        at_rest=True if wish.at_rest else None,
+        expect=_expected(wish.expect),
+        match="identity" if wish.match == "identity" else "payload",
+        timeline=wish.page is not None,
+    )
+    with _engine(wish) as engine:
+        found = judge(engine, question)
+    code = _code(found)
+    if wish.as_json:
+        show_json(_document(found, code))
+    else:
+        show(_lines(found, code))
+    if wish.page is not None:
+        title = " → ".join(dict.fromkeys((Path(found.sent).name, Path(found.delivered).name)))
+        wish.page.parent.mkdir(parents=True, exist_ok=True)
+        if wish.as_json:
+            wish.page.write_text(page(found, f"Audit: {title}"), encoding="utf-8")
+        else:
+            write_file(wish.page, page(found, f"Audit: {title}"))
+    return code
+
+
+@contextmanager
+def _engine(wish: Wish) -> Generator[Engine]:
+    if wish.engine == "local":
+        from surepipe.auditing import DuckEngine
+
+        local = DuckEngine()
+        try:
+            yield local
+        finally:
+            local.close()
+        return
+    from surepipe.spark.session import SparkOptions, open_session
+
+    session = open_session(SparkOptions(master=wish.master, app_name="surepipe audit"))
+    try:
+        from surepipe.spark.auditing.engine import SparkEngine
+
+        yield SparkEngine(session)
+    finally:
+        session.stop()
+
+
+def _expected(text: str) -> frozenset[Atom] | None:
+    from surepipe.pipes.algebra.guarantees import Atom
+
+    if not text:
+        return None
+    names = {str(atom): atom for atom in Atom}
+    words = [word.strip() for word in text.split(",")]
+    unknown = [word for word in words if word not in names]
+    if unknown:
+        raise ConfigurationError(
+            f"--expect does not know {', '.join(unknown)}: write some of {', '.join(names)}, with commas"
+        )
+    return frozenset(names[word] for word in words)
+
+
+def _code(found: BulkAudit) -> Exit:
+    if found.is_broken:
+        return Exit.VIOLATED
+    return Exit.HELD if found.is_held else Exit.NOT_EXERCISED
+
+
+def _lines(found: BulkAudit, code: Exit) -> Iterator[Line]:
+    for text in found.lines():
+        style = "bad" if "violated" in text else "head" if not text.startswith(" ") else ""
+        indent = len(text) - len(text.lstrip())
+        yield line((text.strip(), style) if style else text.strip(), indent=indent)
+    yield line("")
+    said = {Exit.HELD: "held: ", Exit.VIOLATED: "violated: "}.get(code, "can't tell: ")
+    yield line((said, "good" if code is Exit.HELD else "bad"), _sum(found))
+
+
+def _sum(found: BulkAudit) -> str:
+    disorder, waiting = found.total("out_of_order"), found.total("waiting")
+    order = f"{disorder} out of order" if disorder else "in order"
+    late = f", {waiting} not settled yet" if waiting else ""
+    return f"{found.total('lost')} lost, {found.total('repeated')} repeated, {order}{late}"
+
+
+_NUMBERS = (
+    *("sent", "settled", "dead", "waiting", "lost", "unknown", "repeated", "out_of_order"),
+    *("gaps", "passed_over", "widest", "foreign", "untold"),
+)
+
+
+def _document(found: BulkAudit, code: Exit) -> dict[str, object]:
+    return {
+        "exit": int(code),
+        "engine": found.engine,
+        "sent": found.sent,
+        "delivered": found.delivered,
+        "at_rest": found.at_rest,
+        "torn": found.torn,
+        "broken": list(found.broken),
+        "totals": {name: found.total(name) for name in _NUMBERS},
+        "channels": [_channel(one) for one in found.channels],
+    }
+
+
+def _channel(one: Channel) -> dict[str, object]:
+    return {
+        "channel": one.channel,
+        **{name: getattr(one, name) for name in _NUMBERS},
+        "atoms": {
+            str(atom): {"outcome": str(known), "promised": atom in one.promised}
+            for atom, known in one.outcomes.items()
+        },
+        "why": one.why,
+        "examples": [
+            {
+                "what": case.what,
+                "first": case.low,
+                "last": case.high,
+                "epoch": case.epoch,
+                "seq": case.seq,
+            }
+            for case in one.examples
+        ],
+    }

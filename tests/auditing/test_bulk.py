@@ -1,0 +1,217 @@
+"""An audit in bulk says what the audit row by row says, of logs of any size (pipes V-1; spark SP-18)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.auditing import numbering as numbering_module
+from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.pipes.predicates import Outcome
+from surepipe.simulation.audit import audit
+from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace_file import line_of, write_trace
+from tests.auditing.judges import assert_as_predicates, assert_as_row_by_row
+from tests.auditing.planted import AT_REST, Planted, Told, planted_traces
+
+
+def judged(
+    rows: Sequence[Row], folder: Path, name: str = "trace.jsonl", **more: object
+) -> BulkAudit:
+    """The verdict on these rows, through a file."""
+    path = folder / name
+    write_trace(rows, path)
+    place = place_of(str(path))
+    question = replace(Question(place, place), **more)  # type: ignore[arg-type]
+    return judge(DuckEngine(), question)
+
+
+def one_channel(planted: Planted) -> list[Row]:
+    """The trace of one channel."""
+    told = Told()
+    told.channel(planted)
+    return told.rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("holes", [False, True])
+def test_planted_faults_are_found_as_by_the_other_two_judges(
+    seed: int, holes: bool, tmp_path: Path
+) -> None:
+    """Fifty random channels: every number and outcome, with and without holes in the sent log (sp9)."""
+    channels, rows = planted_traces(50, seed, holes=holes)
+    found = judged(rows, tmp_path)
+    assert_as_row_by_row(found, rows)
+    assert_as_predicates(found, channels)
+
+
+@pytest.mark.parametrize("name", ["trace.jsonl", "trace.parquet"])
+def test_the_plan_of_sets_says_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the sent log had too many pieces for a join of ranges: message by message."""
+    channels, rows = planted_traces(40, seed=77, holes=True)
+    by_ranges = judged(rows, tmp_path, name)
+    monkeypatch.setattr("surepipe.auditing.judging.SPANS_MAX", 0)
+    one_by_one = judged(rows, tmp_path, name)
+    assert one_by_one == by_ranges
+    assert_as_predicates(one_by_one, channels)
+    assert numbering_module.SPANS_MAX > 0
+
+
+def test_numbers_sum_and_examples_of_a_channel(tmp_path: Path) -> None:
+    """1 2 5 5 4 9 of 10: the case of the audit row by row, with the width of gaps and identities (SP-18)."""
+    came = [(1, n, n) for n in (1, 2, 5, 5, 4, 9)]
+    found = judged(one_channel(Planted("orders", [(1, 1, 10)], came)), tmp_path)
+    assert "\n".join(found.lines()).splitlines() == [
+        "orders: 10 sent = 5 settled + 0 dead letters + 0 in flight + 5 lost",
+        "  1 repeated, 1 out of order, 2 gaps (widest 3)",
+        "  no-loss: violated",
+        "    #6 to #8 (3) never came out; from epoch 1, seq 6",
+        "    #3 never came out; from epoch 1, seq 3",
+        "    #10 never came out; from epoch 1, seq 10",
+        "  no-duplicate: violated",
+        "    #5 came out again; from epoch 1, seq 5",
+        "  monotonic: violated",
+        "    #4 came out after a later message; from epoch 1, seq 4",
+        "  gap-free: violated",
+        "    #6 to #8 (3) passed over; from epoch 1, seq 6",
+        "    #3 to #4 (2) passed over; from epoch 1, seq 3",
+    ]
+    assert found.is_broken
+    assert not found.channel("orders").conserved
+
+
+def test_dead_letters_and_the_sum_of_a_good_channel(tmp_path: Path) -> None:
+    """Sent = settled + dead letters + in flight (SP-18); a letter put again is the same letter."""
+    came = [(1, 1, 3), (1, 4, 4), (1, 4, 4), (1, 5, 6)]
+    rows = one_channel(Planted("orders", [(1, 1, 6)], came, dead=[(1, 4, 4)]))
+    found = judged(rows, tmp_path)
+    assert found.channel("orders").sum == "6 sent = 5 settled + 1 dead letters + 0 in flight"
+    assert found.channel("orders").conserved
+    assert found.is_held
+
+
+def test_a_message_that_its_sender_gave_up_is_a_dead_letter_and_did_not_come_out(
+    tmp_path: Path,
+) -> None:
+    """The sender writes the letter: a gap for the order, no loss, as row by row."""
+    told = Told()
+    told.channel(Planted("orders", [(1, 1, 5)], [(1, 1, 2), (1, 4, 5)]))
+    told.rows.insert(-3, replace(told.rows[3], kind=Kind.DEAD, seq=3, count=1))
+    steps: dict[str, int] = {}
+    for row in told.rows:
+        row.step = steps.get(row.node, 0)
+        steps[row.node] = row.step + 1
+    found = judged(told.rows, tmp_path)
+    assert_as_row_by_row(found, told.rows)
+    assert (found.channel("orders").dead, found.channel("orders").lost) == (1, 0)
+
+
+def test_renumbered_messages_keep_their_positions(tmp_path: Path) -> None:
+    """4 and 5 of epoch 1 come out as 1 and 2 of epoch 2: in order, nothing lost, nothing foreign."""
+    told = Told()
+    told.tell("s", Kind.START, "orders")
+    told.tell("r", Kind.START, "orders")
+    told.tell("s", Kind.ACCEPTED, "orders", (1, 1, 5))
+    told.tell("s", Kind.RENUMBERED, "orders", (1, 4, 5), detail=json.dumps({"epoch": 2, "seq": 1}))
+    told.tell("s", Kind.ACCEPTED, "orders", (2, 3, 6))
+    for run in ((1, 1, 3), (2, 1, 6)):
+        told.tell("r", Kind.SETTLED, "orders", run)
+    for node in ("s", "r"):
+        told.tell(node, Kind.END, "orders", detail=AT_REST)
+    found = judged(told.rows, tmp_path)
+    assert_as_row_by_row(found, told.rows)
+    assert (found.channel("orders").sent, found.channel("orders").settled) == (9, 9)
+
+
+@pytest.mark.parametrize(("came", "unknown"), [([1, 3], 1), ([1, 2, 3], 0)])
+def test_a_submit_with_an_unknown_outcome_is_neither_loss_nor_surplus(
+    came: list[int], unknown: int, tmp_path: Path
+) -> None:
+    """It came out or it did not (simulation X-33)."""
+    told = Told()
+    for node in ("s", "r"):
+        told.tell(node, Kind.START, "orders")
+    for kind, seq in ((Kind.ACCEPTED, 1), (Kind.UNKNOWN, 2), (Kind.ACCEPTED, 3)):
+        told.tell("s", kind, "orders", (1, seq, seq))
+    for seq in came:
+        told.tell("r", Kind.SETTLED, "orders", (1, seq, seq))
+    for node in ("s", "r"):
+        told.tell(node, Kind.END, "orders", detail=AT_REST)
+    found = judged(told.rows, tmp_path)
+    assert_as_row_by_row(found, told.rows)
+    assert found.channel("orders").unknown == unknown
+
+
+def test_what_a_killed_receiver_had_stored_is_settled_by_its_confirm(tmp_path: Path) -> None:
+    """Handed over, confirmed to the sender, and no row tells that it was settled: no loss, and said."""
+    told = Told()
+    for node in ("s", "r"):
+        told.tell(node, Kind.START, "orders")
+    told.tell("s", Kind.ACCEPTED, "orders", (1, 1, 9))
+    told.tell("r", Kind.DELIVERED, "orders", (1, 1, 6))
+    told.tell("r", Kind.SETTLED, "orders", (1, 1, 4))
+    told.tell("s", Kind.CONFIRMED, "orders", (1, 1, 6))
+    told.tell("r", Kind.START, "orders", life=2)
+    told.tell("r", Kind.SETTLED, "orders", (1, 7, 9), life=2)
+    told.tell("s", Kind.END, "orders", detail=AT_REST)
+    told.tell("r", Kind.END, "orders", detail=AT_REST, life=2)
+    found = judged(told.rows, tmp_path)
+    assert_as_row_by_row(found, told.rows)
+    assert found.channel("orders").lost == 0
+    assert found.channel("orders").why == "2 by their confirm alone"
+
+
+def test_before_rest_a_missing_message_is_in_flight_unless_nothing_more_will_come(
+    tmp_path: Path,
+) -> None:
+    """No end in the trace: can't tell; --at-rest: lost (simulation X-33)."""
+    rows = one_channel(Planted("orders", [(1, 1, 9)], [(1, 1, 5)], at_rest=False))
+    found = judged(rows, tmp_path)
+    one = found.channel("orders")
+    assert (one.waiting, one.lost, one.outcomes[Atom.NO_LOSS]) == (4, 0, Outcome.UNDECIDED)
+    assert not found.is_broken
+    assert not found.is_held
+    over = judged(rows, tmp_path, at_rest=True, expect=frozenset(Atom))
+    assert (over.channel("orders").lost, over.is_broken) == (4, True)
+
+
+def test_a_trace_with_missing_rows_is_broken_and_tells_nothing(tmp_path: Path) -> None:
+    """A row in the middle is gone (simulation X-33)."""
+    rows = one_channel(Planted("orders", [(1, 1, 3), (1, 4, 9)], [(1, 1, 9)]))
+    del rows[3]
+    found = judged(rows, tmp_path)
+    assert found.broken == ("orders/sender (life 1) tells 3 of its steps 0 to 3: rows are missing",)
+    assert set(found.channel("orders").outcomes.values()) == {Outcome.UNDECIDED}
+    assert not found.is_broken
+    assert not found.is_held
+    assert audit(rows).broken
+
+
+def test_torn_lines_are_left_out_and_counted(tmp_path: Path) -> None:
+    """The last write of a killed process."""
+    rows = one_channel(Planted("orders", [(1, 1, 3)], [(1, 1, 3)]))
+    path = tmp_path / "torn.jsonl"
+    path.write_text("".join(f"{line_of(row)}\n" for row in rows) + '{"kind":"settl')
+    place = place_of(str(path))
+    found = judge(DuckEngine(), Question(place, place))
+    assert (found.torn, found.is_held) == (1, True)
+
+
+def test_sender_and_receiver_may_tell_of_themselves_in_files_and_folders(tmp_path: Path) -> None:
+    """One Parquet, one JSON Lines, and both in a folder: one verdict."""
+    rows = one_channel(Planted("orders", [(1, 1, 9)], [(1, 1, 4), (1, 6, 9)]))
+    sent, delivered = tmp_path / "a-sent.parquet", tmp_path / "b-delivered.jsonl"
+    write_trace([row for row in rows if "receiver" not in row.node], sent)
+    write_trace([rows[0], *(row for row in rows if "receiver" in row.node)], delivered)
+    apart = judge(DuckEngine(), Question(place_of(str(sent)), place_of(str(delivered))))
+    folder = place_of(str(tmp_path))
+    together = judge(DuckEngine(), Question(folder, folder))
+    assert apart.channels == together.channels
+    assert apart.channel("orders").lost == 1

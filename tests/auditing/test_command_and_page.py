@@ -1,0 +1,142 @@
+"""``surepipe audit`` in bulk: codes, text, JSON, and the page in a browser (spark SP-18, simulation X-22)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from surepipe.auditing import BulkAudit
+from surepipe.auditing.page import page
+from surepipe.cli.exits import Exit
+from surepipe.simulation.trace_file import write_trace
+from surepipe.storage import SqliteStore
+from surepipe.store_api import KEEP_ALL
+from tests.auditing.planted import Planted, Told
+from tests.cli.kit import Command
+from tests.kit.browser import OUTSIDE, OVERLAPS, SMALL, chromium
+
+BAD = Planted(
+    "orders <b>", [(1, 1, 1000)], [(1, 1, 400), (1, 451, 700), (1, 420, 430), (1, 650, 1000)]
+)
+GOOD = Planted("payments", [(1, 1, 90)], [(1, 1, 90)])
+OPEN = Planted("stock", [(1, 1, 90)], [(1, 1, 50)], at_rest=False)
+
+
+@pytest.fixture
+def surepipe(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command, in this process."""
+    return Command(capsys)
+
+
+def traced(path: Path, *channels: Planted) -> Path:
+    """A trace of these channels."""
+    told = Told()
+    for one in channels:
+        told.channel(one)
+    write_trace(told.rows, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for all tests of this file."""
+    with chromium() as found:
+        yield found
+
+
+def test_the_code_says_whether_it_held(surepipe: Command, tmp_path: Path) -> None:
+    """0 held, 1 violated, 2 unusable, 3 can't tell: the table of all commands."""
+    good = surepipe("audit", traced(tmp_path / "good.parquet", GOOD), "--engine", "local")
+    assert good.code == Exit.HELD
+    assert good.out.endswith("\nheld: 0 lost, 0 repeated, in order\n")
+    bad = surepipe("audit", traced(tmp_path / "bad.parquet", GOOD, BAD), "--engine", "local")
+    assert bad.code == Exit.VIOLATED
+    assert bad.out.endswith("\nviolated: 39 lost, 51 repeated, 11 out of order\n")
+    early = surepipe("audit", traced(tmp_path / "open.parquet", OPEN), "--engine", "local")
+    assert early.code == Exit.NOT_EXERCISED
+    assert early.out.endswith("\ncan't tell: 0 lost, 0 repeated, in order, 40 not settled yet\n")
+    none = surepipe("audit", "none.parquet", "--engine", "local")
+    assert none.code == Exit.UNUSABLE
+    assert none.err == "surepipe: none.parquet can't be read: no such file or folder\n"
+
+
+def test_expectations_and_rest_can_be_stated(surepipe: Command, tmp_path: Path) -> None:
+    """--expect narrows or widens what counts; --at-rest turns waiting into loss."""
+    bad = traced(tmp_path / "bad.parquet", BAD)
+    narrow = traced(tmp_path / "late.parquet", Planted("a", [(1, 1, 9)], [(1, 5, 9), (1, 1, 4)]))
+    assert surepipe("audit", narrow, "--expect", "no-loss,no-duplicate").code == Exit.HELD
+    assert surepipe("audit", narrow, "--expect", "monotonic").code == Exit.VIOLATED
+    early = traced(tmp_path / "open.parquet", OPEN)
+    assert surepipe("audit", early, "--at-rest", "--expect", "no-loss").code == Exit.VIOLATED
+    refused = surepipe("audit", bad, "--expect", "no-loss,speed")
+    assert refused.code == Exit.UNUSABLE
+    assert "--expect does not know speed: write some of no-loss, " in refused.err
+    assert surepipe("audit", bad, "--engine", "trace", "--at-rest").code == Exit.UNUSABLE
+    assert surepipe("audit", bad, bad, bad, "--engine", "local").code == Exit.UNUSABLE
+
+
+def test_json_has_totals_channels_and_examples(surepipe: Command, tmp_path: Path) -> None:
+    """The same numbers for machines; the page is written besides, and one document is all of the output."""
+    path = traced(tmp_path / "bad.jsonl", BAD, GOOD)
+    html = tmp_path / "out" / "page.html"
+    told = surepipe("audit", path, "--json", "--page", html).json
+    assert told["exit"] == Exit.VIOLATED
+    assert told["totals"]["lost"] == 39
+    orders = told["channels"][0]
+    assert orders["atoms"]["no-loss"] == {"outcome": "violated", "promised": True}
+    assert orders["examples"][0] == {
+        "what": "gap",
+        "first": 401,
+        "last": 450,
+        "epoch": 1,
+        "seq": 401,
+    }
+    assert "39 lost" in html.read_text()
+
+
+def test_streams_are_audited_without_being_asked_for_an_engine(
+    surepipe: Command, tmp_path: Path
+) -> None:
+    """STORE.db#STREAM twice: in bulk, in this process."""
+    path = tmp_path / "orders.db"
+    with SqliteStore(path) as store:
+        for name in ("sent", "done"):
+            store.create(name, 1, KEEP_ALL)
+            store.append(name, "p", 1, 1, [b"a", b"b"])
+    answer = surepipe("audit", f"{path}#sent", f"{path}#done", "--at-rest")
+    assert (answer.code, answer.out.splitlines()[0]) == (
+        Exit.HELD,
+        "sent: 2 sent = 2 settled + 0 dead letters + 0 in flight",
+    )
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_page_is_drawn_without_overlaps_at_desk_and_phone_width(
+    browser: Browser, surepipe: Command, tmp_path: Path, width: int
+) -> None:
+    """No text over another, outside its picture or too small; no sideways scrolling; names are not markup."""
+    html = tmp_path / "page.html"
+    surepipe("audit", traced(tmp_path / "t.jsonl", BAD, GOOD, OPEN), "--page", html)
+    view = browser.new_page(viewport={"width": width, "height": 900})
+    view.goto(html.as_uri())
+    for question in (OVERLAPS, OUTSIDE, SMALL):
+        assert view.evaluate(question) == []
+    assert view.evaluate("document.documentElement.scrollWidth") == width
+    assert view.locator("h3").first.text_content() == "orders <b>"
+    assert "not as promised: 39 lost, 51 repeated" in (
+        view.locator(".verdict").text_content() or ""
+    )
+    assert view.evaluate("document.querySelectorAll('script, link, img').length") == 0
+    view.close()
+
+
+def test_a_page_of_nothing_and_of_a_broken_trace_says_so() -> None:
+    """No channel, and rows missing: can't tell, never good."""
+    nothing = page(BulkAudit((), "local", "a", "b"))
+    assert "There is no channel" in nothing
+    assert "everything that was promised holds" not in nothing
+    broken = page(BulkAudit((), "local", "a", "b", broken=("s (life 1) tells 3 of its steps",)))
+    assert "rows of the trace are missing" in broken

@@ -1,0 +1,149 @@
+"""Streams in stores as logs: by payload, by identity, and beside the trace of who reads them (spark SP-18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from surepipe import StreamReceiver, StreamSender
+from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.auditing.judging import Match
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.pipes.predicates import Outcome
+from surepipe.simulation.recorder import TraceRecorder
+from surepipe.storage import Level, SqliteStore
+from surepipe.store_api import KEEP_ALL, Created, Stored, Trimmed
+
+
+def words(*numbers: int) -> list[bytes]:
+    """Payloads."""
+    return [b"message %d" % number for number in numbers]
+
+
+class Hop:
+    """A store with the streams ``sent`` and ``done``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.store = SqliteStore(path, level=Level.PROCESS)
+        self._next: dict[str, int] = {}
+
+    def put(self, stream: str, payloads: Sequence[bytes], partitions: int = 1) -> None:
+        """Append; the stream is made when it is not there."""
+        name = stream.partition("#")[0]
+        if name not in self._next:
+            assert isinstance(self.store.create(name, partitions, KEEP_ALL), Created)
+            self._next[name] = 0
+        first = self._next.setdefault(stream, 0) + 1
+        assert isinstance(self.store.append(stream, "maker", 1, first, payloads), Stored)
+        self._next[stream] = first + len(payloads) - 1
+
+    def judge(self, *, match: Match = "payload", at_rest: bool | None = True) -> BulkAudit:
+        """The verdict on what is in both now."""
+        sent, done = place_of(f"{self.path}#sent"), place_of(f"{self.path}#done")
+        return judge(DuckEngine(), Question(sent, done, at_rest=at_rest, match=match))
+
+
+@pytest.fixture
+def hop(tmp_path: Path) -> Hop:
+    """Two streams in a SQLite store."""
+    return Hop(tmp_path / "hop.db")
+
+
+def test_two_streams_are_compared_by_payload(hop: Hop) -> None:
+    """2 is lost, 4 comes late, 5 twice, and 99 from nowhere; indexes of the stream are the seqs."""
+    hop.put("sent", words(1, 2, 3, 4, 5, 6))
+    hop.put("done", words(1, 3, 5, 4, 5, 6, 99))
+    one = hop.judge().channel("sent")
+    assert (one.sent, one.lost, one.repeated, one.out_of_order, one.gaps) == (6, 1, 1, 1, 2)
+    lost = [case for case in one.examples if case.what == "lost"]
+    assert [(case.low, case.seq) for case in lost] == [(2, 2)]
+    assert hop.judge().total("foreign") == 1
+    assert hop.judge().is_broken
+
+
+def test_messages_with_equal_payloads_are_counted(hop: Hop) -> None:
+    """Three of a kind in, three out: held. Four out: one is a repeat."""
+    hop.put("sent", [b"tick"] * 3)
+    hop.put("done", [b"tick"] * 3)
+    assert hop.judge().is_held
+    hop.put("done", [b"tick"])
+    assert hop.judge().channel("sent").repeated == 1
+
+
+def test_what_did_not_come_yet_is_in_flight_unless_nothing_more_will_come(hop: Hop) -> None:
+    """Streams don't tell whether their writers have ended (simulation X-33)."""
+    hop.put("sent", words(1, 2, 3))
+    hop.put("done", words(1))
+    one = hop.judge(at_rest=None).channel("sent")
+    assert (one.waiting, one.lost, one.outcomes[Atom.NO_LOSS]) == (2, 0, Outcome.UNDECIDED)
+    assert hop.judge().channel("sent").lost == 2
+
+
+def test_partitions_are_channels_of_their_own(hop: Hop) -> None:
+    """Two partitions into one stream: order is judged within each."""
+    hop.put("sent#0", words(1, 2), partitions=2)
+    hop.put("sent#1", words(3, 4), partitions=2)
+    hop.put("done", words(3, 1, 4, 2))
+    found = hop.judge()
+    assert [one.channel for one in found.channels] == ["sent#0", "sent#1"]
+    assert found.is_held
+
+
+def test_where_identities_are_kept_they_are_compared(hop: Hop) -> None:
+    """The same producer, epoch and seq: payloads may have changed on the way."""
+    hop.put("sent", words(1, 2, 3))
+    hop.put("done", words(10, 20))
+    found = hop.judge(match="identity")
+    assert [(one.channel, one.sent, one.settled, one.lost) for one in found.channels] == [
+        ("sent@maker", 3, 2, 1)
+    ]
+
+
+def test_a_trimmed_beginning_is_no_loss_and_nothing_foreign(hop: Hop) -> None:
+    """Sent: what came out of the trimmed part is untold. Delivered: loss can't be told."""
+    for stream in ("sent", "done"):
+        for at in range(0, 30, 10):
+            hop.put(stream, words(*range(at, at + 10)))
+    assert hop.store.trim("sent", 11) == Trimmed(11)
+    found = hop.judge()
+    assert (found.channel("sent").sent, found.total("lost")) == (20, 0)
+    assert (found.total("foreign"), found.total("untold")) == (0, 10)
+    assert hop.store.trim("sent", 21) == Trimmed(21)
+    assert hop.store.trim("done", 30) == Trimmed(21)
+    hop.put("sent", words(77))
+    one = hop.judge().channel("sent")
+    assert one.outcomes[Atom.NO_LOSS] is Outcome.UNDECIDED
+    assert "trimmed" in one.why
+
+
+def test_a_stream_beside_the_trace_of_its_reader(tmp_path: Path) -> None:
+    """What a store holds against what a receiver settled: each told by its own side (SP-18)."""
+    path, trace = tmp_path / "orders.db", tmp_path / "taken.jsonl"
+    with SqliteStore(path, level=Level.PROCESS) as store:
+        with StreamSender("orders", store=store) as sender:
+            sender.send_many([{"order": number} for number in range(100)])
+            sender.flush(20)
+        with (
+            TraceRecorder(trace) as recorder,
+            StreamReceiver(
+                "orders", {"stream": {"start": "earliest"}}, store=store, trace=recorder
+            ) as receiver,
+        ):
+            receiver.receive(str)
+            assert receiver.catch_up(20)
+    found = judge(DuckEngine(), Question(place_of(f"{path}#orders"), place_of(str(trace))))
+    assert [one.sum for one in found.channels] == [
+        "100 sent = 100 settled + 0 dead letters + 0 in flight"
+    ]
+    assert found.is_held
+
+
+def test_a_stream_that_is_not_there_is_refused(hop: Hop) -> None:
+    """By name."""
+    hop.put("sent", words(1))
+    with pytest.raises(ConfigurationError, match=r"hop.db#done can't be read: there is no such"):
+        hop.judge()

@@ -236,7 +236,7 @@ SPARK: list[tuple[dict[str, str], str]] = [
      "pipe intake: store main is in memory"),
     ({"pipes": pipe("route: {kind: sqlite, store: main}, boundary: handed")}, "boundary handed can't be kept"),
     ({"pipes": pipe("route: {kind: sqlite, store: main}, layers: [resend, {stream: {start: latest}}]")},
-     "layer 0 (resend) sends again by a clock of its own"),
+     "layer 0 (resend) has nothing to do here"),
     ({"stages": stage("time_limit_s: 1")}, "stage price: a time limit for one message"),
     ({}, "sink out: tasks of Spark are tried again"),
 ]  # fmt: skip
@@ -258,7 +258,9 @@ def test_a_pipeline_through_a_store_runs_on_spark() -> None:
     """A stream on SQLite to a stream; the engine of the file counts when none is asked for."""
     sink = STREAM_SINK % "main"
     route = pipe("route: {kind: sqlite, store: main}, boundary: committed")
-    assert judged("engine: spark", pipes=route, sinks=sink).usable
+    judgement = judged("engine: spark", pipes=route, sinks=sink)
+    assert judgement.usable
+    assert any("sink out: effectively once, by index" in note for note in judgement.notes)
     short = judged("engine: {kind: spark, trigger_s: 0.05}", pipes=route, sinks=sink)
     assert "shorter than a micro-batch" in short.engine_refusals[0]
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surepipe.cli.engines import known_engine
 from surepipe.cli.exits import Exit
-from surepipe.cli.output import complain, complain_about_file, show, show_json
+from surepipe.cli.output import complain_about_file, show, show_json
 
 if TYPE_CHECKING:
     from surepipe.pipelines.assessing import Assessment
@@ -56,7 +57,7 @@ def check(
     from surepipe.pipelines import PipelineErrors, read
 
     claims = _claims(require or [])
-    _known_engine(engine)
+    known_engine(engine)
     try:
         document = read(file)
     except PipelineErrors as error:
@@ -101,12 +102,6 @@ def _claims(texts: list[str]) -> list[Claim]:
     from surepipe.pipes.algebra.guarantees import Claim
 
     return [Claim.parse(text) for text in texts]
-
-
-def _known_engine(engine: str | None) -> None:
-    if engine not in (None, "actors", "spark"):
-        complain(f"engine is {engine!r}: write actors or spark")
-        raise typer.Exit(Exit.UNUSABLE)
 
 
 def _levels(document: Document) -> dict[str, Level]:

@@ -1,0 +1,112 @@
+"""The engine that a run is on: actors of this process, or Spark, which is loaded only then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import typer
+
+from surepipe.cli.exits import Exit
+from surepipe.cli.output import complain
+
+if TYPE_CHECKING:
+    from surepipe.pipelines import Document, Plan
+    from surepipe.pipelines.engine import RealEnvironment, Unfinished
+
+
+class AnyEngine(Protocol):
+    """What a run needs of an engine."""
+
+    def start(self) -> None:
+        """Open everything, and go on where the last run was."""
+        ...
+
+    def look(self) -> bool:
+        """True when all is through. Raises what went wrong."""
+        ...
+
+    def wait(self, timeout: float) -> None:
+        """Wait for something to happen."""
+        ...
+
+    def stop_sources(self) -> None:
+        """Take nothing more."""
+        ...
+
+    def unfinished(self) -> Sequence[Unfinished]:
+        """What was taken and is not through."""
+        ...
+
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """What each part counts."""
+        ...
+
+    @property
+    def buried(self) -> Mapping[str, int]:
+        """Dead letters of this run, by stream."""
+        ...
+
+    def close(self, timeout: float) -> None:
+        """End all of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The engine that the command names, else the one of the file."""
+
+    kind: str
+    master: str | None = None
+    checkpoint: Path | None = None
+
+    def make(self, plan: Plan, node: str, environment: RealEnvironment, *, once: bool) -> AnyEngine:
+        """The engine, not started yet. Raises ConfigurationError."""
+        if self.kind == "spark":
+            from surepipe.spark.running import SparkRun
+
+            return SparkRun(
+                plan,
+                environment=environment,
+                master=self.master,
+                checkpoint=self.checkpoint,
+                once=once,
+            )
+        from surepipe.pipelines.engine import Engine
+
+        return Engine(plan, node, environment, once=once)
+
+
+def chosen_engine(
+    document: Document, engine: str | None, master: str | None, checkpoint: Path | None
+) -> Chosen:
+    """What is asked for. Raises typer.Exit for an engine that there is not, and for options of the other one."""
+    known_engine(engine)
+    kind = engine or document.plan.engine.kind
+    if kind != "spark" and (master is not None or checkpoint is not None):
+        complain("--master and --checkpoint are for the engine spark: write --engine spark too")
+        raise typer.Exit(Exit.UNUSABLE)
+    return Chosen(kind, master, checkpoint)
+
+
+def refuse_for_spark(*, node: str | None, trace: Path | None, otel: int | None) -> None:
+    """What a run on Spark does not have. Raises typer.Exit."""
+    what = {
+        "--node": node is not None
+        and "Spark's driver runs all nodes of a pipeline: leave --node out",
+        "--trace": trace is not None
+        and "a run on Spark records no trace: judge its streams with surepipe audit SENT DELIVERED",
+        "--otel": otel is not None and "a run on Spark sends no spans: leave --otel out",
+    }
+    for text in filter(None, what.values()):
+        complain(str(text))
+        raise typer.Exit(Exit.UNUSABLE)
+
+
+def known_engine(engine: str | None) -> None:
+    """Raises typer.Exit for an engine that there is not."""
+    if engine not in (None, "actors", "spark"):
+        complain(f"engine is {engine!r}: write actors or spark")
+        raise typer.Exit(Exit.UNUSABLE)

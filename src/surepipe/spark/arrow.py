@@ -1,0 +1,88 @@
+"""The border to pyarrow, which has no types of its own: the parts that are used, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import Any, Protocol
+
+
+class Array(Protocol):
+    """A column."""
+
+    def __len__(self) -> int: ...
+    def to_pylist(self) -> list[object]: ...
+    def equals(self, other: Array) -> bool: ...
+
+
+class Field(Protocol):
+    """The name and the type of a column."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Schema(Protocol):
+    """The columns of record batches, in order."""
+
+    @property
+    def names(self) -> list[str]: ...
+    def field(self, name: str) -> Field: ...
+    def __iter__(self) -> Iterator[Field]: ...
+
+
+class RecordBatch(Protocol):
+    """Rows as columns."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def schema(self) -> Schema: ...
+    def column(self, name: str | int) -> Array: ...
+    def __getitem__(self, name: str) -> Array: ...
+    def to_pylist(self) -> list[dict[str, Any]]: ...
+    def validate(self, *, full: bool = False) -> None: ...
+
+
+_arrow: Any = import_module("pyarrow")
+
+array: Callable[..., Array] = _arrow.array
+"""A column of a numpy array."""
+nulls: Callable[..., Array] = _arrow.nulls
+TIME_UTC: object = _arrow.timestamp("us", tz="UTC")
+BINARY: object = _arrow.binary()
+STRING: object = _arrow.string()
+INT32: object = _arrow.int32()
+INT64: object = _arrow.int64()
+INTEGER: object = _arrow.int64()
+
+
+def array_of_buffers(kind: object, count: int, offsets: object, body: object) -> Array:
+    """A column of texts or bytes without nulls: where each begins (int32, one more than rows), and all of them."""
+    buffers = [None, _arrow.py_buffer(offsets), _arrow.py_buffer(body)]
+    made: Array = _arrow.Array.from_buffers(kind, count, buffers)
+    return made
+
+
+def times(microseconds: object) -> Array:
+    """A column of times of a numpy array of microseconds since 1970."""
+    made: Array = _arrow.array(microseconds, type=_arrow.int64()).cast(TIME_UTC)
+    return made
+
+
+def batch_of(arrays: Sequence[Array], schema: Schema) -> RecordBatch:
+    """Columns as a record batch."""
+    made: RecordBatch = _arrow.RecordBatch.from_arrays(arrays, schema=schema)
+    return made
+
+
+def batch_of_rows(rows: Iterable[object], schema: Schema) -> RecordBatch:
+    """Rows (mappings) as a record batch."""
+    made: RecordBatch = _arrow.RecordBatch.from_pylist(list(rows), schema=schema)
+    return made
+
+
+def schema_of(fields: Iterable[tuple[str, object] | Field]) -> Schema:
+    """A schema of names and types."""
+    made: Schema = _arrow.schema(list(fields))
+    return made

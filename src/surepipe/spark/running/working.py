@@ -1,0 +1,312 @@
+"""What tasks do with messages: the stages, by the same flow as on actors, and rows for the writers.
+
+A message that fails is tried again where it is, with the waits that the plan says; on its last attempt it goes to
+the dead letters, stored by its identity before the batch is done, so a batch that is done again adds none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from surepipe.actors.codecs import Codec, Undecodable, choose_codec
+from surepipe.actors.consumer import GiveUp, error_text
+from surepipe.effects import Letter
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, SurepipeError
+from surepipe.pipelines.assembly import About
+from surepipe.pipelines.engine.flow import Flow, Step, Turn
+from surepipe.pipelines.engine.pipes import PipeMaker
+from surepipe.pipelines.engine.real import RealEnvironment
+from surepipe.pipelines.engine.sharing import SharedSink
+from surepipe.pipelines.engine.tallies import Tallies
+from surepipe.pipelines.engine.trials import LetterBox
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.stages import Trying
+from surepipe.spark.arrow import RecordBatch
+from surepipe.spark.mapping import Batches
+from surepipe.spark.running.layout import SPARK_NODE, Input, Layout
+from surepipe.spark.running.rows import ALL, LETTERS, Rows
+from surepipe.storage.dead_letters import DeadLetterStream
+from surepipe.store_api import AppendOutcome, AppendRun, CommitOutcome, CommitPosition, Transaction
+
+Message = tuple[int, object, About]
+"""Its index in the input, itself, and which one it is."""
+READ = ("store", "stream", "life", "index", "producer", "epoch", "seq", "payload")
+"""The columns that stages need."""
+
+
+def stages_of(layout: Layout) -> Callable[[Batches], Batches]:
+    """The function of a task: entries of inputs come in, rows of ``rows.SCHEMA`` come out, in the same order."""
+
+    def work(batches: Batches) -> Batches:
+        worker = Worker(layout)
+        for batch in batches:
+            worker.take(batch)
+            yield worker.rows.take()
+
+    return work
+
+
+class Worker:
+    """The stages of all inputs, in one task."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.rows = Rows()
+        self._layout = layout
+        self._tallies = Tallies()
+        self._environment = RealEnvironment(layout.plan)
+        self._ways: dict[str, Way] = {}
+
+    def take(self, batch: RecordBatch) -> None:
+        """All entries of a batch."""
+        columns = [batch.column(name).to_pylist() for name in READ]
+        entries = zip(*columns, strict=True)
+        for (store, stream, life), group in groupby(entries, key=lambda entry: entry[:3]):
+            found = [entry[3:] for entry in group]
+            for one in self._layout.inputs:
+                if (one.stream.store, one.stream.name) == (store, stream):
+                    self._way_of(one).take(life, found)
+        self.rows.counts(self._counted())
+        self._tallies.clear()
+
+    def _counted(self) -> Mapping[str, Mapping[str, int]]:
+        """What parts counted, but for what went into targets: that is counted where it is written."""
+        return {
+            part: {
+                what: count
+                for what, count in counts.items()
+                if what != "taken" or part not in self._layout.targets
+            }
+            for part, counts in self._tallies.all().items()
+        }
+
+    def _way_of(self, input_: Input) -> Way:
+        if input_.part not in self._ways:
+            self._ways[input_.part] = Way(
+                self._layout, input_, self._environment, self.rows, self._tallies
+            )
+        return self._ways[input_.part]
+
+
+@dataclass(slots=True)
+class NoTransaction:
+    """Stands where actors have a transaction: what fails in a turn is taken back, and nothing may be added."""
+
+    done: bool = False
+    outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
+
+    def append(self, request: AppendRun) -> None:
+        """Refused. Raises MisuseError."""
+        self._refuse(request)
+
+    def commit(self, request: CommitPosition) -> None:
+        """Refused. Raises MisuseError."""
+        self._refuse(request)
+
+    @staticmethod
+    def _refuse(request: object) -> None:
+        del request
+        raise MisuseError(
+            "stages on Spark have no transaction: what they return is written once, in one step with its index; "
+            "write through a sink, or run this pipeline on actors"
+        )
+
+
+_NO_TRANSACTION = NoTransaction()
+
+
+class Way:
+    """What becomes of the messages of one input."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        input_: Input,
+        environment: RealEnvironment,
+        rows: Rows,
+        tallies: Tallies,
+    ) -> None:
+        self._layout = layout
+        self._input = input_
+        self._environment = environment
+        self._rows = rows
+        self._tallies = tallies
+        self._life = self._index = 0
+        self._attempts = 1
+        self._parts: dict[str, int] = {}
+        self._maker = PipeMaker(layout.plan, SPARK_NODE, environment, {})
+        self._codec = self._codec_of(input_.part)
+        self._name = f"{layout.plan.name}/{input_.part}"
+        runtime = environment.runtime
+        sinks = {
+            name: SharedSink(name, Collecting(self._put_into(name)), runtime)
+            for name in input_.targets
+            if name in {sink.name for sink in layout.plan.sinks}
+        }
+        self._flow = Flow(
+            layout.plan,
+            input_.part,
+            environment,
+            forward=self._forward,
+            sinks=sinks,
+            tallies=tallies,
+        )
+        self._letters = self._letter_box()
+
+    def _codec_of(self, part: str) -> Codec:
+        found = self._layout.plan.part(part)
+        choice = self._maker.codec(found) if isinstance(found, PipePart) else "auto"
+        return choose_codec(choice)
+
+    # Where messages go.
+
+    def _put_into(self, target: str) -> Callable[[object, About], None]:
+        codec = self._codec_of(target)
+        is_told = self._layout.targets[target].stream is None
+
+        def put(message: object, about: About) -> None:
+            part, payload = self._parts.get(target, 0), codec.encode(message)
+            come_from = (self._input.part, self._life, self._index)
+            self._rows.output(target, come_from, part, payload, about if is_told else None)
+            self._parts[target] = part + 1
+
+        return put
+
+    def _forward(self, pipe: PipePart, taken_from: str) -> Step:
+        del taken_from
+        put = self._put_into(pipe.name)
+
+        def hand_over(message: object, about: About, turn: Turn) -> None:
+            del turn
+            put(message, about)
+
+        return hand_over
+
+    # The messages.
+
+    def take(self, life: int, entries: Sequence[tuple[int, str, int, int, bytes]]) -> None:
+        """Entries that follow each other."""
+        self._life = life
+        waiting: list[Message] = []
+        for index, producer, epoch, seq, payload in entries:
+            about = About(self._name, epoch, seq, producer)
+            try:
+                waiting.append((index, self._codec.decode(payload), about))
+            except Undecodable as error:
+                self._through(waiting)
+                waiting = []
+                self._bury(about, payload, 1, error)
+        self._through(waiting)
+        first, last = entries[0][0], entries[-1][0]
+        for target in (*self._input.targets, ALL):
+            self._rows.seen(target, self._input.part, life, first, last)
+        self._tallies.add(self._input.part, "settled", len(entries))
+
+    def _through(self, messages: Sequence[Message]) -> None:
+        done = 0
+        while done < len(messages):
+            is_alone = self._flow.has_failed(messages[done][2])
+            group = messages[done : done + (1 if is_alone else self._flow.size)]
+            done += len(group) if self._turn(group) else 0
+
+    def _turn(self, group: Sequence[Message]) -> bool:
+        """One attempt; True when the messages are through, or given up."""
+        mark = self._rows.mark()
+        self._index, self._parts = group[-1][0], {}
+        transaction: Transaction = _NO_TRANSACTION
+        try:
+            self._flow.take([(message, about) for _, message, about in group], transaction)
+        except GiveUp as error:
+            self._rows.back_to(mark)
+            _, message, about = group[0]
+            self._bury(about, self._codec.encode(message), self._attempts, error)
+        except Exception as error:
+            self._rows.back_to(mark)
+            if isinstance(error, SurepipeError) and not isinstance(error, StoreUnavailable):
+                raise
+            if len(group) == 1:
+                self._pause()
+            return False
+        self._attempts = 1
+        return True
+
+    def _pause(self) -> None:
+        """Wait before the next attempt, longer after each failure."""
+        first, most = _waits(self._layout, self._input)
+        self._environment.clock.sleep(min(most, first * 2.0 ** min(self._attempts - 1, 60)))
+        self._attempts += 1
+
+    # Dead letters.
+
+    def _letter_box(self) -> LetterBox | None:
+        named = [
+            part.dead_letter
+            for part in self._layout.plan.reach(self._input.part)
+            if isinstance(part, Trying) and part.dead_letter
+        ]
+        if not named:
+            return None
+        streams = {one: letters_at(self._layout, one) for one in dict.fromkeys(named)}
+        return LetterBox(self._flow.trials, streams)
+
+    def _bury(self, about: About, payload: bytes, attempts: int, error: BaseException) -> None:
+        if self._letters is None:
+            raise ConfigurationError(
+                f"{about.key} can't be taken, and there is no place for it: give a stage or sink behind "
+                f"{self._input.part} a dead_letter ({error})"
+            )
+        kind, text = error_text(error)
+        now_us = round(self._environment.clock.now() * 1_000_000)
+        self._letters(
+            Letter(
+                *(about.pipe, 0, about.epoch, about.seq, payload, attempts, now_us, now_us),
+                *(kind, text, about.producer),
+            )
+        )
+        self._tallies.add(self._input.part, "dead_lettered")
+        for stream, count in self._letters.stored.items():
+            self._tallies.add(f"{LETTERS}{stream}", "stored", count)
+        self._letters.stored.clear()
+
+
+def letters_at(layout: Layout, written: str) -> DeadLetterStream:
+    """The dead letters of 'store/stream'."""
+    store, _, stream = written.partition("/")
+    return DeadLetterStream(layout.places[store].store(), stream)
+
+
+def _waits(layout: Layout, input_: Input) -> tuple[float, float]:
+    """The shortest first wait and the longest last one of all that may fail behind an input."""
+    trying = [part for part in layout.plan.reach(input_.part) if isinstance(part, Trying)]
+    if not trying:
+        return 0.1, 30.0
+    return min(one.retry_min_s for one in trying), max(one.retry_max_s for one in trying)
+
+
+class Collecting:
+    """A sink that makes rows of its messages; the real one is entered later, behind the shuffle."""
+
+    def __init__(self, put: Callable[[object, About], None]) -> None:
+        self._put = put
+
+    def begin(self, transaction: Transaction | None) -> None:
+        """Nothing to begin."""
+
+    def mark(self) -> int:
+        """Taken back by whoever has the rows."""
+        return 0
+
+    def back_to(self, mark: int) -> None:
+        """Taken back by whoever has the rows."""
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        """A row."""
+        del transaction
+        self._put(message, about)
+
+    def seal(self, transaction: Transaction | None) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,319 @@
+"""Appending what was made of a stream's entries to a stream: once each, whatever Spark does again.
+
+What identifies an output is the index of the entry that it was made of, never a batch or a task of Spark. For each
+output stream and origin the store keeps a position: the index of the first entry whose outputs are not appended
+yet. Outputs and position change in one transaction (S-11), so a stage may give any number of outputs for an entry,
+none too, and a run that is cut in another way, after a lost checkpoint or by a second attempt at a task, skips
+exactly what is there. A range that begins behind the position is a gap, and is refused.
+
+1. Two attempts at a task run at once. Each claims the position; the later claim fences the earlier one.
+2. The earlier one may have appended before that, and then the later one reads the moved position and skips.
+3. If not, its transaction is refused. It looks again: when the other has done all, it is done, too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreReset, StoreUnavailable
+from surepipe.spark.claiming import claimed, stored_position
+from surepipe.spark.offsets import key_of
+from surepipe.spark.places import ATTEMPTS, OpenStore, StorePlace
+from surepipe.store_api import (
+    AppendOutcome,
+    AppendRun,
+    CommitOutcome,
+    CommitPosition,
+    Committed,
+    Failed,
+    Full,
+    Gap,
+    Kept,
+    Stored,
+    Unavailable,
+)
+from surepipe.store_api import Fenced as FencedBy
+
+CHUNK_MESSAGES = 20_000
+CHUNK_BYTES = 4 * 1024 * 1024
+"""A transaction takes so much at most, unless the outputs of one entry are more."""
+EPOCH = 1
+"""Of the sink's producers. They need no other: a new life of the origin is another producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The entries that outputs are made of: columns stream, partition and life of the source."""
+
+    stream: str
+    partition: int
+    life: int
+
+    @property
+    def key(self) -> str:
+        """As in the offsets of the source."""
+        return key_of(self.stream, self.partition)
+
+
+class Row(NamedTuple):
+    """What a stage made of one entry."""
+
+    source_index: int
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What was made of the entries ``from_index`` up to, not including, ``to_index``.
+
+    ``indexes[n]`` is the index of the entry that ``payloads[n]`` was made of; it never falls. An entry may be
+    there several times, or not at all.
+    """
+
+    from_index: int
+    to_index: int
+    indexes: Sequence[int]
+    payloads: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of outputs: ``new`` were appended, ``skipped`` had been there. ``next`` is the position now."""
+
+    new: int
+    skipped: int
+    next: int
+
+
+def write_rows(  # noqa: PLR0917 - in the order in which they are told
+    place: StorePlace,
+    stream: str,
+    origin: Origin,
+    rows: Iterable[Row],
+    from_index: int,
+    to_index: int,
+    *,
+    sink: str = "spark",
+    may_begin: bool = True,
+) -> Written:
+    """``append_by_identity`` for rows in the order of their ``source_index``; entries without outputs may lack."""
+    indexes: list[int] = []
+    payloads: list[bytes] = []
+    for row in rows:
+        indexes += [row.source_index] * len(row.payloads)
+        payloads += row.payloads
+    outputs = Outputs(from_index, to_index, indexes, payloads)
+    return append_by_identity(place, stream, origin, outputs, sink=sink, may_begin=may_begin)
+
+
+def append_by_identity(
+    place: StorePlace,
+    stream: str,
+    origin: Origin,
+    outputs: Outputs,
+    *,
+    sink: str = "spark",
+    may_begin: bool = True,
+) -> Written:
+    """Append what is new of the outputs to ``stream``, all of them in order, and move the sink's position.
+
+    ``sink`` names the position: two queries that write the same outputs have one name, others have others. Without
+    a position any beginning is believed, unless ``may_begin`` is false. A repeat skips everything. After a crash
+    in between, a repeat goes on where it ended.
+
+    Raises StoreReset for a gap, Fenced when another attempt has taken over and is not done, StoreUnavailable when
+    the store stays away or is full, MisuseError for outputs out of order, ConfigurationError when the store
+    refuses.
+    """
+    _check(outputs)
+    _check_place(place)
+    return _Appender(place, stream, origin, sink).append(outputs, may_begin)
+
+
+def position_of(
+    place: StorePlace, stream: str, origin: Origin, *, sink: str = "spark"
+) -> int | None:
+    """The index of the first entry whose outputs are not appended yet; None when none ever were."""
+    appender = _Appender(place, stream, origin, sink)
+    return appender.look().next
+
+
+def _check(outputs: Outputs) -> None:
+    indexes = outputs.indexes
+    if any(map(int.__gt__, indexes, indexes[1:])):
+        raise MisuseError(
+            "outputs are not in the order of the entries that they were made of: sort by stream and index before "
+            "the sink (a shuffle does not keep the order)"
+        )
+    if len(indexes) != len(outputs.payloads):
+        raise MisuseError(f"{len(indexes)} indexes for {len(outputs.payloads)} outputs: one each")
+    if indexes and not outputs.from_index <= indexes[0] <= indexes[-1] < outputs.to_index:
+        raise MisuseError(
+            f"outputs of entries {indexes[0]} to {indexes[-1]} are outside of the range that is written, "
+            f"{outputs.from_index} to {outputs.to_index - 1}"
+        )
+
+
+def _check_place(place: StorePlace) -> None:
+    if place.spread != "pipeline":
+        raise ConfigurationError(
+            f"the sink can't write to {place} with spread={place.spread!r}: outputs and position are one "
+            "transaction, which needs all keys in one slot; use spread='pipeline'"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """Where the sink stands: the first index that is not done, and the last seq of its producer."""
+
+    next: int | None
+    last: int
+
+
+@dataclass(slots=True)
+class _Appender:
+    """One attempt at appending outputs of one origin to one stream."""
+
+    place: StorePlace
+    stream: str
+    origin: Origin
+    sink: str
+    owner: int = 0
+    store: OpenStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = self.place.store()
+
+    @property
+    def about(self) -> str:
+        """What is being done, for people."""
+        return f"appending to stream {self.stream} what was made of {self.origin.key}"
+
+    @property
+    def place_stream(self) -> str:
+        """The stream under which the position is kept; no real one, so that the position holds up no trimming."""
+        return f"{self.stream}<-{self.origin.key}"
+
+    @property
+    def reader(self) -> str:
+        """The name of the position: one for each life of the origin."""
+        return f"{self.sink}@{self.origin.life}"
+
+    @property
+    def producer(self) -> str:
+        """Who writes the outputs: one for each life of the origin, too."""
+        return f"{self.sink}/{self.origin.key}@{self.origin.life}"
+
+    def append(self, outputs: Outputs, may_begin: bool) -> Written:
+        """See ``append_by_identity``."""
+        self.owner = claimed(self.place, self.place_stream, self.reader, self.about)
+        seat = self.look()
+        following, last = self._begin(seat, outputs, may_begin), seat.last
+        skipped = bisect_left(outputs.indexes, following)
+        new = 0
+        if following >= outputs.to_index:
+            return Written(0, len(outputs.payloads), following)
+        for payloads, stop in _chunks(outputs, skipped):
+            if not self._store_chunk(last, payloads, stop):
+                return self._overtaken(outputs, skipped + new)
+            last, new, following = last + len(payloads), new + len(payloads), stop
+        return Written(new, skipped, following)
+
+    def look(self) -> _Seat:
+        """Where the sink stands."""
+        found = stored_position(self.place, self.place_stream, self.reader, self.about)
+        if found is None:
+            return _Seat(None, 0)
+        return _Seat(found.next, int(found.state))
+
+    def _begin(self, seat: _Seat, outputs: Outputs, may_begin: bool) -> int:
+        if seat.next is None and may_begin:
+            return outputs.from_index
+        if seat.next is None or outputs.from_index > seat.next:
+            done = "nothing of it" if seat.next is None else f"entries up to {seat.next - 1}"
+            raise StoreReset(
+                f"{self.about}: the range begins at entry {outputs.from_index}, and {done} was written: what was "
+                "made of the entries between is missing; start the query without its checkpoint, so that it reads "
+                "from the sink's own positions"
+            )
+        return seat.next
+
+    def _store_chunk(self, last: int, payloads: Sequence[bytes], stop: int) -> bool:
+        """Append the payloads and move the position to ``stop``; False when another attempt has taken over."""
+        state = str(last + len(payloads)).encode()
+        move = CommitPosition(
+            self.place_stream, self.reader, self.owner, self.origin.life, stop, state=state
+        )
+        run = AppendRun(self.stream, self.producer, EPOCH, last + 1, payloads)
+        outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
+        for _ in range(ATTEMPTS):
+            with self.store.transaction() as transaction:
+                if payloads:
+                    transaction.append(run)
+                transaction.commit(move)
+            outcomes = transaction.outcomes
+            if transaction.done:
+                return True
+            if not all(isinstance(each, Unavailable | Stored | Committed) for each in outcomes):
+                break
+        return self._refused(outcomes)
+
+    def _refused(self, outcomes: Sequence[AppendOutcome | CommitOutcome]) -> bool:
+        """What a refusal means: False when another attempt is at work, else an error."""
+        for outcome in reversed(outcomes):
+            match outcome:
+                case FencedBy() | Kept():
+                    return False
+                case Unavailable(detail):
+                    raise StoreUnavailable(f"{self.about} in {self.place}: {detail}")
+                case Full(bound):
+                    raise StoreUnavailable(
+                        f"{self.about}: the stream is full ({bound}) and a reader has still to read what is in it"
+                    )
+                case Gap(expected):
+                    raise StoreReset(
+                        f"{self.about}: the stream lost what was appended (its next seq is {expected}): the store "
+                        "went back; restore it, or start the query without its checkpoint"
+                    )
+                case Failed(reason):
+                    raise ConfigurationError(f"{self.about} in {self.place}: {reason}")
+                case Stored() | Committed():
+                    continue
+        raise AssertionError(f"a transaction was refused without a reason: {outcomes}")
+
+    def _overtaken(self, outputs: Outputs, done: int) -> Written:
+        seat = self.look()
+        if seat.next is not None and seat.next >= outputs.to_index:
+            return Written(done, len(outputs.payloads) - done, seat.next)
+        raise Fenced(
+            f"{self.about}: another attempt has taken over, and stands at entry {seat.next} of "
+            f"{outputs.to_index - 1}; this one stops and has done no harm"
+        )
+
+
+def _chunks(outputs: Outputs, start: int) -> Iterator[tuple[Sequence[bytes], int]]:
+    """Outputs from the ``start``-th on in parts, and the index up to which each part goes; one part at least.
+
+    A part ends between the outputs of two entries, never between those of one.
+    """
+    indexes, payloads = outputs.indexes, outputs.payloads
+    sizes = list(accumulate(map(len, payloads), initial=0))
+    while True:
+        stop = min(
+            start + CHUNK_MESSAGES,
+            max(start + 1, bisect_right(sizes, sizes[start] + CHUNK_BYTES) - 1),
+        )
+        if stop >= len(payloads):
+            yield payloads[start:], outputs.to_index
+            return
+        first = bisect_left(indexes, indexes[stop], start)
+        stop = first if first > start else bisect_right(indexes, indexes[stop], start)
+        if stop == len(payloads):
+            yield payloads[start:], outputs.to_index
+            return
+        yield payloads[start:stop], indexes[stop]
+        start = stop

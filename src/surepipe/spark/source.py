@@ -1,0 +1,195 @@
+"""The data source "surepipe": streams of a store as a DataFrame, in batches and streaming; and its writers.
+
+    spark.readStream.format("surepipe").options(**place.options(), streams="orders,clicks").load()
+
+Offsets are the indexes of the streams, so a query begins again exactly where its checkpoint says. The options are
+those of ``SourceOptions``; the columns those of ``columns.TYPES``, of which a schema of the caller's own may pick
+some. Spark hands arguments by keyword and pickles readers: names are part of the contract, and nothing here keeps
+a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema  # pyright: ignore[reportUnknownVariableType]
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    AtomicType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from surepipe.errors import ConfigurationError
+from surepipe.spark.arrow import RecordBatch, Schema
+from surepipe.spark.columns import COLUMNS, TYPES
+from surepipe.spark.filters import Wanted, wanted_of
+from surepipe.spark.following import Follower
+from surepipe.spark.offsets import from_json, to_json
+from surepipe.spark.ranges import Task, tasks_of
+from surepipe.spark.reading import RangeReader
+from surepipe.spark.source_options import TASK_ROWS_MIN, SourceOptions, nearest
+from surepipe.spark.writer import BatchWriter, SinkOptions, StreamWriter, check_schema
+
+NAME = "surepipe"
+_KINDS: dict[str, AtomicType] = {
+    "string": StringType(),
+    "int": IntegerType(),
+    "bigint": LongType(),
+    "binary": BinaryType(),
+    "timestamp": TimestampType(),
+}
+STRUCT = StructType([StructField(name, _KINDS[kind]) for name, kind in TYPES.items()])
+"""All columns of the source."""
+
+
+class SurepipeSource(DataSource):
+    """Found by Spark under the name "surepipe" once it is registered."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is given."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """All columns; ``.schema(...)`` of the caller picks some."""
+        return STRUCT
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """For ``spark.read``."""
+        return BatchReader(SourceOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """For ``spark.readStream``."""
+        return StreamReader(SourceOptions.of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """For ``write``. Raises ConfigurationError for mode overwrite: a stream is only appended to."""
+        return BatchWriter(self._sink_options(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        """For ``writeStream`` in mode append."""
+        return StreamWriter(self._sink_options(schema, overwrite))
+
+    def _sink_options(self, schema: StructType, overwrite: bool) -> SinkOptions:
+        if overwrite:
+            raise ConfigurationError("a stream can't be overwritten: write in mode append")
+        check_schema(schema)
+        return SinkOptions.of(self.options)
+
+
+def arrow_schema(schema: StructType) -> Schema:
+    """The schema of the record batches, exactly as Spark expects them.
+
+    Raises ConfigurationError for a column that the source does not have, or has with another type.
+    """
+    for field in schema.fields:
+        wanted = TYPES.get(field.name)
+        if wanted is None:
+            raise ConfigurationError(
+                f"the surepipe source has no column {field.name!r}: {nearest(field.name, COLUMNS)}"
+            )
+        if field.dataType.simpleString() != wanted:
+            raise ConfigurationError(
+                f"column {field.name} of the surepipe source is a {wanted}, not a {field.dataType.simpleString()}"
+            )
+    return cast("Schema", to_arrow_schema(schema, timezone="UTC"))
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is in the streams when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        arrow_schema(schema)
+        self.options = options
+        self.struct = schema
+        self.wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Takes conditions on stream, partition and index; Spark keeps the others."""
+        self.wanted, rest = wanted_of(filters)
+        return rest
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges for about as many tasks as the option says."""
+        ranges = Follower(self.options).whole(self.wanted)
+        total = sum(each.count for each in ranges)
+        each_max = self.options.max_rows_per_task or max(
+            TASK_ROWS_MIN, -(-total // self.options.tasks)
+        )
+        found = tasks_of(ranges, self.options.tasks, each_max, TASK_ROWS_MIN)
+        return list(found) or [Task(())]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """The entries of a task."""
+        assert isinstance(partition, Task)
+        return RangeReader(self.options, arrow_schema(self.struct)).read(partition.ranges)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the streams from batch to batch. On the driver one lives as long as its query."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        arrow_schema(schema)
+        self.options = options
+        self.struct = schema
+        self.follower = Follower(options)
+
+    def initialOffset(self) -> dict[str, dict[str, int | str]]:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint begins."""
+        return to_json(self.follower.initial())
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, object], limit: ReadLimit
+    ) -> dict[str, dict[str, int | str]]:
+        """How far the next batch goes. ``ReadAllAvailable`` overrules the option ``max_rows``."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return to_json(self.follower.latest(from_json(start), rows))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """The option ``max_rows``."""
+        rows = self.options.max_rows
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int | str]]:  # noqa: N802 - Spark's name
+        """Where the streams end, for the progress that Spark reports."""
+        return to_json(self.follower.ends())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """A run to the end ends at what is there now."""
+        self.follower.go_no_further()
+
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
+        """The ranges of a batch. A stream is read by one task, in order, unless the option cuts it."""
+        ranges = self.follower.ranges(from_json(start), from_json(end))
+        return list(
+            tasks_of(ranges, self.options.tasks, self.options.max_rows_per_task, TASK_ROWS_MIN)
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """The entries of a task."""
+        assert isinstance(partition, Task)
+        return RangeReader(self.options, arrow_schema(self.struct)).read(partition.ranges)
+
+    def commit(self, end: dict[str, object]) -> None:
+        """Spark has done with what is before ``end``, one batch ago (``Follower.keep``)."""
+        if self.options.reader or self.options.trim:
+            self.follower.keep(from_json(end))

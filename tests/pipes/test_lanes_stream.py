@@ -31,6 +31,7 @@ class LaneReader(Reader):
             boundary=self.wire.boundary,
             reverse=False,
             key_of=key_of,
+            life=self.wire.receiver_life,
         )
 
     def start(self) -> None:

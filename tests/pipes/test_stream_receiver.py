@@ -20,7 +20,7 @@ from surepipe.store_api import (
     Empty,
     Entries,
     Failed,
-    Fenced,
+    Gap,
     Hint,
     Identity,
     NoPosition,
@@ -737,7 +737,7 @@ def test_an_outcome_that_does_not_fit_is_no_answer() -> None:
     wire = reading("a", hold=True)
     reader = wire.receiver
     wire.auto_settle = True
-    nonsense = ("nonsense", NoPosition(), Fenced(1), None)
+    nonsense = ("nonsense", NoPosition(), Gap(1), None)
     for outcome in nonsense:
         for _ in range(40):
             if reader.calls and not isinstance(reader.calls[0][1], ReadFrom):

@@ -167,3 +167,21 @@ def test_harness_shrinking_a_partition_that_heals_never_becomes_one_that_does_no
     assert result.stale is None
     assert len(of_kind(result.rows, "settled")) == 1
     assert [row.detail.count('"fault":"F6"') for row in of_kind(result.rows, "fault")] == [1, 0]
+
+
+def test_harness_receiver_zombie_a_script_told_it_as_a_pause_that_every_claim_covers() -> None:
+    """harness: receiver zombie: a pipe was held to what it does not promise, by a script but not by its seed."""
+    zombie = decide("faults/receiver", "receiver: start 1", "zombie", 0, 1_000_000, fault="F28")
+    result = told(zombie, options=Options(messages=2, gap_us=2_000_000))
+    seen = [row.seq for row in of_kind(result.rows, "delivered")]
+    assert seen.count(1) == 2
+    assert '"faults":["receiver-zombie"]' in result.rows[0].detail
+    assert not result.violations
+
+
+def test_harness_handler_failure_a_message_that_was_not_delivered_was_said_to_fail() -> None:
+    """harness: handler failure: a shrunk script raised for #1 while #2 was in work, which lost #2."""
+    failing = decide("stage/handler", "handle e1 2+1 a1", "raise", 1, fault="F20")
+    result = told(failing, options=Options(messages=2))
+    assert [row.seq for row in of_kind(result.rows, "raised")] == [2]
+    assert [row.seq for row in of_kind(result.rows, "settled")] == [1, 2]

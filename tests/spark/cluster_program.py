@@ -19,6 +19,7 @@ from surepipe.spark.failures import failure_of
 from surepipe.spark.places import StorePlace
 from surepipe.spark.session import SparkOptions, open_session
 from surepipe.testing.spark_cluster import StandaloneCluster
+from tests.spark.clusters import compare, write_code
 from tests.spark.hidden import hidden_python
 from tests.spark.streams import Streams, numbers
 
@@ -39,6 +40,7 @@ def main(folder: Path, url: str) -> None:
     """Run everything on one cluster."""
     (folder / "stages_here.py").write_text(STAGES)
     (folder / "stages_shipped.py").write_text(STAGES)
+    write_code(folder)
     sys.path.insert(0, str(folder))
     streams = Streams(StorePlace(url, pipeline="cluster")).create("in", "out")
     streams.fill("in", COUNT, page=100)
@@ -57,6 +59,7 @@ def main(folder: Path, url: str) -> None:
             tell("executors", len(cluster.executors()) > 0)
             tell("unimportable", unimportable(session, streams))
             tell("killed", run_with_kills(session, streams, cluster, folder))
+            tell("plan", compare(session, folder, url))
         finally:
             session.stop()
     log = (folder / "spark" / "spark.log").read_text()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+SMALL_JOBS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Tests are over before the JVM's optimising compiler has earned what it costs."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,7 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session of this process: two threads, its log and its files in a folder of the run."""
     folder = tmp_path_factory.mktemp("spark")
-    session = open_session(SparkOptions(master="local[2]", memory="1g", state_dir=folder))
+    options = SparkOptions(master="local[2]", memory="1g", state_dir=folder, settings=SMALL_JOBS)
+    session = open_session(options)
     yield session
     session.stop()
     gc.collect()  # what py4j's finalisers close must not be reported against a later test

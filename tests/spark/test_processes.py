@@ -38,7 +38,8 @@ def test_a_start_on_the_bundled_java_is_quiet_and_its_log_is_in_the_named_file(
 def test_executors_without_our_code_that_are_killed_lose_and_repeat_nothing(
     tmp_path: Path, spark_redis: RedisServer
 ) -> None:
-    """A standalone cluster, code shipped, two executors killed under the query; spark SP-12, SP-24, sp2, sp11."""
+    """A standalone cluster, code shipped, two executors killed under the query; then a plan whose modules only the
+    driver has, as on actors; spark SP-12, SP-24, sp2, sp8, sp11."""
     done = run("cluster_program", tmp_path, spark_redis.url)
     assert done.returncode == 0, done.stderr[-3000:]
     told = dict(line.split(" ", 1) for line in done.stdout.splitlines())
@@ -46,3 +47,4 @@ def test_executors_without_our_code_that_are_killed_lose_and_repeat_nothing(
     assert "can't import 'stages_here': ship it with the query" in told["unimportable"]
     assert (told["killed"], told["lost"]) == ("2", "2")
     assert told["exact"] == "True"
+    assert told["plan"] == "1600"

@@ -451,10 +451,12 @@ class ReceiverEnd(End):
     def troubled(self, actor: ReceiverActor, trouble: object) -> None:
         """The store refused the effects of a work. Fenced: for good. Otherwise the next incarnation looks anew
         at what is stored, and gets what is not."""
-        if not isinstance(trouble, Fenced):
+        if isinstance(trouble, errors.Fenced):
+            self.replaced(actor, str(trouble))
+        elif isinstance(trouble, Fenced):
+            self.replaced(actor, f"owner {trouble.by} receives in its place now")
+        else:
             self.renew(actor, BUILD_AGAIN_US / 1_000_000)
-            return
-        self.replaced(actor, f"owner {trouble.by} receives in its place now")
 
     def replaced(self, actor: ReceiverActor, why: str) -> None:
         """A store says that a later owner receives. This end stays ended: to begin again would depose that one."""

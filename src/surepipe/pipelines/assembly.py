@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surepipe.actors.routes import Route
     from surepipe.actors.runtime import Runtime
     from surepipe.actors.tracing import TraceSink
+    from surepipe.errors import Fenced
     from surepipe.pipelines.links import AnyStore
     from surepipe.pipelines.models.pipes import PipePart
     from surepipe.pipelines.models.sources import AnySource
@@ -196,8 +197,11 @@ class LineLog(Protocol):
 class Landing(Protocol):
     """A sink that does something once a transaction is done."""
 
-    def land(self) -> None:
-        """Do it for the last transaction, if that is done. Raises nothing: what fails is tried again later."""
+    def land(self) -> Fenced | None:
+        """Do it for the last transaction, if that is done. Raises nothing: what fails is tried again later.
+
+        Gives ``errors.Fenced`` when a process that began later has the sink: this one can't go on.
+        """
         ...
 
 

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Array(Protocol):
     """A column."""
 
+    @property
+    def null_count(self) -> int: ...
     def __len__(self) -> int: ...
     def to_pylist(self) -> list[object]: ...
     def equals(self, other: Array) -> bool: ...
+    def slice(self, offset: int, length: int) -> Array: ...
+    def filter(self, mask: Array) -> Array: ...
+    def is_valid(self) -> Array: ...
 
 
 class Field(Protocol):
@@ -55,6 +64,7 @@ STRING: object = _arrow.string()
 INT32: object = _arrow.int32()
 INT64: object = _arrow.int64()
 INTEGER: object = _arrow.int64()
+_LARGE: object = _arrow.large_binary()
 
 
 def array_of_buffers(kind: object, count: int, offsets: object, body: object) -> Array:
@@ -68,6 +78,40 @@ def times(microseconds: object) -> Array:
     """A column of times of a numpy array of microseconds since 1970."""
     made: Array = _arrow.array(microseconds, type=_arrow.int64()).cast(TIME_UTC)
     return made
+
+
+def numbers(column: Array) -> NDArray[np.int64]:
+    """A column of whole numbers without nulls."""
+    border: Any = column
+    found: NDArray[np.int64] = border.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
+
+
+def flags(column: Array) -> NDArray[np.bool_]:
+    """A column of truth values without nulls."""
+    border: Any = column
+    found: NDArray[np.bool_] = border.to_numpy(zero_copy_only=False)
+    return found
+
+
+def numbered(column: Array) -> tuple[NDArray[np.int64], list[object]]:
+    """A column without nulls as numbers of its values, and the values."""
+    border: Any = column
+    known = border.dictionary_encode()
+    return numbers(known.indices), known.dictionary.to_pylist()
+
+
+def all_bytes(column: Array) -> list[bytes]:
+    """The values of a column of bytes without nulls; a slice each, which to_pylist takes many times as long for."""
+    if not len(column):
+        return []
+    border: Any = column
+    wide = border.cast(_LARGE)  # Spark may give either width
+    _, offsets, body = wide.buffers()
+    begins = np.frombuffer(offsets, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    first = int(begins[0])
+    whole: bytes = body.slice(first, int(begins[-1]) - first).to_pybytes()
+    return [whole[start:stop] for start, stop in pairwise((begins - first).tolist())]
 
 
 def batch_of(arrays: Sequence[Array], schema: Schema) -> RecordBatch:

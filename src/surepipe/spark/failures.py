@@ -9,6 +9,7 @@ from surepipe.errors import ConfigurationError, SurepipeError
 
 _OURS = re.compile(r"^\s*surepipe\.errors\.(\w+): (.*)$", re.MULTILINE)
 _UNIMPORTABLE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*(?::.*)?)$", re.MULTILINE)
 _PLAIN = (
     "ConfigurationError",
     "MisuseError",
@@ -35,6 +36,13 @@ def failure_of(error: BaseException) -> SurepipeError | None:
     kind = getattr(errors, name) if name in _PLAIN else SurepipeError
     made: SurepipeError = kind(message)
     return made
+
+
+def raised_in_task(error: BaseException) -> str | None:
+    """What a function of the user's raised in a task, as Python would say it in one line; None for anything else."""
+    traceback = str(error).rpartition("Traceback (most recent call last):")[2]
+    found = _RAISED.search(traceback) if traceback != str(error) else None
+    return found[1] if found else None
 
 
 def unimportable(module: str) -> ConfigurationError:

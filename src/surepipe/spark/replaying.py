@@ -62,14 +62,10 @@ def replay(
     that is not there, StoreReset when entries are trimmed, StoreUnavailable, and as Spark has it what the function
     raises, which ends the replay where it is.
     """
-    target, environment = into_place or place, RealEnvironment(plan or _NO_PLAN)
-    environment.function(call)
+    target = into_place or place
+    check(Wanted(place, stream, target, into, call, first, last), plan)
     info = _info(place, stream)
-    begin, end = first or info.earliest, last or info.next - 1
-    if not info.earliest <= begin <= end < info.next:
-        raise ConfigurationError(
-            f"stream {stream} has entries {info.earliest} to {info.next - 1}, and {begin} to {end} are wanted"
-        )
+    begin, end = _range(stream, info, first, last)
     asked(lambda: target.store().create(into, 1, KEEP_ALL), f"making stream {into}", target)
     origin, written, read = Origin(stream, 0, info.incarnation), 0, 0
     following = position_of(target, into, origin, sink=name) or begin
@@ -83,6 +79,39 @@ def replay(
 
 _NO_PLAN = cast("Plan", None)
 """Functions are found without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a replay is asked for."""
+
+    place: StorePlace
+    stream: str
+    target: StorePlace
+    into: str
+    call: str
+    first: int | None = None
+    last: int | None = None
+
+
+def check(wanted: Wanted, plan: Plan | None = None) -> None:
+    """All that is refused before anything starts. Raises ConfigurationError, StoreUnavailable."""
+    RealEnvironment(plan or _NO_PLAN).function(wanted.call)
+    if (wanted.target, wanted.into) == (wanted.place, wanted.stream):
+        raise ConfigurationError(f"{wanted.stream} can't be replayed into itself: name another stream")
+    info = _info(wanted.place, wanted.stream)
+    _range(wanted.stream, info, wanted.first, wanted.last)
+
+
+def _range(stream: str, info: StreamInfo, first: int | None, last: int | None) -> tuple[int, int]:
+    begin, end = first or info.earliest, last or info.next - 1
+    if not info.earliest <= begin <= end < info.next:
+        there = f"entries {info.earliest} to {info.next - 1}"
+        raise ConfigurationError(
+            f"stream {stream} has {there if info.next > info.earliest else 'no entries'}, and {begin} to {end} are "
+            "wanted"
+        )
+    return begin, end
 
 
 def _info(place: StorePlace, stream: str) -> StreamInfo:

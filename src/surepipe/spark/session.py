@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,8 +35,13 @@ logger = logging.getLogger("surepipe")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 TASK_ATTEMPTS = 4
 _MEMORY_MIN_MB = 512
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOOKS_EVERY_S = 0.1
 _LOG_LINES_SHOWN = 5
+_MASTERS = re.compile(
+    r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    r"|spark://.+|yarn|k8s://.+"
+)
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 NEEDED = {
@@ -62,7 +69,7 @@ class SparkOptions:
     ship: Sequence[str | Path] = ()
     """Modules, packages or files that executors need besides surepipe (``shipping``)."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Further settings of Spark; they win over ours."""
+    """Further settings of Spark; they win over ours. Java options are added to ours."""
     connect_within_s: float = 5.0
     executors_within_s: float = 60.0
 
@@ -84,11 +91,8 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
     no executors in time, or the memory is too little; MisuseError when this process runs another session.
     """
     options = options or SparkOptions()
-    require_extra()
-    _check_memory(options)
-    _check_reachable(options)
+    java = check_start(options)
     _refuse_second()
-    java = find_java()
     options.log.parent.mkdir(parents=True, exist_ok=True)
     archives = [] if options.is_local else archives_of(options.ship)
     session = _started(options, java, archives)
@@ -100,6 +104,18 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
         raise
     logger.info("Spark %s on %s; log: %s", session.version, java, options.log)
     return session
+
+
+def check_start(options: SparkOptions) -> JavaHome:
+    """All that can be told of a start before anything is written; the Java that will run.
+
+    Raises ConfigurationError as ``open_session`` does.
+    """
+    require_extra()
+    _check_memory(options)
+    _check_master(options)
+    _check_reachable(options)
+    return find_java()
 
 
 def prepare_session(session: SparkSession, ship: Sequence[str | Path] = ()) -> None:
@@ -144,10 +160,25 @@ def _check_memory(options: SparkOptions) -> None:
     found = re.fullmatch(r"(\d+)([kmgt])b?", options.memory.lower())
     if found is None:
         raise ConfigurationError(f"memory is {options.memory!r}: write it as 2g or 1500m")
-    if int(found[1]) * _UNITS_MB[found[2]] < _MEMORY_MIN_MB:
+    wanted_mb = int(found[1]) * _UNITS_MB[found[2]]
+    if wanted_mb < _MEMORY_MIN_MB:
         raise ConfigurationError(
             f"memory is {options.memory}, and Spark does not start with less than {_MEMORY_MIN_MB}m: "
             "give it more, 2g for a query"
+        )
+    # Java reserves a heap without having it, and is killed when it fills it: in the middle of the work.
+    machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    if wanted_mb > machine_mb:
+        raise ConfigurationError(
+            f"memory is {options.memory}, and this machine has {machine_mb}m in all: give Spark less, 2g for a query"
+        )
+
+
+def _check_master(options: SparkOptions) -> None:
+    if not _MASTERS.fullmatch(options.master):
+        raise ConfigurationError(
+            f"the master {options.master} is none that Spark knows: write local[4], spark://host:port, yarn or "
+            "k8s://https://host:port"
         )
 
 
@@ -198,10 +229,12 @@ def _started(options: SparkOptions, java: JavaHome, archives: Sequence[Path]) ->
             launch: Callable[..., Any] = getattr(java_gateway, "launch_gateway")  # noqa: B009 - it has no types
             with _python_path(archives):
                 gateway = launch(conf, _outputs(log))
-        context = SparkContext(conf=conf, gateway=gateway)
+        with _own_interrupt():
+            context = SparkContext(conf=conf, gateway=gateway)
     except (PySparkRuntimeError, Py4JError, ValueError) as error:
+        said = str(error)  # it asks the JVM, which is gone in a moment
         _forget_gateway()
-        raise _refusal(options, start, error) from error
+        raise _refusal(options, start, said) from error
     return SparkSession(context)
 
 
@@ -222,6 +255,19 @@ def _python_path(archives: Sequence[Path]) -> Generator[None]:
             os.environ.pop("PYTHONPATH", None)
 
 
+@contextmanager
+def _own_interrupt() -> Generator[None]:
+    """Whoever hears Ctrl-C already goes on to hear it: Spark's context installs a handler that breaks off all jobs."""
+    before = signal.getsignal(signal.SIGINT)
+    of_spark = getattr(before, "__module__", "").startswith("pyspark")
+    is_own = before not in (None, signal.default_int_handler) and not of_spark
+    try:
+        yield
+    finally:
+        if is_own and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
 def _outputs(log: IO[bytes]) -> dict[str, object]:
     return {"stdout": log, "stderr": log}
 
@@ -236,12 +282,12 @@ def _forget_gateway() -> None:
     SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
 
 
-def _refusal(options: SparkOptions, start: int, error: Exception) -> ConfigurationError:
+def _refusal(options: SparkOptions, start: int, said: str) -> ConfigurationError:
     """What the log says since the start, in one sentence."""
     with options.log.open("rb") as log:
         log.seek(start)
         told = log.read().decode(errors="replace")
-    told += f"\n{error}"
+    told += f"\n{said}"
     memory = f"memory is {options.memory or 'not given'}"
     if "must be at least" in told or "reserve enough space" in told or "OutOfMemory" in told:
         advice = f"there is too little memory ({memory}): give the session more, or free some"
@@ -273,7 +319,7 @@ def _conf(options: SparkOptions) -> SparkConf:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str((options.state_dir / "warehouse").absolute()),
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_log4j(options)}",
+        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_log4j(options)}",
         "spark.pyspark.python": options.python,
         "spark.pyspark.driver.python": sys.executable,
         **NEEDED,
@@ -283,8 +329,11 @@ def _conf(options: SparkOptions) -> SparkConf:
         settings["spark.sql.shuffle.partitions"] = str(_threads(options.master))
     if options.memory:
         settings["spark.driver.memory"] = options.memory
+    own = dict(options.settings)
+    if java_options := own.pop(_JAVA_OPTIONS, ""):
+        settings[_JAVA_OPTIONS] += f" {java_options}"
     conf = SparkConf(loadDefaults=False)
-    conf.setAll(list({**settings, **options.settings}.items()))
+    conf.setAll(list({**settings, **own}.items()))
     return conf
 
 

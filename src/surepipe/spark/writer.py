@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -24,10 +23,10 @@ from pyspark.sql.types import StructType
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.spark.arrow import RecordBatch
 from surepipe.spark.places import StorePlace
-from surepipe.spark.sink import Origin, Outputs, append_by_identity
+from surepipe.spark.rows import NEEDED, Rows, runs_of
+from surepipe.spark.sink import CHUNK_BYTES, CHUNK_MESSAGES, Origin, Outputs, append_by_identity
 from surepipe.spark.source_options import PLACE_OPTIONS, SPARKS_OPTIONS, nearest
 
-NEEDED = ("stream", "partition", "index", "life", "payload")
 _OPTIONS = (*PLACE_OPTIONS, "stream", "sink")
 
 
@@ -84,19 +83,27 @@ class _Run:
     last: int
     indexes: list[int] = field(default_factory=list[int])
     payloads: list[bytes] = field(default_factory=list[bytes])
+    size: int = 0
+    """Bytes of the payloads."""
 
-    def take(self, index: int, payload: bytes | None) -> None:
-        """One more row. Raises MisuseError for one that does not follow."""
-        if not self.last <= index <= self.last + 1:
+    def take(self, rows: Rows) -> None:
+        """More rows. Raises MisuseError, and takes none of them, when one does not follow."""
+        if wrong := rows.out_of_order(self.last):
+            index, before = wrong
             raise MisuseError(
-                f"a row of entry {index} of {self.origin.key} follows one of entry {self.last}: rows reach "
+                f"a row of entry {index} of {self.origin.key} follows one of entry {before}: rows reach "
                 "the sink in order and without a gap; sort by stream and index after a shuffle, and set the "
                 "payload to null instead of removing a row"
             )
-        self.last = index
-        if payload is not None:
-            self.indexes.append(index)
-            self.payloads.append(payload)
+        self.last = int(rows.indexes[-1])
+        self.indexes += rows.made_of
+        self.payloads += rows.payloads
+        self.size += sum(map(len, rows.payloads))
+
+    @property
+    def is_large(self) -> bool:
+        """True when it is worth a transaction: each one takes three exchanges with the store."""
+        return len(self.payloads) >= CHUNK_MESSAGES or self.size >= CHUNK_BYTES
 
 
 class TaskWriter:
@@ -110,20 +117,13 @@ class TaskWriter:
     def write(self, batches: Iterator[RecordBatch]) -> Done:
         """Append everything. Raises what ``append_by_identity`` raises, and MisuseError for rows out of order."""
         for batch in batches:
-            self._take(batch)
-            if self._run:
+            for rows in runs_of(batch):
+                self._follow(rows.origin, int(rows.indexes[0])).take(rows)
+            if self._run and self._run.is_large:
                 self._append(self._run, self._run.last)
         if self._run:
             self._append(self._run, self._run.last + 1)
         return self.done
-
-    def _take(self, batch: RecordBatch) -> None:
-        columns = [batch.column(name).to_pylist() for name in NEEDED]
-        for stream, partition, index, life, payload in zip(*columns, strict=True):
-            origin = Origin(cast("str", stream), cast("int", partition), cast("int", life))
-            self._follow(origin, cast("int", index)).take(
-                cast("int", index), cast("bytes | None", payload)
-            )
 
     def _follow(self, origin: Origin, index: int) -> _Run:
         if self._run is None or self._run.origin != origin:
@@ -146,7 +146,7 @@ class TaskWriter:
         self.done.new += written.new
         self.done.skipped += written.skipped
         del run.indexes[:kept], run.payloads[:kept]
-        run.from_index = to_index
+        run.from_index, run.size = to_index, sum(map(len, run.payloads))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

@@ -127,6 +127,18 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         {"fault_free": True},
         "Message #1 was delivered twice, and nothing had happened that calls for it.",
     ),
+    (
+        "P9",
+        "accept 1-2; deliver 1-2; raise 2; deliver 1-2",
+        {"fault_free": True},
+        "Message #1 was delivered twice, and nothing had happened that calls for it.",
+    ),
+    (
+        "P9",
+        "accept 1; send 1; deliver 1; raise 1; send 1; deliver 1",
+        {"fault_free": True},
+        "Message #1 was transmitted twice, and nothing had happened that calls for it.",
+    ),
     # P10
     ("P10", "accept 1-2; append 1 at 1; append 2 at 3", {}, "Stream log went from index 1 to 3."),
     (
@@ -364,6 +376,7 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P9", "accept 1; deliver 1; settle 1; wake sender; confirm 1; deliver 1", {}),
     ("P9", "accept 1; send 1; settle 1; confirm 1; crash sender; send 1", {"journaled": True}),
     ("P9", "accept 1; send 1; deliver 1", {"fault_free": True}),
+    ("P9", "accept 1-2; deliver 1-2; raise 1; deliver 1-2", {"fault_free": True}),
     ("P10", "accept 1-3; append 1-2 at 1; append 3 at 3; settle 1-3; commit 3; commit 4", {}),
     ("P10", "accept 1-2; append 1-2 at 1; fault F14; append 2 at 2; settle 1-2; commit 3", {}),
     ("P10", "accept 1; append 1 at 1; settle 1; commit 2; fault F17; commit 1; commit 2", {}),

@@ -65,3 +65,11 @@ def _count_and_raise(path: Path, times: int) -> None:
 def even_or_none(order: Order) -> Order | None:
     """Half of them; nothing for the others."""
     return order if order["n"] % 2 == 0 else None
+
+
+def hold(order: Order) -> Order:
+    """Number 60 tells whoever reads the pipe ``begun`` that it is here, and waits for somebody to write into ``go``."""
+    if order["n"] == 60:
+        Path("begun").write_text("here", encoding="utf-8")
+        Path("go").read_text(encoding="utf-8")
+    return order

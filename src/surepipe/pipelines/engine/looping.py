@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.committed import COMMIT_AFTER_US, Commits, CommittedHandler
 from surepipe.actors.consumer import Loop, Work
+from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About, Environment, Landing, Sink
 from surepipe.pipelines.engine.flow import Flow
 from surepipe.pipelines.engine.sharing import SharedSink
@@ -59,9 +60,20 @@ class FlowLoop:
     def _commit_and_land(self, work: Work, commits: Commits, codec: Codec) -> None:
         try:
             self._commit(work, commits, codec)
+        except (
+            ConfigurationError
+        ):  # refused as a whole: no message is to blame when a sink was taken over
+            self._land(work)
+            if work.trouble is None:
+                raise
         finally:
-            for part in self._landing:
-                part.land()
+            self._land(work)
+
+    def _land(self, work: Work) -> None:
+        """A repeat does what could not be done before."""
+        for part in self._landing:
+            lost = part.land()
+            work.trouble = lost or work.trouble
 
     def _commit(self, work: Work, commits: Commits, codec: Codec) -> None:
         if self._flow.size > 1 and not self._has_failed(work):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from surepipe.observe.latency import Latencies
 from surepipe.observe.rates import Counts
@@ -13,6 +13,9 @@ from surepipe.pipelines.assessing import Assessment, Verdict
 from surepipe.pipelines.links import link
 from surepipe.pipelines.placing import MAIN_NODE
 from surepipe.pipelines.plan import Plan
+
+SPARK = "spark"
+"""The engine, its node, and the part that the numbers of its query belong to."""
 
 
 def watch(
@@ -42,11 +45,20 @@ def full_name(plan: Plan, name: str) -> str:
 
 
 def parts_of(assessment: Assessment) -> tuple[Part, ...]:
-    """The parts, each after what feeds it."""
+    """The parts, each after what feeds it. On Spark all are at its driver, and the query counts beside them."""
+    on_spark = assessment.engine == SPARK
+    parts = tuple(_parts(assessment))
+    if not on_spark:
+        return parts
+    here = tuple(part.model_copy(update={"node": SPARK}) for part in parts)
+    return (*here, Part(name=SPARK, role="engine", node=SPARK))
+
+
+def _parts(assessment: Assessment) -> Iterator[Part]:
     plan = assessment.plan
     verdicts = {verdict.name: verdict for verdict in assessment.pipes}
     places = plan.places
-    return tuple(
+    return (
         Part(
             name=part.name,
             role=link(part).role,

@@ -35,6 +35,19 @@ class Engine(Part):
     )
     trigger_s: Seconds | None = Field(default=None, description="seconds between two micro-batches")
     checkpoint: Text | None = Field(default=None, description="folder of Spark's checkpoints")
+    memory: Text | None = Field(
+        default=None, description="heap of Spark's driver; 1g when not given", examples=["2g"]
+    )
+    ship: tuple[Text, ...] = Field(
+        default=(),
+        description="modules, packages and files that executors need besides those of the functions",
+        examples=[["shop_helpers"]],
+    )
+    python: Text | None = Field(
+        default=None,
+        description="the Python of the executors; the path of this one when not given",
+        examples=["/opt/shop/bin/python"],
+    )
 
 
 class Simulate(Part):

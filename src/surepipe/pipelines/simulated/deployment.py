@@ -10,13 +10,14 @@ from surepipe.actors.codecs import AutoCodec, Undecodable
 from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
 from surepipe.pipelines.as_hops import declared_level
 from surepipe.pipelines.assembly import About
+from surepipe.pipelines.engine.file_log import FileLog
 from surepipe.pipelines.engine.running import Engine
-from surepipe.pipelines.engine.writers import StoreCursor
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
-from surepipe.pipelines.models.stages import StreamSink, Trying
+from surepipe.pipelines.models.stages import AnySink, CsvSink, JsonlSink, StreamSink, Trying
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.simulated.ends import judge_ends
 from surepipe.pipelines.simulated.environment import SimulatedEnvironment
+from surepipe.pipelines.simulated.files import BareDisk, WorldFile
 from surepipe.pipelines.simulated.functions import Functions
 from surepipe.pipelines.simulated.outcome import Outcome
 from surepipe.pipelines.simulated.places import Record, SeededRows
@@ -92,6 +93,7 @@ class PlanDeployment:
         self.routes: dict[str, SharedRoute] = {}
         self.rows: dict[str, SeededRows] = {}
         self.records: dict[str, Record] = {}
+        self.files: dict[str, WorldFile] = {}
         self.refusal: ConfigurationError | None = None
         self.calls: Counter[tuple[str, str]] = Counter()
         self._messages = messages
@@ -114,7 +116,10 @@ class PlanDeployment:
             else:
                 world.streams[_stream_of(plan, pipe)] = None
         for sink in plan.sinks:
-            self.records[sink.name] = Record(sink)
+            if isinstance(sink, JsonlSink | CsvSink):
+                self.files[sink.name] = WorldFile(sink)
+            else:
+                self.records[sink.name] = Record(sink)
         self._begin_sources(world)
         for node in plan.nodes:
             self._add_node(world, node)
@@ -213,22 +218,24 @@ class PlanDeployment:
 
     def delivered(self) -> dict[str, list[object]]:
         """Of each sink: what is in it."""
-        for name, record in self.records.items():
-            if record.committed is not None:
-                record.committed = self._committed(name)
-        return {
-            sink.name: self._in_stream(sink)
-            if isinstance(sink, StreamSink)
-            else self.records[sink.name].messages
-            for sink in self.plan.sinks
-        }
+        return {sink.name: self._in(sink) for sink in self.plan.sinks}
 
-    def _committed(self, sink: str) -> int:
-        """To which length a file would be cut by the next process."""
-        pipe = self._pipe_before(sink)
-        store = self.stores[pipe.state or pipe.stream_store or ""].store
-        store.is_down = False
-        return int(StoreCursor(store, f"{self.plan.name}/{sink}/place").load() or 0)
+    def _in(self, sink: AnySink) -> list[object]:
+        if isinstance(sink, StreamSink):
+            return self._in_stream(sink)
+        if isinstance(sink, JsonlSink | CsvSink):
+            return self._in_file(self.files[sink.name])
+        return self.records[sink.name].messages
+
+    def _in_file(self, file: WorldFile) -> list[object]:
+        """After the next process has written what was decided and is missing, as it does when it begins."""
+        if file.is_decided:
+            pipe = self._pipe_before(file.part.name)
+            store = self.stores[pipe.state or pipe.stream_store or ""].store
+            store.is_down = False
+            log = FileLog(store, f"{self.plan.name}/{file.part.name}/place")
+            file.opened(log, BareDisk(file)).close()
+        return file.messages
 
     def _pipe_before(self, name: str) -> PipePart:
         part = self.plan.part(self.plan.feeders(name)[0])

@@ -13,8 +13,9 @@ from surepipe.pipelines.calling import entry_of
 from surepipe.pipelines.links import AnyStore
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import AnySource
-from surepipe.pipelines.models.stages import AnySink, PythonSink
+from surepipe.pipelines.models.stages import AnySink, CsvSink, JsonlSink, PythonSink
 from surepipe.pipelines.simulated.calls import Calls, VirtualClock
+from surepipe.pipelines.simulated.files import DiskInLife
 from surepipe.pipelines.simulated.places import RecorderInLife, RowsInLife
 from surepipe.pipelines.stages import Call, Context
 from surepipe.simulation.actor_stores import LifeStore, LifeTrace
@@ -55,10 +56,13 @@ class SimulatedEnvironment:
         return RowsInLife(self._deployment.rows[part.name], self._life)
 
     def sink(self, part: AnySink, stores: Mapping[str, Store], cursor: Cursor | None) -> Sink:
-        """A record."""
+        """A record; of a file the production sink, on a file of the world."""
         del stores
+        if isinstance(part, JsonlSink | CsvSink):
+            file = self._deployment.files[part.name]
+            return file.opened(cursor, DiskInLife(file, self._life))
         call = self._caller(part) if isinstance(part, PythonSink) else None
-        return RecorderInLife(self._deployment.records[part.name], self._life, cursor, call)
+        return RecorderInLife(self._deployment.records[part.name], self._life, call)
 
     def _caller(self, part: PythonSink) -> Callable[[object, About, Transaction | None], object]:
         function = entry_of(f"sink {part.name}", part.call, self.function(part.call))

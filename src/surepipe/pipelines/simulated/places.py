@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from surepipe.pipelines.assembly import About, Cursor, Row
+from surepipe.pipelines.assembly import About, Row
 from surepipe.pipelines.models.sources import AnySource, HttpSource, replays
 from surepipe.pipelines.models.stages import AnySink, HttpSink, PythonSink
 from surepipe.simulation.lives import Life
+from surepipe.storage.memory import MemoryTransaction
 from surepipe.store_api import Transaction
 
 
@@ -75,18 +76,16 @@ class RowsInLife:
 
 @dataclass(slots=True)
 class Record:
-    """What a sink got. ``committed``: how much of it counts, where it is cut to a length on restart."""
+    """What a sink got."""
 
     part: AnySink
     entries: list[tuple[str, object]] = field(default_factory=list[tuple[str, object]])
     keys: dict[str, None] = field(default_factory=dict[str, None])
-    committed: int | None = None
 
     @property
     def messages(self) -> list[object]:
-        """What counts."""
-        entries = self.entries if self.committed is None else self.entries[: self.committed]
-        return [message for _, message in entries]
+        """In the order in which they came."""
+        return [message for _, message in self.entries]
 
     @property
     def is_idempotent(self) -> bool:
@@ -101,34 +100,19 @@ class RecorderInLife:
         self,
         record: Record,
         life: Life,
-        cursor: Cursor | None,
         call: Callable[[object, About, Transaction | None], object] | None = None,
     ) -> None:
         """``call``: what the sink does with a message, where that is a function of the user's."""
         self._record = record
         self._life = life
-        self._cursor = cursor
         self._call = call
         self._pending: list[tuple[str, object]] = []
-        self._sealed: tuple[Transaction, int] | None = None
-        self._is_known = False
-        self._base = 0
-        """Where this process writes: behind what it knows to be committed, whoever has written there."""
 
     def begin(self, transaction: Transaction | None) -> None:
-        """A new group. The file is cut to what was committed."""
+        """A new group."""
         del transaction
         self._life.check()
         self._pending = []
-        if self._cursor is None:
-            return
-        record = self._record
-        if self._sealed is not None and self._sealed[0].done:
-            self._base = self._sealed[1]
-        elif self._sealed is not None or not self._is_known:
-            self._base = int(self._cursor.load() or 0)
-        self._is_known, self._sealed = True, None
-        record.committed = self._base
 
     def mark(self) -> int:
         """Where the group is now."""
@@ -143,25 +127,27 @@ class RecorderInLife:
         self._life.check()
         if self._call is not None:
             self._call(message, about, transaction)
-        if self._cursor is None and not self._is_buffered:
+        if not self._waits(transaction):
             self._write([(about.key, message)])
         else:
             self._pending.append((about.key, message))
 
-    @property
-    def _is_buffered(self) -> bool:
-        """Files are written a group at a time; a request or a call can't be held back."""
-        return not isinstance(self._record.part, HttpSink | PythonSink)
+    def _waits(self, transaction: Transaction | None) -> bool:
+        """Files are written a group at a time; a request or a call can't be held back, but by a transaction."""
+        part = self._record.part
+        return not isinstance(part, HttpSink | PythonSink) or self._is_in(transaction)
+
+    def _is_in(self, transaction: Transaction | None) -> bool:
+        return transaction is not None and self._record.part.commits
 
     def seal(self, transaction: Transaction | None) -> None:
-        """Make the group last."""
+        """Make the group last: what a function did with a transaction happens when that is done."""
         pending, self._pending = self._pending, []
-        if pending:
+        if pending and self._is_in(transaction):
+            assert isinstance(transaction, MemoryTransaction), "simulated stores have no others"
+            transaction.also(lambda: self._written(pending))
+        elif pending:
             self._write(pending)
-        if self._cursor is not None and transaction is not None:
-            length = self._base + len(pending)
-            transaction.commit(self._cursor.request(str(length)))
-            self._sealed = transaction, length
 
     def _write(self, entries: list[tuple[str, object]]) -> None:
         name = self._record.part.name
@@ -170,14 +156,12 @@ class RecorderInLife:
 
     def _written(self, entries: list[tuple[str, object]]) -> None:
         record = self._record
-        if self._cursor is not None:
-            del record.entries[self._base :]
         for key, message in entries:
             if record.is_idempotent and key in record.keys:
                 continue
             record.keys[key] = None
             record.entries.append((key, message))
-        again = ", again" if self._cursor is None and _has_repeats(record, entries) else ""
+        again = ", again" if _has_repeats(record, entries) else ""
         self._life.world.effect(record.part.name, f"writes {len(entries)}{again}")
 
     def close(self) -> None:

@@ -6,28 +6,47 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, Fenced
 from surepipe.pipelines.assembly import About, Cursor
-from surepipe.pipelines.sinks.keeping import keeping
+from surepipe.pipelines.sinks.keeping import TAIL, Disk, SystemDisk, keeping
 from surepipe.store_api import Transaction
+
+
+def open_file(path: Path) -> Disk:
+    """Open a file of the system, and make it with its folder. Raises ConfigurationError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return SystemDisk(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            reason = f"{path.parent} is not a folder"
+        raise ConfigurationError(f"{path} can't be written: {reason}") from None
 
 
 class LineFile:
     """A file of lines. ``line`` makes them. ``syncs``: on the disk before they count."""
 
-    def __init__(self, path: Path, cursor: Cursor | None, *, syncs: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        cursor: Cursor | None,
+        *,
+        syncs: bool = True,
+        opened: Callable[[Path], Disk] = open_file,
+    ) -> None:
         """Opens the file, and makes it with its folder. Raises ConfigurationError, StoreUnavailable, Fenced."""
         self.path = path
         self._pending: list[bytes] = []
-        self._fd = _opened(path)
+        self._disk: Disk | None = opened(path)
         try:
-            self._kept = keeping(path, self._fd, cursor, syncs=syncs)
+            self._kept = keeping(path, self._disk, cursor, syncs=syncs)
         except BaseException:
-            os.close(self._fd)
+            self._disk.close()
             raise
 
     def line(self, message: object) -> bytes:
@@ -58,16 +77,16 @@ class LineFile:
             self._kept.take(b"".join(self._pending), transaction)
             self._pending.clear()
 
-    def land(self) -> None:
+    def land(self) -> Fenced | None:
         """The transaction has ended: what it decided is written."""
-        self._kept.land()
+        return self._kept.land()
 
     def close(self) -> None:
         """Close the file. What counts and is not in it is written by the next process."""
-        if self._fd >= 0:
+        if self._disk is not None:
             self._kept.close()
-            os.close(self._fd)
-            self._fd = -1
+            self._disk.close()
+            self._disk = None
 
 
 class JsonlLines(LineFile):
@@ -82,17 +101,24 @@ class CsvLines(LineFile):
     """A CSV file: a header line when it is empty, then a row for each message, which must be a mapping."""
 
     def __init__(
-        self, path: Path, cursor: Cursor | None, columns: Sequence[str] = (), *, syncs: bool = True
+        self,
+        path: Path,
+        cursor: Cursor | None,
+        columns: Sequence[str] = (),
+        *,
+        syncs: bool = True,
+        opened: Callable[[Path], Disk] = open_file,
     ) -> None:
         self._columns = tuple(columns)
-        super().__init__(path, cursor, syncs=syncs)
+        super().__init__(path, cursor, syncs=syncs, opened=opened)
         if self._kept.length:
             self._columns = self._header()
 
     def _header(self) -> tuple[str, ...]:
         """The columns as the file has them. Raises ConfigurationError when these are others than wanted."""
-        with self.path.open(encoding="utf-8", newline="") as file:
-            header = tuple(next(csv.reader(file), ()))
+        assert self._disk is not None
+        lines = _lines_of(self._disk)
+        header = tuple(next(csv.reader(lines), ()))
         if self._columns and header != self._columns:
             raise ConfigurationError(
                 f"{self.path} has the columns {', '.join(header)}, and {', '.join(self._columns)} are wanted: "
@@ -122,12 +148,12 @@ class CsvLines(LineFile):
         return text.getvalue().encode()
 
 
-def _opened(path: Path) -> int:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        if isinstance(error, FileExistsError | NotADirectoryError):
-            reason = f"{path.parent} is not a folder"
-        raise ConfigurationError(f"{path} can't be written: {reason}") from None
+def _lines_of(disk: Disk) -> Iterator[str]:
+    """The text of a file, by its lines with their ends: a quoted field may go over several."""
+    at, rest = 0, b""
+    while found := disk.read(TAIL, at):
+        at += len(found)
+        *whole, rest = (rest + found).split(b"\n")
+        yield from (f"{line.decode()}\n" for line in whole)
+    if rest:
+        yield rest.decode()

@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from surepipe.errors import StoreUnavailable, SurepipeError
+from surepipe.errors import Fenced, StoreUnavailable, SurepipeError
 from surepipe.pipelines.assembly import Cursor, FilePlace, LineLog
 from surepipe.store_api import Transaction
 
@@ -41,8 +41,8 @@ class Keeping(Protocol):
         """The lines of the group. Raises StoreUnavailable (disk full)."""
         ...
 
-    def land(self) -> None:
-        """The transaction has ended, one way or the other. Raises nothing."""
+    def land(self) -> Fenced | None:
+        """The transaction has ended, one way or the other. Raises nothing; see ``Landing``."""
         ...
 
     def close(self) -> None:
@@ -50,9 +50,68 @@ class Keeping(Protocol):
         ...
 
 
-def keeping(path: Path, fd: int, cursor: Cursor | None, *, syncs: bool) -> Keeping:
+class Disk(Protocol):
+    """The bytes of one open file: those of the system, or those of a simulated world."""
+
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    def read(self, count: int, at: int) -> bytes:
+        """Those at a place; fewer at the end."""
+        ...
+
+    def write(self, data: memoryview, at: int) -> int:
+        """Write some of it at a place, and tell how much. Raises OSError."""
+        ...
+
+    def cut(self, length: int) -> None:
+        """Make it this long."""
+        ...
+
+    def sync(self) -> None:
+        """What is written survives a power cut from now on. Raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
+class SystemDisk:
+    """A file of the system, by its descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def size(self) -> int:
+        """How many bytes there are."""
+        return os.fstat(self._fd).st_size
+
+    def read(self, count: int, at: int) -> bytes:
+        """Those at a place."""
+        return os.pread(self._fd, count, at)
+
+    def write(self, data: memoryview, at: int) -> int:
+        """Write some of it at a place. Raises OSError."""
+        return os.pwrite(self._fd, data, at)
+
+    def cut(self, length: int) -> None:
+        """Make it this long."""
+        os.ftruncate(self._fd, length)
+
+    def sync(self) -> None:
+        """Wait for the disk. Raises OSError."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._fd)
+
+
+def keeping(path: Path, disk: Disk, cursor: Cursor | None, *, syncs: bool) -> Keeping:
     """What fits the cursor. Raises StoreUnavailable, ``errors.Fenced``, ConfigurationError."""
-    file = OpenFile(path, fd, syncs)
+    file = OpenFile(path, disk, syncs)
     if cursor is None:
         return Added(file)
     return Decided(file, cursor) if isinstance(cursor, LineLog) else Cut(file, cursor)
@@ -61,30 +120,30 @@ def keeping(path: Path, fd: int, cursor: Cursor | None, *, syncs: bool) -> Keepi
 class OpenFile:
     """A file that is written at places. ``syncs``: on the disk before it counts."""
 
-    def __init__(self, path: Path, fd: int, syncs: bool) -> None:
+    def __init__(self, path: Path, disk: Disk, syncs: bool) -> None:
         self.path = path
-        self._fd = fd
+        self._disk = disk
         self._syncs = syncs
 
     @property
     def size(self) -> int:
         """Its bytes now."""
-        return os.fstat(self._fd).st_size
+        return self._disk.size()
 
     def cut(self, length: int) -> None:
         """Make it this long, if it is longer."""
         if length < self.size:
-            os.ftruncate(self._fd, length)
+            self._disk.cut(length)
 
     def write(self, data: bytes, at: int) -> None:
         """Write all of it at a place. Raises StoreUnavailable; a part may be there then."""
         try:
             view = memoryview(data)
             while view:
-                written = os.pwrite(self._fd, view, at)
+                written = self._disk.write(view, at)
                 view, at = view[written:], at + written
             if self._syncs:
-                os.fsync(self._fd)
+                self._disk.sync()
         except OSError as error:
             raise StoreUnavailable(f"{self.path} can't be written: {error}") from error
 
@@ -93,7 +152,7 @@ class OpenFile:
         end = self.size
         while end:
             start = max(0, end - TAIL)
-            found = os.pread(self._fd, end - start, start).rfind(b"\n")
+            found = self._disk.read(end - start, start).rfind(b"\n")
             if found >= 0:
                 return start + found + 1
             end = start
@@ -261,7 +320,7 @@ class Decided:
         self._log.add(data, place, transaction)
         self._sealed = transaction, data
 
-    def land(self) -> None:
+    def land(self) -> Fenced | None:
         """Write the group, if it is decided; what can't be done now is done at the next one."""
         try:
             if self._sealed is not None and not self._sealed[0].done:
@@ -269,8 +328,10 @@ class Decided:
             self._settle()
         except SurepipeError as error:
             logger.warning("%s: %s", self._file.path, error)
+            return error if isinstance(error, Fenced) else None
         else:
             self._log.landed()
+        return None
 
     def close(self) -> None:
         """What is decided is in the file, or is written by the next process."""

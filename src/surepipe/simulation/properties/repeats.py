@@ -44,7 +44,8 @@ class DuplicateBudget(Property):
     crashes. A journal may note a confirm later than its sender knows it, so there a crash after the confirm counts
     too, and what wakes the next life. An inner layer has confirms of its own: it may send again what carries a
     message that the outer one knows to be settled, so in a stack its wakes count then, too, and each for all that
-    earlier ones had sent. Without any faults and with answers faster than the timer there is no excuse at all.
+    earlier ones had sent. Without any faults and with answers faster than the timer there is one excuse:
+    a stage that fails by itself.
     """
 
     id: ClassVar[str] = "P9"
@@ -139,8 +140,9 @@ class DuplicateBudget(Property):
         book = self.books.book
         tally = counts.redelivered if delivered else counts.resent
         for position in range(first, last + 1):
-            excuses = 0
-            if not self.books.settings.fault_free:
+            if self.books.settings.fault_free:  # stages may fail by themselves
+                excuses = counts.failures.of(position) if delivered else 0
+            else:
                 excuses = self._excuses(book, counts, position, delivered=delivered)
             again = tally.of(position)
             if again > excuses:

@@ -23,6 +23,7 @@ from surepipe.spark.arrow import RecordBatch
 from surepipe.spark.mapping import collected, mapped
 from surepipe.spark.running.ends import End
 from surepipe.spark.running.layout import Input, Layout
+from surepipe.spark.running.progress import source_key
 from surepipe.spark.running.rows import COUNTS, GROUP, ORDER, SCHEMA
 from surepipe.spark.running.working import READ, stages_of
 from surepipe.spark.running.writing import AnyRow, end_rows, parts_of, rows_of, writes_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS_MAX = 200_000
 """Entries in a micro-batch at the most: what comes of them for files of the driver goes through its memory."""
+PROGRESS_EVERY_S = 0.5
 TASK_ROWS_MAX = 20_000
 """Entries that one task takes: so one busy stream keeps several cores at work."""
 
@@ -48,9 +50,11 @@ class Query:
         self._tallies = tallies
         self._is_ending = False
         self._at_work = threading.Lock()
-        environment = RealEnvironment(layout.plan)
+        self._environment = RealEnvironment(layout.plan)
+        self._told: dict[str, object] = {}
+        self._ask_at = 0.0
         self._ends = {
-            name: End(layout, name, "driver", environment, tallies)
+            name: End(layout, name, "driver", self._environment, tallies)
             for name, target in layout.targets.items()
             if target.kind == "driver"
         }
@@ -70,10 +74,10 @@ class Query:
 
     def _entries(self) -> DataFrame:
         """The entries of all inputs: a source for each store (and start), put together."""
-        wanted = sorted(self._layout.inputs, key=_source_of)
+        wanted = sorted(self._layout.inputs, key=source_key)
         frames = [
             self._read(store, start, list(group))
-            for (store, start), group in groupby(wanted, key=_source_of)
+            for (store, start), group in groupby(wanted, key=source_key)
         ]
         return reduce(lambda one, other: one.unionByName(other), frames)
 
@@ -134,9 +138,12 @@ class Query:
         return None if self._query is None else cast("Exception | None", self._query.exception())
 
     def progress(self) -> dict[str, object]:
-        """The last thing that Spark said about it."""
-        found = None if self._query is None else self._query.lastProgress
-        return {} if found is None else cast("dict[str, object]", json.loads(found.json))
+        """The last thing that Spark said about it; after the end, what it said before. Asked for twice a second."""
+        now = self._environment.clock.monotonic()
+        if self._query is not None and now >= self._ask_at:
+            self._ask_at = now + PROGRESS_EVERY_S
+            self._told = _last_progress(self._query) or self._told
+        return self._told
 
     def drain(self, is_over: Callable[[], bool]) -> bool:
         """Wait until nothing is left to read, hop by hop; False when it is over before. Raises what ended it."""
@@ -167,6 +174,7 @@ class Query:
         finally:
             if is_between:
                 self._at_work.release()
+            self._told = _last_progress(self._query) or self._told
             self._query = None
 
     def close(self) -> None:
@@ -175,5 +183,6 @@ class Query:
             end.close()
 
 
-def _source_of(input_: Input) -> tuple[str, str]:
-    return input_.stream.store, input_.start
+def _last_progress(query: StreamingQuery) -> dict[str, object]:
+    found = query.lastProgress
+    return {} if found is None else cast("dict[str, object]", json.loads(found.json))

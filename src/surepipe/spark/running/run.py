@@ -6,9 +6,11 @@ else is the query's.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +24,14 @@ from surepipe.pipelines.models.stages import PythonSink, StagePart
 from surepipe.pipelines.on_spark import spark_refusals
 from surepipe.pipelines.placing import MAIN_NODE
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.settings import Setting
 from surepipe.spark.places import asked
 from surepipe.spark.running.checkpoint import prepare
+from surepipe.spark.running.code import code_of
 from surepipe.spark.running.layout import Layout, lay_out
+from surepipe.spark.running.progress import counted_of, lags_of
 from surepipe.spark.running.rows import LETTERS
-from surepipe.spark.session import SparkOptions, open_session, prepare_session
+from surepipe.spark.session import SparkOptions, check_start, open_session, prepare_session
 from surepipe.store_api import Created, Exists
 
 if TYPE_CHECKING:
@@ -71,10 +76,11 @@ class SparkRun:
             checkpoint or (own.reveal() if own is not None else HOME / plan.name / "checkpoint")
         )
         self._options = SparkOptions(
-            master=master or (plan.engine.master.reveal() if plan.engine.master else "local[*]"),
+            master=master or _said(plan.engine.master) or "local[*]",
             app_name=plan.name,
             state_dir=HOME / plan.name,
-            memory=memory,
+            memory=memory or _said(plan.engine.memory),
+            python=_said(plan.engine.python) or sys.executable,
         )
         self._once = once
         self._tallies = Tallies()
@@ -103,6 +109,8 @@ class SparkRun:
         from surepipe.spark.running.query import Query  # noqa: PLC0415 - needs the extra
 
         self._check_functions()
+        if self._given is None:
+            check_start(self._options)
         self._prepare_checkpoint()
         spark = self._session()
         self._make_streams()
@@ -134,10 +142,11 @@ class SparkRun:
                 )
 
     def _session(self) -> SparkSession:
+        ship = code_of(self.plan)
         if self._given is not None:
-            prepare_session(self._given)
+            prepare_session(self._given, ship)
             return self._given
-        spark = open_session(self._options)
+        spark = open_session(replace(self._options, ship=ship))
         self._open.callback(spark.stop)
         return spark
 
@@ -215,8 +224,19 @@ class SparkRun:
                 for what, count in counts.items():
                     total[what] = total.get(what, 0) + count
         if self._query is not None:
-            counted["spark"] = {"batches": self._query.batches}
+            self._add_progress(counted, self._query)
         return counted
+
+    def _add_progress(self, counted: dict[str, dict[str, int]], query: Query) -> None:
+        """What Spark told last. A pipe is received here, and what is not through is still in its stream."""
+        told_last = query.progress()
+        counted["spark"] = {"batches": query.batches, **counted_of(told_last)}
+        pipes = {pipe.name for pipe in self.plan.pipes}
+        for part, lag in lags_of(told_last, self.layout.inputs).items():
+            known = counted.get(part, {})
+            sent = {"in_flight": 0} if "accepted" in known else {}
+            received = {"settled": 0, "in_work": 0, "held": 0} if part in pipes else {}
+            counted[part] = {**sent, **received, **known, "lag": lag}
 
     @property
     def buried(self) -> Mapping[str, int]:
@@ -242,6 +262,10 @@ class SparkRun:
         if self._feeds is not None:
             self._open.callback(self._feeds.close, timeout)
         self._open.close()
+
+
+def _said(setting: Setting | None) -> str | None:
+    return None if setting is None else setting.reveal()
 
 
 def _function_of(part: object) -> str | None:

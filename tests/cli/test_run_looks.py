@@ -35,6 +35,7 @@ def price(order):
         raise KeyError("no price")
     return order | {"cents": 5}
 '''
+EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 TRACED = """\
 import sys
 from opentelemetry import trace
@@ -143,8 +144,11 @@ def test_spans_go_to_the_provider_that_the_process_has(folder: Path) -> None:
     assert done.stderr.splitlines()[-1] == str(wanted)
 
 
-def test_without_a_place_for_spans_the_run_does_not_begin(surepipe: Command, folder: Path) -> None:
-    """It says what to install."""
+def test_without_a_place_for_spans_the_run_does_not_begin(
+    surepipe: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what to install. (The module of the exporter is made one that can't be imported.)"""
+    monkeypatch.setitem(sys.modules, EXPORTER, None)
     answer = surepipe("run", "shop.yaml", "--otel", "10")
     assert answer.code == Exit.UNUSABLE
     assert "pip install opentelemetry-sdk" in answer.err

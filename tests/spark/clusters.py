@@ -92,7 +92,7 @@ def on_actors(name: str, url: str) -> list[bytes]:
 
 
 def compare(session: SparkSession, folder: Path, url: str) -> int:
-    """Run on both; how many messages came out of each, equal and in order. The folder is on this process's path."""
+    """Run on both; how many messages came out of each, equal and in order. The folder is on the path here."""
     streams = filled("sparks", url)
     run_on_spark(plan_of("sparks", url, "spark"), session, checkpoint=folder / "plan", once=True)
     found = streams.read("prices")

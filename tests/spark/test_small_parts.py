@@ -123,6 +123,15 @@ def test_what_is_shipped_is_the_package_and_what_was_named(tmp_path: Path) -> No
         archives_of(["nowhere"])
 
 
+def test_an_archive_is_named_by_what_is_in_it(tmp_path: Path) -> None:
+    """spark SP-12: Spark refuses a second file of a known name, so another archive has another one, and a repeat
+    the same, which is then not sent again."""
+    (tmp_path / "prices.py").write_text("A = 1\n")
+    first, again = archives_of([tmp_path / "prices.py"]), archives_of([tmp_path / "prices.py"])
+    assert first[0].name == again[0].name
+    assert first[0].name != archives_of([])[0].name
+
+
 def test_the_shipped_archive_runs_without_an_installed_surepipe(tmp_path: Path) -> None:
     """Python sees the zip and third-party packages only, and reads a stream; spark SP-12."""
     archive = archives_of([])[0]

@@ -15,12 +15,14 @@ from collections.abc import Callable, Sequence
 import typer
 
 from surepipe.cli.audit import audit
+from surepipe.cli.bench import bench
 from surepipe.cli.check import check
 from surepipe.cli.dlq import dlq
 from surepipe.cli.exits import Exit, epilog
 from surepipe.cli.graph import graph
 from surepipe.cli.init import init
 from surepipe.cli.output import complain, complain_about_file
+from surepipe.cli.replay import replay
 from surepipe.cli.run import run as run_pipeline
 from surepipe.cli.schema import schema
 from surepipe.cli.simulate import simulate
@@ -35,6 +37,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
         audit,
         epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.NOT_EXERCISED),
     ),
+    "replay": (replay, epilog(Exit.HELD, Exit.UNUSABLE, Exit.INTERRUPTED)),
     "graph": (graph, epilog(Exit.HELD, Exit.UNUSABLE)),
     "schema": (schema, epilog(Exit.HELD)),
     "simulate": (
@@ -46,6 +49,10 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
             Exit.NOT_EXERCISED,
             Exit.NOT_DETERMINISTIC,
         ),
+    ),
+    "bench": (
+        bench,
+        epilog(Exit.HELD, Exit.UNUSABLE, Exit.NOT_EXERCISED, Exit.INTERRUPTED),
     ),
     "top": (top, epilog(Exit.HELD, Exit.UNUSABLE)),
 }

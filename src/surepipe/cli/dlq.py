@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surepipe.cli.exits import Exit, epilog
-from surepipe.cli.output import complain, line, show, show_json
+from surepipe.cli.output import complain, line, show, show_json, write_bytes
 
 if TYPE_CHECKING:
     from surepipe.pipelines import Plan
@@ -57,8 +57,19 @@ def show_letter(
     stream: Annotated[str, typer.Argument(metavar="STORE/STREAM", help="The dead letters.")],
     index: Annotated[int, typer.Argument(help="The number that list shows.", min=1)],
     as_json: AsJson = False,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="Only the payload, byte for byte: for a file or another program."
+        ),
+    ] = False,
 ) -> None:
-    """Show one dead letter with its payload."""
+    """Show one dead letter with its payload: JSON as JSON, text as text, other bytes in hexadecimal."""
+    if raw and as_json:
+        complain("--raw and --json say two things: give one of them")
+        raise typer.Exit(Exit.UNUSABLE)
+    from surepipe.cli.payloads import payload_facts, payload_lines
+
     plan = _plan(file)
     (name,) = _streams(plan, stream)
     with _opened(plan, name) as letters:
@@ -66,13 +77,14 @@ def show_letter(
     if found is None:
         complain(f"{name} has no letter {index}: see surepipe dlq list")
         raise typer.Exit(Exit.UNUSABLE)
-    if as_json:
-        show_json(_facts(found) | {"payload": found.letter.payload.decode("utf-8", "replace")})
+    if raw:
+        write_bytes(found.letter.payload)
+    elif as_json:
+        show_json(_facts(found) | payload_facts(found.letter.payload))
     else:
-        show(
-            line(text.strip(), indent=0 if n == 0 else 2)
-            for n, text in enumerate(found.text().splitlines())
-        )
+        head, *rest = map(str.strip, found.about().splitlines())
+        show([line(head), *(line(text, indent=2) for text in rest)])
+        show(line(text, indent=2) for text in payload_lines(found.letter.payload))
 
 
 @dlq.command(epilog=_USES)

@@ -65,6 +65,9 @@ class Chosen:
     def make(self, plan: Plan, node: str, environment: RealEnvironment, *, once: bool) -> AnyEngine:
         """The engine, not started yet. Raises ConfigurationError."""
         if self.kind == "spark":
+            from surepipe.spark.session import require_extra
+
+            require_extra()
             from surepipe.spark.running import SparkRun
 
             return SparkRun(
@@ -110,3 +113,18 @@ def known_engine(engine: str | None) -> None:
     if engine not in (None, "actors", "spark"):
         complain(f"engine is {engine!r}: write actors or spark")
         raise typer.Exit(Exit.UNUSABLE)
+
+
+def told_of_query(counters: Mapping[str, Mapping[str, int]]) -> str:
+    """What Spark says of its query, for people: batches, the last one's rate, what waits, its state."""
+    told = counters["spark"]
+    lags = [counts["lag"] for counts in counters.values() if "lag" in counts]
+    batches = told.get("batches", 0)
+    pieces = [f"{batches} {'batch' if batches == 1 else 'batches'}"]
+    if "rows_per_s" in told:
+        pieces.append(f"{told['rows_per_s']} rows/s in the last")
+    if lags:
+        pieces.append(f"lag {sum(lags)}")
+    if told.get("state_rows"):
+        pieces.append(f"{told['state_rows']} rows of state in {told['state_bytes']} bytes")
+    return ", ".join(pieces)

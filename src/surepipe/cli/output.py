@@ -54,8 +54,20 @@ def show(lines: Iterable[Line], to: IO[str] | None = None) -> None:
 
 def show_json(value: object) -> None:
     """Write a value for machines: one JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if not _can_be_written(text):
+        text = json.dumps(value, indent=2)
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def _can_be_written(text: str) -> bool:
+    """Not half of a pair of surrogates (JSON can escape one), nor a letter that standard output does not know."""
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def write_bytes(value: bytes) -> None:

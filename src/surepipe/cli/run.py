@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surepipe.cli.engines import AnyEngine, Chosen, chosen_engine, refuse_for_spark
+from surepipe.cli.engines import (
+    AnyEngine,
+    Chosen,
+    chosen_engine,
+    refuse_for_spark,
+    told_of_query,
+)
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, complain, complain_about_file, line, show, show_json
 from surepipe.cli.stopping import CLOSE_S, DRAIN_S, Stopping
@@ -241,7 +247,7 @@ class Runner:
         from rich.text import Text
 
         with Live(console=Console(stderr=True), refresh_per_second=8, transient=True) as live:
-            yield lambda: live.update(Text(_moving(engine.counters())))
+            yield lambda: live.update(Text(_moving(engine.counters(), self._on.kind)))
 
     def document(self, code: Exit) -> dict[str, object]:
         """The run for machines."""
@@ -265,6 +271,8 @@ class Runner:
             if part.name in self._counters:
                 told = _told(self._counters[part.name])
                 yield line((part.name.ljust(width), "head"), f"  {told}")
+        if self._on.kind == "spark" and "spark" in self._counters:
+            yield line(("spark".ljust(width), "head"), f"  {told_of_query(self._counters)}")
         for stream, count in self._buried.items():
             letters = "letter" if count == 1 else "letters"
             yield line((f"{count} dead {letters} in {stream}", "warn"), ": see surepipe dlq list")
@@ -291,8 +299,11 @@ def _told(counts: Mapping[str, int]) -> str:
     )
 
 
-def _moving(counters: Mapping[str, Mapping[str, int]]) -> str:
-    return "   ".join(f"{part}: {_told(counts)}" for part, counts in counters.items())
+def _moving(counters: Mapping[str, Mapping[str, int]], engine: str) -> str:
+    told = {part: _told(counts) for part, counts in counters.items()}
+    if engine == "spark" and "spark" in counters:
+        told["spark"] = told_of_query(counters)
+    return "   ".join(f"{part}: {text}" for part, text in told.items())
 
 
 # Before it runs.

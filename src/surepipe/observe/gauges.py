@@ -1,4 +1,4 @@
-"""Which of the numbers that pipes give are gauges."""
+"""Which of the numbers that pipes and engines give are gauges."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ GAUGES = frozenset(
     {
         *("backlog", "backlog_bytes", "held", "held_bytes", "in_flight", "in_flight_bytes"),
         *("in_work", "in_work_bytes", "lag", "loaded", "oldest_unconfirmed_us", "rto_us"),
+        *("rows_per_s", "batch_us", "state_rows", "state_bytes"),
     }
 )
-"""What may fall as well as rise; everything else that a pipe counts only rises."""
+"""What may fall as well as rise; everything else that is counted only rises."""

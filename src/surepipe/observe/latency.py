@@ -20,17 +20,18 @@ BOUNDS_US: tuple[int, ...] = tuple(step * 10**power for power in range(2, 8) for
 class Histogram:
     """Counts of messages by how long they took.
 
-    ``counts[i]`` took at most ``BOUNDS_US[i]``; the last took longer.
+    ``counts[i]`` took at most ``bounds_us[i]``; the last took longer.
     """
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_US) + 1)
+    def __init__(self, bounds_us: tuple[int, ...] = BOUNDS_US) -> None:
+        self.bounds_us = bounds_us
+        self.counts = [0] * (len(bounds_us) + 1)
         self.count = 0
         self.sum_us = 0
 
     def add(self, took_us: int, messages: int) -> None:
         """So many messages took so long."""
-        self.counts[bisect_left(BOUNDS_US, took_us)] += messages
+        self.counts[bisect_left(self.bounds_us, took_us)] += messages
         self.count += messages
         self.sum_us += took_us * messages
 
@@ -38,11 +39,11 @@ class Histogram:
         """The bound under which this part of all messages lies (0 for none); beyond the last bound, that one."""
         rank = part * self.count
         seen = 0
-        for bound, count in zip(BOUNDS_US, self.counts, strict=False):
+        for bound, count in zip(self.bounds_us, self.counts, strict=False):
             seen += count
             if seen >= rank and seen:
                 return bound
-        return BOUNDS_US[-1] if self.count else 0
+        return self.bounds_us[-1] if self.count else 0
 
 
 class _Run(NamedTuple):
@@ -58,12 +59,13 @@ class Latencies:
     """Measures each pipe that has it as its ``trace``, where both ends run in this process.
 
     ``settled[pipe]`` and ``confirmed[pipe]`` are histograms. Costs a few microseconds for each run of messages,
-    nothing for each message.
+    nothing for each message. ``bounds_us``: those of the histograms, rising.
     """
 
     with_digests = False
 
-    def __init__(self, runs_max: int = 65_536) -> None:
+    def __init__(self, runs_max: int = 65_536, *, bounds_us: tuple[int, ...] = BOUNDS_US) -> None:
+        self._bounds_us = bounds_us
         self._settled: dict[str, Histogram] = {}
         self._confirmed: dict[str, Histogram] = {}
         self._stored: set[str] = set()
@@ -126,7 +128,9 @@ class Latencies:
         pipe, _ = run.key
         name = pipe.partition("@")[0] if pipe in self._stored else pipe
         for messages, since in spells.end(run.key, run.first, run.messages):
-            found.setdefault(name, Histogram()).add(max(0, run.now - since), messages)
+            found.setdefault(name, Histogram(self._bounds_us)).add(
+                max(0, run.now - since), messages
+            )
 
     def _renumber(self, run: _Run, columns: Columns) -> None:
         new: dict[str, int] = json.loads(str(columns["detail"]))

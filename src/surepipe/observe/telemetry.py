@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ def tracing() -> tuple[Tracer, Callable[[], object]]:
     try:
         sdk: Any = importlib.import_module("opentelemetry.sdk.trace")
         export: Any = importlib.import_module("opentelemetry.sdk.trace.export")
+        resources: Any = importlib.import_module("opentelemetry.sdk.resources")
         otlp: Any = importlib.import_module(_EXPORTER)
     except ImportError:
         raise ConfigurationError(
@@ -33,6 +35,13 @@ def tracing() -> tuple[Tracer, Callable[[], object]]:
             "opentelemetry-exporter-otlp-proto-http (it sends where OTEL_EXPORTER_OTLP_ENDPOINT says), "
             "or run under opentelemetry-instrument"
         ) from None
-    provider = sdk.TracerProvider()
+    provider = sdk.TracerProvider(resource=resources.Resource.create(_service()))
     provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
     return provider.get_tracer(_NAME), provider.shutdown
+
+
+def _service() -> dict[str, str]:
+    """The name under which spans are shown, unless the usual variables give another (they would be overruled)."""
+    said = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    is_named = "OTEL_SERVICE_NAME" in os.environ or "service.name=" in said
+    return {} if is_named else {"service.name": _NAME}

@@ -20,6 +20,8 @@ from surepipe.pipelines.plan import Plan
 TRIGGER_MIN_S = 0.2
 ONCE_BY_INDEX = "effectively once, by index"
 """What Spark's sinks make of at-least-once: never called exactly-once delivery."""
+AT_LEAST_ONCE = "at least once"
+"""What is left to a function that is called again and does not say that it recognises repeats."""
 
 
 def spark_refusals(plan: Plan) -> Iterator[str]:
@@ -80,7 +82,9 @@ def _of_sink(plan: Plan, sink: AnySink) -> str:
     pipes = [part for part in plan.pipes if sink in plan.reach(part.name)]
     if pipes and all(pipe.boundary == "committed" for pipe in pipes):
         return f"{ONCE_BY_INDEX}, for what it writes in its transaction"
-    return "at least once: the message that a crash interrupts comes again, with the same identity"
+    return (
+        f"{AT_LEAST_ONCE}: the message that a crash interrupts comes again, with the same identity"
+    )
 
 
 def _of_pipe(plan: Plan, pipe: PipePart) -> Iterator[str]:

@@ -64,7 +64,7 @@ STRING: object = _arrow.string()
 INT32: object = _arrow.int32()
 INT64: object = _arrow.int64()
 INTEGER: object = _arrow.int64()
-_LARGE: object = _arrow.large_binary()
+LARGE_BINARY: object = _arrow.large_binary()
 
 
 def array_of_buffers(kind: object, count: int, offsets: object, body: object) -> Array:
@@ -102,11 +102,11 @@ def numbered(column: Array) -> tuple[NDArray[np.int64], list[object]]:
 
 
 def all_bytes(column: Array) -> list[bytes]:
-    """The values of a column of bytes without nulls; a slice each, which to_pylist takes many times as long for."""
+    """The values of a column of bytes without nulls; a slice for each, not a scalar as by to_pylist."""
     if not len(column):
         return []
     border: Any = column
-    wide = border.cast(_LARGE)  # Spark may give either width
+    wide = border.cast(LARGE_BINARY)  # Spark may give either width
     _, offsets, body = wide.buffers()
     begins = np.frombuffer(offsets, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
     first = int(begins[0])

@@ -39,7 +39,7 @@ def failure_of(error: BaseException) -> SurepipeError | None:
 
 
 def raised_in_task(error: BaseException) -> str | None:
-    """What a function of the user's raised in a task, as Python would say it in one line; None for anything else."""
+    """What a function of the user's raised in a task, in the one line of Python; None for anything else."""
     traceback = str(error).rpartition("Traceback (most recent call last):")[2]
     found = _RAISED.search(traceback) if traceback != str(error) else None
     return found[1] if found else None

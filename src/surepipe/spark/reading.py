@@ -17,7 +17,7 @@ from surepipe.store_api import Ahead, Empty, Identity, Reset, Trimmed
 
 logger = logging.getLogger("surepipe")
 READ_ROWS = 65_536
-READ_BYTES = 8 * 1024 * 1024
+READ_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)

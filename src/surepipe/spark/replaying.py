@@ -98,7 +98,9 @@ def check(wanted: Wanted, plan: Plan | None = None) -> None:
     """All that is refused before anything starts. Raises ConfigurationError, StoreUnavailable."""
     RealEnvironment(plan or _NO_PLAN).function(wanted.call)
     if (wanted.target, wanted.into) == (wanted.place, wanted.stream):
-        raise ConfigurationError(f"{wanted.stream} can't be replayed into itself: name another stream")
+        raise ConfigurationError(
+            f"{wanted.stream} can't be replayed into itself: name another stream"
+        )
     info = _info(wanted.place, wanted.stream)
     _range(wanted.stream, info, wanted.first, wanted.last)
 
@@ -108,8 +110,8 @@ def _range(stream: str, info: StreamInfo, first: int | None, last: int | None) -
     if not info.earliest <= begin <= end < info.next:
         there = f"entries {info.earliest} to {info.next - 1}"
         raise ConfigurationError(
-            f"stream {stream} has {there if info.next > info.earliest else 'no entries'}, and {begin} to {end} are "
-            "wanted"
+            f"stream {stream} has {there if info.next > info.earliest else 'no entries'}, and {begin} to {end} "
+            "are wanted"
         )
     return begin, end
 

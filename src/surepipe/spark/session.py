@@ -131,8 +131,10 @@ def _prepare(session: SparkSession, archives: Sequence[Path]) -> None:
 
     for name, value in NEEDED.items():
         session.conf.set(name, value)
+    shipped = {file.rpartition("/")[2] for file in session.sparkContext.listFiles}
     for archive in archives:
-        session.sparkContext.addPyFile(str(archive))
+        if archive.name not in shipped:
+            session.sparkContext.addPyFile(str(archive))
     # After shipping: Spark notes with the source what its workers need on their path.
     session.dataSource.register(SurepipeSource)
 
@@ -170,7 +172,7 @@ def _check_memory(options: SparkOptions) -> None:
     machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     if wanted_mb > machine_mb:
         raise ConfigurationError(
-            f"memory is {options.memory}, and this machine has {machine_mb}m in all: give Spark less, 2g for a query"
+            f"memory is {options.memory}, and this machine has {machine_mb}m in all: give Spark less, such as 2g"
         )
 
 
@@ -229,7 +231,7 @@ def _started(options: SparkOptions, java: JavaHome, archives: Sequence[Path]) ->
             launch: Callable[..., Any] = getattr(java_gateway, "launch_gateway")  # noqa: B009 - it has no types
             with _python_path(archives):
                 gateway = launch(conf, _outputs(log))
-        with _own_interrupt():
+        with own_interrupt():
             context = SparkContext(conf=conf, gateway=gateway)
     except (PySparkRuntimeError, Py4JError, ValueError) as error:
         said = str(error)  # it asks the JVM, which is gone in a moment
@@ -256,8 +258,8 @@ def _python_path(archives: Sequence[Path]) -> Generator[None]:
 
 
 @contextmanager
-def _own_interrupt() -> Generator[None]:
-    """Whoever hears Ctrl-C already goes on to hear it: Spark's context installs a handler that breaks off all jobs."""
+def own_interrupt() -> Generator[None]:
+    """Whoever hears Ctrl-C goes on to hear it: Spark's context installs a handler that breaks off all jobs."""
     before = signal.getsignal(signal.SIGINT)
     of_spark = getattr(before, "__module__", "").startswith("pyspark")
     is_own = before not in (None, signal.default_int_handler) and not of_spark

@@ -7,6 +7,7 @@ executor's Python needs ``ON_EXECUTORS`` installed.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import shutil
 import tempfile
 import zipfile
@@ -25,14 +26,17 @@ def archives_of(extra: Sequence[str | Path]) -> list[Path]:
     """The archives that executors need, to give to ``addPyFile``: surepipe and ``extra``.
 
     ``extra`` holds names of modules or packages, or paths of .py files, folders of packages, .zip and .egg files.
-    Raises ConfigurationError for one that is not there. The archives are removed when the process ends.
+    Ours is named by what is in it: Spark takes one file of a name, whatever its folder. Raises ConfigurationError
+    for something that is not there. The archives are removed when the process ends.
     """
     parts = [Path(surepipe.__file__).parent, *map(_located, extra)]
     archives = [part for part in parts if part.suffix in (".zip", ".egg")]
     plain = [part for part in parts if part not in archives]
     folder = Path(tempfile.mkdtemp(prefix="surepipe-ship-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return [*archives, _zipped(plain, folder / f"surepipe-{surepipe.__version__}.zip")]
+    zipped = _zipped(plain, folder / "archive.zip")
+    digest = hashlib.blake2b(zipped.read_bytes(), digest_size=6).hexdigest()
+    return [*archives, zipped.rename(folder / f"surepipe-{surepipe.__version__}-{digest}.zip")]
 
 
 def _located(part: str | Path) -> Path:

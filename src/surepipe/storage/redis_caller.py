@@ -105,6 +105,19 @@ class Caller:
             case _:
                 return reply
 
+    def look(self, tag: str, commands: Sequence[Command]) -> list[Reply] | None:
+        """The replies of reading commands; None when the server does not answer all of them as it should.
+
+        It is for who has a script to fall back on, which then says what is wrong.
+        """
+        found = self.server()
+        if not isinstance(found, Server) or found.refusal:
+            return None
+        replies = self.link.call(tag, commands)
+        if not isinstance(replies, list) or any(isinstance(each, Exception) for each in replies):
+            return None
+        return replies
+
     def _evaluate(
         self, wanted: Script, tag: str, keys: Sequence[str], arguments: Sequence[Argument]
     ) -> Replies | Unavailable | Failed:

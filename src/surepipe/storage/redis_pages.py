@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -37,20 +38,12 @@ def paged(first: int, payloads: Sequence[bytes], limit: int = PAGE_MAX_BYTES) ->
         if payloads:
             yield _page(first, payloads, lengths)
         return
+    ends = list(accumulate(lengths, initial=0))
     start = 0
     while start < len(payloads):
-        stop = start + _fitting(lengths, start, limit)
+        stop = max(start + 1, bisect_right(ends, ends[start] + limit) - 1)
         yield _page(first + start, payloads[start:stop], lengths[start:stop])
         start = stop
-
-
-def _fitting(lengths: Sequence[int], start: int, limit: int) -> int:
-    """How many of the lengths from ``start`` on fit; one at least."""
-    count, left = 1, limit - lengths[start]
-    while start + count < len(lengths) and lengths[start + count] <= left:
-        left -= lengths[start + count]
-        count += 1
-    return count
 
 
 def _page(first: int, payloads: Sequence[bytes], lengths: list[int]) -> Page:

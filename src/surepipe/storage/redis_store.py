@@ -19,6 +19,7 @@ from redis.sentinel import Sentinel
 from surepipe.errors import ConfigurationError
 from surepipe.storage.raw_pages import PagesOutcome
 from surepipe.storage.redis_caller import Caller
+from surepipe.storage.redis_direct import direct_pages
 from surepipe.storage.redis_keys import Keys, Spread, field_of, prefix_of
 from surepipe.storage.redis_link import Address, Limits, Locator, RedisLink, settings_of
 from surepipe.storage.redis_probe import Durability
@@ -308,7 +309,10 @@ class RedisStore:
         incarnation: int | None = None,
     ) -> PagesOutcome:
         """As ``read``, in whole pages that are not taken apart: for readers in bulk."""
-        reply = self._read(ReadFrom(stream, index, max_messages, max_bytes, incarnation))
+        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
+        if direct := direct_pages(self._caller, self.keys, request):
+            return _NEW_SERVER if self._caller.is_new_to("read", stream) else direct
+        reply = self._read(request)
         if isinstance(reply, Unavailable | Failed):
             return reply
         if reply[0] == b"batch":

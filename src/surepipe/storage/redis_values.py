@@ -263,12 +263,13 @@ def _entries_of(page: Reply) -> Entries:
 def raw_batch_of(reply: Replies, stream: str) -> RawBatch | Failed:
     """The pages of a reply, as they are."""
     try:
-        return RawBatch(tuple(map(_raw_page_of, list_of(reply[2]))), number_of(reply[1]))
+        return RawBatch(tuple(map(raw_page_of, list_of(reply[2]))), number_of(reply[1]))
     except ValueError as error:
         return Failed(f"stream {stream!r}: {error}")
 
 
-def _raw_page_of(page: Reply) -> RawPage:
+def raw_page_of(page: Reply) -> RawPage:
+    """One entry of a stream, as it is. ValueError for a body that is no page."""
     entry_id, fields = list_of(page)
     _, producer, _, epoch, _, first, _, count, _, at_us, _, _, _, stored = list_of(fields)
     index = int(bytes_of(entry_id).partition(b"-")[0])

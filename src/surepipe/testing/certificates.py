@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,10 @@ class Files:
 
 
 class Authority:
-    """Signs certificates for 127.0.0.1. ``ca`` is the file that those who trust it are given."""
+    """Signs certificates for 127.0.0.1 and for other hosts.
+
+    ``ca`` is the file that those who trust it are given.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
@@ -43,11 +47,16 @@ class Authority:
         )
         self.ca.write_bytes(certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
 
-    def sign(self, name: str, *, expired: bool = False) -> Files:
-        """A certificate of this name."""
+    def sign(self, name: str, *, expired: bool = False, hosts: Sequence[str] = ()) -> Files:
+        """A certificate of this name, for 127.0.0.1 and for these hosts."""
         key = generate_private_key(SECP256R1())
         builder = _builder(_name(name), self._name, key, _PAST if expired else _FAR).add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            x509.SubjectAlternativeName(
+                [
+                    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+                    *(x509.DNSName(host) for host in hosts),
+                ]
+            ),
             critical=False,
         )
         files = Files(self._folder / f"{name}.pem", self._folder / f"{name}.key")

@@ -68,7 +68,7 @@ def even_or_none(order: Order) -> Order | None:
 
 
 def hold(order: Order) -> Order:
-    """Number 60 tells whoever reads the pipe ``begun`` that it is here, and waits for somebody to write into ``go``."""
+    """Number 60 tells whoever reads the pipe ``begun`` that it is here, and waits for a word in ``go``."""
     if order["n"] == 60:
         Path("begun").write_text("here", encoding="utf-8")
         Path("go").read_text(encoding="utf-8")

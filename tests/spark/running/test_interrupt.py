@@ -1,4 +1,4 @@
-"""Ctrl-C on a real ``surepipe run --engine spark``, while its batch is under way, and what it shows (spark SP-17)."""
+"""Ctrl-C on a real ``surepipe run --engine spark`` with a batch under way, and what it shows (spark SP-17)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ sinks: {out: {from: hold, kind: stream, store: main, stream: out}}
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def running(folder: Path) -> Generator[subprocess.Popen[str]]:
     """The command, as a terminal has it: in one group with all that it starts."""
     process = subprocess.Popen(
         [*(sys.executable, "-m", "surepipe", "run", "held.yaml", "--json"),
@@ -85,8 +85,8 @@ def part(status: dict[str, Any], name: str) -> Any:
 
 
 def test_an_interrupt_lets_the_batch_end_and_all_of_it_is_there(tmp_path: Path) -> None:
-    """The stage waits in the second batch, and the whole group gets SIGINT, as from a terminal: 130, and 1 to 100 in
-    order. Before that, page and metrics tell of the first batch: its rate, what waits, the size of the state."""
+    """The stage waits in the second batch, and the whole group gets SIGINT, as from a terminal: 130, and 1 to 100
+    in order. Before that, page and metrics tell of the first batch: its rate, what waits, its state."""
     (tmp_path / "held.yaml").write_text(PIPELINE)
     streams = Streams(StorePlace(str(tmp_path / "main.db"), level="process")).create("north")
     payloads = [AutoCodec().encode({"n": number}) for number in range(1, 101)]

@@ -24,7 +24,7 @@ def source(done: dict[str, int], there: dict[str, int]) -> dict[str, str | None]
 
 
 def test_each_input_has_the_lag_of_its_own_stream() -> None:
-    """spark SP-17: sources are sorted as the query has them; partitions are added; a stream not begun counts whole."""
+    """spark SP-17: sources sorted as the query has them; partitions added; a stream not begun counts whole."""
     told = {
         "sources": [
             source(

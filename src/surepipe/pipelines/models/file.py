@@ -15,6 +15,7 @@ from surepipe.pipelines.models.common import (
     PartName,
     Seconds,
     Text,
+    Words,
 )
 from surepipe.pipelines.models.frozen import FrozenMapping
 from surepipe.pipelines.models.pipes import Expect, PipePart
@@ -38,7 +39,7 @@ class Engine(Part):
     memory: Text | None = Field(
         default=None, description="heap of Spark's driver; 1g when not given", examples=["2g"]
     )
-    ship: tuple[Text, ...] = Field(
+    ship: Words = Field(
         default=(),
         description="modules, packages and files that executors need besides those of the functions",
         examples=[["shop_helpers"]],

@@ -22,7 +22,7 @@ def code_of(plan: Plan) -> tuple[str, ...]:
 
     To be asked when the functions were imported once, so that their folder is on the path.
     """
-    return own_code([*_functions(plan)], [one.reveal() for one in plan.engine.ship])
+    return own_code([*_functions(plan)], plan.engine.ship)
 
 
 def own_code(functions: Iterable[str], more: Iterable[str] = ()) -> tuple[str, ...]:

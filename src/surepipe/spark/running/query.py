@@ -138,7 +138,7 @@ class Query:
         return None if self._query is None else cast("Exception | None", self._query.exception())
 
     def progress(self) -> dict[str, object]:
-        """The last thing that Spark said about it; after the end, what it said before. Asked for twice a second."""
+        """The last thing that Spark said about it, also after its end. Spark is asked twice a second."""
         now = self._environment.clock.monotonic()
         if self._query is not None and now >= self._ask_at:
             self._ask_at = now + PROGRESS_EVERY_S

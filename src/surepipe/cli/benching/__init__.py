@@ -1,0 +1,1 @@
+"""What ``surepipe bench`` does: a harmless copy of a plan, run and measured."""

@@ -5,7 +5,7 @@
 #   make lint    style, types, layers         make bench   measure against peers
 #   make docs    renew patterns.md            make clean   remove what runs left
 #   make distclean   ... and the environment too
-#   make stages  real processes, killed, paused, cut off, without power (two minutes; some need root)
+#   make stages  real processes, killed, paused, cut off, without power (minutes; some need root; STAGES=spark takes longest)
 #   make spin    what the explorer says of the patterns, said again by SPIN (half a minute; Debian package spin)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
 #   make mutants  plant errors in machines, one by one, and see each found
@@ -29,7 +29,7 @@ CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(di
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,13s/^# \{0,1\}//p' Makefile
+	@sed -n '4,14s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
@@ -95,7 +95,7 @@ $(READY): pyproject.toml $(if $(filter $(CURDIR),$(shell cat $(READY) 2>/dev/nul
 	fi; \
 	clear=; \
 	if [ -f $(READY) ] && [ "$$(cat $(READY))" != "$(CURDIR)" ]; then clear=--clear; fi; \
-	echo "surepipe: preparing $(VENV) with $$($$python --version) (about a minute the first time)"; \
+	echo "surepipe: preparing $(VENV) with $$($$python --version) (two or three minutes the first time)"; \
 	$$python -m venv $$clear $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@echo "$(CURDIR)" > $(READY)

@@ -9,6 +9,7 @@ from tests.real import (
     points,
     power,
     proxies,
+    spark_clusters,
     spark_kills,
     stacks,
     tails,
@@ -29,5 +30,7 @@ STAGES: tuple[Stage, ...] = (
     full.STAGE,
     netns.STAGE,
     threads.STAGE,
+    spark_clusters.EXECUTORS,
+    spark_clusters.LOCAL_CLUSTER,
     spark_kills.STAGE,
 )

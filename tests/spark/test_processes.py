@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from surepipe.spark.java import find_java
-from surepipe.testing.servers import RedisServer
 from tests.packaging.repository import ROOT
 
 WITHIN_S = 600
@@ -33,18 +32,3 @@ def test_a_start_on_the_bundled_java_is_quiet_and_its_log_is_in_the_named_file(
     done = run("quiet_program", tmp_path, JAVA_HOME=str(bundled.path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert (tmp_path / "spark.log").is_file()
-
-
-def test_executors_without_our_code_that_are_killed_lose_and_repeat_nothing(
-    tmp_path: Path, spark_redis: RedisServer
-) -> None:
-    """A standalone cluster, code shipped, two executors killed under the query; then a plan whose modules only the
-    driver has, as on actors; spark SP-12, SP-24, sp2, sp8, sp11."""
-    done = run("cluster_program", tmp_path, spark_redis.url)
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert told["executors"] == "True"
-    assert "can't import 'stages_here': ship it with the query" in told["unimportable"]
-    assert (told["killed"], told["lost"]) == ("2", "2")
-    assert told["exact"] == "True"
-    assert told["plan"] == "1600"

@@ -5,7 +5,8 @@
 #   make lint    style, types, layers         make bench   measure against peers
 #   make docs    renew patterns.md            make clean   remove what runs left
 #   make distclean   ... and the environment too
-#   make stages  real processes, killed, paused, cut off, without power (minutes; some need root; STAGES=spark takes longest)
+#   make stages  real processes, killed, paused, cut off, without power (minutes; some need root)
+#   make spark   drivers and executors of Spark, killed; clusters; runs by the command (a quarter of an hour)
 #   make spin    what the explorer says of the patterns, said again by SPIN (half a minute; Debian package spin)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
 #   make mutants  plant errors in machines, one by one, and see each found
@@ -25,19 +26,23 @@ SEED ?= 1000000
 # The folders that hold Python code today; the type checkers refuse an empty one.
 CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
 
-.PHONY: help test stages spin mutants hunt demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
+.PHONY: help test stages spark spin mutants hunt demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,14s/^# \{0,1\}//p' Makefile
+	@sed -n '4,15s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
-	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup --ignore tests/spark/processes $(PYTEST_FLAGS)
 
 stages: $(READY)
 	@echo "surepipe: running the stages with real processes"
 	@$(BIN)/python -m tests.real.run --jobs 2 $(STAGES)
+
+spark: $(READY)
+	@$(BIN)/python -m pytest tests/spark/processes $(PYTEST_FLAGS)
+	@$(BIN)/python -m tests.real.run spark
 
 mutants: $(READY)
 	@$(BIN)/python -m tests.mutants.runner

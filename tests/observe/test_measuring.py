@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
 import threading
 
 import pytest
@@ -195,8 +196,11 @@ def test_spans_of_what_is_never_confirmed_or_gets_a_new_identity_end_too() -> No
     assert ended == {5: ["left"], 10: ["renumbered"]}
 
 
-def test_without_a_place_for_spans_it_is_said_what_to_install() -> None:
-    """The exporter is not among what the tests install."""
+def test_without_a_place_for_spans_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the exporter is not installed."""
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(ConfigurationError, match="pip install opentelemetry-sdk"):
         tracing()
 

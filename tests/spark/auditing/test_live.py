@@ -56,34 +56,3 @@ def test_a_loss_in_a_live_stream_raises_one_alarm_that_names_it(
         (Trouble.LOST, "orders", 17)
     ]
     assert alarms.all[0].waited_us >= WITHIN_S * 1_000_000
-
-
-def test_a_loss_that_happens_while_the_query_runs_is_told(
-    spark: SparkSession, any_streams: Streams, tmp_path: Path
-) -> None:
-    """spark SP-19: twenty messages are through when twenty more come, of which the 33rd is swallowed; in SQLite
-    and in Redis."""
-    streams = any_streams.create("orders", "orders.done")
-    streams.fill("orders", 20)
-    assert isinstance(
-        streams.store.append("orders.done", "hop", 1, 1, streams.read("orders")), Stored
-    )
-    alarms, place = Alarms(), streams.place
-    watched = Watched(place, "orders", place, "orders.done", WITHIN_S, every_s=0.2)
-    query = watch(spark, watched, alarms, checkpoint=tmp_path / "checkpoint")
-    try:
-        query.processAllAvailable()
-        assert alarms.all == []
-        streams.fill("orders", 20)
-        came = [
-            payload
-            for at, payload in enumerate(streams.read("orders"), 1)
-            if at not in (*range(1, 21), 33)
-        ]
-        assert isinstance(streams.store.append("orders.done", "hop", 1, 21, came), Stored)
-        assert alarms.wait(), query.exception()
-    finally:
-        query.stop()
-    assert [(one.trouble, one.stream, one.index) for one in alarms.all] == [
-        (Trouble.LOST, "orders", 33)
-    ]

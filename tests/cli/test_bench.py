@@ -210,11 +210,13 @@ def test_the_table_names_each_pipe_and_store_with_its_figures(
     lines = answer.out.splitlines()
     assert lines[0].startswith("plain loop  ")
     heads = ["pipe", "messages/s", "of loop", "under load p50 / p99", "alone p50 / p99"]
-    assert re.split(r"  +", lines[2]) == heads
-    assert [line.split()[0] for line in lines[3:5]] == ["shop/intake", "shop/onward"]
-    assert all("  1/" in line for line in lines[3:5])
-    assert [line.count(" ms") for line in lines[3:5]] == [2, 0]  # stored, and never accepted
-    assert lines[7].startswith("shop/main  sqlite  ")
+    at = next(number for number, line in enumerate(lines) if line.startswith("pipe "))
+    assert re.split(r"  +", lines[at]) == heads
+    pipes = lines[at + 1 : at + 3]
+    assert [line.split()[0] for line in pipes] == ["shop/intake", "shop/onward"]
+    assert all(" 1/" in line for line in pipes)
+    assert [line.count(" ms") for line in pipes] == [2, 0]  # stored, and never accepted
+    assert any(line.startswith("shop/main  sqlite  ") for line in lines[at + 3 :])
 
 
 def test_what_does_not_come_through_is_waited_for_in_bounded_time_and_said(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -63,6 +64,31 @@ def test_after_a_stage_that_hung_the_next_run_is_as_ever() -> None:
         run_one(handler_subject(lambda: _loops, [1]), Options(messages=1))
     result, outcome = run_one(handler_subject(lambda: _passes_on, [1]), Options(messages=1))
     assert (result.violations, outcome.dead) == ((), 0)
+
+
+_TRACED_AFTERWARDS = """
+import sys
+from surepipe.pipelines.simulated.watch import watched
+
+class Hung(BaseException): ...
+
+def called(): ...
+
+with watched(lambda: None, str, Hung):
+    pass
+try:
+    with watched(lambda: 1, str, Hung, limit_s=0.05):
+        while True:
+            pass
+except Hung:
+    sys.settrace(lambda frame, event, detail: None)
+    called()
+"""
+
+
+def test_a_tracer_works_after_calls_were_watched() -> None:
+    """On Python 3.11 an interruption that was taken back would keep a debugger at its first call for ever."""
+    subprocess.run([sys.executable, "-c", _TRACED_AFTERWARDS], check=True, timeout=60)
 
 
 def _fine(run: object) -> bool:

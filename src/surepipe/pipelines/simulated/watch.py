@@ -60,8 +60,8 @@ class _Watch:
     def _let_out(self) -> None:
         """Raise here what the call has not raised yet.
 
-        Taking it back would not do: Python would go on asking every thread at every step whether an error waits for
-        it, and under a tracer (a debugger, a measurement of coverage) Python 3.11 then never gets past the next call.
+        Taking it back would not do: Python would go on asking every thread at every step whether an error waits
+        for it, and under a tracer (a debugger, a measurement of coverage) 3.11 then never gets past the next call.
         """
         with suppress(self._error):
             _raise_in(self._watched, self._error)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Protocol
 
 from surepipe.simulation.actor_chance import NodeScript, NodeSeeds
 from surepipe.simulation.chooser import Chooser
 from surepipe.simulation.events import Event, Happening
-from surepipe.simulation.faults import CATALOGUE, names_of
+from surepipe.simulation.faults import CATALOGUE, kinds_at, names_of
 from surepipe.simulation.findings import RunResult, Violation
 from surepipe.simulation.hop import JudgeRows, digest_of_rows, judge_rows
 from surepipe.simulation.lives import ActorNode, Life
@@ -24,7 +25,7 @@ from surepipe.simulation.options import Drain, Options
 from surepipe.simulation.outside import Outside, entered, left
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.randomness import Draws
-from surepipe.simulation.script import Script
+from surepipe.simulation.script import Decision, Script
 from surepipe.simulation.stores import SimulatedStore
 from surepipe.simulation.tasks import Tasks
 from surepipe.simulation.world import World, as_detail
@@ -141,7 +142,6 @@ class ActorWorld(World):
 
     def _facts(self) -> dict[str, object]:
         promise, options = self.subject.promise, self.options
-        given = [decision.fault for decision in self.chooser.given() if decision.fault]
         return {
             "format": 1,
             "clock": "virtual",
@@ -149,12 +149,25 @@ class ActorWorld(World):
             "seed": options.seed,
             "options": options.plain(),
             "claim": {atom: list(names) for atom, names in promise.claim.items()},
-            "faults": list(names_of(options, given)),
+            "faults": list(self.faults),
             "confirms": promise.confirms,
             "retries": promise.retries,
             "fault_free": self.is_fault_free,
             **self.subject.facts(),
         }
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The names (of claims) of what may befall this run: by its options, and by what is given."""
+        return names_of(self.options, chain.from_iterable(map(self._kinds, self.chooser.given())))
+
+    def _kinds(self, decision: Decision) -> tuple[str, ...]:
+        node = self.nodes.get(decision.authority.removeprefix("faults/"))
+        return kinds_at(
+            decision,
+            sends=node is not None and node.sends,
+            receives=node is not None and node.receives,
+        )
 
     @property
     def is_fault_free(self) -> bool:

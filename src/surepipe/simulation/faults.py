@@ -366,3 +366,11 @@ def kind_of(decision: Decision) -> str:
     if decision.verb != "zombie":
         return decision.fault
     return "F28s" if decision.authority == "faults/sender" else "F28r"
+
+
+def kinds_at(decision: Decision, *, sends: bool, receives: bool) -> tuple[str, ...]:
+    """The kinds that a decision is, at a process with these ends of pipes: its end is one for each of them."""
+    if decision.verb not in ("crash", "zombie") or not decision.authority.startswith("faults/"):
+        return (decision.fault,) if decision.fault else ()
+    of_sender, of_receiver = ("F8", "F10") if decision.verb == "crash" else ("F28s", "F28r")
+    return (of_sender,) * sends + (of_receiver,) * receives

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from surepipe.cli.starter import starter_files
+from surepipe.pipelines.simulated.campaign import repeat, run_one
 from surepipe.pipelines.simulated.simulate import Simulation, simulation_of
+from surepipe.simulation.options import MS, Options
+from surepipe.simulation.properties.settings import facts_of
 
+ENDS = ("sender", "receiver")
 ZOMBIES = "sender-zombie, receiver-zombie, store-outage"
 
 
@@ -43,3 +49,25 @@ def test_a_process_that_stood_still_within_a_transaction_goes_on(starter: Path) 
 def test_a_clock_that_went_back_stops_nobody_for_good(starter: Path) -> None:
     """F19, F28: seed 7, with steps of the clock as well: whoever is replaced ends, and is started anew."""
     assert simulated(starter, f"{ZOMBIES}, clock-step").run([7]).runs == 1
+
+
+@pytest.mark.parametrize(
+    ("verb", "names"),
+    [
+        ("zombie", {"sender-zombie", "receiver-zombie"}),
+        ("crash", {"sender-crash", "receiver-crash", "relay-crash"}),
+    ],
+)
+def test_a_script_alone_says_whose_end_it_brings(starter: Path, verb: str, names: set[str]) -> None:
+    """F28, X-34: one process has both ends, so a claim must tolerate the end of either.
+
+    Replayed without the options that drew it, as shrinking does, a zombie was a pause and a crash the receiver's.
+    """
+    subject = simulation_of(starter, messages=4).subject
+    one_of_each = {f"{end}_{'zombies' if verb == 'zombie' else 'crashes'}": 1 for end in ENDS}
+    options = Options(messages=4, pause_us=MS, restart_us=MS, **one_of_each)
+    drawn = run_one(subject, options)[0].script
+    one = next(decision for decision in drawn.decisions if decision.verb == verb)
+    again = repeat(subject, replace(drawn, options={"messages": 4}, decisions=(one,)))
+    assert again.stale is None
+    assert set(cast("list[str]", facts_of(again.rows[0])["faults"])) == names

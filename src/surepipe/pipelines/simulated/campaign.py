@@ -20,7 +20,7 @@ from surepipe.simulation.actor_world import ActorWorld, play, result_of
 from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chooser import Chooser
 from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode
+from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode, kinds_at
 from surepipe.simulation.findings import RunResult, Violation
 from surepipe.simulation.hop import judge_rows
 from surepipe.simulation.marks import DRAINED, STRUCK, exercised
@@ -238,19 +238,15 @@ def _take(
         found.failures.setdefault(violation.property, PlanFailure(seed, violation, result.script))
 
 
-def _kinds_of(subject: PlanSubject, decision: Decision) -> Iterator[str]:
-    """The kinds of the catalogue that a decision is; the end of a process is one for each role that it has."""
-    if decision.verb not in ("crash", "zombie"):
-        yield from [decision.fault] if decision.fault else []
-        return
+def _kinds_of(subject: PlanSubject, decision: Decision) -> tuple[str, ...]:
+    """The kinds of the catalogue that a decision is, in a run of this plan."""
     node = decision.authority.removeprefix("faults/")
     places = [subject.plan.places[pipe.name] for pipe in subject.plan.pipes]
-    if any(place.sender == node for place in places):
-        yield "F8" if decision.verb == "crash" else "F28s"
-    if any(place.node == node for place in places):
-        yield "F10" if decision.verb == "crash" else "F28r"
-    if decision.authority.startswith("disk/"):
-        yield decision.fault
+    return kinds_at(
+        decision,
+        sends=any(place.sender == node for place in places),
+        receives=any(place.node == node for place in places),
+    )
 
 
 def _answers(result: RunResult) -> Iterator[str]:

@@ -13,7 +13,6 @@ from surepipe.pipelines.plan import Way
 from surepipe.pipelines.simulated.outcome import Outcome, canonical
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.simulation.actor_world import ActorWorld
-from surepipe.simulation.faults import names_of
 from surepipe.simulation.findings import Violation
 
 Claims = Mapping[Way, Mapping[str, Sequence[str]]]
@@ -25,8 +24,7 @@ def judge_ends(
     """What does not hold of the ends that are expected to have something."""
     if world.limit:
         return
-    given = [decision.fault for decision in world.chooser.given() if decision.fault]
-    faults = frozenset(names_of(world.options, given))
+    faults = frozenset(world.faults)
     for end, wanted in expected.items():
         claims = [claim for way, claim in ways.items() if way.end == end]
         held = {

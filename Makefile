@@ -26,6 +26,9 @@ SEED ?= 1000000
 # The folders that hold Python code today; the type checkers refuse an empty one.
 CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
 
+# Hundreds of processes start here: each would compile the whole package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help test stages spark spin mutants hunt demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 

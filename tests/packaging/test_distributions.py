@@ -14,6 +14,9 @@ import pytest
 
 from tests.packaging.repository import ROOT, ROOT_LINKS
 
+pytestmark = pytest.mark.xdist_group("distributions")
+"""One worker builds them, and the environment, once."""
+
 PROBE = """
 import sys
 import surepipe

@@ -8,9 +8,10 @@ every ``Persist``, ``Call`` and ``DeadLetter`` with an outcome under the same ti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
+
+from surepipe.records import record
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Inclusive, disjoint, increasing ranges of sequence numbers."""
@@ -69,14 +70,14 @@ NOTICE_MEANING: Mapping[NoticeKind, str] = {
 """What each notice tells, in one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Transmit:
     """Put this frame on the route."""
 
     frame: object
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accepted:
     """Messages ``first .. first + count - 1`` of this epoch were taken (with a journal: and stored)."""
 
@@ -85,7 +86,7 @@ class Accepted:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reject:
     """The last ``count`` messages offered were not taken and left no trace."""
 
@@ -93,7 +94,7 @@ class Reject:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Confirmed:
     """The sender knows that these messages are settled."""
 
@@ -101,7 +102,7 @@ class Confirmed:
     ranges: Ranges
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Renumbered:
     """Messages that were never delivered under their old identity have a new one, in the same order."""
 
@@ -112,7 +113,7 @@ class Renumbered:
     new_first: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Deliver:
     """Hand these consecutive messages to the boundary; answer with settled, failed or refused.
 
@@ -135,7 +136,7 @@ class Deliver:
     seqs: Sequence[int] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Persist:
     """Store this write and answer the ticket with ``Stored``, ``Failed`` or ``Unavailable``."""
 
@@ -143,7 +144,7 @@ class Persist:
     write: Write
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Call:
     """Make this store call and answer the ticket with its outcome."""
 
@@ -151,7 +152,7 @@ class Call:
     request: object
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Letter:
     """A message that could not be settled, with everything needed to understand and replay it.
 
@@ -173,7 +174,7 @@ class Letter:
     replays: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLetter:
     """Put this letter in the dead-letter store and answer the ticket."""
 
@@ -181,14 +182,14 @@ class DeadLetter:
     letter: Letter
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WakeAt:
     """Arm the one deadline of the machine (absolute microseconds), or disarm it."""
 
     deadline: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Notice:
     """Something a person should know, with the exact range it concerns. Never a payload."""
 
@@ -216,7 +217,7 @@ Effect: TypeAlias = (
 # What a Persist may ask for. A journal is one stream with the pipe as its only producer, plus one position.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class OpenLife:
     """Take this life number for the journal: writes of any lower life are refused from now on.
 
@@ -227,7 +228,7 @@ class OpenLife:
     life: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AppendRows:
     """Add messages to the journal. Safe to repeat: the identity (epoch, first) says what is there."""
 
@@ -236,14 +237,14 @@ class AppendRows:
     payloads: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NoteTransmitted:
     """Note that messages of this epoch may have been on the wire: they can't be renumbered any more."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ForgetRows:
     """Every message of this epoch up to ``through`` is confirmed; earlier epochs are confirmed whole."""
 
@@ -251,7 +252,7 @@ class ForgetRows:
     through: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Renumber:
     """Take life ``epoch`` and store these messages as its rows from 1, in place of the rows of the
     epochs ``replaces``: one atomic write.
@@ -267,7 +268,7 @@ class Renumber:
     by: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SaveState:
     """Store the receiver's state (the cursors of all layers) in place of the former one."""
 
@@ -277,7 +278,7 @@ class SaveState:
 Write: TypeAlias = OpenLife | AppendRows | NoteTransmitted | ForgetRows | Renumber | SaveState
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JournalRows:
     """Messages of one epoch as a journal holds them, consecutive from ``first``."""
 
@@ -286,7 +287,7 @@ class JournalRows:
     payloads: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class JournalContents:
     """What a journal held when the sender started. ``rows`` are unconfirmed, oldest epoch first.
 
@@ -303,26 +304,26 @@ class JournalContents:
 # Answers to Persist and DeadLetter. Store calls of the stream pipe are answered with store outcomes.
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WriteStored:
     """Done, and kept as the store's declared level says."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WriteFailed:
     """Definitely not done, and a repeat would not help."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WriteFenced:
     """Not done: a newer life (or owner) has taken over."""
 
     by: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WriteUnknown:
     """Done, or not done: nobody knows. Safe to ask again."""
 

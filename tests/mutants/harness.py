@@ -12,11 +12,11 @@ from surepipe.simulation.explore_search import Search
 from surepipe.simulation.explore_transitions import Space, State, Step
 from surepipe.simulation.hop import HopWorld
 from surepipe.simulation.options import Drain
-from surepipe.simulation.properties.books import Books, Looks
+from surepipe.simulation.properties.books import Books, SwiftLooks
 from surepipe.simulation.properties.judge import Judge
 from surepipe.simulation.randomness import Draws, draws
 from surepipe.simulation.seeded import SeededChooser
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import KIND, Cells, Kind
 from tests.mutants.mutant import Around, swapped
 from tests.simulation import test_crashes, test_network, test_replay
 from tests.simulation.explore import test_explore
@@ -44,7 +44,7 @@ def _not_slow(drain: Drain) -> bool:
     return False
 
 
-def _forgets_unknown(books: Books) -> Looks:
+def _forgets_unknown(books: Books) -> SwiftLooks:
     return {kind: look for kind, look in _LOOKS(books).items() if kind != Kind.UNKNOWN}
 
 
@@ -60,10 +60,10 @@ def _between_handlers(
     return _TROUBLE(chooser, node, event, -1)
 
 
-def _until_an_output(judge: Judge, rows: Iterable[Row]) -> None:
+def _until_an_output(judge: Judge, rows: Iterable[Cells]) -> None:
     for row in rows:
-        _SEE_ALL(judge, (row,))
-        judge.stopped |= row.kind in (Kind.DELIVERED, Kind.SETTLED)
+        _SEE_CELLS(judge, (row,))
+        judge.stopped |= row[KIND] in (Kind.DELIVERED, Kind.SETTLED)
 
 
 def _one_for_all(chooser: SeededChooser, label: str) -> Draws:
@@ -95,7 +95,7 @@ def _blind_search(search: Search, space: Space) -> None:
 
 
 _LOOKS = Books.before
-_SEE_ALL = Judge.see_all
+_SEE_CELLS = Judge.see_cells
 _SEARCH = Search.__init__
 _TROUBLE = SeededChooser.trouble
 
@@ -128,7 +128,7 @@ HARNESS: tuple[HarnessMutant, ...] = (
     ),
     HarnessMutant(
         "the judge stops at the first output",
-        swapped(Judge, "see_all", _until_an_output),
+        swapped(Judge, "see_cells", _until_an_output),
         test_judge.test_all_violations_are_counted_and_the_first_cases_kept,
     ),
     HarnessMutant(

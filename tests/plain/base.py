@@ -14,11 +14,12 @@ from typing import ClassVar, cast
 from surepipe.effects import Accepted, Deliver, Effect, Ranges, Reject, RejectReason, WakeAt
 from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
 from surepipe.pipes.desk import Boundary
+from surepipe.records import record
 
 TIMEOUT_US = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Data:
     """One message under its number."""
 
@@ -27,7 +28,7 @@ class Data:
     payloads: tuple[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Confirm:
     """The message with this number has come out."""
 
@@ -155,8 +156,7 @@ class PlainReceiver(Plain):
 
     def settled(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:  # noqa: ARG002
         """A message has come out: the oldest of those handed over."""
-        data, *rest = self.handed
-        self.handed = tuple(rest)
+        data, self.handed = self.handed[0], self.handed[1:]
         return self.came_out(data)
 
     def came_out(self, data: Data) -> list[Effect]:  # noqa: ARG002

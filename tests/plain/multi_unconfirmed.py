@@ -23,14 +23,15 @@ class Sender(TimedSender):
         """A confirm: that message is done."""
         if not isinstance(frame, Confirm):
             return []
-        done = [data for data in self.waiting if self.means(frame, data)]
-        self.waiting = tuple(data for data in self.waiting if data not in done)
-        confirmed = [Confirmed(data.epoch, ((data.number, data.number),)) for data in done]
-        return [*confirmed, *self.arm(now)] if done else []
+        for place, data in enumerate(self.waiting):
+            if self.means(frame, data):
+                self.waiting = (*self.waiting[:place], *self.waiting[place + 1 :])
+                return [Confirmed(data.epoch, ((data.number, data.number),)), *self.arm(now)]
+        return []
 
     def means(self, confirm: Confirm, data: Data) -> bool:
         """Whether it is the confirm of this message."""
-        return confirm == Confirm(data.epoch, data.number)
+        return confirm.number == data.number and confirm.epoch == data.epoch
 
 
 class RestartedNumbersSender(Sender):

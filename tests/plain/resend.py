@@ -22,14 +22,14 @@ class Sender(TimedSender):
         """Its confirm: it is done, and the next one is sent."""
         if not (isinstance(frame, Confirm) and self.waiting and self.means(frame)):
             return []
-        data, *rest = self.waiting
-        self.waiting = tuple(rest)
+        data, self.waiting = self.waiting[0], self.waiting[1:]
         confirmed = Confirmed(data.epoch, ((data.number, data.number),))
         return [confirmed, *map(Transmit, self.waiting[:1]), *self.arm(now)]
 
     def means(self, confirm: Confirm) -> bool:
         """Whether it is the confirm of the message that is on the way."""
-        return confirm == Confirm(self.waiting[0].epoch, self.waiting[0].number)
+        first = self.waiting[0]
+        return confirm.number == first.number and confirm.epoch == first.epoch
 
 
 class RestartedNumbersSender(Sender):

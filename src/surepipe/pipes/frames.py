@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
 from surepipe.effects import Ranges
+from surepipe.records import record
 
 MAX_NUMBER = 2**63 - 1
 
@@ -27,7 +27,7 @@ class RefusedReason(IntEnum):
     VERSION = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Numbered:
     """A run of consecutive messages of an index pipe."""
 
@@ -38,7 +38,7 @@ class Numbered:
     payloads: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Data:
     """A run of consecutive messages of a retry pipe, one transmission of it.
 
@@ -56,7 +56,7 @@ class Data:
     payloads: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Probe:
     """Tell me where you are: my oldest unconfirmed message is ``base``, my next new one ``next``."""
 
@@ -68,7 +68,7 @@ class Probe:
     next: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Confirm:
     """Facts: all up to ``cum`` and all of ``done`` are settled. Hints: the rest.
 
@@ -88,7 +88,7 @@ class Confirm:
     echo: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Nack:
     """These messages are missing while later ones have arrived."""
 
@@ -100,7 +100,7 @@ class Nack:
     missing: Ranges
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Open:
     """I am life ``life`` and will send ``epoch`` from ``base`` on; ``stack`` is a digest of my layers."""
 
@@ -114,7 +114,7 @@ class Open:
     stack: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Opened:
     """You may send. ``expected`` is what I deliver next; ``closed`` says that the epoch is over for me."""
 
@@ -129,7 +129,7 @@ class Opened:
     closed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unknown:
     """I don't know where this starts: open. ``link`` is 0 from a receiver of an index pipe."""
 
@@ -139,7 +139,7 @@ class Unknown:
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Refused:
     """I will not serve ``epoch`` on this link; ``known`` is the highest life or epoch that I know."""
 

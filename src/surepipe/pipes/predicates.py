@@ -112,6 +112,10 @@ class OrderJudge:
 
     def run(self, first: int, last: int) -> None:
         """The same for first..last in a row, at once when all of them are new."""
+        if first == self.highest + 1:
+            self.count += last - self.highest
+            self.highest = last
+            return
         if first > self.highest:
             self.step(first)
             self.count += last - first

@@ -262,22 +262,9 @@ class Port:
             self._arrive(life, flight)
 
     def _arrive(self, life: Life, flight: Flight) -> None:
-        world = life.world
-        world.row_of(
-            life,
-            self.name,
-            "arrived",
-            cause=flight.cause,
-            detail=as_detail({"frame": flight.kind}),
-            pipe=flight.pipe,
-            epoch=flight.epoch,
-            seq=flight.first,
-            count=flight.count,
-            layer=str(flight.layer),
-            link=flight.link,
-            attempt=flight.attempt,
-            copy=flight.copy,
-        )
+        incarnation = life.incarnations.get(self.name, life.number)
+        facts = {"frame": flight.kind}
+        life.world.tell_frame(self.name, incarnation, "arrived", flight, facts)
         self.landings[life].put(flight.frame)
 
 

@@ -5,11 +5,11 @@ Links, incarnations, credit and stamps are left out: they are random, or hints, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from surepipe.pipes.frames import (
     Confirm,
@@ -26,16 +26,14 @@ from surepipe.pipes.frames import (
 Description: TypeAlias = tuple[str, int, int, int, int, tuple[object, ...]]
 """kind, layer, epoch, first, count, content of a control frame."""
 
-DETAILS: dict[str, str] = {}
-"""The detail of a row about a frame, by the kind of the frame."""
+
+class _Details(dict[str, str]):
+    def __missing__(self, kind: str) -> str:
+        return self.setdefault(kind, f'{{"frame":"{kind}"}}')
 
 
-def frame_detail(kind: str) -> str:
-    """What a row says of the kind of its frame."""
-    found = DETAILS.get(kind)
-    if found is None:
-        found = DETAILS[kind] = f'{{"frame":"{kind}"}}'
-    return found
+DETAILS: Mapping[str, str] = _Details()
+"""The detail of a row about a frame, by the kind of the frame, whatever it is."""
 
 
 def _run(frame: Data | Numbered) -> Description:
@@ -96,6 +94,12 @@ def describe(frame: object) -> Description:
     return known(frame)
 
 
+class Carrier(Protocol):
+    """A record that carries messages."""
+
+    payloads: Sequence[bytes]
+
+
 _PLACES = ("first", "seq", "number")
 _LEFT_OUT = frozenset({"layer", "epoch", "pipe", "link", "incarnation", "stamp", "echo", *_PLACES})
 
@@ -111,19 +115,20 @@ def _reader_of(frame: object) -> Callable[..., Description]:
     names = [field.name for field in fields(frame)]
     place = next((name for name in _PLACES if name in names), None)
     rest = tuple(name for name in names if name not in _LEFT_OUT)
-    layer, epoch, first = (_getter(name, names) for name in ("layer", "epoch", place or ""))
+    where = _where(("layer", "epoch", place or ""), names)
     kind, one = type(frame).__name__.lower(), 1 if place else 0
 
     def read_data(frame: object) -> Description:
-        count = len(getattr(frame, "payloads", ()))
-        return ("data", layer(frame), epoch(frame), first(frame), count, ())
+        layer, epoch, first = where(frame)
+        return ("data", layer, epoch, first, len(cast("Carrier", frame).payloads), ())
 
     def read_bare(frame: object) -> Description:
-        return (kind, layer(frame), epoch(frame), first(frame), one, ())
+        layer, epoch, first = where(frame)
+        return (kind, layer, epoch, first, one, ())
 
     def read(frame: object) -> Description:
-        about = tuple(getattr(frame, name) for name in rest)
-        return (kind, layer(frame), epoch(frame), first(frame), one, about)
+        layer, epoch, first = where(frame)
+        return (kind, layer, epoch, first, one, tuple(getattr(frame, name) for name in rest))
 
     if "payloads" in rest:
         return read_data
@@ -135,10 +140,12 @@ def _opaque(frame: object) -> Description:
     return ("bytes", 0, 0, 0, 0, (blake2b(content, digest_size=8).hexdigest(),))
 
 
-def _getter(name: str, names: Sequence[str]) -> Callable[[object], int]:
-    """How to read a number that records of this type may have."""
-    return attrgetter(name) if name in names else _zero
-
-
-def _zero(_frame: object) -> int:
-    return 0
+def _where(wanted: Sequence[str], names: Sequence[str]) -> Callable[[object], tuple[int, int, int]]:
+    """How to read three numbers of a record; those that it has not are 0."""
+    known = [name in names for name in wanted]
+    if all(known):
+        return attrgetter(*wanted)
+    if known == [False, True, True]:
+        get = attrgetter(*wanted[1:])
+        return lambda frame: (0, *get(frame))
+    return lambda frame: cast("tuple[int, int, int]", tuple(getattr(frame, n, 0) for n in wanted))

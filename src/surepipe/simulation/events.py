@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
+
+from surepipe.effects import Deliver
 
 
 class Event(Protocol):
@@ -29,35 +31,40 @@ class Target(Protocol):
         ...
 
 
+FrameCells: TypeAlias = tuple[str, int, int, int, str, str, int, int, str, str, str]
+"""The cells of a row from ``pipe`` on, where it speaks of a frame."""
+
+
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One transmission of a frame over a link; ``copy`` is above 0 for copies that the network made.
+    """One transmission of a frame over a link.
 
     ``kind`` says what it is: ``data`` where it carries messages, else the kind of control frame. ``about`` is the
-    content of a control frame, ``attempt`` the how-many-th transmission of the same content on this link.
+    content of a control frame. ``told`` is what all rows about it say: pipe, epoch, first, count, layer, link, the
+    how-many-th transmission of the same content on this link, and the number of a copy that the network made.
     """
 
     link: str
     frame: object
     kind: str
-    layer: int
-    epoch: int
-    first: int
-    count: int
     about: tuple[object, ...]
-    attempt: int
-    pipe: str
     cause: str
-    copy: int = 0
+    told: FrameCells
+
+    @property
+    def copy(self) -> int:
+        """Above 0 for a copy that the network made."""
+        return self.told[7]
 
     @property
     def name(self) -> str:
         """The frame, by pipe, layer, kind and content."""
-        place = f"{self.pipe}/{self.layer} {self.kind} e{self.epoch}"
-        run = f" {self.first}+{self.count}" if self.count else ""
+        pipe, epoch, first, count, layer, _, attempt, copied, *_ = self.told
+        place = f"{pipe}/{layer} {self.kind} e{epoch}"
+        run = f" {first}+{count}" if count else ""
         about = "".join(f" {_text(item)}" for item in self.about)
-        copy = f" c{self.copy}" if self.copy else ""
-        return f"{place}{run}{about} a{self.attempt}{copy}"
+        copy = f" c{copied}" if copied else ""
+        return f"{place}{run}{about} a{attempt}{copy}"
 
     @property
     def what(self) -> str:
@@ -107,18 +114,23 @@ class Submit:
 
 @dataclass(slots=True, eq=False)
 class HandlerCall:
-    """A call of the handler; ``number`` tells those apart that are for the same messages at the same attempt."""
+    """A call of the handler for a delivery.
 
-    epoch: int
-    first: int
-    count: int
-    attempt: int
+    ``number`` tells those apart that are for the same messages at the same attempt, ``cause`` names the row of the
+    delivery, and the handler raises for the message ``raising`` (0: for none).
+    """
+
+    delivery: Deliver
     number: int
+    cause: str
+    raising: int = 0
 
     @property
     def what(self) -> str:
         """Which messages, at which attempt, and for the how-many-th time."""
-        call = f"handle e{self.epoch} {self.first}+{self.count} a{self.attempt}"
+        delivery = self.delivery
+        run = f"{delivery.first}+{len(delivery.payloads)}"
+        call = f"handle e{delivery.epoch} {run} a{delivery.attempt}"
         return call if self.number == 1 else f"{call} #{self.number}"
 
 
@@ -126,13 +138,9 @@ class HandlerCall:
 class Handled:
     """The handler returns for the messages of a delivery, or a part of them."""
 
-    ticket: int
-    epoch: int
+    call: HandlerCall
     first: int
     last: int
-    attempt: int
-    call: HandlerCall
-    cause: str
 
     @property
     def what(self) -> str:

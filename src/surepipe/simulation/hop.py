@@ -278,9 +278,8 @@ def run_hop(
     The result's script repeats it. ``judge`` sees the rows when the run has ended; None: nobody judges.
     """
     options = options or Options()
-    chooser = chooser or SeededChooser(options)
-    world = play(subject, options, chooser)
-    return result_of(world, judge)
+    with collector_at_rest():
+        return result_of(play(subject, options, chooser or SeededChooser(options)), judge)
 
 
 def result_of(world: HopWorld, judge: JudgeRows | None = judge_rows) -> RunResult:

@@ -11,6 +11,8 @@ class LinkChance:
 
     def __init__(self, options: Options, source: Draws, *, calm: bool = False) -> None:
         self.source = source
+        self.getrandbits = source.getrandbits
+        """for the draw of each frame, which is ``below(1_000_000)`` of the source"""
         self.jitter_us = options.jitter_us
         self.is_any = options.order == "any"
         lost, copied = options.loss_ppm, options.copy_ppm

@@ -11,10 +11,9 @@ from heapq import heapify
 
 from surepipe.pipes import codec
 from surepipe.simulation.chooser import PLAIN_FATE, Cut, Fate
-from surepipe.simulation.describing import describe, frame_detail
+from surepipe.simulation.describing import DETAILS, describe
 from surepipe.simulation.events import Flight, Happening, Target
 from surepipe.simulation.options import Tie
-from surepipe.simulation.trace import Row
 from surepipe.simulation.world import World, as_detail
 
 
@@ -24,7 +23,6 @@ class Link:
     def __init__(self, world: World, source: str, target: Target, pipe: str) -> None:
         self.name = f"{source}>{target.name}"
         self.source = source
-        self.prefix = f"{source}/"
         self.target = target
         self.pipe = pipe
         self.world = world
@@ -45,42 +43,12 @@ class Link:
         kind, layer, epoch, first, count, about = described = describe(frame)
         attempt = self.seen.get(described, 0) + 1
         self.seen[described] = attempt
-        rows = world.rows
-        step = len(rows)
-        flight = Flight(
-            self.name,
-            frame,
-            kind,
-            layer,
-            epoch,
-            first,
-            count,
-            about,
-            attempt,
-            self.pipe,
-            f"{self.prefix}{incarnation}/{step}",
-        )
-        rows.append(
-            Row(
-                world.run_name,
-                self.source,
-                incarnation,
-                step,
-                cause,
-                world.now,
-                "transmit",
-                self.pipe,
-                epoch,
-                first,
-                count,
-                str(layer),
-                self.name,
-                attempt,
-                0,
-                "",
-                frame_detail(kind),
-            )
-        )
+        place, detail = str(layer) if layer else "0", DETAILS[kind]
+        told = (self.pipe, epoch, first, count, place, self.name, attempt, 0, "", detail, "")
+        step = len(world.cells)
+        spoken = (world.run_name, self.source, incarnation, step, cause, world.now, "transmit")
+        world.cells.append(spoken + told)
+        flight = Flight(self.name, frame, kind, about, f"{self.source}/{incarnation}/{step}", told)
         if self.cut_by:
             cut = self.cut_by[-1]
             self.lost(flight, fault=cut.fault, reason=cut.name)
@@ -136,20 +104,8 @@ class Link:
 
     def copied(self, flight: Flight, copy: int, fault: str) -> Flight:
         """One more of the same transmission."""
-        twin = Flight(
-            flight.link,
-            flight.frame,
-            flight.kind,
-            flight.layer,
-            flight.epoch,
-            flight.first,
-            flight.count,
-            flight.about,
-            flight.attempt,
-            flight.pipe,
-            flight.cause,
-            copy,
-        )
+        told = (*flight.told[:7], copy, *flight.told[8:])
+        twin = Flight(flight.link, flight.frame, flight.kind, flight.about, flight.cause, told)
         self._row("copied", twin, {"fault": fault, "frame": flight.kind})
         return twin
 
@@ -158,28 +114,8 @@ class Link:
         self._row("lost", flight, {"frame": flight.kind, **why})
 
     def _row(self, kind: str, flight: Flight, facts: Mapping[str, object]) -> None:
-        world = self.world
-        world.rows.append(
-            Row(
-                world.run_name,
-                self.source,
-                int(flight.cause.rsplit("/", 2)[1]),
-                len(world.rows),
-                flight.cause,
-                world.now,
-                kind,
-                flight.pipe,
-                flight.epoch,
-                flight.first,
-                flight.count,
-                str(flight.layer),
-                self.name,
-                flight.attempt,
-                flight.copy,
-                "",
-                as_detail(facts),
-            )
-        )
+        incarnation = int(flight.cause.rsplit("/", 2)[1])
+        self.world.tell_frame(self.source, incarnation, kind, flight, facts)
 
 
 class Network:

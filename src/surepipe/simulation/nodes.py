@@ -68,6 +68,13 @@ class Node:
     def take(self, event: Event) -> None:
         """Frames and offers go to the process that is there now."""
         process = self.current
+        if process is None or process.is_away or self.zombies:
+            self._take_as_it_is(event)
+        else:
+            process.takes[type(event)](event)
+
+    def _take_as_it_is(self, event: Event) -> None:
+        """Nobody is there, or there are several, or one sleeps."""
         if isinstance(event, Happening):
             event.act()
             return
@@ -75,8 +82,8 @@ class Node:
             self._tell_zombies(event)
         if self.zombies and isinstance(event, Submit) and self._is_for_zombie(event):
             self.zombies[-1].take(event)
-        elif process is not None:
-            process.take(event)
+        elif self.current is not None:
+            self.current.take(event)
         elif isinstance(event, Submit):
             self.kept_offers.append(event)
         elif isinstance(event, Flight) and not self.zombies:
@@ -97,21 +104,7 @@ class Node:
 
     def _miss(self, flight: Flight) -> None:
         facts = {"frame": flight.kind, "reason": "node down"}
-        self.world.note(
-            self.name,
-            self.lives,
-            "lost",
-            flight.cause,
-            as_detail(facts),
-            pipe=flight.pipe,
-            epoch=flight.epoch,
-            seq=flight.first,
-            count=flight.count,
-            layer=str(flight.layer),
-            link=flight.link,
-            attempt=flight.attempt,
-            copy=flight.copy,
-        )
+        self.world.tell_frame(self.name, self.lives, "lost", flight, facts)
 
     def named(self, call: str) -> str:
         """A name that comes up once: with the how-many-th it is."""
@@ -247,16 +240,9 @@ class Node:
             )
             new = payloads[start:]
             self.accepted.update((epoch, first + at) for at in range(start, len(payloads)))
-        if not new:
-            return
-        process.row(
-            "accepted",
-            epoch=epoch,
-            seq=first + start,
-            count=len(new),
-            digests=digests_of(new),
-            detail='{"loaded":true}' if is_loaded else "",
-        )
+        if new:
+            detail = '{"loaded":true}' if is_loaded else ""
+            process.row("accepted", epoch, first + start, len(new), 0, digests_of(new), detail)
 
     def renumber(self, epoch: int, first: int, count: int, new_epoch: int, new_first: int) -> None:
         """An accepted message stays accepted under its new identity."""

@@ -22,9 +22,7 @@ from surepipe.effects import (
 )
 from surepipe.machines import Machine
 from surepipe.simulation.chooser import Trouble
-from surepipe.simulation.describing import frame_detail
 from surepipe.simulation.events import Answer, Event, Flight, Happening, Wake
-from surepipe.simulation.trace import Row
 from surepipe.simulation.world import as_detail
 
 if TYPE_CHECKING:
@@ -33,6 +31,10 @@ if TYPE_CHECKING:
 
 def _idle() -> None:
     pass
+
+
+def _happen(event: Happening) -> None:
+    event.act()
 
 
 def _above_zero(counters: Mapping[str, int]) -> dict[str, int]:
@@ -45,8 +47,8 @@ class Process:
     # Slots: beyond thirty attributes a dictionary finds them slower, and each is asked for at every event.
     __slots__ = (
         *("acts", "cause", "chooser", "clock", "deadline", "has_drift", "is_alive", "is_away"),
-        *("is_watched", "machine", "may_end", "name", "node", "number", "pipe", "prefix", "rows"),
-        *("run_name", "takes", "waiting", "woken_at", "world"),
+        *("cells", "is_plain", "is_watched", "machine", "may_end", "name", "node", "number"),
+        *("pipe", "prefix", "run_name", "takes", "transmit", "waiting", "woken_at", "world"),
     )
 
     def __init__(self, node: Node, number: int, machine: Machine) -> None:
@@ -54,7 +56,7 @@ class Process:
         self.name = node.name
         self.pipe = node.pipe
         self.world = node.world
-        self.rows = node.world.rows
+        self.cells = node.world.cells
         self.run_name = node.world.run_name
         self.chooser = node.world.chooser
         self.clock = node.clock
@@ -64,6 +66,9 @@ class Process:
         self.machine = machine
         self.is_watched = node.is_watched
         self.may_end = self.world.asked is not None or self.chooser.may_ever_trouble(node.name)
+        self.transmit = node.out.transmit
+        self.is_plain = not (self.may_end or self.is_watched)
+        """Nothing but its machine decides what it does: then a step is its effects and nothing else."""
         self.is_alive = True
         self.is_away = False
         self.waiting: list[Event] = []
@@ -80,6 +85,7 @@ class Process:
         }
         self.takes: dict[type, Callable[[Any], None]] = {
             Flight: self._arrive,
+            Happening: _happen,
             Wake: self._wake,
             Answer: self._answer,
         }
@@ -103,33 +109,20 @@ class Process:
         self.step(Happening(f"start {self.number}", _idle), self.machine.wake(self.now()))
 
     def _arrive(self, flight: Flight) -> None:
-        world = self.world
-        rows = world.rows
-        step = len(rows)
-        rows.append(
-            Row(
-                world.run_name,
-                self.name,
-                self.number,
-                step,
-                flight.cause,
-                world.now,
-                "arrived",
-                flight.pipe,
-                flight.epoch,
-                flight.first,
-                flight.count,
-                str(flight.layer),
-                flight.link,
-                flight.attempt,
-                flight.copy,
-                "",
-                frame_detail(flight.kind),
-            )
-        )
+        now = self.world.now
+        step = len(self.cells)
+        spoken = (self.run_name, self.name, self.number, step, flight.cause, now, "arrived")
+        self.cells.append(spoken + flight.told)
         self.cause = f"{self.prefix}{step}"
-        now = self.clock.reading(world.now) if self.has_drift else world.now
-        self.step(flight, self.machine.frame(flight.frame, now))
+        if self.has_drift:
+            now = self.clock.reading(now)
+        effects = self.machine.frame(flight.frame, now)
+        if self.is_plain:
+            acts = self.acts
+            for effect in effects:
+                acts[type(effect)](effect)
+        else:
+            self.step(flight, effects)
 
     def _wake(self, event: Wake) -> None:
         now = self.world.now
@@ -171,11 +164,7 @@ class Process:
         if trouble is not None:
             self.end_within(trouble, effects)
             return
-        acts = self.acts
-        for effect in effects:
-            acts[type(effect)](effect)
-        if self.is_watched:
-            self.tell_state()
+        self.perform(effects)
 
     def trouble_at(self, event: Event, points: int) -> Trouble | None:
         """What befalls the process at this event. A zombie has had its share."""
@@ -198,15 +187,16 @@ class Process:
 
     def tell_state(self) -> None:
         """The last row of the step says how the machine stands now."""
-        row = self.world.rows[-1]
-        machine = self.machine
+        rows, machine = self.world.rows, self.machine
+        *_, detail, state = rows.cells[-1]
         if self.world.options.gauges:
             facts = {"gauges": dict(machine.gauges()), "counters": _above_zero(machine.counters())}
-            known = cast("dict[str, object]", json.loads(row.detail or "{}"))
-            row.detail = as_detail({**known, **facts})
+            known = cast("dict[str, object]", json.loads(detail or "{}"))
+            detail = as_detail({**known, **facts})
         if self.world.options.states:
-            state = repr(machine.export()).encode()
-            row.state = blake2b(state, digest_size=16).hexdigest()
+            exported = repr(machine.export()).encode()
+            state = blake2b(exported, digest_size=16).hexdigest()
+        rows.amend(detail, state)
 
     def end_within(self, trouble: Trouble, effects: Sequence[Effect]) -> None:
         """Perform what was still done. A pause falls between two events, so it leaves no effect out."""
@@ -221,7 +211,7 @@ class Process:
         """What the machine has decided and the world never saw."""
 
     def _transmit(self, effect: Transmit) -> None:
-        self.node.out.transmit(effect.frame, self.number, self.cause)
+        self.transmit(effect.frame, self.number, self.cause)
 
     def _wake_at(self, effect: WakeAt) -> None:
         self.deadline = effect.deadline
@@ -257,10 +247,9 @@ class Process:
 
     # Rows.
 
-    def row(
+    def row(  # noqa: PLR0917 - with keywords it would take half as long again
         self,
         kind: str,
-        *,
         epoch: int = 0,
         seq: int = 0,
         count: int = 0,
@@ -270,52 +259,13 @@ class Process:
         pipe: str = "",
     ) -> None:
         """A row of this process, caused by the row that its step began with."""
-        rows = self.rows
-        rows.append(
-            Row(
-                self.run_name,
-                self.name,
-                self.number,
-                len(rows),
-                self.cause,
-                self.world.now,
-                kind,
-                pipe or self.pipe,
-                epoch,
-                seq,
-                count,
-                "",
-                "",
-                attempt,
-                0,
-                digests,
-                detail,
-            )
-        )
+        cells, now = self.cells, self.world.now
+        spoken = (self.run_name, self.name, self.number, len(cells), self.cause, now, kind)
+        told = (pipe or self.pipe, epoch, seq, count, "", "", attempt, 0, digests, detail, "")
+        cells.append(spoken + told)
 
-    def begin(self, kind: str, *, count: int = 0, detail: str = "") -> None:
+    def begin(self, kind: str, count: int = 0, detail: str = "") -> None:
         """The row that a step begins with: what follows has it for its cause."""
-        rows = self.rows
-        step = len(rows)
-        rows.append(
-            Row(
-                self.run_name,
-                self.name,
-                self.number,
-                step,
-                "",
-                self.world.now,
-                kind,
-                self.pipe,
-                0,
-                0,
-                count,
-                "",
-                "",
-                0,
-                0,
-                "",
-                detail,
-            )
-        )
-        self.cause = f"{self.prefix}{step}"
+        self.cause = ""
+        self.row(kind, 0, 0, count, 0, "", detail)
+        self.cause = f"{self.prefix}{len(self.cells) - 1}"

@@ -33,13 +33,6 @@ class Draws(Random):
             drawn = self.getrandbits(width)
         return drawn
 
-    def below_million(self) -> int:
-        """``below(1_000_000)``, which is drawn for each frame."""
-        getrandbits = self.getrandbits
-        while (drawn := getrandbits(20)) >= MILLION:
-            pass
-        return drawn
-
     def between(self, low: int, high: int) -> int:
         """A whole number from ``low`` to ``high``, both included."""
         return low + self.below(high - low + 1)

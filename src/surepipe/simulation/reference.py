@@ -22,6 +22,8 @@ class Model:
     def __init__(self) -> None:
         self.copies: Counter[int] = Counter()
         self.given: Counter[int] = Counter()
+        self.highest = 0
+        """The highest that was given."""
 
     def arrived(self, first: int, last: int) -> None:
         """A frame with these messages has arrived."""
@@ -35,6 +37,12 @@ class Model:
     def came_out(self, position: int) -> None:
         """It did."""
         self.given[position] += 1
+        self.highest = max(self.highest, position)
+
+    def forget(self) -> None:
+        """Nothing is known of what was given."""
+        self.given.clear()
+        self.highest = 0
 
     def crashed(self) -> None:
         """The receiver has lost its memory."""
@@ -51,7 +59,7 @@ class Resend(Model):
 
     def allows(self, position: int) -> bool:
         """A copy, and not beyond the next."""
-        return super().allows(position) and position <= max(self.given, default=0) + 1
+        return super().allows(position) and position <= self.highest + 1
 
 
 class Dedupe(Model):
@@ -65,7 +73,7 @@ class Dedupe(Model):
 
     def crashed(self) -> None:
         """It may give again what it gave."""
-        self.given.clear()
+        self.forget()
 
 
 class Strict(Model):
@@ -75,16 +83,16 @@ class Strict(Model):
 
     def allows(self, position: int) -> bool:
         """Arrived, and above the cursor."""
-        return self.copies[position] > 0 and position > max(self.given, default=0)
+        return self.copies[position] > 0 and position > self.highest
 
     def crashed(self) -> None:
         """The cursor is gone."""
-        self.given.clear()
+        self.forget()
 
     def owed(self) -> int:
         """The highest that arrived."""
         highest = max(self.copies, default=0)
-        return 0 if highest <= max(self.given, default=0) else highest
+        return 0 if highest <= self.highest else highest
 
 
 class Continuous(Model):

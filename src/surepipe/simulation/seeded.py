@@ -126,7 +126,8 @@ class SeededChooser:
         fate = PLAIN_FATE
         lost = chance.lost if flight.kind == "data" else chance.lost_back
         if lost or chance.total:
-            drawn = chance.source.below_million()
+            while (drawn := chance.getrandbits(20)) >= MILLION:
+                pass
             if drawn < lost or (chance.burst_left and lost):
                 return self._lose(chance, flight)
             if drawn - lost < chance.total:
@@ -205,6 +206,7 @@ class SeededChooser:
             "rollback": (options.store_rollbacks, "F14"),
             "empty": (options.store_losses, "F16"),
             "trim": (options.store_trims, "F29"),
+            "damage": (options.store_damages, "F25r"),
         }
         found: list[Mishap] = []
         for verb, (many, fault) in wanted.items():
@@ -213,7 +215,7 @@ class SeededChooser:
                     f"mishap {verb} {number}",
                     source.pick(stores),
                     verb,
-                    source.below(max(1, chaos_us)),
+                    source.below(max(1, chaos_us // 8 if verb == "damage" else chaos_us)),
                     source.between(0, max(1, options.store_rollback_writes)),
                     source.below(options.store_outage_us + 1),
                 )
@@ -344,8 +346,10 @@ class SeededChooser:
 
     def part(self, event: Event, count: int) -> int:
         """Now and then only the first few."""
+        if count < 2 or not self.options.part_ppm:
+            return count
         source = self.source("stage/handler")
-        if count < 2 or not self.options.part_ppm or not source.happens(self.options.part_ppm):
+        if not source.happens(self.options.part_ppm):
             return count
         part = source.between(1, count - 1)
         self._note("stage/handler", event.what, "part", (part,))

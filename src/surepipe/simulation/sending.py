@@ -41,7 +41,7 @@ class SenderProcess(Process):
         self.takes[Submit] = self._submit
 
     def _submit(self, event: Submit) -> None:
-        self.begin("submit", count=len(event.payloads), detail=f'{{"name":"{event.what}"}}')
+        self.begin("submit", len(event.payloads), f'{{"name":"{event.what}"}}')
         self.offered.extend(event.payloads)
         self.step(event, self.sender.send(event.payloads, self.now()))
 
@@ -58,7 +58,7 @@ class SenderProcess(Process):
 
     def _confirmed(self, effect: Confirmed) -> None:
         for first, last in effect.ranges:
-            self.row("confirmed", epoch=effect.epoch, seq=first, count=last - first + 1)
+            self.row("confirmed", effect.epoch, first, last - first + 1)
 
     def _renumbered(self, effect: Renumbered) -> None:
         if not self.node.keeper.has_journal:

@@ -16,9 +16,9 @@ from heapq import heappop, heappush
 from typing import TypeAlias
 
 from surepipe.simulation.chooser import Chooser
-from surepipe.simulation.events import Event, Target
+from surepipe.simulation.events import Event, Flight, Target
 from surepipe.simulation.options import Options
-from surepipe.simulation.trace import Row
+from surepipe.simulation.trace import Row, Rows
 
 Entry: TypeAlias = tuple[int, int, int, Target, Event]
 """(time, tie, number, target, event). The number is unique, so targets and events are never compared."""
@@ -65,7 +65,8 @@ class World:
         self.now = 0
         self.events = 0
         self.limit = ""
-        self.rows: list[Row] = []
+        self.rows = Rows()
+        self.cells = self.rows.cells
         self.heap: list[Entry] = []
         self.marks: set[str] = set()
         self.is_draining = False
@@ -78,9 +79,9 @@ class World:
 
     def at(self, time_us: int, target: Target, event: Event) -> None:
         """This happens to the target at that time."""
-        self._number += 1
+        self._number = number = self._number + 1
         tie = self.chooser.tie(target.name, event) if self._has_ties else 0
-        heappush(self.heap, (time_us, tie, self._number, target, event))
+        heappush(self.heap, (time_us, tie, number, target, event))
 
     def run(self) -> None:
         """Take events until none is left, or a limit is met, or nothing but idle deadlines remain."""
@@ -131,6 +132,18 @@ class World:
         for name, value in more.items():
             setattr(row, name, value)
         self.rows.append(row)
+
+    def tell_frame(
+        self,
+        node: str,
+        incarnation: int,
+        kind: str,
+        flight: Flight,
+        facts: Mapping[str, object],
+    ) -> None:
+        """A row about what befell a frame."""
+        row = (self.run_name, node, incarnation, len(self.cells), flight.cause, self.now, kind)
+        self.cells.append((*row, *flight.told[:9], as_detail(facts), ""))
 
     def mark(self, name: str) -> None:
         """Something worth exercising was exercised."""

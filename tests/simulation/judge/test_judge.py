@@ -22,7 +22,7 @@ from surepipe.simulation.properties import (
 )
 from surepipe.simulation.properties.books import Look
 from surepipe.simulation.reference import PATTERNS, model_of
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import Kind, Row, cells_of
 from tests.simulation.judge.kit import PIPE, history, judged, run_row
 
 
@@ -151,7 +151,7 @@ def test_a_property_can_be_asked_alone() -> None:
     for row in rows[1:]:
         before = books.before().get(row.kind)
         if before is not None:
-            before(row)
+            before(cells_of(row))
         alone.see(row)
     alone.end()
     assert [one.sentence for one in told] == ["A seven came out."]

@@ -7,8 +7,8 @@ from typing import ClassVar, TypeAlias
 
 from surepipe.effects import Ranges
 from surepipe.simulation.findings import Violation
-from surepipe.simulation.properties.books import Book, Books, Look
-from surepipe.simulation.trace import Row
+from surepipe.simulation.properties.books import Book, Books, Look, SwiftLook, named, sort_of
+from surepipe.simulation.trace import Cells, Row, cells_of
 
 Report: TypeAlias = Callable[[Violation], None]
 
@@ -58,11 +58,20 @@ class Property:
         """What to call for each kind of row."""
         return {}
 
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
+        """What to call for kinds of which a run has thousands."""
+        return {}
+
+    def all_looks(self) -> Mapping[str, SwiftLook]:
+        """Both."""
+        return {kind: named(look) for kind, look in self.looks().items()} | dict(self.swift_looks())
+
     def see(self, row: Row) -> None:
         """Look at a row, after the books have."""
-        look = self.looks().get(row.kind)
+        looks, cells = self.all_looks(), cells_of(row)
+        look = looks.get(sort_of(cells)) or looks.get(row.kind)
         if look is not None:
-            look(row)
+            look(cells)
 
     def end(self) -> None:
         """The trace is over; ``books.end`` says how the run ended, if it says so."""
@@ -70,7 +79,7 @@ class Property:
     def fail(
         self,
         sentence: str,
-        row: Row | None = None,
+        row: Row | Cells | None = None,
         *,
         book: Book | None = None,
         position: int = 0,
@@ -79,6 +88,8 @@ class Property:
     ) -> None:
         """Report that the property is false at this row (at the end: at the row ``end``)."""
         found = as_id or self.id
+        if isinstance(row, tuple):
+            row = Row(*row)
         step = row.step if row is not None else self.books.end.step if self.books.end else 0
         self.report(
             Violation(

@@ -7,7 +7,7 @@ stand (``book`` and ``parts``); after that they note what the row has changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -23,10 +23,26 @@ from surepipe.simulation.properties.settings import (
     integers,
     number,
 )
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import (
+    COUNT,
+    DETAIL,
+    DIGESTS,
+    EPOCH,
+    KIND,
+    LAYER,
+    NODE,
+    PIPE,
+    SEQ,
+    Cells,
+    Kind,
+    Row,
+)
 
 Look: TypeAlias = Callable[[Row], None]
 Looks: TypeAlias = Mapping[str, Look]
+SwiftLook: TypeAlias = Callable[[Cells], None]
+SwiftLooks: TypeAlias = Mapping[str, SwiftLook]
+"""Looks at kinds of which a run has thousands: they do without the names of the columns."""
 DIGITS = 16
 """Hexadecimal digits of one payload in ``digests``."""
 _BLANK = b" " * DIGITS
@@ -83,6 +99,18 @@ class Book:
             piece = digests[start : start + count * DIGITS].encode()
             known += piece if len(piece) == count * DIGITS else _BLANK * count
 
+    def is_odd(self, parts: Parts, digests: str, first: int) -> bool:
+        """Whether one of these messages was never accepted, or has another payload than then."""
+        for part in parts:
+            if not part[1]:
+                return True
+            at = (part[1] - 1) * DIGITS
+            if (part[0] != first or not self.digests.startswith(digests.encode(), at)) and (
+                digests and self.changed(part, digests, first)
+            ):
+                return True
+        return False
+
     def changed(self, part: tuple[int, int, int], digests: str, first: int) -> int:
         """The position of the first of these messages whose payload is not the accepted one; 0 for none."""
         seq, position, count = part
@@ -100,9 +128,17 @@ class Book:
         return 0
 
 
-_FRAMES = (Kind.TRANSMIT, Kind.COPIED, Kind.ARRIVED)
-_MESSAGES = (Kind.DELIVERED, Kind.SETTLED, Kind.CONFIRMED, Kind.DEAD, Kind.RAISED, Kind.APPENDED)
-ONLY_FOUND: frozenset[str] = frozenset((*_FRAMES, *_MESSAGES))
+def named(look: Look) -> SwiftLook:
+    """A look that reads columns by their names."""
+    return lambda cells: look(Row(*cells))
+
+
+DATA_SENT, CONFIRM_SENT = "(data sent)", "(confirm sent)"
+"""In place of a kind: a frame is transmitted that carries messages, or that declares some settled."""
+_FRAMES = (DATA_SENT, CONFIRM_SENT, Kind.TRANSMIT, Kind.COPIED, Kind.ARRIVED)
+_SPOKEN_OF = (Kind.CONFIRMED, Kind.RAISED)
+_TOLD_WITH_DIGESTS = (Kind.DELIVERED, Kind.SETTLED, Kind.DEAD, Kind.APPENDED)
+ONLY_FOUND: frozenset[str] = frozenset((*_FRAMES, *_SPOKEN_OF, *_TOLD_WITH_DIGESTS))
 """Of these rows the books only find the messages; where nobody asks, they need not."""
 
 
@@ -115,6 +151,10 @@ class Books:
         self.book: Book = Book("", "", "", frozenset())
         self.parts: Parts = []
         """What the row at hand speaks of."""
+        self.is_odd = False
+        """Some of these were never accepted, or have another payload than then."""
+        self.stirred = 0
+        """How often something has happened that may excuse a repetition."""
         self.wakes: dict[str, int] = {}
         """How often the machines of each node were woken."""
         self.crashes = 0
@@ -132,17 +172,17 @@ class Books:
         self._stored: set[str] = set()
         self._running: dict[str, int] = {}
 
-    def before(self) -> Looks:
+    def before(self) -> SwiftLooks:
         """What is noted before the properties look at a row."""
-        looks: dict[str, Look] = dict.fromkeys(_FRAMES, self._find_frame)
-        looks |= dict.fromkeys(_MESSAGES, self._find)
-        return looks | {
+        looks: dict[str, SwiftLook] = dict.fromkeys(_FRAMES, self._find_frame)
+        looks |= dict.fromkeys(_SPOKEN_OF, self._find)
+        looks |= dict.fromkeys(_TOLD_WITH_DIGESTS, self._find_and_compare)
+        looks |= {Kind.ACCEPTED: self._accepted, Kind.WAKE: self._wake}
+        rare: Looks = {
             CONTROL: self._control,
-            Kind.ACCEPTED: self._accepted,
             Kind.UNKNOWN: self._unknown,
             Kind.REJECTED: self._rejected,
             Kind.RENUMBERED: self._renumbered,
-            Kind.WAKE: self._wake,
             Kind.START: self._start,
             Kind.CRASH: self._crash,
             Kind.FAULT: self._fault,
@@ -150,8 +190,9 @@ class Books:
             Kind.END: self._end,
             TOLD: self._told,
         }
+        return looks | {kind: named(look) for kind, look in rare.items()}
 
-    def after(self) -> Looks:
+    def after(self) -> SwiftLooks:
         """What is noted after they have looked."""
         return {
             Kind.SETTLED: self._settled,
@@ -175,38 +216,49 @@ class Books:
 
     # Where the messages of a row stand.
 
-    def _find(self, row: Row) -> None:
-        book = self.pipes.get(row.pipe) if not row.layer else None
+    def _find(self, row: Cells) -> None:
+        book = self.pipes.get(row[PIPE]) if not row[LAYER] else None
         if book is None:
-            book = self.of(row.pipe, row.layer)
+            book = self.of(row[PIPE], row[LAYER])
         self.book = book
-        self.parts = book.positions.find(row.epoch, row.seq, row.count)
+        self.parts = book.positions.find(row[EPOCH], row[SEQ], row[COUNT])
 
-    def _find_frame(self, row: Row) -> None:
-        layer = row.layer
-        book = self.pipes.get(row.pipe) if not layer or layer == "0" else None
+    def _find_and_compare(self, row: Cells) -> None:
+        self._find(row)
+        self.is_odd = self.book.is_odd(self.parts, row[DIGESTS], row[SEQ])
+
+    def _find_frame(self, row: Cells) -> None:
+        layer = row[LAYER]
+        book = self.pipes.get(row[PIPE]) if not layer or layer == "0" else None
         if book is None:
-            book = self.of(row.pipe, "" if layer == "0" else layer)
+            book = self.of(row[PIPE], "" if layer == "0" else layer)
         self.book = book
-        self.parts = book.positions.find(row.epoch, row.seq, row.count)
+        self.parts = book.positions.find(row[EPOCH], row[SEQ], row[COUNT])
 
     def _control(self, row: Row) -> None:
         """A frame without messages has arrived."""
         if frame_kind(row) in _ASKING_AGAIN:
             self.of(row.pipe, "" if row.layer == "0" else row.layer).nacks += 1
+            self.stirred += 1
 
     # What a sender says.
 
-    def _accepted(self, row: Row) -> None:
-        book = self.book = self.of(row.pipe, row.layer)
-        book.sender = row.node
-        fresh = book.positions.add(row.epoch, row.seq, row.count)
+    def _accepted(self, row: Cells) -> None:
+        book = self.pipes.get(row[PIPE]) if not row[LAYER] else None
+        if book is None:
+            book = self.of(row[PIPE], row[LAYER])
+        self.book = book
+        if book.sender != row[NODE]:
+            book.sender = row[NODE]
+            self.stirred += 1
+        epoch, first, count = row[EPOCH], row[SEQ], row[COUNT]
+        fresh = book.positions.add(epoch, first, count)
         book.accepted_now = fresh
-        book.note_digests(fresh, row.digests, row.seq)
-        if len(fresh) == 1 and fresh[0][2] == row.count:
+        book.note_digests(fresh, row[DIGESTS], first)
+        if len(fresh) == 1 and fresh[0][2] == count:
             self.parts = fresh
             return
-        self.parts = book.positions.find(row.epoch, row.seq, row.count)
+        self.parts = book.positions.find(epoch, first, count)
         for _, position, count in self.parts:
             book.optional.discard(position, position + count - 1)
 
@@ -233,12 +285,16 @@ class Books:
 
     # What happens to nodes.
 
-    def _wake(self, row: Row) -> None:
-        self.wakes[row.node] = self.wakes.get(row.node, 0) + 1
+    def _wake(self, row: Cells) -> None:
+        self._woken(row[NODE])
+
+    def _woken(self, node: str) -> None:
+        self.wakes[node] = self.wakes.get(node, 0) + 1
+        self.stirred += 1
 
     def _start(self, row: Row) -> None:
         """A start is the first wake of a machine; a second start of a node without a crash is a takeover."""
-        self._wake(row)
+        self._woken(row.node)
         if self._running.get(row.node, row.incarnation) != row.incarnation:
             self.crashes += 1
             self.takeovers += 1
@@ -253,6 +309,7 @@ class Books:
 
     def _crash(self, row: Row) -> None:
         self.crashes += 1
+        self.stirred += 1
         self._running.pop(row.node, None)
         if not self.settings.journaled:
             for book in self.pipes.values():
@@ -262,6 +319,7 @@ class Books:
     def _fault(self, row: Row) -> None:
         if any(fault in row.detail for fault in _GOING_BACK):
             self.crashes += 1
+            self.stirred += 1
 
     def _phase(self, row: Row) -> None:
         facts = facts_of(row)
@@ -279,28 +337,29 @@ class Books:
 
     # What has become of messages.
 
-    def _settled(self, row: Row) -> None:
+    def _settled(self, row: Cells) -> None:
         del row
         settled = self.book.settled
         for _, position, count in self.parts:
             if position:
                 settled.add(position, position + count - 1)
 
-    def _dead(self, row: Row) -> None:
+    def _dead(self, row: Cells) -> None:
         self._settled(row)
         for _, position, count in self.parts:
             if position:
                 self.book.dead.add(position, position + count - 1)
 
-    def _confirmed(self, row: Row) -> None:
+    def _confirmed(self, row: Cells) -> None:
         del row
         confirmed = self.book.confirmed
         for _, position, count in self.parts:
             if position:
                 confirmed.add(position, position + count - 1)
 
-    def _appended(self, row: Row) -> None:
+    def _appended(self, row: Cells) -> None:
         del row
+        self.stirred += 1
         for _, position, count in self.parts:
             if position:
                 self.book.appended.add(position, position + count - 1)
@@ -332,12 +391,20 @@ class Books:
 
 CONTROL = "(control)"
 """In place of a kind: a frame without messages has arrived. What else befalls such a frame concerns nobody."""
-WITHOUT_MESSAGES: Mapping[str, str] = {
-    Kind.TRANSMIT: "",
-    Kind.COPIED: "",
-    Kind.LOST: "",
-    Kind.ARRIVED: CONTROL,
-}
+_WITHOUT_MESSAGES: Mapping[str, str] = {"copied": "", "lost": "", "arrived": CONTROL}
+_SENT: Mapping[str, str] = {"data": DATA_SENT, "confirm": CONFIRM_SENT}
+SORTS: Mapping[str, Sequence[str]] = {"transmit": (DATA_SENT, CONFIRM_SENT, "transmit")}
+"""Kinds that are looked at by what they speak of."""
+
+
+def sort_of(row: Cells) -> str:
+    """The kind of a row; of one about a frame, what kind of frame it is, and empty where that concerns nobody."""
+    kind = row[KIND]
+    if kind != "transmit":
+        return kind if row[COUNT] else _WITHOUT_MESSAGES.get(kind, kind)
+    return _SENT.get(frame_kind_in(row[DETAIL]), kind) if row[COUNT] else ""
+
+
 _DATA = frozenset(("", "data", '{"frame":"data"}'))
 _KIND = '"frame":'
 _ASKING_AGAIN = frozenset(("nack", "opened", "refused"))
@@ -346,11 +413,12 @@ _ASKING_AGAIN = frozenset(("nack", "opened", "refused"))
 
 def frame_kind(row: Row) -> str:
     """The kind of frame that a row speaks of: ``detail`` names it, alone or as ``frame`` within JSON."""
-    return _frame_kind(row.detail)
+    return frame_kind_in(row.detail)
 
 
 @lru_cache(maxsize=4096)
-def _frame_kind(detail: str) -> str:
+def frame_kind_in(detail: str) -> str:
+    """The same, of a detail."""
     if detail in _DATA:
         return "data"
     at = detail.find(_KIND)
@@ -358,11 +426,6 @@ def _frame_kind(detail: str) -> str:
         return detail if detail[0] != "{" else "data"
     start = detail.find('"', at + len(_KIND)) + 1
     return detail[start : detail.find('"', start)]
-
-
-def carries_messages(row: Row) -> bool:
-    """True for a frame row that speaks of data."""
-    return row.count > 0 and _frame_kind(row.detail) == "data"
 
 
 def _each(digests: str) -> list[str]:

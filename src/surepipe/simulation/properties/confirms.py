@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from surepipe.simulation.properties.base import Property, messages, were
-from surepipe.simulation.properties.books import Book, Look, frame_kind
+from surepipe.simulation.properties.books import CONFIRM_SENT, Book, SwiftLook
 from surepipe.simulation.properties.places import Part
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import EPOCH, Cells, Kind
 
 
 class HonestConfirm(Property):
@@ -19,32 +19,31 @@ class HonestConfirm(Property):
 
     id: ClassVar[str] = "P8"
 
-    def looks(self) -> Mapping[str, Look]:
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Both ends of a confirm."""
-        return {Kind.CONFIRMED: self._confirmed, Kind.TRANSMIT: self._transmitted}
+        return {Kind.CONFIRMED: self._confirmed, CONFIRM_SENT: self._declared}
 
-    def _confirmed(self, row: Row) -> None:
+    def _confirmed(self, row: Cells) -> None:
         book = self.books.book
         if self.books.is_confirmed_by_store(book.pipe):
             return
         for part in self.books.parts:
             if not part[1]:
                 self.fail(
-                    f"Message {part[0]} of epoch {row.epoch} was confirmed and never accepted.",
+                    f"Message {part[0]} of epoch {row[EPOCH]} was confirmed and never accepted.",
                     row,
                     seq=part[0],
                 )
             elif not book.settled.covers(part[1], part[1] + part[2] - 1):
                 self._tell(row, book, part, "confirmed before", "settled")
 
-    def _transmitted(self, row: Row) -> None:
-        if frame_kind(row) == "confirm":
-            for part in self.books.parts:
-                book = self.books.book
-                if part[1] and not book.settled.covers(part[1], part[1] + part[2] - 1):
-                    self._tell(row, book, part, "declared settled before", "so")
+    def _declared(self, row: Cells) -> None:
+        book = self.books.book
+        for part in self.books.parts:
+            if part[1] and not book.settled.covers(part[1], part[1] + part[2] - 1):
+                self._tell(row, book, part, "declared settled before", "so")
 
-    def _tell(self, row: Row, book: Book, part: Part, what: str, state: str) -> None:
+    def _tell(self, row: Cells, book: Book, part: Part, what: str, state: str) -> None:
         seq, position, count = part
         last = position + count - 1
         missing = [

@@ -13,12 +13,14 @@ from surepipe.simulation.findings import Violation
 from surepipe.simulation.properties.base import NAMES, Property, Report
 from surepipe.simulation.properties.books import (
     ONLY_FOUND,
+    SORTS,
     TOLD,
-    WITHOUT_MESSAGES,
     Book,
     Books,
-    Look,
-    Looks,
+    SwiftLook,
+    SwiftLooks,
+    named,
+    sort_of,
 )
 from surepipe.simulation.properties.confirms import HonestConfirm
 from surepipe.simulation.properties.messages import Identity, Integrity, NoLoss
@@ -30,7 +32,7 @@ from surepipe.simulation.properties.rest import Backpressure, Progress, Quiescen
 from surepipe.simulation.properties.settings import NEEDS_NO_LOSS, Settings, facts_of
 from surepipe.simulation.properties.streams import IndexDiscipline
 from surepipe.simulation.properties.totality import Bounds, Conservation, Totality
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import COUNT, DETAIL, KIND, Cells, Kind, Row, all_cells, cells_of
 
 PropertyType: TypeAlias = Callable[[Books, Report], Property]
 
@@ -111,17 +113,18 @@ class Judge:
         self.parts += [make(self.books, self._report) for make in more]
         self._looks = self._arranged()
 
-    def _arranged(self) -> Mapping[str, tuple[Look, ...]]:
+    def _arranged(self) -> Mapping[str, tuple[SwiftLook, ...]]:
         """For each kind of row: the books, then the properties, then the books again."""
-        arranged: dict[str, list[Look]] = {}
-        parts = [part.looks() for part in self.parts]
+        arranged: dict[str, list[SwiftLook]] = {}
+        parts = [_by_sort(part.all_looks()) for part in self.parts]
         asked = {kind for looks in parts for kind in looks} | self.books.after().keys()
         before = {
             kind: look
             for kind, look in self.books.before().items()
             if kind in asked or kind not in ONLY_FOUND
         }
-        every: list[Looks] = [before, *parts, self.books.after(), {Kind.PHASE: self._drain}]
+        phases: SwiftLooks = {Kind.PHASE: named(self._drain)}
+        every: list[SwiftLooks] = [before, *parts, self.books.after(), phases]
         for looks in every:
             for kind, look in looks.items():
                 arranged.setdefault(str(kind), []).append(look)
@@ -129,20 +132,21 @@ class Judge:
 
     def see(self, row: Row) -> None:
         """The next row."""
-        self.see_all((row,))
+        self.see_cells((cells_of(row),))
 
-    def see_all(self, rows: Iterable[Row]) -> None:
-        """The next rows, one after the other."""
-        looks, told = self._looks, self._looks[TOLD] if self.settings.may_tell else ()
+    def see_cells(self, rows: Iterable[Cells]) -> None:
+        """The next rows, one after the other, without the names of their columns."""
+        find = self._looks.get
+        told = self._looks[TOLD] if self.settings.may_tell else ()
         for row in rows:
             if self.stopped:
                 return
-            kind = row.kind
-            if not row.count:
-                kind = WITHOUT_MESSAGES.get(kind, kind)
-            for look in looks.get(kind, ()):
+            kind = row[KIND]
+            if kind == "transmit" or not row[COUNT]:
+                kind = sort_of(row)
+            for look in find(kind, ()):
                 look(row)
-            if told and '"gauges"' in row.detail:
+            if told and '"gauges"' in row[DETAIL]:
                 for look in told:
                     look(row)
 
@@ -194,6 +198,11 @@ class Judge:
         return book is None or violation.property not in NAMES or violation.property in book.wanted
 
 
+def _by_sort(looks: SwiftLooks) -> SwiftLooks:
+    """A look at all rows of a kind is one at each sort of them."""
+    return {sort: look for kind, look in looks.items() for sort in SORTS.get(kind, (kind,))}
+
+
 def _is_chosen(kind: type[Property], chosen: frozenset[str] | None) -> bool:
     return chosen is None or not chosen.isdisjoint(kind.ids or (kind.id,))
 
@@ -206,13 +215,13 @@ def judge(
     rows: Iterable[Row], properties: Iterable[str] | None = None, *, cases_max: int = 10
 ) -> tuple[Violation, ...]:
     """The violations of a whole trace. Raises MisuseError when it does not begin with the row ``run``."""
-    rest = iter(rows)
+    rest = iter(all_cells(rows))
     first = next(rest, None)
     if first is None:
         return ()
-    if first.kind != Kind.RUN:
-        raise MisuseError(f"a trace begins with a row 'run', and this one with {first.kind!r}")
-    found = Judge(properties, first, cases_max=cases_max)
-    found.see(first)
-    found.see_all(rest)
+    if first[KIND] != Kind.RUN:
+        raise MisuseError(f"a trace begins with a row 'run', and this one with {first[KIND]!r}")
+    found = Judge(properties, Row(*first), cases_max=cases_max)
+    found.see_cells((first,))
+    found.see_cells(rest)
     return found.finish()

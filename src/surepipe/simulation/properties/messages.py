@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from surepipe.simulation.properties.base import Property, Report, messages, were
-from surepipe.simulation.properties.books import DIGITS, Book, Books, Look
+from surepipe.simulation.properties.books import DIGITS, Book, Books, SwiftLook
 from surepipe.simulation.properties.settings import facts_of
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import EPOCH, INCARNATION, RUN, Cells, Kind, Row
 
 
 class Integrity(Property):
@@ -23,11 +23,15 @@ class Integrity(Property):
         super().__init__(books, report)
         self._told: set[tuple[str, int, int]] = set()
 
-    def looks(self) -> Mapping[str, Look]:
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Whatever is handed out."""
         return dict.fromkeys((Kind.DELIVERED, Kind.SETTLED, Kind.DEAD), self._look)
 
-    def _look(self, row: Row) -> None:
+    def _look(self, cells: Cells) -> None:
+        if self.books.is_odd:
+            self._look_closely(Row(*cells))
+
+    def _look_closely(self, row: Row) -> None:
         book = self.books.book
         for part in self.books.parts:
             if not part[1]:
@@ -99,8 +103,10 @@ class Identity(Property):
     def __init__(self, books: Books, report: Report) -> None:
         super().__init__(books, report)
         self._lives: dict[str, dict[int, tuple[int, str]]] = {}
+        self._known: tuple[str, int, str, int] | None = None
+        """Whose messages were accepted last, when all was right with them."""
 
-    def looks(self) -> Mapping[str, Look]:
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Where a message gets its number, and where it is seen with it."""
         return {
             Kind.ACCEPTED: self._accepted,
@@ -108,14 +114,21 @@ class Identity(Property):
             Kind.DELIVERED: self._seen,
         }
 
-    def _accepted(self, row: Row) -> None:
+    def _accepted(self, cells: Cells) -> None:
+        books, book = self.books, self.books.book
+        who = (book.key, cells[INCARNATION], cells[RUN], cells[EPOCH])
+        if who != self._known or books.parts is not book.accepted_now:
+            self._known = who if self._is_right(Row(*cells)) else None
+
+    def _is_right(self, row: Row) -> bool:
+        """Whether a sender may have given these numbers."""
         book = self.books.book
         if (
             self.books.parts is not book.accepted_now
         ):  # else all of it is new, and its payloads are as they are
-            self._seen(row)
+            self._compare(row)
         if not book.accepted_now:
-            return
+            return False
         this = (row.incarnation, row.run)
         lives = self._lives.setdefault(book.key, {})
         owner = lives.setdefault(row.epoch, this)
@@ -136,8 +149,13 @@ class Identity(Property):
                 position=position,
             )
         lives[row.epoch] = this
+        return not is_used
 
-    def _seen(self, row: Row) -> None:
+    def _seen(self, cells: Cells) -> None:
+        if self.books.is_odd:
+            self._compare(Row(*cells))
+
+    def _compare(self, row: Row) -> None:
         if not row.digests:
             return
         book = self.books.book

@@ -10,9 +10,9 @@ from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import Property as Judged
 from surepipe.pipes.predicates import Violation as Found
 from surepipe.simulation.properties.base import Property, Report, listed
-from surepipe.simulation.properties.books import Book, Books, Look
+from surepipe.simulation.properties.books import Book, Books, SwiftLook
 from surepipe.simulation.properties.settings import ORDERS
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import NODE, Cells, Kind
 
 _FOUND: Mapping[Judged, Atom] = {
     Judged.NO_DUPLICATE: Atom.NO_DUPLICATE,
@@ -44,20 +44,20 @@ class Order(Property):
         super().__init__(books, report)
         self.disorder: dict[str, Disorder] = {}
 
-    def looks(self) -> Mapping[str, Look]:
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Whatever comes out."""
         return {Kind.SETTLED: self._came_out, Kind.DEAD: self._died}
 
-    def _died(self, row: Row) -> None:
+    def _died(self, row: Cells) -> None:
         book = self.books.book
         is_known = self.books.settings.real and all(
             position in book.dead for _, position, _ in self.books.parts
         )
         # In a real run a letter that is put again is the same letter.
-        if row.node != book.sender and not is_known:
+        if row[NODE] != book.sender and not is_known:
             self._came_out(row)
 
-    def _came_out(self, row: Row) -> None:
+    def _came_out(self, row: Cells) -> None:
         book = self.books.book
         for _, position, count in self.books.parts:
             if position and book.settled.is_new(position):
@@ -66,7 +66,7 @@ class Order(Property):
                 for one in range(position, position + count):
                     self._take(row, book, one, one)
 
-    def _take(self, row: Row, book: Book, first: int, last: int) -> None:
+    def _take(self, row: Cells, book: Book, first: int, last: int) -> None:
         order = book.order
         before = order.highest
         if first > before:
@@ -93,7 +93,7 @@ class Order(Property):
             seen.passed_over += width
             seen.widest = max(seen.widest, width)
 
-    def _tell(self, row: Row, book: Book, found: Mapping[Atom, Found], before: int) -> None:
+    def _tell(self, row: Cells, book: Book, found: Mapping[Atom, Found], before: int) -> None:
         for one, atoms in ORDERS.items():
             broken = next((atom for atom in _SEVEREST if atom in atoms and atom in found), None)
             if broken is not None and one in book.wanted:

@@ -79,7 +79,9 @@ class Positions:
 
     def add(self, epoch: int, first: int, count: int) -> Parts:
         """Number those of these messages that have no number yet; gives these."""
-        known = self._epochs.setdefault(epoch, _Epoch())
+        known = self._epochs.get(epoch)
+        if known is None:
+            known = self._epochs[epoch] = _Epoch()
         if not known.lasts or known.lasts[-1] < first:
             return [self._number(known, first, count)]
         return [
@@ -133,6 +135,13 @@ class Reached:
                 self.top = max(last, self.beyond.end_of_run(last + 1))
                 self.beyond.discard_below(self.top + 1)
                 self.has_beyond = bool(self.beyond)
+
+    def grow(self, first: int, last: int) -> bool:
+        """Put first..last into the set, if all of that is new and follows what is there. Whether it was."""
+        if first != self.top + 1 or self.has_beyond:
+            return False
+        self.top = last
+        return True
 
     def is_new(self, first: int) -> bool:
         """True when ``first`` and everything above it is outside of the set."""

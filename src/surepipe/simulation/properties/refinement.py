@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from surepipe.simulation.properties.base import Property, Report
-from surepipe.simulation.properties.books import Books, Look, carries_messages
+from surepipe.simulation.properties.books import Books, SwiftLook, frame_kind_in
 from surepipe.simulation.reference import Model, model_of
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import DETAIL, NODE, Cells, Kind
 
 
 class Refinement(Property):
@@ -24,7 +24,7 @@ class Refinement(Property):
         self._models: dict[str, Model | None] = {}
         self._receivers: dict[str, str] = {}
 
-    def looks(self) -> Mapping[str, Look]:
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
         """What goes into a receiver, and what comes out."""
         if not self.books.settings.patterns:
             return {}
@@ -42,17 +42,17 @@ class Refinement(Property):
             self._models[book.key] = model_of(pattern) if pattern else None
         return self._models[book.key]
 
-    def _arrived(self, row: Row) -> None:
-        model = self._model() if carries_messages(row) else None
+    def _arrived(self, row: Cells) -> None:
+        model = self._model() if frame_kind_in(row[DETAIL]) == "data" else None
         if model is not None:
-            self._receivers[row.node] = self.books.book.key
+            self._receivers[row[NODE]] = self.books.book.key
             for _, position, count in self.books.parts:
                 if position:
                     model.arrived(position, position + count - 1)
 
-    def _came_out(self, row: Row) -> None:
+    def _came_out(self, row: Cells) -> None:
         model = self._model()
-        if model is None or row.node == self.books.book.sender:
+        if model is None or row[NODE] == self.books.book.sender:
             return
         for _, position, count in self.books.parts:
             if not model.copies:
@@ -66,8 +66,8 @@ class Refinement(Property):
                     )
                 model.came_out(one)
 
-    def _crashed(self, row: Row) -> None:
-        key = self._receivers.get(row.node)
+    def _crashed(self, row: Cells) -> None:
+        key = self._receivers.get(row[NODE])
         model = self._models.get(key) if key is not None else None
         if model is not None:
             model.crashed()

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from surepipe.simulation.properties.base import Property, Report, times
-from surepipe.simulation.properties.books import Book, Books, Look, carries_messages
+from surepipe.simulation.properties.books import DATA_SENT, Book, Books, SwiftLook
 from surepipe.simulation.properties.places import Notes, Reached, Tally
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import LAYER, NODE, PIPE, SEQ, Cells, Kind
 
 HANDED_MAX = 64
 
@@ -19,7 +19,7 @@ class _Counts:
 
     __slots__ = (
         *("accepted", "appended", "confirmed", "copies", "delivered", "failures", "first_delivery"),
-        *("handed", "reader", "redelivered", "resent", "sent"),
+        *("handed", "pair", "reader", "redelivered", "resent", "sent", "stirred"),
     )
 
     def __init__(self) -> None:
@@ -32,6 +32,9 @@ class _Counts:
         self.handed: deque[tuple[int, int]] = deque(maxlen=HANDED_MAX)
         """The latest deliveries: what stands behind a message that fails is handed over again with it."""
         self.reader = ""
+        self.pair: tuple[int, int] = (0, 0)
+        self.stirred = -1
+        """When the pair was counted."""
 
 
 class DuplicateBudget(Property):
@@ -55,32 +58,35 @@ class DuplicateBudget(Property):
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._carried: set[str] = set()
 
-    def looks(self) -> Mapping[str, Look]:
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Deliveries, transmissions, and what excuses them."""
         return {
             Kind.ACCEPTED: self._accepted,
             Kind.CONFIRMED: self._confirmed,
             Kind.DELIVERED: self._delivered,
-            Kind.TRANSMIT: self._transmitted,
+            DATA_SENT: self._transmitted,
             Kind.COPIED: self._copied,
             Kind.RAISED: self._raised,
         }
 
     def _pair(self, book: Book, counts: _Counts) -> tuple[int, int]:
-        wakes = self.books.wakes
-        woken = wakes.get(book.sender, 0)
-        if counts.reader and book.appended.top:
-            woken += wakes.get(counts.reader, 0)
-        return woken + book.nacks, self.books.crashes
+        books = self.books
+        if counts.stirred != books.stirred:
+            counts.stirred = books.stirred
+            woken = books.wakes.get(book.sender, 0)
+            if counts.reader and book.appended.top:
+                woken += books.wakes.get(counts.reader, 0)
+            counts.pair = (woken + book.nacks, books.crashes)
+        return counts.pair
 
-    def _accepted(self, row: Row) -> None:
+    def _accepted(self, row: Cells) -> None:
         del row
         book = self.books.book
         counts = self._counts[book.key]
         for _, position, count in book.accepted_now:
             counts.accepted.note(position, position + count - 1, self._pair(book, counts))
 
-    def _confirmed(self, row: Row) -> None:
+    def _confirmed(self, row: Cells) -> None:
         del row
         book = self.books.book
         counts = self._counts[book.key]
@@ -88,14 +94,14 @@ class DuplicateBudget(Property):
             if position:
                 counts.confirmed.note(position, position + count - 1, self._pair(book, counts))
 
-    def _copied(self, row: Row) -> None:
+    def _copied(self, row: Cells) -> None:
         del row
         counts = self._counts[self.books.book.key]
         for _, position, count in self.books.parts:
             if position:
                 counts.copies.add(position, position + count - 1)
 
-    def _raised(self, row: Row) -> None:
+    def _raised(self, row: Cells) -> None:
         del row
         counts = self._counts[self.books.book.key]
         for _, position, count in self.books.parts:
@@ -105,9 +111,11 @@ class DuplicateBudget(Property):
                 )
                 counts.failures.add(position, next(handed, position + count - 1))
 
-    def _delivered(self, row: Row) -> None:
+    def _delivered(self, row: Cells) -> None:
         counts = self._counts[self.books.book.key]
-        counts.reader = row.node
+        if counts.reader != row[NODE]:
+            counts.reader = row[NODE]
+            counts.stirred = -1
         for _, position, count in self.books.parts:
             last = position + count - 1
             if not position:
@@ -120,15 +128,15 @@ class DuplicateBudget(Property):
             counts.delivered.add(position, last)
             counts.handed.append((position, last))
 
-    def _transmitted(self, row: Row) -> None:
-        if not carries_messages(row):
-            return
-        if row.layer not in ("", "0"):
-            self._carried.add(row.pipe)
+    def _transmitted(self, row: Cells) -> None:
+        if row[LAYER] not in ("", "0"):
+            self._carried.add(row[PIPE])
         counts = self._counts[self.books.book.key]
         for _, position, count in self.books.parts:
             last = position + count - 1
             if not position:
+                continue
+            if counts.sent.grow(position, last):
                 continue
             if not counts.sent.is_new(position):
                 for first, end in counts.sent.within(position, last):
@@ -136,7 +144,9 @@ class DuplicateBudget(Property):
                     self._judge(row, counts, first, end, delivered=False)
             counts.sent.add(position, last)
 
-    def _judge(self, row: Row, counts: _Counts, first: int, last: int, *, delivered: bool) -> None:
+    def _judge(
+        self, row: Cells, counts: _Counts, first: int, last: int, *, delivered: bool
+    ) -> None:
         book = self.books.book
         tally = counts.redelivered if delivered else counts.resent
         for position in range(first, last + 1):
@@ -151,7 +161,7 @@ class DuplicateBudget(Property):
                     f"Message #{position} was {verb} {times(again + 1)}{_though(excuses)}",
                     row,
                     position=position,
-                    seq=row.seq,
+                    seq=row[SEQ],
                 )
 
     def _excuses(self, book: Book, counts: _Counts, position: int, *, delivered: bool) -> int:

@@ -14,10 +14,21 @@ from surepipe.simulation.properties.base import (
     seconds,
     were,
 )
-from surepipe.simulation.properties.books import Book, Books, Look, carries_messages
+from surepipe.simulation.properties.books import DATA_SENT, Book, Books, SwiftLook
 from surepipe.simulation.properties.places import Notes
 from surepipe.simulation.properties.settings import End, NodeEnd
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import (
+    CAUSE,
+    COUNT,
+    INCARNATION,
+    LAYER,
+    NODE,
+    PIPE,
+    STEP,
+    TIME,
+    Cells,
+    Kind,
+)
 
 _NO_BUFFERS = frozenset({"loaded"})
 
@@ -90,27 +101,27 @@ class Progress(Property):
         self._since: defaultdict[str, Notes[int]] = defaultdict(Notes)
         self._waking = ""
 
-    def looks(self) -> Mapping[str, Look]:
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Who waits since when, and for how long."""
-        looks: dict[str, Look] = {Kind.WAKE: self._wake, Kind.TRANSMIT: self._transmitted}
+        looks: dict[str, SwiftLook] = {Kind.WAKE: self._wake, DATA_SENT: self._transmitted}
         if self.books.settings.bound_us is not None:
             looks |= {Kind.ACCEPTED: self._accepted, Kind.CONFIRMED: self._confirmed}
         return looks
 
-    def _accepted(self, row: Row) -> None:
+    def _accepted(self, row: Cells) -> None:
         if self.books.healed_at is None:
             return
         book = self.books.book
         for _, position, count in book.accepted_now:
-            self._since[book.key].note(position, position + count - 1, row.time_us)
+            self._since[book.key].note(position, position + count - 1, row[TIME])
 
-    def _confirmed(self, row: Row) -> None:
+    def _confirmed(self, row: Cells) -> None:
         if self.books.healed_at is not None:
             for _, position, count in self.books.parts:
                 if position and "P12" in self.books.book.wanted:
-                    self._judge(row, self.books.book, position, count, row.time_us)
+                    self._judge(row, self.books.book, position, count, row[TIME])
 
-    def _judge(self, row: Row | None, book: Book, first: int, count: int, now: int) -> None:
+    def _judge(self, row: Cells | None, book: Book, first: int, count: int, now: int) -> None:
         assert self.books.healed_at is not None
         bound = self.books.settings.bound_us
         assert bound is not None
@@ -129,16 +140,16 @@ class Progress(Property):
                 )
                 return
 
-    def _wake(self, row: Row) -> None:
+    def _wake(self, row: Cells) -> None:
         if self.books.phase == "quiescent":
-            self._waking = f"{row.node}/{row.incarnation}/{row.step}"
+            self._waking = f"{row[NODE]}/{row[INCARNATION]}/{row[STEP]}"
 
-    def _transmitted(self, row: Row) -> None:
-        if self._waking and row.cause == self._waking and carries_messages(row):
+    def _transmitted(self, row: Cells) -> None:
+        if self._waking and row[CAUSE] == self._waking:
             book = self.books.book
             if "P12" in book.wanted and not self.books.unconfirmed(book):
                 self.fail(
-                    f"A deadline of {row.node} sent {listed(_known(self.books))} again when all was "
+                    f"A deadline of {row[NODE]} sent {listed(_known(self.books))} again when all was "
                     "confirmed.",
                     row,
                     position=self.books.parts[0][1],
@@ -172,7 +183,7 @@ class Backpressure(Property):
         super().__init__(books, report)
         self._open: dict[str, int] = {}
 
-    def looks(self) -> Mapping[str, Look]:
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Submits and their outcomes."""
         return {
             Kind.SUBMIT: self._submitted,
@@ -181,20 +192,21 @@ class Backpressure(Property):
             Kind.UNKNOWN: self._answered,
         }
 
-    def _submitted(self, row: Row) -> None:
-        key = self.books.of(row.pipe, row.layer).key
-        self._open[key] = self._open.get(key, 0) + row.count
+    def _submitted(self, row: Cells) -> None:
+        key = self.books.of(row[PIPE], row[LAYER]).key
+        self._open[key] = self._open.get(key, 0) + row[COUNT]
 
-    def _accepted(self, row: Row) -> None:
+    def _accepted(self, row: Cells) -> None:
         del row
         book = self.books.book
         if book.key in self._open:
-            self._open[book.key] -= sum(count for _, _, count in book.accepted_now)
+            for _, _, count in book.accepted_now:
+                self._open[book.key] -= count
 
-    def _answered(self, row: Row) -> None:
+    def _answered(self, row: Cells) -> None:
         key = self.books.book.key
         if key in self._open:
-            self._open[key] -= row.count
+            self._open[key] -= row[COUNT]
 
     def end(self) -> None:
         """Count, and look whether senders still hold what they took."""

@@ -6,10 +6,11 @@
 #   make docs    renew patterns.md            make clean   remove what runs left
 #   make distclean   ... and the environment too
 #   make stages  real processes, killed, paused, cut off, without power (minutes; some need root)
-#   make spark   drivers and executors of Spark, killed; clusters; runs by the command (a quarter of an hour)
+#   make spark   drivers and executors of Spark, killed; clusters; runs by the command (three minutes)
 #   make spin    what the explorer says of the patterns, said again by SPIN (half a minute; Debian package spin)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
 #   make mutants  plant errors in machines, one by one, and see each found
+#   make operators  change machines and stores blindly, and see tests fail: make operators FILES='pipes/window.py storage'
 #   make hunt  look for broken promises under fresh seeds: make hunt MINUTES=60 SEED=1
 #
 # PYTHON=...  interpreter to use      PYTEST_FLAGS=...  e.g. PYTEST_FLAGS='-k stream'      STAGES='power netns'
@@ -21,6 +22,7 @@ EXTRAS := metrics,spark,test,dev
 PYTEST_FLAGS ?=
 STAGES ?=
 MINUTES ?= 10
+FILES ?=
 SEED ?= 1000000
 
 # The folders that hold Python code today; the type checkers refuse an empty one.
@@ -29,11 +31,11 @@ CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(di
 # Hundreds of processes start here: each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help test stages spark spin mutants hunt demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
+.PHONY: help test stages spark spin mutants operators hunt demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,15s/^# \{0,1\}//p' Makefile
+	@sed -n '4,16s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
@@ -44,11 +46,15 @@ stages: $(READY)
 	@$(BIN)/python -m tests.real.run --jobs 2 $(STAGES)
 
 spark: $(READY)
-	@$(BIN)/python -m pytest tests/spark/processes $(PYTEST_FLAGS)
-	@$(BIN)/python -m tests.real.run spark
+	@echo "surepipe: running Spark in processes of its own, and killing it"
+	@$(BIN)/python -m pytest tests/spark/processes -n 2 $(PYTEST_FLAGS)
+	@$(BIN)/python -m tests.real.run --jobs 2 spark
 
 mutants: $(READY)
 	@$(BIN)/python -m tests.mutants.runner
+
+operators: $(READY)
+	@$(BIN)/python -m tests.mutants.operators.run --minutes $(MINUTES) --seed $(SEED) $(FILES)
 
 hunt: $(READY)
 	@$(BIN)/python -m tools.hunt --minutes $(MINUTES) --seed $(SEED)

@@ -30,7 +30,7 @@ STAGES: tuple[Stage, ...] = (
     full.STAGE,
     netns.STAGE,
     threads.STAGE,
+    spark_kills.STAGE,
     spark_clusters.EXECUTORS,
     spark_clusters.LOCAL_CLUSTER,
-    spark_kills.STAGE,
 )

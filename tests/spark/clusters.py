@@ -9,7 +9,6 @@ Both raise AssertionError when what comes out is not what actors give.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from surepipe.spark.places import StorePlace
 from surepipe.spark.running import run as run_on_spark
 from surepipe.store_api import Stored
 from tests.spark.hidden import hidden_python
+from tests.spark.short_java import surroundings
 from tests.spark.streams import Streams
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def run_on_local_cluster(folder: Path, url: str) -> int:
     done = subprocess.run(
         [sys.executable, "-m", "surepipe", "run", str(file), "--once", "--json"],
         cwd=folder,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        env={name: value for name, value in surroundings().items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,
         check=False,

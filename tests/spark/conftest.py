@@ -1,7 +1,7 @@
 """One Spark per test process: starting the JVM takes seconds, so all tests of a process share a session.
 
 Every test of this folder belongs to one group of xdist, so that one worker runs them all (``--dist loadgroup``).
-Tests that need a Spark of their own, such as a cluster, run it in a process of its own (``tests.spark.programs``).
+Tests that need a Spark of their own run it in another process (``processes``, and the stages of ``tests.real``).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_an_ordering_step_after_a_shuffle_makes_the_sink_take_everything(
     """Without it the query stops with the reason, and nothing is silently short; spark SP-10, sp3."""
     streams.create("in", "out")
     streams.fill("in", 3000, page=500)
-    shuffled = source(spark, streams, "in").repartition(4, "seq")
+    shuffled = source(spark, streams, "in").repartition(2, "seq")
     with pytest.raises(StreamingQueryException) as refused:
         run_to_the_end(shuffled, streams, tmp_path / "checkpoint")
     assert isinstance(failure_of(refused.value), MisuseError | StoreReset)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from surepipe.spark.java import find_java
 from tests.packaging.repository import ROOT
+from tests.spark.short_java import surroundings
 
 WITHIN_S = 600
 
@@ -16,7 +16,7 @@ def run(module: str, *arguments: object, **environment: str) -> subprocess.Compl
     return subprocess.run(
         [sys.executable, "-m", f"tests.spark.{module}", *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, **environment},
+        env=surroundings(**environment),
         capture_output=True,
         text=True,
         check=False,

@@ -19,19 +19,32 @@ from surepipe.cli.exits import Exit
 from surepipe.spark.places import StorePlace
 from surepipe.store_api import Stored
 from tests.packaging.repository import ROOT
+from tests.spark.short_java import surroundings
 from tests.spark.streams import Streams
 
 PATIENCE_S = 400.0
 PIPELINE = """
 version: 1
 name: held
-engine: {kind: spark, master: "local[1]"}
+engine: {kind: spark, master: "local[1]", python: "{python}"}
 stores: {main: {kind: sqlite, path: main.db, durability: process}}
 sources: {north: {kind: stream, store: main, stream: north}}
 pipes: {all: {from: north, route: {kind: sqlite, store: main}}}
 stages: {hold: {from: all, call: "tests.spark.running.functions:hold"}}
 sinks: {out: {from: hold, kind: stream, store: main, stream: out}}
 """
+
+
+def late_python(folder: Path) -> Path:
+    """This interpreter, but the first process of a source never answers Spark; ``late`` is there then."""
+    program = folder / "python"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *python_streaming_source_runner*)\n'
+        f"  mkdir '{folder}/late' 2>/dev/null && exec sleep 600;;\n"
+        f'esac\nexec {sys.executable} "$@"\n'
+    )
+    program.chmod(0o755)
+    return program
 
 
 @contextmanager
@@ -41,7 +54,7 @@ def running(folder: Path) -> Generator[subprocess.Popen[str]]:
         [*(sys.executable, "-m", "surepipe", "run", "held.yaml", "--json"),
          *("--web", "--web-port", "0", "--metrics", "0")],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=surroundings(PYTHONPATH=str(ROOT)),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -86,8 +99,10 @@ def part(status: dict[str, Any], name: str) -> Any:
 
 def test_an_interrupt_lets_the_batch_end_and_all_of_it_is_there(tmp_path: Path) -> None:
     """The stage waits in the second batch, and the whole group gets SIGINT, as from a terminal: 130, and 1 to 100
-    in order. Before that, page and metrics tell of the first batch: its rate, what waits, its state."""
-    (tmp_path / "held.yaml").write_text(PIPELINE)
+    in order. Before that, page and metrics tell of the first batch: its rate, what waits, its state. The first
+    start of the query fails, as on a machine that is too busy, and it is started again."""
+    text = PIPELINE.replace("{python}", str(late_python(tmp_path)))
+    (tmp_path / "held.yaml").write_text(text)
     streams = Streams(StorePlace(str(tmp_path / "main.db"), level="process")).create("north")
     payloads = [AutoCodec().encode({"n": number}) for number in range(1, 101)]
     assert isinstance(streams.store.append("north", "maker", 1, 1, payloads), Stored)
@@ -98,6 +113,7 @@ def test_an_interrupt_lets_the_batch_end_and_all_of_it_is_there(tmp_path: Path) 
         page = until(process, "page").split()[-1]
         metrics = until(process, "metrics").split()[-1]
         wait_for(begun, process)
+        assert (tmp_path / "late").is_dir()
         status = json.loads(asked(f"{page.rstrip('/')}/status.json"))
         assert part(status, "spark")["counts"]["batches"] == 1
         assert part(status, "spark")["counts"]["rows_per_s"] > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from surepipe.cli.exits import Exit
 from surepipe.spark.places import StorePlace
 from tests.cli.replay_kit import EVEN, OUT, shop_in
 from tests.packaging.repository import ROOT
+from tests.spark.short_java import surroundings
 from tests.spark.streams import Streams
 
 
@@ -28,7 +28,7 @@ def replay(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own: one process runs one Spark."""
     return subprocess.run(
         [sys.executable, "-m", "surepipe", "replay", *arguments, "--master", "local[1]"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=surroundings(PYTHONPATH=str(ROOT)),
         capture_output=True,
         text=True,
         check=False,

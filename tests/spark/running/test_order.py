@@ -9,6 +9,7 @@ import pytest
 
 from surepipe.errors import StoreReset
 from surepipe.spark.running.layout import lay_out
+from surepipe.spark.running.query import partitions_of
 from surepipe.spark.running.rows import LAST_PART
 from surepipe.spark.running.writing import AnyRow, Part, Writer, parts_of
 from tests.spark.running.kit import Folder
@@ -66,3 +67,9 @@ def test_a_range_that_was_skipped_is_refused_by_the_stream(tmp_path: Path) -> No
     write(output(3), output(5), seen(2, 6))
     info = layout.places["main"].store().info("results")
     assert getattr(info, "next", None) == 4
+
+
+def test_writers_have_no_more_partitions_than_they_can_fill(tmp_path: Path) -> None:
+    """spark SP-10: five ways from an input to a target, and the counts; not the two hundred that a cluster has."""
+    layout = lay_out(Folder(tmp_path, SHOP).plan)
+    assert (partitions_of(layout, 200), partitions_of(layout, 2)) == (12, 2)

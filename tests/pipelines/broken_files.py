@@ -55,6 +55,64 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
         pipeline(pipes="pipes: {intake: {from: [lines}}"),
         ("5:30: a ',' or a ']' is missing before this",),
     ),
+    "an end of line that nobody sees": (
+        "# a note\u2028stores: {}\n",
+        ("1:1: the file is no text: character 8 is U+2028",),
+    ),
+    "a path with a zero byte": (
+        pipeline(sources='sources: {lines: {kind: jsonl, path: "a\\0b"}}'),
+        ("4:38: U+0000 stands in this text: no name or path has it",),
+    ),
+    "an address without a port": (
+        pipeline(pipes=pipe("route: {kind: tcp, address: localhost}")),
+        ("5:59: address is 'localhost': an address is written host:port, with a port below 65536",),
+    ),
+    "an address with a port that is none": (
+        pipeline(sources="sources: {lines: {kind: http, listen: 'localhost:99999'}}"),
+        (
+            "4:39: listen is 'localhost:99999': an address is written host:port, with a port below 65536",
+        ),
+    ),
+    "a database of Redis that is no number": (
+        pipeline(stores="stores: {main: {kind: redis, url: 'redis://localhost:6379/zero'}}"),
+        (
+            "3:35: url is 'redis://localhost:6379/zero': a server's address is written such as redis://localhost:6379/0",
+        ),
+    ),
+    "an address of Redis with a port that is none": (
+        pipeline(stores="stores: {main: {kind: redis, url: 'redis://localhost:many'}}"),
+        (
+            "3:35: url is 'redis://localhost:many': a server's address is written such as redis://localhost:6379/0",
+        ),
+    ),
+    "two sinks that write one file": (
+        pipeline(
+            sinks="sinks: {out: {from: price, kind: jsonl, path: o}, o2: {from: price, kind: csv, path: ./o}}"
+        ),
+        ("7:86: this is the file of sink out too: name another one",),
+    ),
+    "a sink that writes the file of its source": (
+        pipeline(sinks="sinks: {out: {from: price, kind: jsonl, path: x/../a.jsonl}}"),
+        ("7:47: this is the file of source lines too: name another one",),
+    ),
+    "a sink that writes into the file of a store": (
+        pipeline(sinks="sinks: {out: {from: price, kind: jsonl, path: shop.db}}"),
+        ("7:47: this is the file of store main too: name another one",),
+    ),
+    "dead letters in the stream of a pipe": (
+        pipeline(
+            pipes=pipe("route: {kind: sqlite, store: main}"),
+            stages=stage("retries: 3, dead_letter: main/shop/intake"),
+        ),
+        ("6:77: shop/intake belongs to pipe intake: name another stream",),
+    ),
+    "a sink that writes what a pipe keeps": (
+        pipeline(
+            pipes=pipe("journal: main"),
+            sinks="sinks: {out: {from: price, kind: stream, store: main, stream: shop/intake/journal}}",
+        ),
+        ("7:63: shop/intake/journal belongs to pipe intake: name another stream",),
+    ),
     "a brace that is not closed": (
         pipeline(sinks="sinks: {out: {from: price, kind: stdout}"),
         ("8:1: a ',' or a '}' is missing before this",),
@@ -318,7 +376,7 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
         (
             (
                 "5:39: a route through a sqlite store needs a stream layer, which keeps the messages there: write "
-                "[stream], or drop layers; other layers go over tcp"
+                "[{stream: {start: earliest}}], or drop layers; other layers go over tcp"
             ),
         ),
     ),

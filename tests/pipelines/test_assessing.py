@@ -86,11 +86,11 @@ def test_a_composition_that_is_refused_is_not_usable() -> None:
     [
         (STREAM_SINK % "main", []),
         (STREAM_SINK % "other", ["split-store"]),
-        ("sinks: {out: {from: price, kind: jsonl, path: a}}", []),
+        ("sinks: {out: {from: price, kind: jsonl, path: c}}", []),
         ("sinks: {out: {from: price, kind: python, call: 'm:f'}}", []),
         ("", []),
         ("sinks: {out: {from: price, kind: stdout}}", ["split-store"]),
-        ("sinks: {out: {from: price, kind: parquet, path: a}}", ["split-store"]),
+        ("sinks: {out: {from: price, kind: parquet, path: c}}", ["split-store"]),
         ("sinks: {out: {from: price, kind: http, url: a}}", ["split-store"]),
     ],
 )

@@ -50,6 +50,32 @@ def test_a_long_line_is_shown_around_the_word() -> None:
     assert line[start : start + len(caret.strip("| "))] == "option_59"
 
 
+def test_what_a_terminal_obeys_is_not_shown() -> None:
+    """A sign that turns the writing direction, in the line of an error: a blank stands in its place."""
+    with pytest.raises(PipelineErrors) as caught:
+        loads(pipeline(name="name: 'sh\u202eop'"))
+    assert "'sh op'" in str(caught.value)
+    assert "\u202e" not in str(caught.value)
+
+
+def test_files_of_one_name_on_two_nodes_are_two_files() -> None:
+    """Each node may be a machine of its own."""
+    text = pipeline(
+        pipes="pipes: {intake: {from: lines}, far: {from: intake, node: far, "
+        "route: {kind: tcp, address: 'localhost:7400'}}}",
+        stages="",
+        sinks="sinks: {out: {from: intake, kind: jsonl, path: o}, o2: {from: far, kind: jsonl, path: o}}",
+    )
+    assert len(loads(text).sinks) == 2
+
+
+def test_one_fault_may_stand_without_a_list() -> None:
+    """As one name may in ``from``."""
+    plan = loads(pipeline("expect: {tolerates: route}"))
+    assert plan.expect is not None
+    assert plan.expect.tolerates == ("route",)
+
+
 @pytest.mark.parametrize(
     "secret",
     [

@@ -7,16 +7,46 @@ from __future__ import annotations
 
 import inspect
 import types
+from asyncio import CancelledError
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipelines.stages import made, wants_context
 
 
 class WrongAnswer(TypeError):
     """A stage gave what no message can be: a slip in its function, which every message will meet."""
+
+
+class Unwritable(ValueError):
+    """What a stage gave is nothing that the sink behind it can write: the stage's failure, not the sink's."""
+
+
+class LeftEarly(RuntimeError):
+    """A stage wanted to end more than its message: it called ``sys.exit``, or raised the like."""
+
+
+@contextmanager
+def failing_only(name: str) -> Generator[None]:
+    """What a user's function raises fails its message, even if it is made to end a process or a thread.
+
+    Raises LeftEarly for that. An async function may be cancelled.
+    """
+    try:
+        yield
+    except (Exception, CancelledError):
+        raise
+    except BaseException as error:
+        text = f": {error}" if str(error) else ""
+        raise LeftEarly(f"{name} raised {type(error).__name__}{text}") from error
+
+
+def told_of(error: Exception) -> str:
+    """What a user's function raised, in one line."""
+    return str(error) if isinstance(error, LeftEarly) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +138,16 @@ def _instance(what: str, path: str, found: Callable[..., object]) -> Callable[..
                 f"{what}: the class {path} can't be made without arguments: {error}"
             ) from None
         except ValueError:  # a builtin that does not tell
+            pass
+    try:
+        with failing_only("it"):
             return made(found)
-    return made(found)
+    except MisuseError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"{what}: the class {path} can't be made: {told_of(error)}"
+        ) from error
 
 
 def _require_call(what: str, path: str, function: Callable[..., object], count: int) -> None:

@@ -15,6 +15,7 @@ from surepipe.pipelines.models.sources import (
 from surepipe.pipelines.models.stages import AnySink, SinkBase, StagePart, StreamSink, Trying
 from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
 from surepipe.pipelines.placing import MAIN_NODE
+from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import Link, Path, StoreUse
 
 _ONE_MACHINE = ("localhost", "127.0.0.1", "::1", "[::1]")
@@ -49,8 +50,8 @@ def link(part: Node | AnyStore) -> Link:
     if isinstance(part, SinkBase):
         stores = tuple(_letters(part))
         if isinstance(part, StreamSink):
-            stores = (StoreUse(("store",), part.store), *stores)
-        return Link("sink", part.name, part.kind, part.from_, stores)
+            stores = (StoreUse(("store",), part.store, stream=part.stream), *stores)
+        return Link("sink", part.name, part.kind, part.from_, stores, file=_file(part))
     if isinstance(part, SourceBase):
         return Link(
             "source",
@@ -59,8 +60,15 @@ def link(part: Node | AnyStore) -> Link:
             stores=tuple(_source_stores(part)),
             node=part.node or MAIN_NODE,
             has_key=part.key is not None,
+            file=_file(part),
         )
-    return Link("store", part.name, part.kind)
+    return Link("store", part.name, part.kind, file=_file(part))
+
+
+def _file(part: Node | AnyStore) -> str:
+    """The file of a part, as it is written; '' for one that has none."""
+    path = getattr(part, "path", None)
+    return path.written if isinstance(path, Setting) else ""
 
 
 def unreadable(section_role: str, name: str, feeders: tuple[str, ...], kind: str = "") -> Link:
@@ -77,8 +85,8 @@ def _source_stores(part: SourceBase) -> Iterator[StoreUse]:
 
 def _letters(part: Trying) -> Iterator[StoreUse]:
     if part.dead_letter is not None:
-        store = part.dead_letter.partition("/")[0]
-        yield StoreUse(("dead_letter",), store, what="dead_letter")
+        store, _, stream = part.dead_letter.partition("/")
+        yield StoreUse(("dead_letter",), store, what="dead_letter", stream=stream)
 
 
 def _pipe_stores(part: PipePart) -> Iterator[StoreUse]:
@@ -104,7 +112,7 @@ def _pipe_says(part: PipePart) -> Iterator[tuple[Path, str]]:
             ("layers",),
             (
                 f"a route through a {route.kind} store needs a stream layer, which keeps the messages there: "
-                "write [stream], or drop layers; other layers go over tcp"
+                "write [{stream: {start: earliest}}], or drop layers; other layers go over tcp"
             ),
         )
     if isinstance(route, TcpRoute) and route.secret is None and route.tls is None:

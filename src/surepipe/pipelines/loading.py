@@ -81,7 +81,8 @@ def _plan(text: Text, root: Mapping) -> Plan:
     head = _head(root, found)
     parts = {section.key: _parts(section, root, found) for section in SECTIONS}
     links = [one for section in SECTIONS for one in _links(section, root, parts[section.key])]
-    found += [Problem(_issue_place(root, issue.path), issue.text) for issue in issues(links)]
+    name = head.name if isinstance(head, Head) else ""
+    found += [Problem(_issue_place(root, issue.path), issue.text) for issue in issues(links, name)]
     if isinstance(head, Head):
         found += _about_samples(head, root)
     if found or not isinstance(head, Head):

@@ -96,8 +96,8 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def _window(line: str, start: int) -> tuple[str, int]:
-    """A part of a long line around a column, and the column in that part."""
-    line = line.rstrip().replace("\t", " ")
+    """A part of a long line around a column, and the column in that part. What a terminal obeys is not shown."""
+    line = "".join(sign if sign.isprintable() else " " for sign in line.rstrip())
     if len(line) <= SHOWN_WIDTH:
         return line, start
     first = max(0, min(start - SHOWN_WIDTH // 2, len(line) - SHOWN_WIDTH))

@@ -88,8 +88,9 @@ def _decoded(data: bytes | str, name: str) -> str:
 
 
 def _is_odd(sign: str) -> bool:
-    """Signs that no text has; YAML does not allow them either."""
-    return (sign < " " and sign not in "\t\n\r") or "\x7f" <= sign <= "\x9f" or sign == "\ufeff"
+    """Signs that no text has, and two ends of lines that nobody sees: a comment would end there."""
+    is_control = (sign < " " and sign not in "\t\n\r") or "\x7f" <= sign <= "\x9f"
+    return is_control or sign in "\u2028\u2029\ufeff"
 
 
 def _refused(name: str, why: str) -> PipelineErrors:
@@ -174,6 +175,8 @@ class _Reader:
 
     def _scalar(self, event: yaml.ScalarEvent, place: Place) -> Scalar:
         plain = event.style is None
+        if "\0" in event.value:
+            self._found.append(Problem(place, "U+0000 stands in this text: no name or path has it"))
         if not plain:
             return Scalar(place, event.value, event.value, plain=False)
         if _INT.fullmatch(event.value) and len(event.value) > _DIGITS_MAX:

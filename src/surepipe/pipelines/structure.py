@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import normpath
 
 from surepipe.pipelines.ordering import in_flow
 from surepipe.pipelines.placing import places_of
@@ -31,6 +32,8 @@ class StoreUse:
     store: str
     kinds: tuple[str, ...] = ()
     what: str = "store"
+    stream: str = ""
+    """The stream there that is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Link:
     """Of a pipe: its route may join two processes."""
     has_key: bool = False
     needs_key: bool = False
+    file: str = ""
+    """The file that it reads or writes."""
     says: tuple[tuple[Path, str], ...] = ()
     """What is wrong with the part by itself."""
 
@@ -67,8 +72,8 @@ class Issue:
     text: str
 
 
-def issues(links: Sequence[Link]) -> tuple[Issue, ...]:
-    """Everything that does not add up."""
+def issues(links: Sequence[Link], pipeline: str = "") -> tuple[Issue, ...]:
+    """Everything that does not add up in the parts of the pipeline of this name."""
     nodes = {link.name: link for link in links if link.role != "store"}
     stores = {link.name: link for link in links if link.role == "store"}
     return (
@@ -76,11 +81,12 @@ def issues(links: Sequence[Link]) -> tuple[Issue, ...]:
         *_names(links),
         *_feeders(nodes, stores),
         *_stores(links, stores),
+        *_own_streams(links, pipeline),
         *_cycles(nodes),
         *_dead_ends(nodes),
         *_without_pipe(nodes),
         *_without_key(nodes),
-        *_places(nodes),
+        *_places(nodes, tuple(stores.values())),
     )
 
 
@@ -144,6 +150,22 @@ def _stores(links: Sequence[Link], stores: Mapping[str, Link]) -> Iterator[Issue
                     path,
                     f"{use.what} must be a store of kind {wanted}, and {use.store} is {store.kind}",
                 )
+
+
+def _own_streams(links: Sequence[Link], pipeline: str) -> Iterator[Issue]:
+    """Streams of the pipeline's own pipes are written by nobody else: what is put there comes back, or harms."""
+    pipes = [link for link in links if link.role == "pipe"]
+    for link in links:
+        for use in (use for use in link.stores if use.stream):
+            for pipe in pipes:
+                own = f"{pipeline}/{pipe.name}"
+                is_own = use.stream == own or use.stream.startswith((f"{own}/", f"{own}>"))
+                if is_own and use.store in {one.store for one in pipe.stores}:
+                    word = "dead_letter" if use.what == "dead_letter" else "stream"
+                    yield Issue(
+                        (link.section, link.name, word),
+                        f"{use.stream} belongs to pipe {pipe.name}: name another stream",
+                    )
 
 
 def _cycles(nodes: Mapping[str, Link]) -> Iterator[Issue]:
@@ -250,7 +272,7 @@ def _keyless(link: Link, nodes: Mapping[str, Link]) -> str:
     return ""
 
 
-def _places(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+def _places(nodes: Mapping[str, Link], stores: Sequence[Link]) -> Iterator[Issue]:
     ordered = in_flow({name: link.feeders for name, link in nodes.items()})
     if not _all_known(nodes) or len(ordered) < len(nodes):
         return
@@ -273,3 +295,20 @@ def _places(nodes: Mapping[str, Link]) -> Iterator[Issue]:
                 f"pipe {link.name} goes from node {around.sender} to node {around.node}, and its route is "
                 "within one process: use tcp, redis or sqlite",
             )
+    yield from _shared_files(nodes, stores, {name: place.node for name, place in places.items()})
+
+
+def _shared_files(
+    nodes: Mapping[str, Link], stores: Sequence[Link], node_of: Mapping[str, str]
+) -> Iterator[Issue]:
+    """A file that a sink writes has no other part on that node: each would undo what the other did."""
+    owners = [*stores, *(link for link in nodes.values() if link.role == "source")]
+    for sink in (link for link in nodes.values() if link.role == "sink" and link.file):
+        for owner in owners:
+            is_near = owner.role == "store" or node_of[owner.name] == node_of[sink.name]
+            if is_near and owner.file and normpath(owner.file) == normpath(sink.file):
+                yield Issue(
+                    (sink.section, sink.name, "path"),
+                    f"this is the file of {owner.role} {owner.name} too: name another one",
+                )
+        owners.append(sink)

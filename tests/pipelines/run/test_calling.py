@@ -186,3 +186,93 @@ def test_what_the_next_pipe_cannot_carry_is_the_failure_of_the_stage_that_gave_i
     with SqliteStore("main.db") as store:
         (letter,) = letters_in({"main": store}, "main/dead").all()
     assert "set" in letter.letter.error_text
+
+
+def leaves(message: object) -> object:
+    """Wants to end more than its message."""
+    raise SystemExit(message)
+
+
+async def leaves_later(message: object) -> object:
+    """The same where only an event loop would hear it."""
+    raise KeyboardInterrupt(message)
+
+
+def leaves_between(message: object) -> Generator[object]:
+    """The same, half way."""
+    yield message
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "said"),
+    [
+        ("call", leaves, "last raised SystemExit: 1"),
+        ("call", leaves_later, "last raised KeyboardInterrupt: 1"),
+        ("flat-map", leaves_between, "last raised SystemExit: 3"),
+    ],
+)
+def test_a_stage_that_would_end_the_process_fails_its_message(
+    kind: str, function: Callable[[object], object], said: str
+) -> None:
+    """It counts as an attempt, so that the message comes to the dead letters, and the run to its end."""
+    write_lines("in.jsonl", [1])
+    last = f'{{from: intake, {kind}: "test:f", retries: 2, retry_min_s: 0.001, dead_letter: main/dead}}'
+    counted = run(plan_of(f"{HEAD}stages: {{last: {last}}}\n{OUT}"), f=function)
+    assert counted["intake"]["dead_lettered"] == 1
+    assert letter_text() == said
+
+
+def letter_text() -> str:
+    """Why the one letter was buried."""
+    with SqliteStore("main.db") as store:
+        (found,) = letters_in({"main": store}, "main/dead").all()
+    return found.letter.error_text
+
+
+@pytest.mark.parametrize("answer", [{1, 2}, float("nan"), "\ud800"])
+def test_what_a_sink_cannot_write_is_the_failure_of_the_stage_that_gave_it(
+    answer: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A set, a number that JSON has not, half a sign: the stage's retries count, and the log names both once."""
+
+    def wrong(message: object) -> object:
+        return answer if message == 1 else message
+
+    write_lines("in.jsonl", [1, 2])
+    last = '{from: intake, call: "test:f", retries: 2, retry_min_s: 0.001, dead_letter: main/dead}'
+    counted = run(plan_of(f"{HEAD}stages: {{last: {last}}}\n{OUT}"), f=wrong)
+    assert counted["intake"]["dead_lettered"] == 1
+    assert read_lines("out.jsonl") == [2]
+    assert caplog.text.count("sink out can't write what last gave: a ") == 1
+
+
+class Leaver:
+    """Can't be made."""
+
+    def __init__(self) -> None:
+        raise SystemExit(3)
+
+    def __call__(self, message: object) -> object:
+        return message
+
+
+def test_a_class_that_fails_when_it_is_made_is_one_clear_line() -> None:
+    """Even where it would end the process."""
+    write_lines("in.jsonl", [1])
+    last = 'stages: {last: {from: intake, call: "test:f"}}\n'
+    with pytest.raises(ConfigurationError, match="test:f can't be made: it raised SystemExit: 3"):
+        run(plan_of(HEAD + last + OUT), f=Leaver)
+
+
+def forgets(message: object) -> None:
+    """Makes something of it, and keeps it for itself."""
+    str(message)
+
+
+def test_messages_that_go_no_further_are_counted() -> None:
+    """A forgotten ``return`` shows in the numbers."""
+    write_lines("in.jsonl", [1, 2, 3])
+    last = 'stages: {last: {from: intake, call: "test:f"}}\n'
+    counted = run(plan_of(HEAD + last + OUT), f=forgets)
+    assert counted["last"] == {"passed": 3, "left_out": 3}

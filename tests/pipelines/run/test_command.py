@@ -162,6 +162,7 @@ def test_a_name_that_is_no_function_of_the_module_is_one_clear_line(
 BROKEN_MODULES = {
     "broken_syntax": ("def price(order)\n", "expected ':' (broken_syntax.py, line 1)"),
     "broken_name": ("PRICE = prise\n", "NameError: name 'prise' is not defined"),
+    "broken_exit": ("raise SystemExit(3)\n", "SystemExit: 3"),
 }
 
 
@@ -192,6 +193,15 @@ def test_a_trace_that_cannot_be_written_or_read_is_one_clear_line(
     answer = surepipe("audit", "none.jsonl")
     said = "surepipe: none.jsonl can't be read: no such file or directory\n"
     assert (answer.code, answer.err) == (Exit.UNUSABLE, said)
+
+
+def test_lines_that_a_full_disk_did_not_take_are_no_success(surepipe: Command, shop: Path) -> None:
+    """They are committed and not in the file: said at the end, and in the exit code."""
+    shop.write_text(shop.read_text().replace("path: out/out.jsonl", "path: /dev/full"))
+    write_lines("in.jsonl", [1, 2])
+    answer = surepipe("run", shop)
+    assert answer.code == Exit.VIOLATED
+    assert "/dev/full: the last lines could not be written. They are stored" in answer.err
 
 
 def test_a_node_must_be_named_where_there_are_several(surepipe: Command, shop: Path) -> None:

@@ -208,15 +208,15 @@ def test_a_file_that_was_moved_away_begins_anew_and_is_told_of(
 def test_lines_that_somebody_else_added_are_cut_off_when_the_file_is_opened(
     path: Path, store: SqliteStore
 ) -> None:
-    """The file is the store's; what was there before the first run stays, but for half a line."""
-    path.write_text('"mine"\n"hal')
+    """The file is the store's; what was there before the first run stays, and its last line gets an end."""
+    path.write_text('"mine"\n"too"')
     sink = opened(path, store)
     committed(store, sink, "one")
     sink.close()
     with path.open("a") as file:
         file.write("scribble\n")
     opened(path, store).close()
-    assert path.read_text() == '"mine"\n"one"\n'
+    assert path.read_text() == '"mine"\n"too"\n"one"\n'
 
 
 def test_a_large_group_is_stored_in_pieces_and_what_is_written_is_forgotten(

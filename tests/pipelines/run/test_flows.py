@@ -7,10 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from surepipe.errors import ConfigurationError
 from surepipe.pipelines.engine import Engine
 from surepipe.pipelines.engine.running import letters_in
 from surepipe.pipelines.stages import Context
 from surepipe.storage import SqliteStore, SqliteTransaction
+from surepipe.store_api import AppendRun
 from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -245,6 +247,24 @@ def test_in_a_transaction_what_fails_takes_everything_back() -> None:
     assert [row[0] for row in rows] == list(range(20))
 
 
+def test_messages_of_a_transaction_that_was_refused_come_again_as_who_they_are() -> None:
+    """Boundary committed: number 3 of 6 appends to a stream that is not there; no other message fails."""
+    seen: list[tuple[int, int]] = []
+
+    def forward(order: int, context: Context) -> int:
+        seen.append((context.id.seq, order))
+        if order == 3 and seen.count((3, 3)) <= 2:  # together with others, and then alone
+            assert context.transaction is not None
+            context.transaction.append(AppendRun("nowhere", "relay", 1, 1, [b"3"]))
+        return order
+
+    write_lines("in.jsonl", range(1, 7))
+    run(plan_of(staged('  last: {from: intake, call: "test:forward"}\n')), forward=forward)
+    assert all(seq == order for seq, order in seen)
+    assert read_lines("out.jsonl") == [1, 2, 3, 4, 5, 6]
+    assert seen.count((3, 3)) == 3
+
+
 CHAIN = """\
 pipes:
   first: {from: lines, journal: main, state: main, boundary: BOUNDARY}
@@ -377,3 +397,20 @@ def test_a_sink_in_python_is_told_which_attempt_it_is(more: str) -> None:
     run(plan_of(text), book=book)
     assert [attempt for _, attempt in seen] == [1, 2, 3]
     assert len({key for key, _ in seen}) == 1
+
+
+def test_a_row_that_no_pipe_can_carry_is_named_and_those_before_it_go_through() -> None:
+    """NaN is read as JSON here and there, and written nowhere."""
+    Path("in.jsonl").write_text("1\nNaN\n3\n")
+    plan = plan_of(
+        "sources: {lines: {kind: jsonl, path: in.jsonl}}\n"
+        "pipes: {intake: {from: lines, journal: main}}\n"
+        "sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}\n"
+    )
+    with pytest.raises(
+        ConfigurationError, match="source lines, message 2: a message of type float"
+    ):
+        run(plan)
+    write_lines("in.jsonl", [1, 222, 3])
+    run(plan)
+    assert read_lines("out.jsonl") == [1, 222, 3]

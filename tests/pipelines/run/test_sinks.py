@@ -15,6 +15,7 @@ import pytest
 from surepipe.actors.codecs import choose_codec
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About, Sink
+from surepipe.pipelines.calling import Unwritable
 from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
 from surepipe.pipelines.sinks.others import ParquetFolder, Posted, Printed
@@ -108,6 +109,19 @@ def test_half_a_line_of_a_crash_is_cut_off(tmp_path: Path) -> None:
     assert path.read_text() == '"mine"\n"next"\n'
 
 
+def test_somebody_elses_last_line_without_an_end_stays(
+    tmp_path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a cursor no half line of ours can be there before the first one: it is ended, not cut off."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"mine": 1}')
+    sink = JsonlLines(path, StoreCursor(store, "place"))
+    committed(store, sink, 1, "one")
+    sink.close()
+    assert path.read_text() == '{"mine": 1}\n"one"\n'
+    assert not caplog.records
+
+
 def test_a_file_that_lost_lines_is_told_of_and_goes_on(
     tmp_path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,7 +150,7 @@ def test_a_csv_file_has_one_header_and_refuses_other_fields(tmp_path: Path) -> N
         again.put({"a": 1}, about(4), None)
     with pytest.raises(ValueError, match="fields c have no column"):
         again.put({"a": 1, "b": 2, "c": 3}, about(4), None)
-    with pytest.raises(TypeError, match="not of int"):
+    with pytest.raises(Unwritable, match="not of int"):
         again.put(5, about(4), None)
     again.close()
     assert path.read_text() == 'a,b\n1,"x""y"\n3,2\n4,5\n'
@@ -221,3 +235,15 @@ def test_standard_output_has_json_or_text() -> None:
         stream = io.StringIO()
         put_all(Printed(stream, is_json=is_json), 1, "a", {"n": 1})
         assert stream.getvalue() == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [("http://localhost/hunter 2", "k"), ("http://localhost/", "hunter2\n")],
+    ids=["a blank in the address", "an end of line in a header"],
+)
+def test_a_secret_that_cannot_be_sent_is_not_shown(url: str, key: str) -> None:
+    """The client's own error would quote it, in dead letters too."""
+    with pytest.raises(ConfigurationError, match="of an http sink has a blank") as caught:
+        Posted(url, {"Authorization": key})
+    assert "hunter" not in str(caught.value)

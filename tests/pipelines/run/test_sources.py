@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from surepipe.actors.codecs import choose_codec
 from surepipe.errors import ConfigurationError, StoreReset
@@ -200,3 +200,62 @@ def test_rows_of_a_stream_that_nobody_else_reads_are_trimmed() -> None:
     source.taken(rows_of(source))
     info: Any = store.info("box")
     assert info.earliest >= 4
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    """The second would silently take the place of the first."""
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(ConfigurationError, match=r"a\.csv: the header has 'a' twice"):
+        rows_of(CsvFile(path))
+
+
+def _failing() -> Iterator[object]:
+    yield 1
+    raise SystemExit(3)
+
+
+def test_rows_before_a_wrong_one_are_given_before_it_is_told_of(tmp_path: Path) -> None:
+    """Of a table, of a function, and of standard input, which nobody can read again."""
+    table = tmp_path / "a.csv"
+    table.write_text("n\n1\n2,3\n")
+    sources: list[tuple[Source, str]] = [
+        (CsvFile(table), "not as many fields"),
+        (Called("lines", _failing, repeatable=False), "failed: it raised SystemExit: 3"),
+        (Lines(io.BytesIO(b"1\nx\n"), is_json=True), "line 2: Expecting value"),
+    ]
+    for source, said in sources:
+        source.begin("")
+        assert len(first_rows(source)) == 1
+        with pytest.raises(ConfigurationError, match=said):
+            source.read(9)
+
+
+def first_rows(source: Source) -> Sequence[Row]:
+    """What comes first; standard input is read by a thread."""
+    while not (rows := source.read(9)):
+        assert rows is not None
+    return rows
+
+
+class Fails(BaseModel):
+    """A model that fails in its own code."""
+
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def fail(cls, n: int) -> int:
+        """Fails."""
+        raise KeyError(n)
+
+
+def test_a_model_that_fails_by_itself_refuses_the_message(tmp_path: Path) -> None:
+    """With its place, and what it raised."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"n": 1}\n')
+    with (
+        closing(JsonlFile(path, check=fitting(Fails, "test:Fails"))) as source,
+        pytest.raises(ConfigurationError, match=r"byte 0: test:Fails failed: KeyError: 1"),
+    ):
+        rows_of(source)

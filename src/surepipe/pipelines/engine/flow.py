@@ -10,11 +10,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias, cast
 
 from surepipe.errors import MisuseError, PayloadTooLarge
 from surepipe.pipelines.assembly import About, Environment
-from surepipe.pipelines.calling import WrongAnswer, entry_of, require_answer
+from surepipe.pipelines.calling import (
+    Unwritable,
+    WrongAnswer,
+    entry_of,
+    failing_only,
+    require_answer,
+)
 from surepipe.pipelines.engine.sharing import SharedSink
 from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.trials import Identity, Trial, Trials
@@ -150,7 +157,7 @@ class Flow:
         if isinstance(part, StagePart):
             return self._stage(part)
         assert isinstance(part, SinkBase)
-        return self._guarded(part, self._into(part))
+        return self._guarded(part, self._into(part), self._plan.part(name))
 
     def _handed_over(self, part: PipePart, name: str) -> Step:
         """Into the next pipe. What that can't take is the failure of the stage that gave it."""
@@ -180,14 +187,23 @@ class Flow:
 
         return put
 
-    def _guarded(self, part: Trying, step: Step) -> Step:
+    def _guarded(self, part: SinkBase, step: Step, giver: Node) -> Step:
+        """Into a sink. What that can't write is the failure of the stage that gave it, unless the sink counts."""
         tallies = self._tallies
+        maker = giver if isinstance(giver, StagePart) and part.retries is None else part
+        is_told = False
 
         def run(message: object, about: About, turn: Turn) -> None:
             try:
                 step(message, about, turn)
-            except Exception:
-                turn.failed_at = part
+            except Exception as error:
+                nonlocal is_told
+                if isinstance(error, Unwritable) and not is_told:
+                    is_told = True
+                    logger.warning(
+                        "sink %s can't write what %s gave: %s", part.name, giver.name, error
+                    )
+                turn.failed_at = maker if isinstance(error, Unwritable) else part
                 tallies.add(part.name, "failed")
                 raise
             tallies.add(part.name, "taken")
@@ -204,11 +220,19 @@ class Flow:
         call = self._caller(part)
         match part.kind:
             case "filter":
-                return _filter(call, following)
+                return _filter(call, following, self._left_out(part))
             case "flat-map":
                 return _flat(part, call, following)
             case _:
-                return _single(call, following, drops_none=part.kind == "call")
+                return _single(
+                    call, following, self._left_out(part) if part.kind == "call" else None
+                )
+
+    def _left_out(self, part: StagePart) -> Callable[[], None]:
+        """To be called for a message that goes no further here, though parts follow."""
+        if not self._plan.takers(part.name):
+            return lambda: None
+        return partial(self._tallies.add, part.name, "left_out")
 
     def _caller(self, part: StagePart) -> Callable[[object, About, Turn], object]:
         """A call of the part's function, which says so when it fails."""
@@ -293,20 +317,30 @@ def _collecting(name: str) -> Step:
 
 
 def _single(
-    call: Callable[[object, About, Turn], object], following: Step, *, drops_none: bool
+    call: Callable[[object, About, Turn], object],
+    following: Step,
+    left_out: Callable[[], object] | None,
 ) -> Step:
+    """``left_out``: told of None, which goes no further; without it, None is a message."""
+
     def run(message: object, about: About, turn: Turn) -> None:
         result = call(message, about, turn)
-        if result is not None or not drops_none:
+        if result is None and left_out is not None:
+            left_out()
+        else:
             following(result, about, turn)
 
     return run
 
 
-def _filter(call: Callable[[object, About, Turn], object], following: Step) -> Step:
+def _filter(
+    call: Callable[[object, About, Turn], object], following: Step, left_out: Callable[[], object]
+) -> Step:
     def run(message: object, about: About, turn: Turn) -> None:
         if call(message, about, turn):
             following(message, about, turn)
+        else:
+            left_out()
 
     return run
 
@@ -327,7 +361,8 @@ def _results(part: StagePart, given: object, turn: Turn) -> list[object]:
             return []
         if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
             raise TypeError(f"{part.does} gave {kind}: a flat-map gives a list")
-        return list(cast("Iterable[object]", given))
+        with failing_only(part.name):  # a generator runs here
+            return list(cast("Iterable[object]", given))
     except Exception:
         turn.failed_at = part
         raise

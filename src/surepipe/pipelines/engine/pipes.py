@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias, cast
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from pydantic import BaseModel
 
@@ -18,7 +18,7 @@ from surepipe.actors.routes import Route
 from surepipe.actors.stream_ends import StreamReceiver, StreamSender
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Environment
-from surepipe.pipelines.calling import require_key
+from surepipe.pipelines.calling import failing_only, require_key
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.on_actors import key_words
@@ -207,8 +207,14 @@ class PipeMaker:
         if word is None or ":" not in word:
             return word
         function = self._environment.function(word)
-        require_key(f"the key of pipe {pipe.name}", word, function)
-        return cast("Callable[[object], object]", function)
+        what = f"the key of pipe {pipe.name}"
+        require_key(what, word, function)
+
+        def key(message: object) -> object:
+            with failing_only(what):
+                return function(message)
+
+        return key
 
 
 def retention_of(pipe: PipePart) -> Retention:

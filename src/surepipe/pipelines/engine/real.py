@@ -22,7 +22,12 @@ from surepipe.actors.threads import THREADS
 from surepipe.actors.tracing import TraceSink
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About, Cursor, Sink, Source
-from surepipe.pipelines.calling import entry_of, require_answer, require_source
+from surepipe.pipelines.calling import (
+    entry_of,
+    failing_only,
+    require_answer,
+    require_source,
+)
 from surepipe.pipelines.links import AnyStore
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.pipes import TcpRoute as TcpPart
@@ -49,7 +54,7 @@ from surepipe.pipelines.models.stages import (
 from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.problems import nearest
-from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
+from surepipe.pipelines.sinks.files import CsvLines, JsonlLines, LineFile
 from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed
 from surepipe.pipelines.sources.checking import Check, as_it_is, fitting
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
@@ -103,6 +108,8 @@ class RealEnvironment:
         self.clock: Clock = RealClock()
         self.seed: int | None = None
         self.trace = trace
+        self.files: list[LineFile] = []
+        """The files that sinks write."""
 
     def on_stop(self, stopped: Callable[[BaseException], object]) -> None:
         """Call this when a source can't go on."""
@@ -202,9 +209,11 @@ class RealEnvironment:
         del stores
         match part:
             case JsonlSink():
-                return JsonlLines(Path(part.path.reveal()), cursor)
+                self.files.append(JsonlLines(Path(part.path.reveal()), cursor))
+                return self.files[-1]
             case CsvSink():
-                return CsvLines(Path(part.path.reveal()), cursor, part.columns)
+                self.files.append(CsvLines(Path(part.path.reveal()), cursor, part.columns))
+                return self.files[-1]
             case ParquetSink():
                 return ParquetFolder(Path(part.path.reveal()), part.rows_per_file)
             case StdoutSink():
@@ -246,7 +255,11 @@ class RealEnvironment:
             sys.path.insert(0, str(Path.cwd()))
         try:
             found: object = importlib.import_module(module_name)
-        except Exception as error:  # whatever the user's module raises, a slip of syntax too
+        except KeyboardInterrupt:
+            raise
+        except (
+            BaseException
+        ) as error:  # whatever the user's module raises: a slip of syntax, an exit
             raise ConfigurationError(
                 f"{path}: {module_name} can't be imported from {Path.cwd()}: {_why(error)}"
             ) from error
@@ -262,12 +275,13 @@ class RealEnvironment:
 
     def call(self, name: str, function: Call, message: object) -> object:
         """Enter the user's code, within its time limit. Raises what it raises, and TimeLimit."""
-        if function.limit_s is None or inspect.iscoroutinefunction(function.function):
-            result = function(message)
-        else:
-            result = _within(name, function, message, function.limit_s)
+        with failing_only(name):
+            if function.limit_s is None or inspect.iscoroutinefunction(function.function):
+                result = function(message)
+            else:
+                result = _within(name, function, message, function.limit_s)
         if inspect.iscoroutine(result):
-            return self._async.wait(name, result, function.limit_s)
+            return self._async.wait(name, _awaited(name, result), function.limit_s)
         return result
 
     # What is told.
@@ -312,7 +326,12 @@ class _AsyncCalls:
             return self._loop
 
 
-def _why(error: Exception) -> str:
+async def _awaited(name: str, call: Coroutine[Any, Any, object]) -> object:
+    with failing_only(name):
+        return await call
+
+
+def _why(error: BaseException) -> str:
     told = isinstance(error, ImportError | SyntaxError)
     return str(error) if told else f"{type(error).__name__}: {error}"
 

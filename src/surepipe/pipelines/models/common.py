@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -88,6 +89,33 @@ def _only_variables(value: Setting) -> Setting:
     return value
 
 
+def _host_and_port(value: Setting) -> Setting:
+    host, _, port = value.written.rpartition(":")
+    is_told = "$" not in value.written  # else it is known when it is opened
+    if is_told and not (host and port.isdecimal() and int(port) < 1 << 16):
+        raise ValueError("an address is written host:port, with a port below 65536")
+    return value
+
+
+def _of_redis(value: Setting) -> Setting:
+    if "$" not in value.written and not _is_of_redis(value.written):
+        raise ValueError("a server's address is written such as redis://localhost:6379/0")
+    return value
+
+
+def _is_of_redis(url: str) -> bool:
+    """The client would take another path than a number for database 0."""
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    if parts.scheme == "unix":
+        return True
+    is_database = not parts.path.strip("/") or parts.path[1:].isdecimal()
+    return parts.scheme in ("redis", "rediss") and has_port and is_database
+
+
 def _in_store(value: str) -> str:
     store, slash, stream = value.partition("/")
     if not (store and slash and stream):
@@ -95,7 +123,7 @@ def _in_store(value: str) -> str:
     return value
 
 
-def _row(value: object) -> object:
+def row_of(value: object) -> object:
     """One word stands for a list of one; a list of YAML becomes a tuple."""
     if isinstance(value, str):
         return (value,)
@@ -123,6 +151,9 @@ Text: TypeAlias = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1}),
 ]
 """A setting in which environment variables may stand."""
+Address: TypeAlias = Annotated[Text, AfterValidator(_host_and_port)]
+"""Host and port."""
+RedisUrl: TypeAlias = Annotated[Text, AfterValidator(_of_redis)]
 Hidden: TypeAlias = Annotated[
     InstanceOf[SecretSetting],
     BeforeValidator(_secret),
@@ -146,11 +177,11 @@ _ROW_SCHEMA = {
 }
 Names: TypeAlias = Annotated[
     tuple[Word, ...],
-    BeforeValidator(_row),
+    BeforeValidator(row_of),
     Field(min_length=1),
     WithJsonSchema(_ROW_SCHEMA),
 ]
-Words: TypeAlias = Annotated[tuple[Word, ...], BeforeValidator(_row), WithJsonSchema(_ROW_SCHEMA)]
+Words: TypeAlias = Annotated[tuple[Word, ...], BeforeValidator(row_of), WithJsonSchema(_ROW_SCHEMA)]
 Frozen = AfterValidator(_frozen)
 Count: TypeAlias = Annotated[int, Field(ge=1, le=2**31)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400 * 365, allow_inf_nan=False)]

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from surepipe.pipelines.models.common import (
+    Address,
     CallablePath,
     NamedPart,
     Names,
@@ -23,6 +24,7 @@ from surepipe.pipelines.models.common import (
     Text,
     Word,
     one_of,
+    row_of,
 )
 from surepipe.pipelines.models.layers import LAYERS_SCHEMA, layers_of
 from surepipe.pipelines.models.stores import RetentionPart
@@ -40,10 +42,12 @@ def _fault(word: str) -> str:
 FaultWord: TypeAlias = Annotated[
     str, AfterValidator(_fault), WithJsonSchema({"type": "string", "enum": list(FAULT_WORDS)})
 ]
-
-
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+_FAULTS_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "enum": list(FAULT_WORDS)},
+        {"type": "array", "items": {"type": "string", "enum": list(FAULT_WORDS)}},
+    ]
+}
 
 
 class Expect(Part):
@@ -56,7 +60,9 @@ class Expect(Part):
     order: Literal["none", "monotonic", "strict", "gap-free", "continuous", "absolute"] = Field(
         default="none", description="in which order"
     )
-    tolerates: Annotated[tuple[FaultWord, ...], BeforeValidator(_tuple)] = Field(
+    tolerates: Annotated[
+        tuple[FaultWord, ...], BeforeValidator(row_of), WithJsonSchema(_FAULTS_SCHEMA)
+    ] = Field(
         default=(),
         description="the faults under which this must hold; route stands for all of the route",
     )
@@ -95,7 +101,7 @@ class TcpRoute(Part):
 
     word: ClassVar[str] = "tcp route"
     kind: Literal["tcp"] = "tcp"
-    address: Text = Field(
+    address: Address = Field(
         description="host and port where one side listens", examples=["orders.internal:7400"]
     )
     listens: Literal["receiver", "sender"] = Field(

@@ -7,7 +7,15 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
-from surepipe.pipelines.models.common import CallablePath, Count, Frozen, NamedPart, Text, Word
+from surepipe.pipelines.models.common import (
+    Address,
+    CallablePath,
+    Count,
+    Frozen,
+    NamedPart,
+    Text,
+    Word,
+)
 from surepipe.pipelines.models.frozen import FrozenMapping
 
 
@@ -123,7 +131,7 @@ class HttpSource(SourceBase):
     word: ClassVar[str] = "http source"
     replays: ClassVar[bool] = False
     kind: Literal["http"] = "http"
-    listen: Text = Field(description="host and port", examples=["127.0.0.1:8080"])
+    listen: Address = Field(description="host and port", examples=["127.0.0.1:8080"])
     path: Word = Field(default="/", description="the path that takes messages")
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
-from surepipe.pipelines.models.common import Count, NamedPart, Part, Text, Word
+from surepipe.pipelines.models.common import Count, NamedPart, Part, RedisUrl, Text, Word
 
 
 class MemoryStorePart(NamedPart):
@@ -37,7 +37,7 @@ class RedisStorePart(NamedPart):
 
     word: ClassVar[str] = "redis store"
     kind: Literal["redis"] = "redis"
-    url: Text = Field(
+    url: RedisUrl = Field(
         description="the server's address; put secrets into environment variables: ${NAME}",
         examples=["redis://localhost:6379/0", "${REDIS_URL}"],
     )

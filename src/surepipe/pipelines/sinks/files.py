@@ -12,6 +12,7 @@ from typing import cast
 
 from surepipe.errors import ConfigurationError, Fenced
 from surepipe.pipelines.assembly import About, Cursor
+from surepipe.pipelines.calling import Unwritable
 from surepipe.pipelines.sinks.keeping import TAIL, Disk, SystemDisk, keeping
 from surepipe.store_api import Transaction
 
@@ -48,6 +49,11 @@ class LineFile:
         except BaseException:
             self._disk.close()
             raise
+
+    @property
+    def is_behind(self) -> bool:
+        """The file lacks lines that are stored, as a full disk leaves it; the next process writes them."""
+        return self._kept.is_behind
 
     def line(self, message: object) -> bytes:
         """A message as a line. Raises what makes it fail."""
@@ -89,12 +95,20 @@ class LineFile:
             self._disk = None
 
 
+def as_json(message: object) -> bytes:
+    """Compact JSON. Raises Unwritable for what is none."""
+    try:
+        return json.dumps(message, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unwritable(f"a {type(message).__name__} that is no JSON: {error}") from error
+
+
 class JsonlLines(LineFile):
     """One JSON value on each line."""
 
     def line(self, message: object) -> bytes:
-        """Compact JSON. Raises TypeError, ValueError for what is none."""
-        return json.dumps(message, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        """Compact JSON. Raises Unwritable for what is none."""
+        return as_json(message) + b"\n"
 
 
 class CsvLines(LineFile):
@@ -127,16 +141,16 @@ class CsvLines(LineFile):
         return header
 
     def line(self, message: object) -> bytes:
-        """A row, with the header before it where there is none yet. Raises TypeError, ValueError."""
+        """A row, with the header before it where there is none yet. Raises Unwritable."""
         if not isinstance(message, Mapping):
-            raise TypeError(f"a row of CSV is made of a mapping, not of {type(message).__name__}")
+            raise Unwritable(f"a row of CSV is made of a mapping, not of {type(message).__name__}")
         row = cast("Mapping[str, object]", message)
         is_first = not self._kept.length and not self._pending
         columns = self._columns or tuple(map(str, row))
         missing = [name for name in columns if name not in row]
         more = [name for name in row if name not in columns]
         if missing or more:
-            raise ValueError(
+            raise Unwritable(
                 f"fields {', '.join(missing or more)} {'are missing' if missing else 'have no column'}"
             )
         text = io.StringIO()

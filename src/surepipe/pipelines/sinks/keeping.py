@@ -33,6 +33,11 @@ class Keeping(Protocol):
     length: int
     """How long the file is, by what counts."""
 
+    @property
+    def is_behind(self) -> bool:
+        """The file lacks lines that count; a later process writes them."""
+        ...
+
     def begin(self, transaction: Transaction | None) -> None:
         """A new group. Raises StoreUnavailable while it is not known, or not done, what the last one needs."""
         ...
@@ -158,6 +163,13 @@ class OpenFile:
             end = start
         return 0
 
+    def ended(self) -> int:
+        """The length; a last line of somebody else's that has no end gets one, and nothing is cut off."""
+        size = self.size
+        if size and self._disk.read(1, size - 1) != b"\n":
+            self.write(b"\n", size)
+        return self.size
+
     def gone(self, length: int) -> None:
         """Say that somebody cut the file, or moved it away."""
         logger.warning(
@@ -169,9 +181,16 @@ class OpenFile:
 class Added:
     """Lines at the end of the file. Nobody is waited for, and nothing of others is touched."""
 
+    is_behind = False
+
     def __init__(self, file: OpenFile) -> None:
         self._file = file
         self.length = file.whole_lines()
+        if self.length < file.size:
+            logger.warning(
+                "%s ends with half a line, as a crash leaves it: its %d bytes are cut off",
+                file.path, file.size - self.length,
+            )  # fmt: skip
         file.cut(self.length)
 
     def begin(self, transaction: Transaction | None) -> None:
@@ -198,6 +217,8 @@ class Added:
 class Cut:
     """The length that counts is in a store; what is behind it is cut off."""
 
+    is_behind = False
+
     def __init__(self, file: OpenFile, cursor: Cursor) -> None:
         self._file = file
         self._cursor = cursor
@@ -207,8 +228,8 @@ class Cut:
 
     def _start(self) -> int:
         known = self._cursor.load()
-        size = self._file.size  # after it: another process may just be adding lines
-        length = self._file.whole_lines() if known is None else int(known)
+        length = self._file.ended() if known is None else int(known)
+        size = self._file.size  # after the cursor: another process may just be adding lines
         if length > size:
             self._file.gone(length)
             length = size
@@ -256,6 +277,11 @@ class Decided:
         """What is decided and not in the file."""
         self.length = self._start()
 
+    @property
+    def is_behind(self) -> bool:
+        """The file lacks lines that are decided, or may be."""
+        return bool(self._unwritten) or self._sealed is not None
+
     def _start(self) -> int:
         """Take the file over, and write what is decided and missing."""
         before = self._file.size
@@ -279,10 +305,9 @@ class Decided:
         return end
 
     def _adopted(self) -> int:
-        """The first of all processes takes what is in the file for its beginning, but for half a line."""
-        length = self._file.whole_lines()
+        """The first of all processes takes what is in the file for its beginning."""
+        length = self._file.ended()
         self._log.save(FilePlace(length, length).text)
-        self._file.cut(length)
         return length
 
     def begin(self, transaction: Transaction | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import urllib.error
 import urllib.request
@@ -13,6 +12,8 @@ from typing import IO, Any, cast
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About
+from surepipe.pipelines.calling import Unwritable
+from surepipe.pipelines.sinks.files import as_json
 from surepipe.store_api import Transaction
 
 ANSWER_S = 30.0
@@ -49,7 +50,7 @@ class Printed(AtOnce):
         """Write a line."""
         del about, transaction
         is_text = isinstance(message, str) and not self._is_json
-        text = str(message) if is_text else json.dumps(message, ensure_ascii=False)
+        text = str(message) if is_text else as_json(message).decode()
         self._stream.write(text + "\n")
 
     def seal(self, transaction: Transaction | None) -> None:
@@ -79,6 +80,12 @@ class Posted(AtOnce):
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         if not url.startswith(("http://", "https://")):
             raise ConfigurationError("the address of an http sink begins with http:// or https://")
+        odd = [name for name, value in headers.items() if not value.isprintable()]
+        if odd or " " in url or not url.isprintable():  # the client's error would show a secret
+            raise ConfigurationError(
+                f"{odd[0] if odd else 'the address'} of an http sink has a blank, an end of line or another sign "
+                "that it can't have"
+            )
         self._url = url
         self._headers = dict(headers)
 
@@ -87,7 +94,7 @@ class Posted(AtOnce):
         del transaction
         request = urllib.request.Request(
             self._url,
-            json.dumps(message, ensure_ascii=False).encode(),
+            as_json(message),
             {
                 "Content-Type": "application/json",
                 "Idempotency-Key": about.key,
@@ -142,7 +149,7 @@ class ParquetFolder(AtOnce):
         """Take a row, which must be a mapping."""
         del transaction
         if not isinstance(message, Mapping):
-            raise TypeError(f"a row of Parquet is a mapping, not {type(message).__name__}")
+            raise Unwritable(f"a row of Parquet is a mapping, not {type(message).__name__}")
         self._rows.append((cast("object", message), about))
 
     def seal(self, transaction: Transaction | None) -> None:

@@ -1,13 +1,16 @@
-"""What a source may demand of its messages: that a pydantic model takes them."""
+"""What a source may demand of its messages, and what becomes of those before one that is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
 from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assembly import Row
+from surepipe.pipelines.calling import failing_only, told_of
 
 Check: TypeAlias = Callable[[object], object]
 """Gives the message as it goes on. Raises Unfit."""
@@ -31,12 +34,37 @@ def fitting(model: object, path: str) -> Check:
 
     def check(message: object) -> object:
         try:
-            return model.model_validate(message).model_dump(mode="json")
+            with failing_only("it"):
+                return model.model_validate(message).model_dump(mode="json")
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(map(str, one['loc'])) or 'message'}: {one['msg']}"
                 for one in error.errors(include_input=False, include_url=False)
             )
             raise Unfit(f"no {model.__name__}: {problems}") from None
+        except Exception as error:
+            raise Unfit(f"{path} failed: {told_of(error)}") from error
 
     return check
+
+
+class Readable:
+    """Rows that are taken a few at a time. What is wrong with one is raised when those before it were given."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._rows = iter(rows)
+        self._wrong: ConfigurationError | None = None
+
+    def take(self, rows_max: int) -> Sequence[Row] | None:
+        """The next rows; None when there are no more. Raises ConfigurationError."""
+        if self._wrong is not None:
+            raise self._wrong
+        found: list[Row] = []
+        try:
+            for row in islice(self._rows, rows_max):
+                found.append(row)  # noqa: PERF402 - those before a wrong one are kept
+        except ConfigurationError as error:
+            if not found:
+                raise
+            self._wrong = error
+        return found or None

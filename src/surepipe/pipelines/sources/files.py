@@ -16,7 +16,7 @@ from typing import Any
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Row
-from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is
+from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is
 
 LINE_MAX = 16 << 20
 
@@ -94,19 +94,19 @@ class RowFile:
     def __init__(self, path: Path, check: Check = as_it_is) -> None:
         self.path = path
         self._check = check
-        self._rows: Iterator[object] = iter(())
-        self._at = 0
+        self._rows = Readable()
 
     def begin(self, after: str) -> None:
         """Open the file and pass over so many rows."""
         self.close()
-        self._at = int(after or 0)
-        self._rows = self.rows()
-        passed = sum(1 for _ in islice(self._rows, self._at))
-        if passed < self._at:
+        start = int(after or 0)
+        rows = self.rows()
+        passed = sum(1 for _ in islice(rows, start))
+        if passed < start:
             raise ConfigurationError(
-                f"{self.path} has {passed} rows, and {self._at} were read before: it is another file, or was cut"
+                f"{self.path} has {passed} rows, and {start} were read before: it is another file, or was cut"
             )
+        self._rows = Readable(self._checked(rows, start))
 
     def rows(self) -> Iterator[object]:
         """All rows, from the first."""
@@ -114,22 +114,21 @@ class RowFile:
 
     def read(self, rows_max: int) -> Sequence[Row] | None:
         """The next rows. Raises ConfigurationError for one that does not fit."""
-        found: list[Row] = []
-        for message in islice(self._rows, rows_max):
+        return self._rows.take(rows_max)
+
+    def _checked(self, messages: Iterator[object], start: int) -> Iterator[Row]:
+        for number, message in enumerate(messages, start + 1):
             try:
-                checked = self._check(message)
+                yield Row(self._check(message), str(number))
             except Unfit as error:
-                raise ConfigurationError(f"{self.path}, row {self._at + 1}: {error}") from None
-            self._at += 1
-            found.append(Row(checked, str(self._at)))
-        return found or None
+                raise ConfigurationError(f"{self.path}, row {number}: {error}") from None
 
     def taken(self, rows: Sequence[Row]) -> None:
         """A file does not care."""
 
     def close(self) -> None:
         """Let the file go."""
-        self._rows = iter(())
+        self._rows = Readable()
 
 
 class CsvFile(RowFile):
@@ -145,14 +144,29 @@ class CsvFile(RowFile):
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter=self._delimiter, strict=True)
             try:
+                self._require_names(reader.fieldnames or ())
                 for row in reader:
                     if None in row or None in row.values():
                         raise ConfigurationError(
                             f"{self.path}, line {reader.line_num}: not as many fields as the header has"
                         )
                     yield dict(row)
-            except (csv.Error, UnicodeDecodeError) as error:
+            except (
+                UnicodeDecodeError
+            ) as error:  # of a piece that was read ahead: its line is not known
+                raise ConfigurationError(
+                    f"{self.path} is no UTF-8 text behind line {reader.line_num}: {error.reason}, "
+                    f"0x{error.object[error.start]:02x}"
+                ) from None
+            except csv.Error as error:
                 raise ConfigurationError(f"{self.path}, line {reader.line_num}: {error}") from None
+
+    def _require_names(self, header: Sequence[str]) -> None:
+        """Raises ConfigurationError where one field would take the place of another."""
+        if twice := [name for at, name in enumerate(header) if name in header[:at]]:
+            raise ConfigurationError(
+                f"{self.path}: the header has {twice[0]!r} twice: give each column a name of its own"
+            )
 
 
 class ParquetFile(RowFile):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import islice
+from itertools import count, islice
 from typing import IO, cast
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Row
-from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is
+from surepipe.pipelines.calling import failing_only, told_of
+from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is
 
+_END = object()
 WAIT_S = 0.05
 LINES_MAX = 4096
 """Lines that are read ahead."""
@@ -32,34 +35,50 @@ class Called:
         self._repeatable = repeatable
         self._check = check
         self._messages: Iterator[object] = iter(())
-        self._at = 0
+        self._rows = Readable()
 
     def begin(self, after: str) -> None:
         """Call the function, and pass over what was accepted if it gives the same each time."""
-        given = self._call()
+        with self._blamed():
+            given = self._call()
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             raise ConfigurationError(
                 f"source {self._name}: the function gave {type(given).__name__}, which is no row of messages"
             )
         self._messages = iter(cast("Iterable[object]", given))
-        self._at = 0
-        if self._repeatable:
-            self._at = int(after or 0)
-            for _ in islice(self._messages, self._at):
+        start = int(after or 0) if self._repeatable else 0
+        with self._blamed():
+            for _ in islice(self._messages, start):
                 continue
+        self._rows = Readable(self._checked(start))
 
     def read(self, rows_max: int) -> Sequence[Row] | None:
-        """The next messages; what the function raises ends the run."""
-        rows: list[Row] = []
-        for message in islice(self._messages, min(rows_max, 64)):
-            self._at += 1
+        """The next messages; what the function raises ends the run, when those before it were given."""
+        return self._rows.take(min(rows_max, 64))
+
+    def _checked(self, start: int) -> Iterator[Row]:
+        for number in count(start + 1):
+            with self._blamed():
+                message = next(self._messages, _END)
+            if message is _END:
+                return
             try:
-                rows.append(Row(self._check(message), str(self._at)))
+                yield Row(self._check(message), str(number))
             except Unfit as error:
                 raise ConfigurationError(
-                    f"source {self._name}, message {self._at}: {error}"
+                    f"source {self._name}, message {number}: {error}"
                 ) from None
-        return rows or None
+
+    @contextmanager
+    def _blamed(self) -> Generator[None]:
+        """Raises ConfigurationError for whatever the user's function raises: a store that it can't reach, too."""
+        try:
+            with failing_only("it"):
+                yield
+        except Exception as error:
+            raise ConfigurationError(
+                f"source {self._name}: its function failed: {told_of(error)}"
+            ) from error
 
     def taken(self, rows: Sequence[Row]) -> None:
         """Nobody waits."""
@@ -82,6 +101,7 @@ class Lines:
         self._thread: threading.Thread | None = None
         self._number = 0
         self._is_over = False
+        self._wrong: ConfigurationError | None = None
 
     def begin(self, after: str) -> None:
         """Begin to read; what an earlier process read is gone."""
@@ -95,7 +115,9 @@ class Lines:
         self._lines.put(None)
 
     def read(self, rows_max: int) -> Sequence[Row] | None:
-        """The next lines. Raises ConfigurationError for one that is no JSON."""
+        """The next lines. Raises ConfigurationError for one that is no JSON, when those before it were given."""
+        if self._wrong is not None:
+            raise self._wrong
         rows: list[Row] = []
         while len(rows) < rows_max and not self._is_over:
             try:
@@ -106,9 +128,20 @@ class Lines:
                 self._is_over = True
             else:
                 self._number += 1
-                if line.strip():
-                    rows.append(Row(self._message(line), str(self._number)))
+                if line.strip() and not self._add(line, rows):
+                    break
         return None if self._is_over and not rows else rows
+
+    def _add(self, line: bytes, rows: list[Row]) -> bool:
+        """False for a line that is wrong, where others wait before it."""
+        try:
+            rows.append(Row(self._message(line), str(self._number)))
+        except ConfigurationError as error:
+            if not rows:
+                raise
+            self._wrong = error
+            return False
+        return True
 
     def _message(self, line: bytes) -> object:
         text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")

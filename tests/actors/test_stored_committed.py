@@ -207,6 +207,29 @@ def test_an_append_that_is_refused_is_the_handlers_failure(tmp_path: Path) -> No
     assert [letter.error_type for letter in letters] == ["ConfigurationError"]
 
 
+def test_of_several_messages_the_one_fails_whose_append_is_refused(tmp_path: Path) -> None:
+    """Number 3 of 5 leaves a gap in what it appends: the others are there once, and it alone is a letter."""
+    letters = DeadLetters()
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        store.create("out", 1, KEEP_ALL)
+        store.open_producer("out", "relay", 1, 1)
+
+        def forward(message: object, transaction: Transaction) -> None:
+            put_effect(message, transaction)
+            if message == 3:
+                transaction.append(AppendRun("out", "relay", 1, 5, [b"gap"]))
+
+        with Pipe(
+            "orders", state=store, boundary="committed", retries=1, dead_letter=letters
+        ) as pipe:
+            pipe.send_many(range(1, 6))
+            pipe.receive(forward)
+            pipe.flush(10)
+        assert effects_in(store) == [1, 2, 4, 5]
+    assert [letter.seq for letter in letters] == [3]
+
+
 def test_memory_commits_with_changes_of_the_callers_own() -> None:
     """The stream, its position and a Python list change in one step; a failing message leaves nothing."""
     done: list[object] = []

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from surepipe.cli.exits import Exit
-from surepipe.observe.serving import PageServer
+from surepipe.observe.serving import PageServer, Place
 from surepipe.observe.status import Status
 from surepipe.pipelines import assess, load
 from surepipe.pipelines.live import Looks, Observing
@@ -128,6 +128,31 @@ def test_a_port_that_is_taken_stops_the_run_before_it_begins(
     assert answer.code == Exit.UNUSABLE
     assert f"served at 127.0.0.1:{other.port}: address already in use" in answer.err
     assert not (folder / "shop.db").exists()
+
+
+def test_a_place_that_is_none_stops_the_run_before_it_begins(
+    surepipe: Command, folder: Path
+) -> None:
+    """What was written, and what to write."""
+    answer = surepipe("run", "shop.yaml", "--metrics", "everywhere")
+    assert answer.code == Exit.UNUSABLE
+    assert "nobody can listen at 'everywhere': write a port, or host:port" in answer.err
+    assert not (folder / "shop.db").exists()
+
+
+def test_page_and_metrics_are_where_they_were_asked_for_and_tell_how_far_the_run_is(
+    folder: Path,
+) -> None:
+    """A run is starting until whoever runs it says more."""
+    places = Looks(Place.read("127.0.0.2:0"), Place.read("localhost:0"))
+    with Observing(assess(load(folder / "shop.yaml")), "main", dict, places) as looking:
+        assert looking.urls["page"].startswith("http://127.0.0.2:")
+        assert looking.urls["metrics"].startswith("http://localhost:")
+        assert got(looking.urls["metrics"])
+        health = f"{looking.urls['page']}health"
+        assert got(health) == "starting\n"
+        looking.become("running")
+        assert got(health) == "running\n"
 
 
 def test_spans_go_to_the_provider_that_the_process_has(folder: Path) -> None:

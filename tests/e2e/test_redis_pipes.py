@@ -10,7 +10,7 @@ import pytest
 
 from surepipe import CompositionError, Pipe, StreamReceiver, StreamSender
 from surepipe.storage import DeadLetterStream, Level, RedisStore, RedisTransaction
-from surepipe.store_api import Transaction
+from surepipe.store_api import KEEP_ALL, AppendRun, Batch, Transaction
 from surepipe.testing.servers import RedisServer
 from tests.actors.stored_kit import STREAM, DiesAfter, Until, crash_sender
 from tests.kit.redis_bench import Redis
@@ -133,6 +133,80 @@ def test_an_effect_that_redis_refuses_is_the_handlers_failure(bench: Bench) -> N
     (stored,) = DeadLetterStream(bench.store, "orders/dead").all()
     assert stored.letter.attempts == 2
     assert bench.effects() == [0, 2]
+
+
+class Forwards:
+    """Appends each message to another stream, in the transaction that settles it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.transactions: dict[int, Transaction] = {}
+        self.calls: list[int] = []
+        bench.store.create("out", 1, KEEP_ALL)
+        bench.store.open_producer("out", "relay", 1, 1)
+
+    def __call__(self, message: object, transaction: Transaction) -> None:
+        assert isinstance(message, int)
+        self.calls.append(message)
+        self.transactions[id(transaction)] = transaction
+        transaction.append(AppendRun("out", "relay", 1, message + 1, [str(message).encode()]))
+
+
+def forwarded(bench: Bench) -> list[int]:
+    """What is in that stream."""
+    batch = bench.store.read("out", 1, 1_000, 1 << 20)
+    assert isinstance(batch, Batch)
+    return [int(payload) for entry in batch.entries for payload in entry.payloads]
+
+
+def test_messages_of_one_delivery_share_a_script_and_one_that_fails_leaves_nothing_in_it(
+    bench: Bench,
+) -> None:
+    """K-3: number 70 of 200 fails once; what stands before it is committed, and no message is handled twice."""
+    forwards, failing = Forwards(bench), [70]
+
+    def handle(message: object, transaction: Transaction) -> None:
+        forwards(message, transaction)
+        if message in failing:
+            failing.clear()
+            raise ValueError("not yet")
+
+    with Pipe("orders", STREAM, store=bench.store, boundary="committed", retry_min_s=0.01) as pipe:
+        pipe.send_many(range(200))
+        pipe.flush(10)
+        pipe.receive(handle)
+    assert forwarded(bench) == list(range(200))
+    assert forwards.calls == [*range(71), *range(70, 200)]
+    assert len(forwards.transactions) < 50
+
+
+def test_a_refused_script_is_the_failure_of_the_one_message_that_it_was_refused_for(
+    bench: Bench,
+) -> None:
+    """The last of 6 adds a command that Redis refuses: the others are forwarded, and it alone is a letter."""
+    forwards = Forwards(bench)
+    wrong = bench.store.keys.own("text")
+
+    def handle(message: object, transaction: Transaction) -> None:
+        if message != 5:
+            forwards(message, transaction)
+        else:
+            assert isinstance(transaction, RedisTransaction)
+            transaction.also("INCRBY", wrong, "no number", keys=[wrong])
+
+    with Pipe(
+        "orders",
+        STREAM,
+        store=bench.store,
+        boundary="committed",
+        retries=1,
+        dead_letter=bench.store,
+    ) as pipe:
+        pipe.send_many([0, 1, 2, 3, 4, 5])
+        pipe.flush(10)
+        pipe.receive(handle)
+    (stored,) = DeadLetterStream(bench.store, "orders/dead").all()
+    assert stored.letter.seq == 6
+    assert forwarded(bench) == [0, 1, 2, 3, 4]
 
 
 def test_a_store_that_spreads_its_streams_refuses_committed(redis_url: str) -> None:

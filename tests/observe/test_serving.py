@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.observe.serving import Answer, PageServer
+from surepipe.observe.serving import Answer, PageServer, Place
 
 
 def broken() -> Answer:
@@ -96,5 +96,27 @@ def test_the_end_leaves_no_thread_and_a_free_port() -> None:
 
 def test_a_port_that_does_not_exist_is_refused() -> None:
     """Before anything is started."""
-    with pytest.raises(ConfigurationError, match="give another port"):
+    with pytest.raises(ConfigurationError, match="give another place"):
         PageServer({}, port=70_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "url"),
+    [
+        ("0", ("127.0.0.1", 0), "http://127.0.0.1:0"),
+        ("0.0.0.0:9400", ("0.0.0.0", 9400), "http://0.0.0.0:9400"),
+        ("[::1]:80", ("::1", 80), "http://[::1]:80"),
+        ("shop.example:8470", ("shop.example", 8470), "http://shop.example:8470"),
+    ],
+)
+def test_a_port_alone_is_one_of_this_machine(text: str, place: tuple[str, int], url: str) -> None:
+    """Only who writes a host lets others look."""
+    assert Place.read(text) == place
+    assert Place.read(text).url == url
+
+
+@pytest.mark.parametrize("text", ["", ":", "nowhere", ":80", "host:", "host:x", "1:99999", "-1"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    """With an example of one."""
+    with pytest.raises(ConfigurationError, match=r"write a port, or host:port, such as 0\.0\.0\.0"):
+        Place.read(text)

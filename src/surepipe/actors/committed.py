@@ -1,9 +1,10 @@
 """Handlers whose effects are stored in one transaction with how far the receiver has come.
 
-One transaction takes a whole delivery, or what of it was handled within 0.1 s: it holds up other writers of the
-store. When a message fails, what its handler did in the transaction is taken back to a savepoint; what stands
-before it is committed, and then the message is tried again like any other. A store whose transactions have no
-savepoints (Redis) gets one transaction for each message; ``receive_many`` gives it one for many.
+One transaction takes a whole delivery, or what of it was handled within 0.1 s (it holds up other writers of the
+store), or as much as it has room for. When a message fails, what its handler did in the transaction is taken back;
+what stands before it is committed, and then the message is tried again like any other. When the store refuses what
+several messages have added, they are taken anew, one by one, so that only the one to blame fails. A store whose
+transactions take nothing back gets one for each message; ``receive_many`` gives it one for many.
 """
 
 from __future__ import annotations
@@ -19,14 +20,7 @@ from surepipe.actors.consumer import Loop, Work
 from surepipe.actors.ends import ReceiverEnd
 from surepipe.actors.stored import CommittableState
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.store_api import (
-    AppendOutcome,
-    CommitOutcome,
-    Committed,
-    Failed,
-    Transaction,
-    TransactionalStore,
-)
+from surepipe.store_api import Committed, Failed, Transaction, TransactionalStore
 
 CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
 """``handle(message, transaction)``; the transaction is the store's own kind, such as ``SqliteTransaction``."""
@@ -37,6 +31,11 @@ COMMIT_AFTER_US = 100_000
 @runtime_checkable
 class Parted(Protocol):
     """A transaction that can take back a part of itself."""
+
+    @property
+    def is_full(self) -> bool:
+        """True when no further part is to be added."""
+        ...
 
     def part(self) -> AbstractContextManager[None]:
         """A block whose effects are taken back when it raises."""
@@ -93,7 +92,7 @@ class Commits:
                 seal(transaction)
             return done, failure
 
-        return lambda work: self._loop(work, take)
+        return lambda work: self._loop(work, take, parts=True)
 
     def _take_some(
         self, work: Work, transaction: Transaction, handler: CommittedHandler, codec: Codec
@@ -119,7 +118,7 @@ class Commits:
                 handler(messages, transaction)
             return work.done + len(messages), broken
 
-        return lambda work: self._loop(work, take)
+        return lambda work: self._loop(work, take, parts=False)
 
     def _take_parts(
         self,
@@ -141,15 +140,19 @@ class Commits:
             except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
                 return done, error
             done += 1
-            if now() >= end:
+            if work.one_by_one or parted.is_full or now() >= end:
                 break
         return done, None
 
-    def _loop(self, work: Work, take: Callable[[Work, Transaction], _Taken]) -> None:
+    def _loop(
+        self, work: Work, take: Callable[[Work, Transaction], _Taken], *, parts: bool
+    ) -> None:
         while work.done < work.last and work.trouble is None and not work.cancelled:
-            self._commit_some(work, take)
+            self._commit_some(work, take, parts=parts)
 
-    def _commit_some(self, work: Work, take: Callable[[Work, Transaction], _Taken]) -> None:
+    def _commit_some(
+        self, work: Work, take: Callable[[Work, Transaction], _Taken], *, parts: bool
+    ) -> None:
         try:
             with self._store.transaction() as transaction:
                 done, failure = take(work, transaction)
@@ -164,7 +167,9 @@ class Commits:
             work.trouble = error
             return
         if done > work.done and not transaction.done:
-            _refused(work, transaction.outcomes)
+            work.one_by_one = parts and done > work.done + 1 and _is_of_handlers(transaction)
+            if not work.one_by_one:
+                _refused(work, transaction)
             return
         work.done = done
         if failure is not None:
@@ -177,10 +182,15 @@ class Commits:
         return state
 
 
-def _refused(work: Work, outcomes: tuple[AppendOutcome | CommitOutcome, ...]) -> None:
+def _is_of_handlers(transaction: Transaction) -> bool:
+    """Nothing was stored, and not for the sake of the receiver's state."""
+    return isinstance(transaction.outcomes[-1], Committed | Failed)
+
+
+def _refused(work: Work, transaction: Transaction) -> None:
     """Nothing was stored. If it was for what the handler added, that is the handler's failure."""
-    own, ours = outcomes[:-1], outcomes[-1]
-    if isinstance(ours, Committed | Failed):
+    own, ours = transaction.outcomes[:-1], transaction.outcomes[-1]
+    if _is_of_handlers(transaction):
         raise ConfigurationError(
             f"the transaction was refused, and nothing of it was done: {[*own, ours]}"
         )

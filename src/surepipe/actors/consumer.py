@@ -55,7 +55,7 @@ class Work:
 
     __slots__ = (
         *("attempt", "cancelled", "done", "epoch", "failure", "first", "key", "last", "left"),
-        *("owner", "producer", "reported", "seqs", "ticket", "traced", "trouble"),
+        *("one_by_one", "owner", "producer", "reported", "seqs", "ticket", "traced", "trouble"),
     )
 
     def __init__(self, delivery: Deliver, owner: Owner) -> None:
@@ -71,6 +71,8 @@ class Work:
         self.done = self.reported = self.traced = self.first - 1
         self.producer = delivery.producer
         self.failure: tuple[int, BaseException] | None = None
+        self.one_by_one = False
+        """Its effects are committed message by message: several together were refused, and one is to blame."""
         self.trouble: object = None
         """What a store answered when the effects of this work could not be committed."""
         self.cancelled = False

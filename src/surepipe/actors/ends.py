@@ -301,6 +301,7 @@ class ReceiverEnd(End):
         self._lives = 0
         self.place = self.target = 0
         """Over a stream: the next index to settle, and where the works end once they are to end."""
+        self._asks_for_end = False
 
     def start(self) -> None:
         """Open the route and begin the first incarnation."""
@@ -446,7 +447,20 @@ class ReceiverEnd(End):
         if place.work.next != self.place:
             self.place = place.work.next
             self.works.signal.notify()
-        return self.place >= self.target
+        return self._has_target() and self.place >= self.target
+
+    def _has_target(self) -> bool:
+        """False while the store does not say where the stream ends; it is asked again."""
+        if self._asks_for_end:
+            assert self._stream is not None
+            assert self._progress.alarm is not None
+            try:
+                self.target = self._stream.end()
+            except StoreUnavailable:
+                self._progress.alarm.set(self.runtime.now() + BUILD_AGAIN_US)
+                return False
+            self._asks_for_end = False
+        return True
 
     def troubled(self, actor: ReceiverActor, trouble: object) -> None:
         """The store refused the effects of a work. Fenced: for good. Otherwise the next incarnation looks anew
@@ -504,13 +518,9 @@ class ReceiverEnd(End):
         self.expect_end()
 
     def expect_end_of_stream(self) -> None:
-        """The sender has finished: as ``read_all``. What a store that does not answer holds stays in the
-        stream."""
-        try:
-            self.read_all()
-        except StoreUnavailable as error:
-            logger.warning("%s reads no further: %s", self.address, error)
-            self.expect_end()
+        """The sender has finished: as ``read_all``, as soon as the store says where that is."""
+        self._asks_for_end = True
+        self.expect_end()
 
     def catch_up(self, timeout: float | None) -> bool:
         """Wait until everything is settled that is in the stream now; False when that takes longer.

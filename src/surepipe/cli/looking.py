@@ -84,7 +84,7 @@ def show_renewed(status: Status, address: str, every_s: float) -> None:
     console = Console(file=sys.stdout, highlight=False)
     try:
         with Live(picture(status, console.width), console=console, auto_refresh=False) as live:
-            while status.state in ("running", "stopping"):
+            while status.state != "ended":
                 time.sleep(every_s)
                 status = look(address)
                 live.update(picture(status, console.width), refresh=True)
@@ -137,7 +137,7 @@ def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     return names
 
 
-_STYLES = {"running": "green", "stopping": "yellow", "ended": "dim"}
+_STYLES = {"starting": "yellow", "running": "green", "stopping": "yellow", "ended": "dim"}
 
 
 def _columns(part: Part, flow: Flow) -> Iterator[tuple[str, str]]:

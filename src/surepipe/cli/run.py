@@ -77,16 +77,22 @@ def run(
         bool, typer.Option("--json", help="One JSON document at the end, for machines.")
     ] = False,
     web: Annotated[
-        bool, typer.Option("--web", help="Serve a page on this machine that shows what happens.")
+        bool,
+        typer.Option(
+            "--web",
+            help="Serve a page that shows what happens, at 127.0.0.1:8470: for this machine.",
+        ),
     ] = False,
     web_port: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Serve it on this port in place of 8470.")
+        str | None,
+        typer.Option(
+            metavar="[HOST:]PORT",
+            help="Serve it there. Whoever reaches HOST may look; without one only this machine.",
+        ),
     ] = None,
     metrics: Annotated[
-        int | None,
-        typer.Option(
-            metavar="PORT", help="Serve metrics for Prometheus on this port of the machine."
-        ),
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Serve metrics for Prometheus; HOST as above."),
     ] = None,
     otel: Annotated[
         int | None,
@@ -102,18 +108,19 @@ def run(
     and commit what was taken, for --drain seconds at the most; then what is left unfinished is named. Twice: stop
     now; what is not finished is in the stores, for the next run.
     """
-    from surepipe.observe.serving import DEFAULT_PORT
+    from surepipe.observe.serving import DEFAULT_PORT, Place
     from surepipe.pipelines import read
     from surepipe.pipelines.live import Looks
 
+    asked = web_port if web_port is not None else str(DEFAULT_PORT) if web else None
+    page, scraped = (None if one is None else Place.read(one) for one in (asked, metrics))
     document = read(file)
     on = chosen_engine(document, engine, master, checkpoint)
     if on.kind == "spark":
         refuse_for_spark(node=node, trace=trace, otel=otel)
     assessment = _checked(document, on.kind)
     chosen = "spark" if on.kind == "spark" else _chosen_node(document, node)
-    page_port = DEFAULT_PORT if web and web_port is None else web_port
-    looks = Looks(page_port, metrics, otel, log_rows=log is LogKind.JSON)
+    looks = Looks(page, scraped, otel, log_rows=log is LogKind.JSON)
     runner = Runner(
         assessment, chosen, looks, on, once=once, quiet=as_json, stopping=Stopping(drain)
     )
@@ -181,6 +188,7 @@ class Runner:
             began = environment.clock.monotonic()
             try:
                 engine.start()
+                observing.become("running")
                 self._until_done(engine, observing)
             except BaseException as error:
                 self._stopped(error)
@@ -190,7 +198,14 @@ class Runner:
                 engine.close(self._end_s)
                 self._counters, self._buried = engine.counters(), engine.buried
                 self._seconds = environment.clock.monotonic() - began
-        return Exit.INTERRUPTED if self._stopping.is_asked else Exit.HELD
+        if behind := [str(file.path) for file in environment.files if file.is_behind]:
+            complain(
+                f"{', '.join(behind)}: the last lines could not be written. They are stored: run it again when "
+                "there is room, and it writes them"
+            )
+        if self._stopping.is_asked:
+            return Exit.INTERRUPTED
+        return Exit.VIOLATED if behind else Exit.HELD
 
     @property
     def _end_s(self) -> float:
@@ -282,6 +297,7 @@ class Runner:
 _TOLD = (
     "taken",
     "passed",
+    "left_out",
     "accepted",
     "settled",
     "confirmed",

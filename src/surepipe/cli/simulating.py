@@ -61,6 +61,8 @@ class Findings:
     code: Exit = Exit.HELD
     runs: int = 0
     events: int = 0
+    dead: int = 0
+    notes: list[str] = field(default_factory=list[str])
     assessment: Assessment | None = None
     failure: str = ""
     page: Path | None = None
@@ -85,6 +87,8 @@ class Findings:
             yield from (line(text, indent=2) for text in broken.lines)
         if self.missing:
             yield line(("not exercised: ", "warn"), ", ".join(self.missing))
+        for note in self.notes:
+            yield line(("note: ", "warn"), note)
 
     def _held(self, verdict: Verdict) -> Line:
         claim = verdict.explanation.headline if verdict.explanation else "refused"
@@ -105,6 +109,7 @@ class Findings:
             "page": str(self.page) if self.page else None,
             "script": str(self.script) if self.script else None,
             "missing": list(self.missing),
+            "notes": self.notes,
             "not_tolerated": [
                 {"fault": one.fault, "lines": list(one.lines), "page": str(one.page or "")}
                 for one in self.broken
@@ -168,6 +173,7 @@ def _campaign(request: Request, simulation: Simulation, workers: Crew, found: Fi
             if _is_late(request, started):
                 break
         found.missing = _missing(results)
+        found.notes += _about_letters(simulation, found)
         broken: list[Broken | None] = []
         if request.faults is None and not _is_late(request, started):
             broken += workers.broken(untolerated(simulation.subject))
@@ -195,6 +201,7 @@ def _is_late(request: Request, started: float) -> bool:
 def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
     found.runs += result.runs
     found.events += result.events
+    found.dead += result.dead
     if result.first is not None:
         failure = simulation.failed(result.first)
         found.property = result.first.violation.property
@@ -207,6 +214,15 @@ def _missing(results: Sequence[PlanResult]) -> tuple[str, ...]:
     seen = {mark for result in results for mark in result.marks}
     wanted = {mark for result in results for mark in result.missing}
     return tuple(sorted(wanted - seen))
+
+
+def _about_letters(simulation: Simulation, found: Findings) -> Iterator[str]:
+    """Faults make a few of them; more than that comes of messages that are not what the stages expect."""
+    if 2 * found.dead > found.runs * simulation.messages:
+        yield (
+            "most messages became dead letters, so little was tried of what stands behind the stages: "
+            "give the sources rows like their own (simulate: sample:)"
+        )
 
 
 def _replay(script: Path, simulation: Simulation, found: Findings) -> None:

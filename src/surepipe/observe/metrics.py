@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 from surepipe.errors import ConfigurationError
 from surepipe.observe.gauges import GAUGES
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
+from surepipe.observe.serving import Place
 
 _US = "_us"
 
@@ -135,7 +136,7 @@ class MetricsServer:
                 f"metrics can't be served at {address}:{port}: {(error.strerror or str(error)).lower()}"
             ) from None
         self.port: int = self._server.server_port
-        self.url = f"http://{address}:{self.port}/metrics"
+        self.url = f"{Place(address, self.port).url}/metrics"
 
     def close(self) -> None:
         """Stop serving."""

@@ -1,4 +1,4 @@
-"""Serves a few pages on this machine, for looking at: nothing can be changed through it.
+"""Serves a few pages, for looking at: nothing can be changed through it.
 
 It answers GET and HEAD only, and, where it listens on this machine only, no request that calls it by another
 machine's name: a web site that points its own name here learns nothing.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -16,13 +17,37 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from types import TracebackType
-from typing import Self, cast
+from typing import NamedTuple, Self, cast
 
+from surepipe.actors.links.security import address_of
 from surepipe.errors import ConfigurationError
 
 logger = logging.getLogger("surepipe")
 DEFAULT_PORT = 8470
 LOCAL = "127.0.0.1"
+
+
+class Place(NamedTuple):
+    """Where to listen."""
+
+    address: str
+    port: int
+
+    @classmethod
+    def read(cls, text: str) -> Place:
+        """Of a port, which is one of this machine only, or of ``host:port``. Raises ConfigurationError."""
+        try:
+            return cls(*address_of(text if ":" in text else f"{LOCAL}:{text}"))
+        except ConfigurationError:
+            raise ConfigurationError(
+                f"nobody can listen at {text!r}: write a port, or host:port, such as 0.0.0.0:{DEFAULT_PORT}"
+            ) from None
+
+    @property
+    def url(self) -> str:
+        """As the beginning of addresses of pages, without a slash."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"http://{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +73,17 @@ class PageServer:
         address: str = LOCAL,
     ) -> None:
         try:
-            self._server = _Server((address, port), _Handler)
+            kind = _Server6 if ":" in address else _Server
+            self._server = kind((address, port), _Handler)
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise ConfigurationError(
-                f"the page can't be served at {address}:{port}: {why.lower()}; give another port"
+                f"the page can't be served at {address}:{port}: {why.lower()}; give another place"
             ) from None
         self._server.pages = dict(pages)
         self._server.only_local = _is_local(address)
         self.port: int = self._server.server_port
-        self.url = f"http://{f'[{address}]' if ':' in address else address}:{self.port}/"
+        self.url = f"{Place(address, self.port).url}/"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="surepipe-page", daemon=True
         )
@@ -96,6 +122,10 @@ class _Server(ThreadingHTTPServer):
         del request, client_address
         if not isinstance(sys.exception(), OSError):
             logger.exception("a request for a page was not answered")
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Handler(BaseHTTPRequestHandler):

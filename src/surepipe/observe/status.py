@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-State: TypeAlias = Literal["running", "stopping", "ended"]
+State: TypeAlias = Literal["starting", "running", "stopping", "ended"]
 STATUS_FORMAT = 1
 
 

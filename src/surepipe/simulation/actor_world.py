@@ -28,7 +28,7 @@ from surepipe.simulation.randomness import Draws
 from surepipe.simulation.script import Decision, Script
 from surepipe.simulation.stores import SimulatedStore
 from surepipe.simulation.tasks import Tasks
-from surepipe.simulation.world import World, as_detail
+from surepipe.simulation.world import World, as_detail, collector_at_rest
 from surepipe.store_api import Level
 
 LIVES_MAX = 60
@@ -88,6 +88,8 @@ class ActorWorld(World):
         """What the deployment says of itself at the end, for whoever asks."""
         self.speaks: Life | None = None
         """The process whose user's code runs now."""
+        self.remembers: Callable[[Life], None] = lambda life: None
+        """Told which process it is whenever that begins or goes on: each has its own memory."""
         self.speaking = ""
         """The stage that it runs in."""
         self.chances: dict[str, Draws] = {}
@@ -270,9 +272,10 @@ def play(
     world = ActorWorld(subject, options, chooser)
     entered(world)
     try:
-        world.begin()
-        world.run()
-        return world, world.finish()
+        with collector_at_rest():
+            world.begin()
+            world.run()
+            return world, world.finish()
     finally:
         left()
 

@@ -366,6 +366,9 @@ class MemoryStore:
 class MemoryTransaction:
     """What a transaction of a memory store will do when its block ends."""
 
+    is_full = False
+    """It takes any number of parts."""
+
     def __init__(self) -> None:
         self.done = False
         self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()

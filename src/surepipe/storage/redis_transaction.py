@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 from surepipe.errors import MisuseError
+from surepipe.storage.packed import size_of
 from surepipe.storage.redis_caller import Caller
 from surepipe.storage.redis_keys import Keys
 from surepipe.storage.redis_values import (
@@ -28,6 +30,9 @@ from surepipe.store_api import (
     Unavailable,
 )
 
+PARTS_MAX = 512
+BYTES_MAX = 1 << 20
+"""While its script runs, nobody else is served: so much is enough for one."""
 _NOT_ALONE = Failed("not done, because another write of the transaction was not")
 
 
@@ -37,7 +42,7 @@ class RedisTransaction:
     Redis takes nothing back, so the script looks at everything before it writes anything. A command of the
     caller's own can't be looked at, but a single command fails before it changes anything: therefore there may
     be one, and it goes first. What needs more than one command belongs into one that takes several values
-    (MSET, HSET, ZADD ...).
+    (MSET, HSET, ZADD ...). Until the script runs nothing is done, so a part is taken back by forgetting it.
     """
 
     def __init__(self) -> None:
@@ -45,10 +50,31 @@ class RedisTransaction:
         self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
         self._requests: list[tuple[AppendRun | CommitPosition, int | None]] = []
         self._own: tuple[Sequence[Argument], Sequence[str]] | None = None
+        self._parts = 0
+        self._bytes = 0
 
     def append(self, request: AppendRun) -> None:
         """Add an append."""
         self._requests.append((request, None))
+        self._bytes += size_of(request.payloads)
+
+    @contextmanager
+    def part(self) -> Generator[None]:
+        """When this inner block raises, what was added in it is taken back, and the rest stays."""
+        requests, own, added = len(self._requests), self._own, self._bytes
+        self._parts += 1
+        try:
+            yield
+        except BaseException:
+            del self._requests[requests:]
+            self._own, self._bytes = own, added
+            raise
+
+    @property
+    def is_full(self) -> bool:
+        """True behind a part with a command of the caller's own, and when the script has enough to do."""
+        is_busy = self._parts >= PARTS_MAX or self._bytes >= BYTES_MAX
+        return self._own is not None or is_busy
 
     def commit(self, request: CommitPosition, expected_next: int | None = None) -> None:
         """Add a commit; with ``expected_next``, only if the stored position is there (0: if there is none)."""

@@ -23,6 +23,9 @@ from surepipe.store_api import (
 class SqliteTransaction:
     """What a transaction of a SQLite store does when its block ends, together with the caller's own SQL."""
 
+    is_full = False
+    """It takes any number of parts."""
+
     def __init__(self, writer: Writer, file: SqliteFile) -> None:
         self.done = False
         self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()

@@ -58,6 +58,15 @@ def finish(engine: Engine, bench: Bench) -> None:
         engine.wait(0.01)
 
 
+def until(engine: Engine, is_so: Callable[[], bool]) -> None:
+    """Wait until something holds of a running engine. AssertionError when it takes too long."""
+    clock = Bench(engine.plan).clock
+    end = clock.monotonic() + DONE_S
+    while not is_so():
+        assert clock.monotonic() < end, engine.counters()
+        engine.wait(0.01)
+
+
 def write_lines(path: str, messages: Iterable[object]) -> None:
     """A file of JSON lines."""
     Path(path).write_text("".join(json.dumps(message) + "\n" for message in messages))

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 from typing import cast
 
 import pytest
@@ -16,7 +17,7 @@ from surepipe.store_api import Batch
 from surepipe.testing.servers import RedisServer
 
 ORDERS = 14_000
-FAR_ORDERS = 1_000
+FAR_ORDERS = 2_000
 FAR_CYCLES = 12
 CYCLES = 20
 ROOT = Path(__file__).parents[3]
@@ -88,9 +89,16 @@ stores: {main: {kind: redis, url: "${SHOP_REDIS}"}}
 sources: {lines: {kind: jsonl, path: examples/data/orders.jsonl}}
 pipes:
   intake: {from: lines, journal: main, state: main, boundary: committed}
-  next: {from: intake, route: {kind: redis, store: main}, state: main, boundary: committed}
+  next: {from: work, route: {kind: redis, store: main}, state: main, boundary: committed}
+stages: {work: {from: intake, call: "tests.pipelines.run.test_kills:slowly"}}
 sinks: {out: {from: next, kind: jsonl, path: far.jsonl}}
 """
+
+
+def slowly(order: dict[str, object]) -> dict[str, object]:
+    """A stage with something to do, so that there is a run to kill and the journal has all before that."""
+    Event().wait(0.001)
+    return order
 
 
 def test_killed_again_and_again_on_redis_the_audit_of_all_lives_finds_nothing_lost(

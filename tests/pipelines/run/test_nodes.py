@@ -7,7 +7,7 @@ import pytest
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.engine import Engine
-from tests.pipelines.run.kit import DONE_S, Bench, plan_of, read_lines, write_lines
+from tests.pipelines.run.kit import DONE_S, Bench, plan_of, read_lines, until, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -73,6 +73,28 @@ def test_two_nodes_are_joined_by_a_route_over_tcp(monkeypatch: pytest.MonkeyPatc
         warehouse.close(1.0)
     assert is_again
     assert read_lines("out.jsonl") == [n * 2 for n in range(3_000)]
+
+
+def test_a_look_raises_what_ended_a_source_and_so_does_the_next_one() -> None:
+    """A line that is no JSON: what stands before it goes through."""
+    Path("in.jsonl").write_text("1\n2\nthree\n4\n")
+    plan = plan_of(
+        "sources: {lines: {kind: jsonl, path: in.jsonl}}\n"
+        "pipes: {intake: {from: lines, journal: main, state: main}}\n"
+        "sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}\n"
+    )
+    bench = Bench(plan)
+    engine = Engine(plan, "main", bench, once=True)
+    engine.start()
+    try:
+        until(engine, lambda: bool(bench.failures))
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=r"in\.jsonl") as raised:
+                engine.look()
+            assert bench.failures == [raised.value]
+    finally:
+        engine.close(DONE_S)
+    assert read_lines("out.jsonl") == [1, 2]
 
 
 def test_a_node_that_the_plan_does_not_have_is_refused() -> None:

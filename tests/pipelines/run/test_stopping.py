@@ -17,9 +17,9 @@ import pytest
 
 from surepipe.cli.exits import Exit
 from surepipe.cli.stopping import Stopping
-from surepipe.pipelines import Plan, engine
-from surepipe.testing.servers import NONE_FOUND, local_servers
-from tests.pipelines.run.kit import Bench, plan_of, read_lines, run, write_lines
+from surepipe.pipelines import Plan, engine, loads
+from surepipe.testing.servers import NONE_FOUND, free_port, local_servers
+from tests.pipelines.run.kit import Bench, plan_of, read_lines, run, until, write_lines
 
 LAST_S = 60.0
 """After this a process that was to end is killed, and the test fails."""
@@ -98,6 +98,83 @@ def test_a_stage_that_fails_for_ever_is_left_when_the_drain_is_over(folder: Path
     assert read_lines("out.jsonl") == [0, 1, 2]
 
 
+TOOK = """\
+import sys
+def price(order):
+    sys.stderr.write("tried\\n")
+    sys.stderr.flush()
+    return order
+"""
+ROAD = """\
+sources: {lines: {kind: jsonl, path: in.jsonl, follow: true, node: shop}}
+pipes:
+  intake:
+    {from: lines, node: warehouse, journal: near, state: main, boundary: committed,
+     route: {kind: tcp, address: "127.0.0.1:PORT", secret: "${ROAD_KEY}"}}
+"""
+
+
+@contextmanager
+def _sending(folder: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> Generator[engine.Engine]:
+    """The node that sends, in this process; the file of the pipeline has both."""
+    monkeypatch.setenv("ROAD_KEY", "k" * 32)
+    (folder / "shop_stages.py").write_text(stage)
+    stores = HEAD.replace("}}\n", "}, near: {kind: sqlite, path: near.db, durability: process}}\n")
+    text = stores + ROAD.replace("PORT", str(free_port())) + STAGE + OUT
+    (folder / "shop.yaml").write_text(text)
+    write_lines("in.jsonl", range(3))
+    plan = loads(text)
+    shop = engine.Engine(plan, "shop", Bench(plan))
+    shop.start()
+    try:
+        yield shop
+    finally:
+        shop.close(0.1)
+
+
+def _until_confirmed(shop: engine.Engine, count: int) -> None:
+    """Wait until the other node has confirmed so many messages."""
+    until(shop, lambda: shop.counters()["intake"]["confirmed"] == count)
+
+
+def test_a_node_that_only_receives_ends_as_soon_as_it_has_nothing_in_work(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM: the sender is still there and may send more; nothing waits for the hour of --drain to pass."""
+    with _sending(folder, monkeypatch, TOOK) as shop:
+        with _running("--node", "warehouse", "--drain", "3600") as process:
+            _until_confirmed(shop, 3)
+            process.send_signal(signal.SIGTERM)
+            code, told, complaint = _ended(process)
+        assert shop.unfinished() == ()
+    assert code == told["exit"] == Exit.INTERRUPTED
+    assert told["unfinished"] == []
+    assert "left unfinished" not in complaint
+    assert read_lines("out.jsonl") == [0, 1, 2]
+
+
+def test_a_node_that_only_receives_leaves_what_hangs_to_its_sender(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM, --drain: what it has in hand is unconfirmed at the node that sent it, which repeats it."""
+    with _sending(folder, monkeypatch, HANGS) as shop:
+        with _running("--node", "warehouse", "--drain", "0.2") as process:
+            process.send_signal(signal.SIGTERM)
+            code, _, complaint = _ended(process)
+        assert code == Exit.INTERRUPTED
+        assert "stopped, and left unfinished:\n  nothing that this process knows of" in complaint
+        (left,) = shop.unfinished()
+        assert str(left) == (
+            "intake: 3 messages accepted and not confirmed; safe in the journal, store near"
+        )
+        (folder / "shop_stages.py").write_text(TOOK)
+        with _running("--node", "warehouse") as process:
+            _until_confirmed(shop, 3)
+            process.send_signal(signal.SIGTERM)
+            assert _ended(process)[0] == Exit.INTERRUPTED
+    assert read_lines("out.jsonl") == [0, 1, 2]
+
+
 @pytest.mark.usefixtures("folder")
 def test_what_no_store_keeps_is_said_to_be_lost_or_read_again() -> None:
     """Without a journal: the next run reads a file again; what a generator gave once is gone."""
@@ -130,7 +207,7 @@ def _left_by(plan: Plan, **functions: Callable[..., object]) -> tuple[engine.Unf
     bench = Bench(plan, **functions)
     one = engine.Engine(plan, "main", bench)
     one.start()
-    bench.runtime.signal().wait(lambda: "failed" in one.counters().get("price", {}), 30.0)
+    until(one, lambda: "failed" in one.counters().get("price", {}))
     left = one.unfinished()
     one.close(0.5)
     return left

@@ -97,6 +97,21 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
     assert '"shop_stages:price": "doubles:price"' in done.stderr
 
 
+def test_messages_that_no_stage_can_use_are_told_of(tmp_path: Path) -> None:
+    """All of them become dead letters, which is no violation, and shows little (simulation X-4)."""
+    pipeline = PIPELINE.replace(
+        'call: "shop_stages:price"', 'call: "shop_stages:price", retries: 1, dead_letter: main/dead'
+    )
+    file = _project(tmp_path, "def price(order):\n    return order['price']\n", pipeline)
+    done = _command(file, "--seeds", "2", "--faults", "none", "--json")
+    assert "most messages became dead letters" in json.loads(done.stdout)["notes"][0]
+    good = _project(tmp_path, "def price(order):\n    return order['n']\n", pipeline)
+    assert (
+        json.loads(_command(good, "--seeds", "2", "--faults", "none", "--json").stdout)["notes"]
+        == []
+    )
+
+
 def test_a_double_takes_its_place(tmp_path: Path) -> None:
     """The same with ``replace`` (simulation X-26)."""
     stages = "import socket\n\ndef price(order):\n    socket.socket()\n\ndef double(order):\n    return order\n"

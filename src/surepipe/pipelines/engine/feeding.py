@@ -18,7 +18,13 @@ from surepipe.actors.face import UntilText
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.runtime import Alarm, Running
 from surepipe.effects import Letter
-from surepipe.errors import StoreUnavailable, SurepipeError
+from surepipe.errors import (
+    ConfigurationError,
+    MisuseError,
+    PayloadTooLarge,
+    StoreUnavailable,
+    SurepipeError,
+)
 from surepipe.pipelines.assembly import About, Environment, Row, Source
 from surepipe.pipelines.engine.flow import Flow, Step, Turn
 from surepipe.pipelines.engine.tallies import Tallies
@@ -80,24 +86,31 @@ class Target:
     cursor: StoreCursor | None
     beside: bool
     place: Place = Place()
+    _stored: Place = Place()
 
     def load(self) -> None:
         """Read the stored place, and take it over from an older process."""
         if self.cursor is not None:
-            self.place = Place.read(self.cursor.load())
+            self.place = self._stored = Place.read(self.cursor.load())
 
     def accept(self, messages: Sequence[tuple[object, Place]]) -> None:
-        """Hand messages over. Returns when the pipe has accepted them. Raises what ``send`` raises."""
-        if self.cursor is None:
-            self.sender.send_many([message for message, _ in messages])
-        elif self.beside:
+        """Hand messages over. Returns when the pipe has accepted them. Raises what ``send`` raises.
+
+        What was accepted is not handed over again when the store does not take its place: the next call, with
+        messages or without, stores that.
+        """
+        if messages and self.beside and self.cursor is not None:
             cursor = self.cursor
             self.sender.send_beside([(m, cursor.request(place.text)) for m, place in messages])
-        else:
-            until: UntilText = "confirmed" if self.sender.sender.confirms else "accepted"
+            self.place = self._stored = messages[-1][1]
+        elif messages:
+            is_told = self.cursor is not None and self.sender.sender.confirms
+            until: UntilText = "confirmed" if is_told else "accepted"
             self.sender.send_many([message for message, _ in messages], until=until)
-            self.cursor.save(messages[-1][1].text)
-        self.place = messages[-1][1]
+            self.place = messages[-1][1]
+        if self.cursor is not None and self.place != self._stored:
+            self.cursor.save(self.place.text)
+            self._stored = self.place
 
 
 class Feed:
@@ -293,8 +306,20 @@ class Feed:
 
     def _hand_over(self, ready: Mapping[str, list[tuple[object, Place]]]) -> None:
         for name, messages in ready.items():
-            if messages:
+            try:
                 self._targets[name].accept(messages)
+            except (MisuseError, PayloadTooLarge):  # one of them; nothing was accepted
+                self._hand_over_singly(self._targets[name], messages)
+
+    def _hand_over_singly(self, target: Target, messages: Sequence[tuple[object, Place]]) -> None:
+        """Those before the wrong one go through. Raises ConfigurationError that says which one it is."""
+        for message, place in messages:
+            try:
+                target.accept([(message, place)])
+            except (MisuseError, PayloadTooLarge) as error:
+                raise ConfigurationError(
+                    f"source {self.part}, message {place.row}: {error}"
+                ) from error
 
     def _places(
         self, pipe: str, messages: Sequence[object], row: int, before: str, after: str

@@ -91,6 +91,8 @@ class FlowLoop:
 
         def take(message: object, transaction: Transaction) -> None:
             nonlocal at
+            if transaction is not self._transaction:  # what a refused one took comes again
+                at = work.done
             at += 1
             self._begin(transaction)
             self._take([(message, self._about(work, at))], transaction)

@@ -14,7 +14,7 @@ header{display:flex;flex-wrap:wrap;align-items:baseline;gap:4px 14px;color:var(-
 h1{font-size:22px;line-height:1.2;margin:0;color:var(--ink);overflow-wrap:anywhere}
 h2{font-size:16px;margin:24px 0 6px}
 .state{border:1px solid currentColor;border-radius:10px;padding:0 10px;font-weight:bold}
-.running{color:var(--good)} .stopping{color:var(--warn)}
+.running{color:var(--good)} .starting,.stopping{color:var(--warn)}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:8px;margin:12px 0}
 .tiles div{border:1px solid var(--line);border-radius:8px;background:var(--pane);padding:8px 12px}
 .tiles dt{color:var(--soft);font-size:12px} .tiles dd{margin:0;font-size:24px;font-weight:bold;line-height:1.2}

@@ -14,6 +14,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.observe.latency import Latencies
 from surepipe.observe.logs import LoggedRows
 from surepipe.observe.rates import Counts
+from surepipe.observe.serving import Place
 from surepipe.observe.status import State
 from surepipe.observe.tee import Tee
 from surepipe.observe.watch import Watch
@@ -25,13 +26,14 @@ from surepipe.pipelines.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What is asked for. Port 0 takes any that is free; ``spans_every``: one message in so many has spans.
+    """What is asked for, and where. Port 0 takes any that is free.
 
-    ``log_rows``: dead letters, rejections and crashes are logged with the identities of their messages.
+    ``spans_every``: one message in so many has spans. ``log_rows``: dead letters, rejections and crashes are
+    logged with the identities of their messages.
     """
 
-    page_port: int | None = None
-    metrics_port: int | None = None
+    page: Place | None = None
+    metrics: Place | None = None
     spans_every: int | None = None
     log_rows: bool = False
 
@@ -39,8 +41,8 @@ class Looks:
 class Observing:
     """Looks at a run while it is open.
 
-    Give ``trace`` and ``notice`` to what runs, and set ``state`` when that changes. Raises ConfigurationError when
-    a port can't be had, or a library is missing.
+    Give ``trace`` and ``notice`` to what runs, and say what becomes of it: it is starting at first. Raises
+    ConfigurationError when a port can't be had, or a library is missing.
     """
 
     def __init__(
@@ -54,22 +56,22 @@ class Observing:
         self.urls: dict[str, str] = {}
         self._watch: Watch | None = None
         with ExitStack() as open_until_now:
-            measured = looks.page_port is not None or looks.metrics_port is not None
+            measured = looks.page is not None or looks.metrics is not None
             latencies = Latencies() if measured else None
             sinks: list[TraceSink] = [sink for sink in (recorder, latencies) if sink is not None]
             if looks.log_rows:
                 sinks.append(LoggedRows())
             if looks.spans_every is not None:
                 sinks.append(_spans(looks.spans_every, open_until_now))
-            if looks.page_port is not None:
+            if looks.page is not None:
                 self._watch = watch(assessment, counters, latencies, node=node)
-                page = open_until_now.enter_context(
-                    serve(assessment, self._watch, port=looks.page_port)
-                )
-                self.urls["page"] = page.url
-            if looks.metrics_port is not None:
+                self._watch.state = "starting"
+                where, port = looks.page
+                page = serve(assessment, self._watch, port=port, address=where)
+                self.urls["page"] = open_until_now.enter_context(page).url
+            if looks.metrics is not None:
                 self._serve_metrics(
-                    assessment.plan, counters, latencies, looks.metrics_port, open_until_now
+                    assessment.plan, counters, latencies, looks.metrics, open_until_now
                 )
             self.trace: TraceSink | None = (
                 sinks[0] if len(sinks) == 1 else Tee(*sinks) if sinks else None
@@ -81,7 +83,7 @@ class Observing:
         plan: Plan,
         counters: Callable[[], Counts],
         latencies: Latencies | None,
-        port: int,
+        place: Place,
         open_until_now: ExitStack,
     ) -> None:
         try:
@@ -100,7 +102,8 @@ class Observing:
         server = MetricsServer(
             lambda: counted(pipes=True),
             latencies,
-            port=port,
+            port=place.port,
+            address=place.address,
             parts=lambda: counted(pipes=False),
         )
         self.urls["metrics"] = open_until_now.enter_context(server).url

@@ -108,6 +108,7 @@ class Calls:
             self._told(name, call.about, "called")
         before = world.speaks, world.speaking
         world.speaks, world.speaking = life, name
+        world.remembers(life)
         try:
             result = call(message)
             if inspect.iscoroutine(result):

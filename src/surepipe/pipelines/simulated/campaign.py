@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import ModuleType
 
 from surepipe.errors import ConfigurationError
@@ -14,6 +15,7 @@ from surepipe.pipelines.simulated.outcome import Outcome
 from surepipe.pipelines.simulated.reference import with_expectations
 from surepipe.pipelines.simulated.sandbox import Refusal, Slip, sandboxed
 from surepipe.pipelines.simulated.subject import PlanSubject
+from surepipe.pipelines.simulated.visitors import can_be_flooded, is_open
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.simulation.actor_chance import NodeScript, NodeSeeds
 from surepipe.simulation.actor_world import ActorWorld, play, result_of
@@ -21,7 +23,7 @@ from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chooser import Chooser
 from surepipe.simulation.drawing import draw_options
 from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode, kinds_at
-from surepipe.simulation.findings import RunResult, Violation
+from surepipe.simulation.findings import Replayer, RunResult, Violation
 from surepipe.simulation.hop import judge_rows
 from surepipe.simulation.marks import DRAINED, STRUCK, exercised
 from surepipe.simulation.options import Drain, Options
@@ -31,8 +33,6 @@ from surepipe.simulation.properties.settings import facts_of
 from surepipe.simulation.script import Decision, Script
 from surepipe.simulation.shrink import Shrunk, shrink
 
-WORKLOAD_ONLY = {"flood": 0, "too_large": 0}
-"""Faults that a world of actors does not have: sources offer what they have, at their own pace."""
 NETWORK_ONLY: dict[str, int | str] = {
     "loss_ppm": 0,
     "confirm_loss_ppm": 0,
@@ -45,8 +45,12 @@ NETWORK_ONLY: dict[str, int | str] = {
     "one_way_for_good": "",
     "frozen": "",
 }
+ENDS = (("sender_crashes", "receiver_crashes"), ("sender_zombies", "receiver_zombies"))
 ANSWERS = 20
 SHRINK_REPLAYS = 120
+ALONE_REPLAYS = 40
+PATIENCE_US = 300_000_000
+"""While a script is made shorter, a run that has not come to rest by then is taken for one that never will."""
 
 
 class CannotSimulate(ConfigurationError):
@@ -89,6 +93,8 @@ class PlanResult:
     digests: dict[int, str] = field(default_factory=dict[int, str])
     answers: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     """of the first seeds: what the stages answered"""
+    memory: tuple[str, ...] = ()
+    """globals of the stages' modules that runs have changed"""
     not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @property
@@ -121,10 +127,25 @@ def draw_for(
 
 def within_reach(subject: PlanSubject, options: Options) -> Options:
     """The options without what can't happen to this plan, or to actors at all."""
-    without: dict[str, int | str] = dict(WORKLOAD_ONLY)
+    without: dict[str, int | str] = {}
+    if not is_open(subject.plan):
+        without["too_large"] = 0
+    if not can_be_flooded(subject.plan):
+        without["flood"] = 0
     if all(pipe.stream_store is not None for pipe in subject.plan.pipes):
         without |= NETWORK_ONLY
+    without |= dict.fromkeys(_of_one_end(subject, options), 0)
     return replace(options, **without, part_ppm=0, perturb=False, drift_ppm=0)  # type: ignore[arg-type]
+
+
+def _of_one_end(subject: PlanSubject, options: Options) -> Iterator[str]:
+    """What is to strike one end alone, and can't: each process that has it has the other kind of end too."""
+    places = [subject.plan.places[pipe.name] for pipe in subject.plan.pipes]
+    senders, receivers = {place.sender for place in places}, {place.node for place in places}
+    for of_sender, of_receiver in ENDS:
+        if not (getattr(options, of_sender) and getattr(options, of_receiver)):
+            yield from [of_sender] if senders <= receivers else []
+            yield from [of_receiver] if receivers <= senders else []
 
 
 @contextmanager
@@ -166,6 +187,8 @@ def _played(
             world, own = play(expecting, options, chooser)
         except Slip as slip:
             raise CannotSimulate(str(slip), refused) from None
+        finally:
+            subject.memory.reset()
         if refused:
             raise CannotSimulate(str(refused[0]), refused)
     refusal = getattr(world.deployment, "refusal", None)
@@ -229,7 +252,8 @@ def _take(
     found.digests[seed] = result.digest
     if len(found.answers) < ANSWERS:
         found.answers[seed] = list(_answers(result))
-    struck = sorted({kind for one in result.script.decisions for kind in _kinds_of(subject, one)})
+    struck = {kind for one in result.script.decisions for kind in _kinds_of(subject, one)}
+    struck |= {kind for kind, many in (("F22", options.flood), ("F24", options.too_large)) if many}
     found.faults.update(struck)
     seen = exercised(result.rows, struck, Drain(options.drain).value)
     found.marks.update(seen.marks | result.marks)
@@ -259,14 +283,36 @@ def _answers(result: RunResult) -> Iterator[str]:
 def shrunk(
     subject: PlanSubject, failure: PlanFailure, *, replays_max: int = SHRINK_REPLAYS
 ) -> Shrunk:
-    """The failure, as short as it gets within so many runs. First each fault is tried alone."""
-    name = failure.violation.property
+    """The failure, as short as it gets within so many runs. First each fault is tried alone.
+
+    What never comes to rest would cost an hour of virtual time for each script that is tried, so these runs get
+    less. The shortest script then runs as long as any; should it come to rest after all, nothing is cut short.
+    """
+    name, hasty = failure.violation.property, partial(_hasty, subject)
+    if hasty(failure.script).violates(name) is not None:
+        found = _shrunk(failure, hasty, name, replays_max)
+        result = repeat(subject, found.script)
+        violation = result.violates(name)
+        if violation is not None:
+            return replace(found, result=result, violation=violation)
+    return _shrunk(failure, partial(repeat, subject), name, replays_max)
+
+
+def _shrunk(failure: PlanFailure, replay: Replayer, name: str, replays_max: int) -> Shrunk:
     for decision in failure.script.decisions:
         if decision.fault:
             alone = replace(failure.script, decisions=(decision,))
-            found = repeat(subject, alone)
+            found = replay(alone)
             if found.stale is None and found.violates(name) is not None:
-                return shrink(alone, lambda script: repeat(subject, script), name, replays_max=40)
-    return shrink(
-        failure.script, lambda script: repeat(subject, script), name, replays_max=replays_max
-    )
+                return shrink(alone, replay, name, replays_max=min(ALONE_REPLAYS, replays_max))
+    return shrink(failure.script, replay, name, replays_max=replays_max)
+
+
+def _hasty(subject: PlanSubject, script: Script) -> RunResult:
+    """The run that a script tells of, as far as patience goes."""
+    limit = "time_max_us"
+    options = {**script.options, limit: min(PATIENCE_US, Options.of(script.options).time_max_us)}
+    result = repeat(subject, replace(script, options=options))
+    said = {name: value for name, value in result.script.options.items() if name != limit}
+    said |= {limit: script.options[limit]} if limit in script.options else {}
+    return replace(result, script=replace(result.script, options=said))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from surepipe.actors.codecs import AutoCodec, Undecodable
@@ -19,9 +19,12 @@ from surepipe.pipelines.simulated.ends import judge_ends
 from surepipe.pipelines.simulated.environment import SimulatedEnvironment
 from surepipe.pipelines.simulated.files import BareDisk, WorldFile
 from surepipe.pipelines.simulated.functions import Functions
-from surepipe.pipelines.simulated.outcome import Outcome
+from surepipe.pipelines.simulated.outcome import Outcome, canonical
 from surepipe.pipelines.simulated.places import Record, SeededRows
+from surepipe.pipelines.simulated.process_memory import ProcessMemory
+from surepipe.pipelines.simulated.visitors import Visitor
 from surepipe.pipes.algebra import hops
+from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.options import StreamOptions
 from surepipe.simulation.actor_stores import Port, SharedStore, SimulatedRoute, SimulatedSide
 from surepipe.simulation.actor_world import ActorWorld
@@ -86,8 +89,10 @@ class PlanDeployment:
         functions: Functions,
         ways: Mapping[Way, Mapping[str, Sequence[str]]],
         expected: Mapping[str, Sequence[str]],
+        memory: ProcessMemory,
     ) -> None:
         self.plan = plan
+        self.memory = memory
         self.functions = functions
         self.stores: dict[str, SharedStore] = {}
         self.routes: dict[str, SharedRoute] = {}
@@ -101,11 +106,13 @@ class PlanDeployment:
         self._expected = expected
         self._through: dict[str, _Through] = {}
         self._is_through = False
+        self._visitor: Visitor | None = None
 
     # The beginning.
 
     def begin(self, world: ActorWorld) -> None:
         """Stores, links, sources, sinks, and a node for each process of the plan."""
+        world.remembers = self.memory.enter
         plan = self.plan
         for part in plan.stores:
             store = world.add_store(part.name, declared_level(part), part.kind)
@@ -121,6 +128,7 @@ class PlanDeployment:
             else:
                 self.records[sink.name] = Record(sink)
         self._begin_sources(world)
+        self._visitor = Visitor(plan, world.options)
         for node in plan.nodes:
             self._add_node(world, node)
 
@@ -161,6 +169,8 @@ class PlanDeployment:
         engine = Engine(self.plan, node, environment, once=True)
         try:
             engine.start()
+            assert self._visitor is not None
+            self._visitor.visit(life, engine, node)
             while not self._is_over(life, engine, environment):
                 life.sleep(round(LOOK_S * 1_000_000))
         except (SurepipeError, OSError) as error:
@@ -217,7 +227,14 @@ class PlanDeployment:
     # The end.
 
     def delivered(self) -> dict[str, list[object]]:
-        """Of each sink: what is in it."""
+        """Of each sink: what is in it, but for what visitors sent."""
+        strange = self._visitor.offered if self._visitor else set[str]()
+        return {
+            name: [message for message in messages if canonical(message) not in strange]
+            for name, messages in self._contents().items()
+        }
+
+    def _contents(self) -> dict[str, list[object]]:
         return {sink.name: self._in(sink) for sink in self.plan.sinks}
 
     def _in(self, sink: AnySink) -> list[object]:
@@ -287,11 +304,25 @@ class PlanDeployment:
     def end(self, world: ActorWorld) -> Sequence[Violation]:
         """What the sinks have, against what each way promises; and what the user's check says."""
         outcome = self.outcome(world)
-        found = list(judge_ends(world, outcome, self._ways, self._expected))
+        doubts = {name: rows.doubt for name, rows in self.rows.items()}
+        found = list(judge_ends(world, outcome, self._ways, self._expected, doubts))
+        if self._visitor is not None and not world.limit:
+            found += self._judge_visitor(self._visitor, world)
         if self.functions.check is not None and not world.limit:
             found += outcome.checked(world, self.functions.check)
         world.outcome = outcome
         return found
+
+    def _judge_visitor(self, visitor: Visitor, world: ActorWorld) -> Iterator[Violation]:
+        if not visitor.offered:
+            return
+        faults = frozenset(world.faults)
+        keeps_all = all(
+            Atom.NO_LOSS in claim and faults <= frozenset(claim[Atom.NO_LOSS])
+            for claim in self._ways.values()
+        )
+        came = {canonical(message) for sink in self._contents().values() for message in sink}
+        yield from visitor.judge(came, len(world.rows) - 1, keeps_all=keeps_all)
 
 
 def _decoded(payload: bytes) -> object:

@@ -19,18 +19,27 @@ Claims = Mapping[Way, Mapping[str, Sequence[str]]]
 
 
 def judge_ends(
-    world: ActorWorld, outcome: Outcome, ways: Claims, expected: Mapping[str, Sequence[str]]
+    world: ActorWorld,
+    outcome: Outcome,
+    ways: Claims,
+    expected: Mapping[str, Sequence[str]],
+    doubts: Mapping[str, Atom | None],
 ) -> Iterator[Violation]:
-    """What does not hold of the ends that are expected to have something."""
+    """What does not hold of the ends that are expected to have something.
+
+    ``doubts``: of a source, what its ways do not promise in this run. A claim begins when a message was accepted.
+    """
     if world.limit:
         return
     faults = frozenset(world.faults)
     for end, wanted in expected.items():
         claims = [claim for way, claim in ways.items() if way.end == end]
+        doubted = {doubts.get(way.source) for way in ways if way.end == end}
         held = {
             atom
             for atom in Atom
             if claims
+            and atom not in doubted
             and all(atom in claim and faults <= frozenset(claim[atom]) for claim in claims)
         }
         got = [canonical(message) for message in outcome.delivered.get(end, ())]

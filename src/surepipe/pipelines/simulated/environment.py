@@ -80,7 +80,8 @@ class SimulatedEnvironment:
         return call
 
     def function(self, path: str) -> Callable[..., object]:
-        """A function of the plan, or its double."""
+        """A function of the plan, or its double. A class is made an instance of by whoever asked."""
+        self._deployment.memory.enter(self._life)
         return self._deployment.functions.find(path)
 
     def call(self, name: str, function: Call, message: object) -> object:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from surepipe.pipelines.assembly import About, Row
 from surepipe.pipelines.models.sources import AnySource, HttpSource, replays
 from surepipe.pipelines.models.stages import AnySink, HttpSink, PythonSink
+from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.simulation.lives import Life
 from surepipe.storage.memory import MemoryTransaction
 from surepipe.store_api import Transaction
@@ -18,17 +19,25 @@ from surepipe.store_api import Transaction
 
 @dataclass(slots=True)
 class SeededRows:
-    """A source: its messages, how long after the one before each comes, and how far it was read."""
+    """A source: its messages, how long after the one before each comes, how far it was read, and how far a process
+    said that it has them."""
 
     part: AnySource
     messages: Sequence[object]
     due_us: Sequence[int]
     read: int = 0
+    taken: int = 0
+    doubt: Atom | None = None
+    """What nobody promises of this run: a process ended after it had read what can't be read again."""
 
-    @property
-    def replays(self) -> bool:
-        """True when a new process can read it again from a place."""
-        return replays(self.part)
+    def begin(self, after: str) -> int:
+        """Where a new process begins: at its place, or where the world is."""
+        if replays(self.part):
+            return int(after or 0)
+        is_posted = isinstance(self.part, HttpSource)
+        if self.read > self.taken:
+            self.doubt = Atom.NO_DUPLICATE if is_posted else Atom.NO_LOSS
+        return self.taken if is_posted else self.read
 
 
 class RowsInLife:
@@ -42,7 +51,7 @@ class RowsInLife:
     def begin(self, after: str) -> None:
         """From this place, or, where it can't be read again, from where the world is."""
         self._life.check()
-        self._at = int(after or 0) if self._rows.replays else self._rows.read
+        self._at = self._rows.begin(after)
 
     def read(self, rows_max: int) -> Sequence[Row] | None:
         """What is due by now; it waits for the next one."""
@@ -57,15 +66,14 @@ class RowsInLife:
             end += 1
         found = [Row(rows.messages[number], str(number + 1)) for number in range(self._at, end)]
         self._at = end
-        if not isinstance(rows.part, HttpSource):
-            rows.read = max(rows.read, end)
+        rows.read = max(rows.read, end)
         return found
 
     def taken(self, rows: Sequence[Row]) -> None:
         """A client that posts is answered now."""
         self._life.check()
-        if rows and isinstance(self._rows.part, HttpSource):
-            self._rows.read = max(self._rows.read, int(rows[-1].after))
+        if rows:
+            self._rows.taken = max(self._rows.taken, int(rows[-1].after))
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -30,6 +30,7 @@ from surepipe.pipelines.simulated.campaign import (
 )
 from surepipe.pipelines.simulated.functions import Functions, imported, module_of
 from surepipe.pipelines.simulated.memory import changed, memory_of, told
+from surepipe.pipelines.simulated.process_memory import ProcessMemory
 from surepipe.pipelines.simulated.rows import messages_of
 from surepipe.pipelines.simulated.subject import PlanSubject, require_pipes
 from surepipe.pipes.algebra.guarantees import Claim
@@ -110,11 +111,13 @@ def subject_of_plan(
         if path
     ]
     modules = [module_of(finder.find(path)) for path in paths]
+    doubles = {module_of(finder.find(path)) for path in paths if path in replaced}
     return PlanSubject(
         plan,
         given,
         functions,
         modules=tuple(dict.fromkeys(module for module in modules if module is not None)),
+        memory=ProcessMemory(one for one in modules if one is not None and one not in doubles),
         needs_all=False,
     )
 
@@ -187,7 +190,8 @@ class Simulation:
             stop_at_first=stop_at_first,
         )
         new = changed(before, memory_of(self.subject.modules))
-        self.memory = tuple(dict.fromkeys((*self.memory, *new)))
+        names = {*self.memory, *new, *self.subject.memory.changed}
+        self.memory = found.memory = tuple(sorted(names))
         return found
 
     def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:

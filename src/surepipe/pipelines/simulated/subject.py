@@ -14,6 +14,7 @@ from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.simulated.deployment import PlanDeployment
 from surepipe.pipelines.simulated.functions import Functions
+from surepipe.pipelines.simulated.process_memory import ProcessMemory
 from surepipe.pipes.algebra.derivation import evaluate, evaluate_chain
 from surepipe.pipes.algebra.guarantees import Guarantee, in_order
 from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop
@@ -40,6 +41,8 @@ class PlanSubject:
     """the same for numbers of messages that were asked for before"""
     modules: tuple[ModuleType, ...] = ()
     """those of the stages"""
+    memory: ProcessMemory = field(default_factory=ProcessMemory, compare=False, repr=False)
+    """of the stages: what each process has for itself"""
     needs_all: bool = False
     """there is a check that speaks of all messages: no run, however short, goes without one of them"""
 
@@ -115,7 +118,10 @@ class PlanSubject:
 
     def deployment(self) -> PlanDeployment:
         """One run."""
-        return PlanDeployment(self.plan, self.messages, self.functions(), self.ways, self.expected)
+        self.memory.reset()
+        return PlanDeployment(
+            self.plan, self.messages, self.functions(), self.ways, self.expected, self.memory
+        )
 
 
 def _claim(guarantee: Guarantee) -> dict[str, list[str]]:
@@ -136,7 +142,7 @@ def _roles(plan: Plan) -> list[str]:
     for pipe in plan.pipes:
         roles += ["journal"] if pipe.journal else []
         roles += ["state"] if pipe.state else []
-        roles += ["stream"] if pipe.stream_store else []
+        roles += ["stream", "restarted stream"] if pipe.stream_store else []
     return roles
 
 

@@ -2,16 +2,20 @@
 
     python -m benchmarks.spark                        about six minutes at most on an idle machine
     python -m benchmarks.spark --messages 1000000 --rounds 3 --cores 2 --seconds 120
+    python -m benchmarks.spark --only pages,floor     contests with one of these words in their name
 
 Messages of 100 bytes lie in a Redis stream for each core, in pages as surepipe writes them, and fewer of them
-(``--single``) in single entries. Read to nothing: the surepipe source; the store's own client, one process per
-core, without Spark; rows that Spark makes up (``spark.range``), and the same rows in Parquet; XRANGE in tasks of
-``mapInArrow``. Redis to Redis: the surepipe source and sink; XRANGE and pipelined XADD in such tasks, which repeat
-what a crash leaves half done. Each is run once to warm up, then rounds alternate while there is time.
+(``--single``) in single entries. Read to nothing: the surepipe source, a row for a message and a row for a page;
+the store's own client, one process per core, without Spark; a Python data source that has its rows ready, which is
+the floor of all such sources; rows that Spark makes up (``spark.range`` and the source ``rate-micro-batch``), and
+the same rows in Parquet, as a table and as a stream of files; XRANGE in tasks of ``mapInArrow``. Redis to Redis:
+the surepipe source and sink, by rows and by pages, and by pages with a function between; ``foreachBatch`` over
+XRANGE and pipelined XADD, which repeats what a crash leaves half done. Each is run once to warm up, then rounds
+alternate while there is time. Beside each rate stand the processor seconds that a million messages took.
 
-Growth: the source over ``--longest`` messages and over a tenth of them, and a replay, which calls a function for
-each message, over a tenth and a hundredth. The time that more messages take is shown by itself, too: a query takes
-some tenths of a second before its first message, and a rate over few messages is mostly that.
+Growth (``--growth``): the source over ``--longest`` messages and over a tenth, and a replay, which calls a
+function for each message, over a tenth and a hundredth. What more messages take is shown by itself, too: a
+query takes some tenths of a second before its first message, and a rate over few messages is mostly that.
 """
 
 from __future__ import annotations
@@ -21,9 +25,10 @@ import json
 import multiprocessing
 import os
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -31,23 +36,41 @@ from typing import Any, cast
 import redis
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
-from surepipe.spark.arrow import INTEGER, RecordBatch, batch_of_rows, schema_of
+from benchmarks.processors import KINDS, used
+from surepipe.spark.arrow import INTEGER, RecordBatch, Schema, batch_of_rows, schema_of
+from surepipe.spark.columns import Cut, Named, record_batch
 from surepipe.spark.filters import Wanted
 from surepipe.spark.following import Follower
+from surepipe.spark.pages import PAGES, over_messages
 from surepipe.spark.places import StorePlace
 from surepipe.spark.reading import READ_BYTES, READ_ROWS
 from surepipe.spark.replaying import replay
+from surepipe.spark.rows import NEEDED
 from surepipe.spark.session import SparkOptions, open_session
+from surepipe.spark.source import arrow_schema
 from surepipe.spark.source_options import SourceOptions
+from surepipe.storage.raw_pages import RawPage
 from surepipe.store_api import KEEP_ALL
 from surepipe.testing.servers import local_servers
 
 SIZE = 100
 RUN = 10_000
+READY_ROWS = 62_500
 COUNT = schema_of([("n", INTEGER)])
+TWO_COLUMNS = "`index` bigint, payload binary"
 Contest = tuple[int, Callable[[], float]]
 """How many messages; runs once, and says how many seconds it took."""
+
+
+@dataclass(frozen=True)
+class Took:
+    """What a round took: seconds on the clock, and processor seconds by kind of process."""
+
+    seconds: float
+    used: Mapping[str, float]
 
 
 def same(message: object) -> object:
@@ -68,7 +91,49 @@ class Sizes:
 
     messages: int
     single: int
-    longest: int
+    longest: int = 0
+
+    @property
+    def growing(self) -> dict[str, int]:
+        """Streams for the growth of time with messages."""
+        if not self.longest:
+            return {}
+        return {"long": self.longest, "brief": self.longest // 10, "briefer": self.longest // 100}
+
+
+class ReadyReader(DataSourceReader):
+    """Gives one prepared record batch again and again: what any source in Python costs at least."""
+
+    def __init__(self, schema: Schema, batches: int, tasks: int) -> None:
+        self.schema, self.batches, self.tasks = schema, batches, tasks
+
+    def partitions(self) -> list[InputPartition]:
+        """As many as there are cores."""
+        return [InputPartition(number) for number in range(self.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """The batches of a task."""
+        del partition
+        body, lengths = b"x" * (READY_ROWS * SIZE), memoryview(b"")
+        page = RawPage(1, "maker", 1, 1, READY_ROWS, 0, 0, lengths, body, 0)
+        ready = record_batch([Cut(page, 0, READY_ROWS)], Named("in", 0, 1), self.schema)
+        for _ in range(self.batches // self.tasks):
+            yield ready
+
+
+class ReadySource(DataSource):
+    """The format "ready"."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is given."""
+        return "ready"
+
+    def reader(self, schema: StructType) -> ReadyReader:
+        """For ``spark.read``."""
+        return ReadyReader(
+            arrow_schema(schema), int(self.options["batches"]), int(self.options["tasks"])
+        )
 
 
 class Bench:
@@ -86,9 +151,9 @@ class Bench:
         for name in self.streams:
             self._fill(name, sizes.messages // cores)
             self._fill_single(f"single:{name}", sizes.single // cores)
-        self._fill("long", sizes.longest)
-        self._fill("brief", sizes.longest // 10)
-        self._fill("briefer", sizes.longest // 100)
+        for name, count in sizes.growing.items():
+            self._fill(name, count)
+        self.spark.dataSource.register(ReadySource)
         self._source(*self.streams).write.mode("overwrite").parquet(str(folder / "rows"))
 
     def _fill(self, name: str, count: int) -> None:
@@ -113,10 +178,6 @@ class Bench:
         options = {**self.place.options(), "streams": ",".join(names), "tasks": str(self.cores)}
         return self.spark.read.format("surepipe").options(**options).load()
 
-    def _names(self) -> DataFrame:
-        create: Callable[..., DataFrame] = getattr(self.spark, "createDataFrame")  # noqa: B009
-        return create([(name,) for name in self.streams], "name string")
-
     # To nothing.
 
     def source(self) -> float:
@@ -126,8 +187,20 @@ class Bench:
     def source_payload(self) -> float:
         """The index and the payload only."""
         options = {**self.place.options(), "streams": ",".join(self.streams)}
-        reader = self.spark.read.format("surepipe").schema("`index` bigint, payload binary")
+        reader = self.spark.read.format("surepipe").schema(TWO_COLUMNS)
         return self._to_nothing(reader.options(**options, tasks=str(self.cores)).load())
+
+    def source_pages(self) -> float:
+        """All columns of pages."""
+        options = {**self.place.options(), "streams": ",".join(self.streams), "rows": "pages"}
+        reader = self.spark.read.format("surepipe").options(**options, tasks=str(self.cores))
+        return self._to_nothing(reader.load())
+
+    def floor(self) -> float:
+        """The index and the payload of rows that lie ready in Python."""
+        batches = str(self.sizes.messages // READY_ROWS)
+        reader = self.spark.read.format("ready").schema(TWO_COLUMNS)
+        return self._to_nothing(reader.options(batches=batches, tasks=str(self.cores)).load())
 
     @staticmethod
     def _to_nothing(frame: DataFrame) -> float:
@@ -152,36 +225,66 @@ class Bench:
         """The same rows in Parquet."""
         return self._to_nothing(self.spark.read.parquet(str(self.folder / "rows")))
 
+    def rate_stream(self) -> float:
+        """Spark's source of rates, as a stream of one batch."""
+        reader = self.spark.readStream.format("rate-micro-batch")
+        rows = {"rowsPerBatch": self.sizes.messages, "numPartitions": self.cores}
+        return self._streamed(reader.options(**rows).load(), "noop")
+
+    def file_stream(self) -> float:
+        """Spark's source of files, as a stream."""
+        rows = str(self.folder / "rows")
+        schema = self.spark.read.parquet(rows).schema
+        return self._streamed(self.spark.readStream.schema(schema).parquet(rows), "noop")
+
+    def _streamed(self, frame: DataFrame, kind: str, **options: str) -> float:
+        """To the end of what is there."""
+        self.rounds += 1
+        writer = frame.writeStream.format(kind).options(**options).trigger(availableNow=True)
+        started = writer.option("checkpointLocation", str(self.folder / f"c{self.rounds}"))
+        return timed(lambda: started.start().awaitTermination())
+
     def single_entries(self) -> float:
         """XRANGE of single entries in Python tasks."""
-        frame = self._names()
-        read = ranging(self.url, into=None)
-        return timed(mapped(frame.repartition(self.cores), read).collect)
+        frame = self.spark.range(0, self.cores, 1, self.cores)
+        return timed(mapped(frame, ranging(self.url, self.streams, into=None)).collect)
 
     # Redis to Redis.
 
-    def by_identity(self) -> float:
+    def by_identity(self, rows: str = "messages", function: object = None) -> float:
         """Source and sink of surepipe, streaming to the end."""
-        self.rounds += 1
-        out, checkpoint = f"out{self.rounds}", str(self.folder / f"c{self.rounds}")
+        out = f"out{self.rounds}"
         self.place.store().create(out, 1, KEEP_ALL)
-        options = {**self.place.options(), "streams": ",".join(self.streams)}
-        frame = self.spark.readStream.format("surepipe").options(**options).load()
-        writer = frame.writeStream.format("surepipe").options(**self.place.options(), stream=out)
-        started = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
-        took = timed(lambda: started.start().awaitTermination())
+        options = {**self.place.options(), "rows": rows}
+        reader = self.spark.readStream.format("surepipe").options(**options)
+        frame = reader.option("streams", ",".join(self.streams)).load()
+        if function:
+            frame = mapped(frame, function, PAGES)
+        took = self._streamed(frame, "surepipe", **options, stream=out)
         info = self.place.store().info(out)
         assert getattr(info, "next", 0) == self.sizes.messages // self.cores * self.cores + 1, info
         self._forget(out)
         return took
 
     def hand_written(self) -> float:
-        """XRANGE and pipelined XADD in Python tasks, without identity."""
+        """XRANGE and pipelined XADD in the tasks of each batch, without identity."""
+        copied: list[int] = []
+        into, streams, url = f"copy{self.rounds}:", self.streams, self.url
+
+        def copy(batch: DataFrame, number: int) -> None:
+            del number
+            found = mapped(batch.select("value"), ranging(url, streams, into)).collect()
+            copied.append(sum(row["n"] for row in found))
+
+        reader = self.spark.readStream.format("rate-micro-batch")
+        rows = {"rowsPerBatch": self.cores, "numPartitions": self.cores}
+        frame = reader.options(**rows).load()
         self.rounds += 1
-        frame = self._names()
-        copy = ranging(self.url, into=f"copy{self.rounds}:")
-        took = timed(mapped(frame.repartition(self.cores), copy).collect)
-        self._forget(*(f"copy{self.rounds}:{name}" for name in self.streams))
+        writer = frame.writeStream.foreachBatch(copy).trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(self.folder / f"c{self.rounds}"))
+        took = timed(lambda: writer.start().awaitTermination())
+        assert sum(copied) == self.sizes.single // self.cores * self.cores, copied
+        self._forget(*(f"{into}{name}" for name in self.streams))
         return took
 
     # Growth.
@@ -199,10 +302,15 @@ class Bench:
         return took
 
 
-def mapped(frame: DataFrame, function: object) -> DataFrame:
-    """The frame behind a function of Arrow batches that counts; getattr, because it has no types."""
+def mapped(frame: DataFrame, function: object, schema: str = "n bigint") -> DataFrame:
+    """The frame behind a function of Arrow batches; getattr, because it has no types."""
     apply: Callable[..., DataFrame] = getattr(frame, "mapInArrow")  # noqa: B009
-    return apply(function, "n bigint")
+    return apply(function, schema)
+
+
+def unchanged(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """A function of messages that only has them pass."""
+    return batches
 
 
 def read_all(place: StorePlace, name: str) -> int:
@@ -216,14 +324,16 @@ def read_all(place: StorePlace, name: str) -> int:
     return index
 
 
-def ranging(url: str, into: str | None) -> Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]]:
-    """What somebody writes by hand: ranges of 1000 entries, copied when ``into`` is given."""
+def ranging(
+    url: str, streams: Sequence[str], into: str | None
+) -> Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]]:
+    """What somebody writes by hand: ranges of 1000 entries of the n-th stream, copied when ``into`` is given."""
 
     def run(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         client = cast("Any", redis.Redis).from_url(url)
         for batch in batches:
-            for name in map(str, batch["name"].to_pylist()):
-                count, last = 0, "-"
+            for number in cast("list[int]", batch.column(0).to_pylist()):
+                name, count, last = streams[number % len(streams)], 0, "-"
                 while entries := client.xrange(f"single:{name}", last, "+", count=1000):
                     last = b"(" + entries[-1][0]
                     count += len(entries)
@@ -240,15 +350,25 @@ def ranging(url: str, into: str | None) -> Callable[[Iterator[RecordBatch]], Ite
 def contests_of(bench: Bench) -> dict[str, Contest]:
     """What is compared."""
     all_of, single = bench.sizes.messages, bench.sizes.single
+    over = over_messages(unchanged, NEEDED)
     return {
         "source to noop, all columns": (all_of, bench.source),
         "source to noop, index and payload": (all_of, bench.source_payload),
+        "source to noop, pages": (all_of, bench.source_pages),
+        "floor of a Python source to noop, index and payload": (all_of, bench.floor),
         "client alone, a process per core": (all_of, bench.client_alone),
         "Spark's range to noop": (all_of, bench.rate),
-        "Spark's Parquet source to noop": (all_of, bench.files),
+        "Spark's rate source to noop": (all_of, bench.rate_stream),
+        "Spark's Parquet table to noop": (all_of, bench.files),
+        "Spark's file source to noop": (all_of, bench.file_stream),
         "XRANGE of single entries": (single, bench.single_entries),
         "Redis to Redis, by identity": (all_of, bench.by_identity),
-        "Redis to Redis, XRANGE and XADD": (single, bench.hand_written),
+        "Redis to Redis, by identity, pages": (all_of, lambda: bench.by_identity("pages")),
+        "Redis to Redis, by identity, pages, a function between": (
+            all_of,
+            lambda: bench.by_identity("pages", over),
+        ),
+        "Redis to Redis, foreachBatch of XRANGE and XADD": (single, bench.hand_written),
     }
 
 
@@ -263,36 +383,60 @@ def growth_of(bench: Bench) -> dict[str, Contest]:
     }
 
 
-def rounds_of(contests: Mapping[str, Contest], rounds: int, until: float) -> dict[str, list[float]]:
-    """Seconds of each contest in each round, after one to warm up. One round is always done; then time counts."""
-    took: dict[str, list[float]] = {name: [] for name in contests}
+def rounds_of(contests: Mapping[str, Contest], rounds: int, until: float) -> dict[str, list[Took]]:
+    """What each contest took in each round, after one to warm up. One round is always done; then time counts."""
+    took: dict[str, list[Took]] = {name: [] for name in contests}
     for each in range(rounds + 1):
         if each > 1 and time.monotonic() > until:
             break
         for name, (_, run) in contests.items():
+            before = used()
             seconds = run()
+            after = used()
+            spent = {kind: after[kind] - before[kind] for kind in KINDS}
+            told = ", ".join(f"{kind} {spent[kind]:.2f}" for kind in KINDS)
+            print(f"round {each}: {seconds:.2f} s ({told}): {name}", file=sys.stderr, flush=True)
             if each:
-                took[name].append(seconds)
+                took[name].append(Took(seconds, spent))
     return took
 
 
-def show(contests: Mapping[str, Contest], took: Mapping[str, list[float]]) -> dict[str, float]:
-    """Print, and give, messages a second."""
-    rates = {name: contests[name][0] / statistics.median(took[name]) for name in contests}
+def median_of(took: Sequence[Took]) -> float:
+    """Of the seconds on the clock."""
+    return statistics.median(one.seconds for one in took)
+
+
+def show(contests: Mapping[str, Contest], took: Mapping[str, Sequence[Took]]) -> dict[str, float]:
+    """Print, and give, messages a second; beside it the processor seconds that a million of them took."""
+    rates = {name: contests[name][0] / median_of(took[name]) for name in contests}
+    print(
+        f"{'M/s':>8}" + "".join(f"{kind:>8}" for kind in KINDS) + "   processor seconds a million"
+    )
     for name, rate in rates.items():
-        print(
-            f"{rate / 1e6:8.2f} M/s  {name} ({contests[name][0]} messages, {len(took[name])} rounds)"
-        )
+        count = contests[name][0]
+        spent = [statistics.median(one.used[kind] for one in took[name]) for kind in KINDS]
+        each = "".join(f"{seconds / count * 1e6:8.2f}" for seconds in spent)
+        print(f"{rate / 1e6:8.2f}{each}   {name} ({count} messages, {len(took[name])} rounds)")
     return rates
 
 
-def show_growth(contests: Mapping[str, Contest], took: Mapping[str, list[float]]) -> None:
+def show_growth(contests: Mapping[str, Contest], took: Mapping[str, Sequence[Took]]) -> None:
     """The rate of what the larger one of a pair has more."""
     names = list(contests)
     for few, many in zip(names[::2], names[1::2], strict=True):
-        more = statistics.median(took[many]) - statistics.median(took[few])
+        more = median_of(took[many]) - median_of(took[few])
         rate = (contests[many][0] - contests[few][0]) / more
         print(f"{rate / 1e6:8.2f} M/s  {many}, beyond {few}: without the start")
+
+
+def chosen(contests: Mapping[str, Contest], words: str) -> dict[str, Contest]:
+    """Those with one of the words in their name."""
+    wanted = [word for word in words.split(",") if word]
+    return {
+        name: contest
+        for name, contest in contests.items()
+        if not wanted or any(word in name for word in wanted)
+    }
 
 
 def main() -> None:
@@ -303,24 +447,25 @@ def main() -> None:
     parser.add_argument("--longest", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 2)
-    parser.add_argument("--seconds", type=float, default=300, help="begin no round after so many")
+    parser.add_argument("--seconds", type=float, default=240, help="begin no round after so many")
+    parser.add_argument("--only", default="", help="words in the names of contests, with commas")
+    parser.add_argument("--growth", action="store_true", help="in place of the contests")
     options = parser.parse_args()
     until = time.monotonic() + options.seconds
-    sizes = Sizes(options.messages, options.single, options.longest)
+    sizes = Sizes(options.messages, options.single, options.longest if options.growth else 0)
     with tempfile.TemporaryDirectory() as folder, local_servers()[0].server() as server:
         master = f"local[{options.cores}]"
         session = open_session(
             SparkOptions(master=master, memory="2g", state_dir=Path(folder) / "spark")
         )
         bench = Bench(session, server.url, sizes, options.cores, Path(folder))
-        contests, growth = contests_of(bench), growth_of(bench)
-        # Growth first and once or twice: with its long stream it is what takes the time.
-        grown = rounds_of(growth, min(options.rounds, 2), until - options.seconds * 2 / 3)
+        contests = chosen((growth_of if options.growth else contests_of)(bench), options.only)
         took = rounds_of(contests, options.rounds, until)
         session.stop()
         print(f"messages of {SIZE} bytes, {options.cores} cores, load {os.getloadavg()[0]:.1f}")
-        found = show(contests, took) | show(growth, grown)
-        show_growth(growth, grown)
+        found = show(contests, took)
+        if options.growth:
+            show_growth(contests, took)
         print(json.dumps(found))
 
 

@@ -9,6 +9,7 @@ import pytest
 from surepipe.errors import MisuseError
 from surepipe.spark import arrow
 from surepipe.spark.arrow import RecordBatch, batch_of_rows, schema_of
+from surepipe.spark.payloads import Payloads
 from surepipe.spark.rows import NEEDED, Rows, runs_of
 from surepipe.spark.sink import CHUNK_MESSAGES, Origin
 from surepipe.spark.source import STRUCT, arrow_schema
@@ -27,7 +28,7 @@ def batch(*rows: Row) -> RecordBatch:
 
 def shown(rows: Rows) -> tuple[Origin, list[int], list[int], list[bytes]]:
     """A run as plain values."""
-    return rows.origin, rows.indexes.tolist(), rows.made_of, rows.payloads
+    return rows.origin, rows.indexes.tolist(), rows.made_of.tolist(), list(rows.payloads)
 
 
 def test_a_run_ends_where_stream_partition_or_life_changes() -> None:
@@ -59,9 +60,9 @@ def test_a_batch_without_rows_has_no_runs() -> None:
 def test_part_of_a_column_gives_its_own_bytes(kind: object) -> None:
     """A slice shares its buffers with the whole, and Spark may use either width."""
     whole = arrow.array([b"a", b"bcd", b"", b"e", b"fg"], type=kind)
-    assert arrow.all_bytes(whole) == [b"a", b"bcd", b"", b"e", b"fg"]
-    assert arrow.all_bytes(whole.slice(1, 3)) == [b"bcd", b"", b"e"]
-    assert arrow.all_bytes(whole.slice(5, 0)) == []
+    assert list(Payloads.of_column(whole)) == [b"a", b"bcd", b"", b"e", b"fg"]
+    assert list(Payloads.of_column(whole.slice(1, 3))) == [b"bcd", b"", b"e"]
+    assert list(Payloads.of_column(whole.slice(5, 0))) == []
 
 
 @pytest.mark.parametrize("name", ["stream", "partition", "index", "life"])

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import overload
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreReset, StoreUnavailable
 from surepipe.spark import sink
+from surepipe.spark.payloads import Payloads
 from surepipe.spark.places import StorePlace
 from surepipe.spark.sink import (
     Origin,
@@ -170,26 +171,21 @@ def test_an_entry_with_more_outputs_than_a_chunk_stays_whole(
     assert [len(each.payloads) for each in entries] == [1, 10, 1]
 
 
-class _Late(Sequence[bytes]):
+class _Late(Payloads):
     """Payloads that let another attempt go first, when this one takes them: it has looked already then."""
 
     def __init__(self, payloads: list[bytes], other: Callable[[], object]) -> None:
-        self._payloads = payloads
+        packed = Payloads.of(payloads)
+        super().__init__(packed.begins, packed.body)
         self._other = other
 
-    def __len__(self) -> int:
-        return len(self._payloads)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._payloads)
-
     @overload
-    def __getitem__(self, key: int) -> bytes: ...
+    def __getitem__(self, at: int) -> bytes: ...
     @overload
-    def __getitem__(self, key: slice) -> list[bytes]: ...
-    def __getitem__(self, key: int | slice) -> bytes | list[bytes]:
+    def __getitem__(self, at: slice) -> Payloads: ...
+    def __getitem__(self, at: int | slice) -> bytes | Payloads:
         self._other()
-        return self._payloads[key]
+        return super().__getitem__(at)
 
 
 def overtaken_by(other: Callable[[], object]) -> Outputs:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +21,7 @@ class Array(Protocol):
     def slice(self, offset: int, length: int) -> Array: ...
     def filter(self, mask: Array) -> Array: ...
     def is_valid(self) -> Array: ...
+    def take(self, rows: Array) -> Array: ...
 
 
 class Field(Protocol):
@@ -49,11 +49,13 @@ class RecordBatch(Protocol):
     def schema(self) -> Schema: ...
     def column(self, name: str | int) -> Array: ...
     def __getitem__(self, name: str) -> Array: ...
+    def slice(self, offset: int, length: int) -> RecordBatch: ...
     def to_pylist(self) -> list[dict[str, Any]]: ...
     def validate(self, *, full: bool = False) -> None: ...
 
 
 _arrow: Any = import_module("pyarrow")
+_compute: Any = import_module("pyarrow.compute")
 
 array: Callable[..., Array] = _arrow.array
 """A column of a numpy array."""
@@ -101,17 +103,38 @@ def numbered(column: Array) -> tuple[NDArray[np.int64], list[object]]:
     return numbers(known.indices), known.dictionary.to_pylist()
 
 
-def all_bytes(column: Array) -> list[bytes]:
-    """The values of a column of bytes without nulls; a slice for each, not a scalar as by to_pylist."""
-    if not len(column):
-        return []
+def bytes_and_begins(column: Array) -> tuple[NDArray[np.int64], memoryview]:
+    """A column of bytes without nulls: where each value begins in a buffer (and the last one ends), the buffer."""
     border: Any = column
     wide = border.cast(LARGE_BINARY)  # Spark may give either width
+    if not len(wide):
+        return np.zeros(1, np.int64), memoryview(b"")
     _, offsets, body = wide.buffers()
     begins = np.frombuffer(offsets, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
-    first = int(begins[0])
-    whole: bytes = body.slice(first, int(begins[-1]) - first).to_pybytes()
-    return [whole[start:stop] for start, stop in pairwise((begins - first).tolist())]
+    return begins, memoryview(b"") if body is None else memoryview(body)
+
+
+def plus(column: Array, more: NDArray[np.int64]) -> Array:
+    """A column of whole numbers, each with one of these added; null stays null."""
+    made: Array = _compute.add(column, _arrow.array(more))
+    return made
+
+
+def only(column: Array, wanted: NDArray[np.bool_]) -> Array:
+    """A column without nulls, with null for what is not wanted."""
+    if wanted.all():
+        return column
+    border: Any = column
+    bits = _arrow.py_buffer(np.packbits(wanted, bitorder="little"))
+    _, *rest = border.buffers()
+    made: Array = _arrow.Array.from_buffers(border.type, len(column), [bits, *rest])
+    return made
+
+
+def batch_of_columns(columns: Mapping[str, Array]) -> RecordBatch:
+    """Named columns as a record batch."""
+    made: RecordBatch = _arrow.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    return made
 
 
 def batch_of(arrays: Sequence[Array], schema: Schema) -> RecordBatch:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from surepipe.errors import StoreReset
 from surepipe.spark import arrow
 from surepipe.spark.arrow import Array, RecordBatch, Schema
+from surepipe.spark.payloads import Numbers, Payloads
 from surepipe.storage.raw_pages import RawPage
 
 TYPES = {
@@ -31,8 +31,22 @@ TYPES = {
 """What the source gives, and Spark's name of each type. ``key`` is null: a stream keeps none beside the payload.
 ``life`` is what the indexes count in: it changes when the stream is made anew or went back."""
 COLUMNS = tuple(TYPES)
+LENGTH_BYTES = 4
+LENGTH = f"<u{LENGTH_BYTES}"
+"""A length in a page that is a row, as numpy calls it."""
+PAGE_TYPES = {
+    **{name: kind for name, kind in TYPES.items() if name not in {"key", "payload"}},
+    "count": "int",
+    "lengths": "binary",
+    "body": "binary",
+    "made_of": "binary",
+}
+"""The same where a row is a page: ``count`` entries, of which ``index`` and ``seq`` are those of the first.
 
-Numbers = NDArray[np.int64]
+The payloads lie one after the other in ``body``, and ``lengths`` are theirs, each an unsigned little-endian number
+of four bytes. ``made_of`` has such a number for each payload: which entry it was made of, the first one being 0.
+It is null where each entry gave one, as it is in what is read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +84,16 @@ def cut_of(page: RawPage, start: int, stop: int) -> Cut:
 
 
 def record_batch(cuts: Sequence[Cut], named: Named, schema: Schema) -> RecordBatch:
-    """The rows of these cuts, in order, with the columns that the schema names."""
+    """The entries of these cuts as rows, in order, with the columns that the schema names."""
     counts = np.array([cut.count for cut in cuts], dtype=np.int64)
     arrays = [_MAKERS[field.name](cuts, counts, named) for field in schema]
+    return arrow.batch_of(arrays, schema)
+
+
+def page_batch(cuts: Sequence[Cut], named: Named, schema: Schema) -> RecordBatch:
+    """These cuts as rows."""
+    ones = np.ones(len(cuts), dtype=np.int64)
+    arrays = [_MAKERS[field.name](cuts, ones, named) for field in schema]
     return arrow.batch_of(arrays, schema)
 
 
@@ -122,25 +143,29 @@ def _producer(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
     return _repeated_texts([cut.page.producer for cut in cuts], counts)
 
 
-def _key(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _nothing(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
     del cuts, named
     return arrow.nulls(int(counts.sum()), type=arrow.BINARY)
 
 
 def _payload(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
-    del named
-    parts: list[memoryview] = []
-    offsets = [np.zeros(1, dtype=np.int32)]
-    base = 0
-    for cut in cuts:
-        begins = _begins(cut.page)[cut.skip : cut.skip + cut.count + 1]
-        first, last = int(begins[0]), int(begins[-1])
-        parts.append(memoryview(cut.page.body)[cut.page.start + first : cut.page.start + last])
-        offsets.append((begins[1:] - (first - base)).astype(np.int32))
-        base += last - first
-    return arrow.array_of_buffers(
-        arrow.BINARY, int(counts.sum()), np.concatenate(offsets), b"".join(parts)
-    )
+    del counts, named
+    return Payloads.joined([_payloads(cut) for cut in cuts]).column()
+
+
+def _count(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+    del counts, named
+    return arrow.array(np.array([cut.count for cut in cuts], dtype=np.int32))
+
+
+def _lengths(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+    del counts, named
+    return Payloads.of([_payloads(cut).lengths(LENGTH_BYTES) for cut in cuts]).column()
+
+
+def _body(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+    del counts, named
+    return Payloads.of([_payloads(cut).body for cut in cuts]).column()
 
 
 _MAKERS: dict[str, Callable[[Sequence[Cut], Numbers, Named], Array]] = {
@@ -150,10 +175,14 @@ _MAKERS: dict[str, Callable[[Sequence[Cut], Numbers, Named], Array]] = {
     "producer": _producer,
     "epoch": _epoch,
     "seq": _seq,
-    "key": _key,
+    "key": _nothing,
     "payload": _payload,
     "at": _at,
     "life": _life,
+    "count": _count,
+    "lengths": _lengths,
+    "body": _body,
+    "made_of": _nothing,
 }
 
 
@@ -176,6 +205,12 @@ def _repeated_texts(texts: Sequence[str], counts: Numbers) -> Array:
     np.cumsum(lengths, out=offsets[1:])
     body = b"".join(text * int(count) for text, count in zip(encoded, counts, strict=True))
     return arrow.array_of_buffers(arrow.STRING, len(lengths), offsets, body)
+
+
+def _payloads(cut: Cut) -> Payloads:
+    """The payloads of a cut, where they lie."""
+    begins = _begins(cut.page)[cut.skip : cut.skip + cut.count + 1]
+    return Payloads(begins, memoryview(cut.page.body)[cut.page.start :])
 
 
 def _begins(page: RawPage) -> Numbers:

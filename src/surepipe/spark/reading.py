@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from surepipe.errors import StoreReset
 from surepipe.spark.arrow import RecordBatch, Schema
-from surepipe.spark.columns import Cut, Named, cut_of, record_batch
+from surepipe.spark.columns import Cut, Named, cut_of, page_batch, record_batch
 from surepipe.spark.places import OpenStore, asked
 from surepipe.spark.ranges import Range
 from surepipe.spark.source_options import SourceOptions
@@ -49,7 +49,8 @@ class RangeReader:
             index = cuts[-1].index + cuts[-1].count
             if index >= whole.stop:
                 self._check_end(cuts[-1], whole)
-            yield record_batch(cuts, named, self.schema)
+            made = page_batch if self.options.rows == "pages" else record_batch
+            yield made(cuts, named, self.schema)
 
     def _ask(self, store: OpenStore, whole: Range, index: int) -> RawBatch | int:
         """The next pages, or the index where reading goes on without them."""

@@ -13,15 +13,16 @@ exactly what is there. A range that begins behind the position is a gap, and is 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import NamedTuple
+
+import numpy as np
 
 from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreReset, StoreUnavailable
 from surepipe.spark.claiming import claimed, stored_position
 from surepipe.spark.offsets import key_of
+from surepipe.spark.payloads import Numbers, Payloads
 from surepipe.spark.places import ATTEMPTS, OpenStore, StorePlace
 from surepipe.store_api import (
     AppendOutcome,
@@ -76,7 +77,7 @@ class Outputs:
 
     from_index: int
     to_index: int
-    indexes: Sequence[int]
+    indexes: Sequence[int] | Numbers
     payloads: Sequence[bytes]
 
 
@@ -129,9 +130,9 @@ def append_by_identity(
     the store stays away or is full, MisuseError for outputs out of order, ConfigurationError when the store
     refuses.
     """
-    _check(outputs)
+    checked = _checked(outputs)
     _check_place(place)
-    return _Appender(place, stream, origin, sink).append(outputs, may_begin)
+    return _Appender(place, stream, origin, sink).append(checked, may_begin)
 
 
 def position_of(
@@ -142,20 +143,35 @@ def position_of(
     return appender.look().next
 
 
-def _check(outputs: Outputs) -> None:
-    indexes = outputs.indexes
-    if any(map(int.__gt__, indexes, indexes[1:])):
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Outputs that are in order, as numpy sees them."""
+
+    from_index: int
+    to_index: int
+    indexes: Numbers
+    payloads: Payloads
+
+    def first_of(self, index: int) -> int:
+        """Where the outputs of an entry, or else of a later one, begin."""
+        return int(np.searchsorted(self.indexes, index))
+
+
+def _checked(outputs: Outputs) -> _Checked:
+    indexes, payloads = np.asarray(outputs.indexes, np.int64), Payloads.of(outputs.payloads)
+    if np.any(indexes[1:] < indexes[:-1]):
         raise MisuseError(
             "outputs are not in the order of the entries that they were made of: sort by stream and index before "
             "the sink (a shuffle does not keep the order)"
         )
-    if len(indexes) != len(outputs.payloads):
-        raise MisuseError(f"{len(indexes)} indexes for {len(outputs.payloads)} outputs: one each")
-    if indexes and not outputs.from_index <= indexes[0] <= indexes[-1] < outputs.to_index:
+    if len(indexes) != len(payloads):
+        raise MisuseError(f"{len(indexes)} indexes for {len(payloads)} outputs: one each")
+    if len(indexes) and not outputs.from_index <= indexes[0] <= indexes[-1] < outputs.to_index:
         raise MisuseError(
             f"outputs of entries {indexes[0]} to {indexes[-1]} are outside of the range that is written, "
             f"{outputs.from_index} to {outputs.to_index - 1}"
         )
+    return _Checked(outputs.from_index, outputs.to_index, indexes, payloads)
 
 
 def _check_place(place: StorePlace) -> None:
@@ -208,12 +224,12 @@ class _Appender:
         """Who writes the outputs: one for each life of the origin, too."""
         return f"{self.sink}/{self.origin.key}@{self.origin.life}"
 
-    def append(self, outputs: Outputs, may_begin: bool) -> Written:
+    def append(self, outputs: _Checked, may_begin: bool) -> Written:
         """See ``append_by_identity``."""
         self.owner = claimed(self.place, self.place_stream, self.reader, self.about)
         seat = self.look()
         following, last = self._begin(seat, outputs, may_begin), seat.last
-        skipped = bisect_left(outputs.indexes, following)
+        skipped = outputs.first_of(following)
         new = 0
         if following >= outputs.to_index:
             return Written(0, len(outputs.payloads), following)
@@ -230,7 +246,7 @@ class _Appender:
             return _Seat(None, 0)
         return _Seat(found.next, int(found.state))
 
-    def _begin(self, seat: _Seat, outputs: Outputs, may_begin: bool) -> int:
+    def _begin(self, seat: _Seat, outputs: _Checked, may_begin: bool) -> int:
         if seat.next is None and may_begin:
             return outputs.from_index
         if seat.next is None or outputs.from_index > seat.next:
@@ -285,7 +301,7 @@ class _Appender:
                     continue
         raise AssertionError(f"a transaction was refused without a reason: {outcomes}")
 
-    def _overtaken(self, outputs: Outputs, done: int) -> Written:
+    def _overtaken(self, outputs: _Checked, done: int) -> Written:
         seat = self.look()
         if seat.next is not None and seat.next >= outputs.to_index:
             return Written(done, len(outputs.payloads) - done, seat.next)
@@ -295,25 +311,20 @@ class _Appender:
         )
 
 
-def _chunks(outputs: Outputs, start: int) -> Iterator[tuple[Sequence[bytes], int]]:
+def _chunks(outputs: _Checked, start: int) -> Iterator[tuple[Payloads, int]]:
     """Outputs from the ``start``-th on in parts, and the index up to which each part goes; one part at least.
 
     A part ends between the outputs of two entries, never between those of one.
     """
     indexes, payloads = outputs.indexes, outputs.payloads
-    sizes = list(accumulate(map(len, payloads), initial=0))
-    while True:
-        stop = min(
-            start + CHUNK_MESSAGES,
-            max(start + 1, bisect_right(sizes, sizes[start] + CHUNK_BYTES) - 1),
-        )
+    while start < len(payloads):
+        stop = min(start + CHUNK_MESSAGES, payloads.fitting(start, CHUNK_BYTES))
+        if stop < len(payloads):
+            index = int(indexes[stop])
+            first = outputs.first_of(index)
+            stop = first if first > start else outputs.first_of(index + 1)
         if stop >= len(payloads):
-            yield payloads[start:], outputs.to_index
-            return
-        first = bisect_left(indexes, indexes[stop], start)
-        stop = first if first > start else bisect_right(indexes, indexes[stop], start)
-        if stop == len(payloads):
-            yield payloads[start:], outputs.to_index
-            return
-        yield payloads[start:stop], indexes[stop]
+            break
+        yield payloads[start:stop], int(indexes[stop])
         start = stop
+    yield payloads[start:], outputs.to_index

@@ -3,9 +3,9 @@
     spark.readStream.format("surepipe").options(**place.options(), streams="orders,clicks").load()
 
 Offsets are the indexes of the streams, so a query begins again exactly where its checkpoint says. The options are
-those of ``SourceOptions``; the columns those of ``columns.TYPES``, of which a schema of the caller's own may pick
-some. Spark hands arguments by keyword and pickles readers: names are part of the contract, and nothing here keeps
-a connection.
+those of ``SourceOptions``; the columns those of ``columns.TYPES`` (with rows=pages of ``columns.PAGE_TYPES``), of
+which a schema of the caller's own may pick some. Spark hands arguments by keyword and pickles readers: names are
+part of the contract, and nothing here keeps a connection.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pyspark.sql.types import (
 
 from surepipe.errors import ConfigurationError
 from surepipe.spark.arrow import RecordBatch, Schema
-from surepipe.spark.columns import COLUMNS, TYPES
+from surepipe.spark.columns import PAGE_TYPES, TYPES
 from surepipe.spark.filters import Wanted, wanted_of
 from surepipe.spark.following import Follower
 from surepipe.spark.offsets import from_json, to_json
@@ -57,8 +57,11 @@ _KINDS: dict[str, AtomicType] = {
     "binary": BinaryType(),
     "timestamp": TimestampType(),
 }
-STRUCT = StructType([StructField(name, _KINDS[kind]) for name, kind in TYPES.items()])
-"""All columns of the source."""
+STRUCT, PAGE_STRUCT = (
+    StructType([StructField(name, _KINDS[kind]) for name, kind in types.items()])
+    for types in (TYPES, PAGE_TYPES)
+)
+"""All columns of the source, where a row is a message and where it is a page."""
 
 
 class SurepipeSource(DataSource):
@@ -71,7 +74,7 @@ class SurepipeSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns; ``.schema(...)`` of the caller picks some."""
-        return STRUCT
+        return PAGE_STRUCT if SourceOptions.of(self.options).rows == "pages" else STRUCT
 
     def reader(self, schema: StructType) -> BatchReader:
         """For ``spark.read``."""
@@ -92,20 +95,22 @@ class SurepipeSource(DataSource):
     def _sink_options(self, schema: StructType, overwrite: bool) -> SinkOptions:
         if overwrite:
             raise ConfigurationError("a stream can't be overwritten: write in mode append")
-        check_schema(schema)
-        return SinkOptions.of(self.options)
+        options = SinkOptions.of(self.options)
+        check_schema(schema, options.rows)
+        return options
 
 
-def arrow_schema(schema: StructType) -> Schema:
+def arrow_schema(schema: StructType, rows: str = "messages") -> Schema:
     """The schema of the record batches, exactly as Spark expects them.
 
     Raises ConfigurationError for a column that the source does not have, or has with another type.
     """
+    types = PAGE_TYPES if rows == "pages" else TYPES
     for field in schema.fields:
-        wanted = TYPES.get(field.name)
+        wanted = types.get(field.name)
         if wanted is None:
             raise ConfigurationError(
-                f"the surepipe source has no column {field.name!r}: {nearest(field.name, COLUMNS)}"
+                f"the surepipe source has no column {field.name!r}: {nearest(field.name, tuple(types))}"
             )
         if field.dataType.simpleString() != wanted:
             raise ConfigurationError(
@@ -118,7 +123,7 @@ class BatchReader(DataSourceReader):
     """Reads what is in the streams when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        arrow_schema(schema)
+        arrow_schema(schema, options.rows)
         self.options = options
         self.struct = schema
         self.wanted = Wanted()
@@ -141,14 +146,15 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """The entries of a task."""
         assert isinstance(partition, Task)
-        return RangeReader(self.options, arrow_schema(self.struct)).read(partition.ranges)
+        schema = arrow_schema(self.struct, self.options.rows)
+        return RangeReader(self.options, schema).read(partition.ranges)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the streams from batch to batch. On the driver one lives as long as its query."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        arrow_schema(schema)
+        arrow_schema(schema, options.rows)
         self.options = options
         self.struct = schema
         self.follower = Follower(options)
@@ -187,7 +193,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """The entries of a task."""
         assert isinstance(partition, Task)
-        return RangeReader(self.options, arrow_schema(self.struct)).read(partition.ranges)
+        schema = arrow_schema(self.struct, self.options.rows)
+        return RangeReader(self.options, schema).read(partition.ranges)
 
     def commit(self, end: dict[str, object]) -> None:
         """Spark has done with what is before ``end``, one batch ago (``Follower.keep``)."""

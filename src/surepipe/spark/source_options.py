@@ -19,17 +19,21 @@ TASKS = 8
 PLACE_OPTIONS = ("store", "pipeline", "spread", "level", "replicas", "answer_s")
 _OWN = (
     "streams", "stream", "start", "on_trimmed", "on_reset", "on_diverged", "on_hole", "on_missing", "reader",
-    "trim", "max_rows", "max_rows_per_task", "tasks",
+    "trim", "max_rows", "max_rows_per_task", "tasks", "rows",
 )  # fmt: skip
 SPARKS_OPTIONS = ("path", "paths")
 """What Spark adds by itself."""
+ROWS = ("messages", "pages")
+"""What a row is."""
 _CHOICES = {
     "on_trimmed": ("stop", "skip"),
     "on_reset": ("stop", "earliest"),
     "on_diverged": ("stop", "earliest"),
     "on_hole": ("stop", "skip"),
     "on_missing": ("stop", "wait"),
+    "rows": ROWS,
 }
+"""The first one is meant when an option is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class SourceOptions:
     on_diverged: str = "stop"
     on_hole: str = "stop"
     on_missing: str = "stop"
+    rows: str = "messages"
     reader: str | None = None
     """The name under which the query's position is kept in the store."""
     trim: bool = False
@@ -65,7 +70,7 @@ class SourceOptions:
             place=StorePlace.of_options(given),
             streams=_streams(given),
             start=_start(given.get("start", "earliest")),
-            **{name: _choice(given, name) for name in _CHOICES},
+            **{name: choice(given, name) for name in _CHOICES},
             reader=given.get("reader") or None,
             trim=_flag(given, "trim"),
             max_rows=_count(given, "max_rows"),
@@ -103,8 +108,9 @@ def _start(text: str) -> Start:
     raise ConfigurationError(f"option start is {text!r}: write earliest, latest or an index from 1")
 
 
-def _choice(options: Mapping[str, str], name: str) -> str:
-    value = options.get(name, "stop")
+def choice(options: Mapping[str, str], name: str) -> str:
+    """An option that is one of a few words. Raises ConfigurationError."""
+    value = options.get(name, _CHOICES[name][0])
     if value not in _CHOICES[name]:
         raise ConfigurationError(f"option {name} is {value!r}: write {' or '.join(_CHOICES[name])}")
     return value

@@ -5,7 +5,8 @@
 Rows keep the source's columns stream, partition, index and life; ``payload`` is what is appended. A row without a
 payload says that nothing was made of its entry, several rows of one index are several outputs. So each index of a
 task's range must be there: a missing one is a gap, and refused. A filter sets the payload to null instead of
-removing the row, or writes with ``sink.write_rows``, which is told the range.
+removing the row, or writes with ``sink.write_rows``, which is told the range. With rows=pages a row is a page of
+the source, or one that ``pages`` made.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -20,14 +22,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.errors import ConfigurationError
 from surepipe.spark.arrow import RecordBatch
+from surepipe.spark.payloads import Numbers, Payloads
 from surepipe.spark.places import StorePlace
-from surepipe.spark.rows import NEEDED, Rows, runs_of
+from surepipe.spark.rows import NEEDED, PAGE_NEEDED, Rows, runs_of, runs_of_pages
 from surepipe.spark.sink import CHUNK_BYTES, CHUNK_MESSAGES, Origin, Outputs, append_by_identity
-from surepipe.spark.source_options import PLACE_OPTIONS, SPARKS_OPTIONS, nearest
+from surepipe.spark.source_options import PLACE_OPTIONS, SPARKS_OPTIONS, choice, nearest
 
-_OPTIONS = (*PLACE_OPTIONS, "stream", "sink")
+_OPTIONS = (*PLACE_OPTIONS, "stream", "sink", "rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class SinkOptions:
     place: StorePlace
     stream: str
     sink: str = "spark"
+    rows: str = "messages"
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -51,19 +55,27 @@ class SinkOptions:
             raise ConfigurationError(
                 "the surepipe sink is not told where to append: give stream=prices"
             )
-        return cls(StorePlace.of_options(given), given["stream"], given.get("sink", "spark"))
+        return cls(
+            StorePlace.of_options(given),
+            given["stream"],
+            given.get("sink", "spark"),
+            choice(given, "rows"),
+        )
 
 
-def check_schema(schema: StructType) -> None:
+def check_schema(schema: StructType, rows: str = "messages") -> None:
     """Raises ConfigurationError for rows that do not say what they were made of."""
-    missing = [name for name in NEEDED if name not in schema.fieldNames()]
+    needed = PAGE_NEEDED if rows == "pages" else NEEDED
+    missing = [name for name in needed if name not in schema.fieldNames()]
     if missing:
         raise ConfigurationError(
-            f"rows for the surepipe sink lack {', '.join(missing)}: keep the source's columns {', '.join(NEEDED)}"
+            f"rows for the surepipe sink lack {', '.join(missing)}: keep the source's columns {', '.join(needed)} "
+            f"(its rows are {rows})"
         )
-    kind = schema["payload"].dataType.simpleString()
-    if kind != "binary":
-        raise ConfigurationError(f"payload is a {kind}: cast it to binary before the sink")
+    for name in {"payload", "lengths", "body", "made_of"} & {*schema.fieldNames()}:
+        kind = schema[name].dataType.simpleString()
+        if kind != "binary":
+            raise ConfigurationError(f"{name} is a {kind}: cast it to binary before the sink")
 
 
 class Done(WriterCommitMessage):
@@ -81,29 +93,31 @@ class _Run:
     origin: Origin
     from_index: int
     last: int
-    indexes: list[int] = field(default_factory=list[int])
-    payloads: list[bytes] = field(default_factory=list[bytes])
-    size: int = 0
-    """Bytes of the payloads."""
+    made_of: list[Numbers] = field(default_factory=list[Numbers])
+    """Of each payload in ``payloads``, part by part."""
+    payloads: list[Payloads] = field(default_factory=list[Payloads])
 
     def take(self, rows: Rows) -> None:
         """More rows. Raises MisuseError, and takes none of them, when one does not follow."""
-        if wrong := rows.out_of_order(self.last):
-            index, before = wrong
-            raise MisuseError(
-                f"a row of entry {index} of {self.origin.key} follows one of entry {before}: rows reach "
-                "the sink in order and without a gap; sort by stream and index after a shuffle, and set the "
-                "payload to null instead of removing a row"
-            )
+        rows.check_order(self.last)
         self.last = int(rows.indexes[-1])
-        self.indexes += rows.made_of
-        self.payloads += rows.payloads
-        self.size += sum(map(len, rows.payloads))
+        self.made_of.append(rows.made_of)
+        self.payloads.append(rows.payloads)
+
+    def give(self, to_index: int) -> Outputs:
+        """Let go of what was made of entries below ``to_index``."""
+        made_of, payloads = np.concatenate(self.made_of), Payloads.joined(self.payloads)
+        kept = int(np.searchsorted(made_of, to_index))
+        outputs = Outputs(self.from_index, to_index, made_of[:kept], payloads[:kept])
+        self.made_of, self.payloads = [made_of[kept:]], [payloads[kept:]]
+        self.from_index = to_index
+        return outputs
 
     @property
     def is_large(self) -> bool:
         """True when it is worth a transaction: each one takes three exchanges with the store."""
-        return len(self.payloads) >= CHUNK_MESSAGES or self.size >= CHUNK_BYTES
+        count, size = sum(map(len, self.payloads)), sum(len(one.body) for one in self.payloads)
+        return count >= CHUNK_MESSAGES or size >= CHUNK_BYTES
 
 
 class TaskWriter:
@@ -116,8 +130,9 @@ class TaskWriter:
 
     def write(self, batches: Iterator[RecordBatch]) -> Done:
         """Append everything. Raises what ``append_by_identity`` raises, and MisuseError for rows out of order."""
+        runs = runs_of_pages if self.options.rows == "pages" else runs_of
         for batch in batches:
-            for rows in runs_of(batch):
+            for rows in runs(batch):
                 self._follow(rows.origin, int(rows.indexes[0])).take(rows)
             if self._run and self._run.is_large:
                 self._append(self._run, self._run.last)
@@ -136,17 +151,12 @@ class TaskWriter:
         """Append what was made of entries below ``to_index``: of the last entry more rows may come."""
         if to_index <= run.from_index:
             return
-        kept = len(run.indexes)
-        while kept and run.indexes[kept - 1] >= to_index:
-            kept -= 1
-        outputs = Outputs(run.from_index, to_index, run.indexes[:kept], run.payloads[:kept])
+        outputs = run.give(to_index)
         written = append_by_identity(
             self.options.place, self.options.stream, run.origin, outputs, sink=self.options.sink
         )
         self.done.new += written.new
         self.done.skipped += written.skipped
-        del run.indexes[:kept], run.payloads[:kept]
-        run.from_index, run.size = to_index, sum(map(len, run.payloads))
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

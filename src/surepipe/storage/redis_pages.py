@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+
+from surepipe.storage.packed import Packed, cuts
 
 PAGE_MAX_BYTES = 64 * 1024
 """A page holds so many payload bytes at most, unless its only message is longer."""
@@ -33,29 +34,43 @@ class Page:
 
 def paged(first: int, payloads: Sequence[bytes], limit: int = PAGE_MAX_BYTES) -> Iterator[Page]:
     """The pages of a run."""
+    if isinstance(payloads, Packed):
+        for start, stop in cuts(payloads, limit):
+            yield _packed_page(first + start, payloads[start:stop])
+        return
     lengths = list(map(len, payloads))
     if sum(lengths) <= limit:
         if payloads:
             yield _page(first, payloads, lengths)
         return
-    ends = list(accumulate(lengths, initial=0))
-    start = 0
-    while start < len(payloads):
-        stop = max(start + 1, bisect_right(ends, ends[start] + limit) - 1)
+    for start, stop in cuts(payloads, limit):
         yield _page(first + start, payloads[start:stop], lengths[start:stop])
-        start = stop
 
 
 def _page(first: int, payloads: Sequence[bytes], lengths: list[int]) -> Page:
     return Page(first, len(payloads), sum(lengths), _head(lengths) + b"".join(payloads))
 
 
+def _packed_page(first: int, payloads: Packed) -> Page:
+    shortest, longest = payloads.extremes()
+    width = _width(shortest, longest)
+    head = payloads.lengths(width) if width else longest.to_bytes(4, "little")
+    body = payloads.body
+    return Page(first, len(payloads), len(body), b"".join((bytes([width]), head, body)))
+
+
 def _head(lengths: list[int]) -> bytes:
     longest = max(lengths)
-    if min(lengths) == longest:
+    width = _width(min(lengths), longest)
+    if width == _EQUAL:
         return bytes([_EQUAL]) + longest.to_bytes(4, "little")
-    width = 1 if longest < 1 << 8 else 2 if longest < 1 << 16 else 4
     return bytes([width]) + _little_endian(array(_WIDTHS[width], lengths)).tobytes()
+
+
+def _width(shortest: int, longest: int) -> int:
+    if shortest == longest:
+        return _EQUAL
+    return 1 if longest < 1 << 8 else 2 if longest < 1 << 16 else 4
 
 
 def _little_endian(numbers: array[int]) -> array[int]:

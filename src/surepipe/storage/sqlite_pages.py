@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+
+from surepipe.storage.packed import Packed, cuts
 
 PAGE_MAX_BYTES = 64 * 1024
 """A longer run takes several pages. A longer message has one of its own."""
@@ -23,11 +25,13 @@ class Page:
 
 def pages_of(payloads: Sequence[bytes]) -> list[Page]:
     """The payloads in order, in as few pages as fit."""
+    if isinstance(payloads, Packed):
+        return [_packed_page(payloads[a:b]) for a, b in cuts(payloads, PAGE_MAX_BYTES)]
     body = b"".join(payloads)
     if len(body) <= PAGE_MAX_BYTES:
         return [_page(payloads, body)]
-    cuts = _cuts(list(map(len, payloads)))
-    return [_page(payloads[start:stop], b"".join(payloads[start:stop])) for start, stop in cuts]
+    parts = [payloads[start:stop] for start, stop in cuts(payloads, PAGE_MAX_BYTES)]
+    return [_page(part, b"".join(part)) for part in parts]
 
 
 def _page(payloads: Sequence[bytes], body: bytes) -> Page:
@@ -37,15 +41,11 @@ def _page(payloads: Sequence[bytes], body: bytes) -> Page:
     return Page(count, len(body), packed, body)
 
 
-def _cuts(lengths: list[int]) -> Iterator[tuple[int, int]]:
-    """Where each page starts and stops."""
-    start = size = 0
-    for at, length in enumerate(lengths):
-        if size + length > PAGE_MAX_BYTES and at > start:
-            yield start, at
-            start, size = at, 0
-        size += length
-    yield start, len(lengths)
+def _packed_page(payloads: Packed) -> Page:
+    shortest, longest = payloads.extremes()
+    body = payloads.body.tobytes()
+    lengths = None if shortest == longest else payloads.lengths(4)
+    return Page(len(payloads), len(body), lengths, body)
 
 
 def payloads_of(page: Page) -> list[bytes]:

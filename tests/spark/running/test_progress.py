@@ -39,22 +39,24 @@ def test_each_input_has_the_lag_of_its_own_stream() -> None:
 
 def test_what_spark_does_not_tell_is_left_out() -> None:
     """spark SP-17: nothing before the first batch, and no guess when the sources are not those of the plan."""
-    assert counted_of({}) == {}
+    assert counted_of({}, 0) == {}
     assert lags_of({}, INPUTS) == {}
     assert lags_of({"sources": [source({}, {})]}, INPUTS) == {}
     assert lags_of({"sources": [{"endOffset": None}, {"latestOffset": None}]}, INPUTS) == {}
 
 
 def test_rate_duration_and_state_are_gauges_in_whole_numbers() -> None:
-    """spark SP-17: the sum over all operators with state; Spark's NaN is 0."""
+    """spark SP-17: messages, not the pages that Spark counts; the sum over all operators with state."""
     told = {
-        "processedRowsPerSecond": float("nan"),
+        "numInputRows": 3,
         "batchDuration": 250,
         "stateOperators": [
             {"numRowsTotal": 3, "memoryUsedBytes": 1000},
             {"numRowsTotal": 4, "memoryUsedBytes": 24},
         ],
     }
-    counted = counted_of(told)
-    assert counted == {"rows_per_s": 0, "batch_us": 250_000, "state_rows": 7, "state_bytes": 1024}
+    counted = counted_of(told, 50)
+    assert counted == {"rows_per_s": 200, "batch_us": 250_000, "state_rows": 7, "state_bytes": 1024}
     assert set(counted) <= GAUGES
+    assert counted_of({**told, "numInputRows": 0}, 50)["rows_per_s"] == 0
+    assert counted_of({**told, "batchDuration": float("nan")}, 50)["rows_per_s"] == 0

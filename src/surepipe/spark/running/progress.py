@@ -28,14 +28,16 @@ def sources_of(inputs: Iterable[Input]) -> list[SourceKey]:
     return sorted({source_key(one) for one in inputs})
 
 
-def counted_of(told: Told) -> dict[str, int]:
-    """The numbers of the part ``spark``; none before the first batch."""
+def counted_of(told: Told, entries: int) -> dict[str, int]:
+    """The numbers of the part ``spark``; none before the first batch. ``entries`` were in the last one: rows that
+    Spark counts are pages."""
     if not told:
         return {}
     states = cast("Sequence[Told]", told.get("stateOperators") or ())
+    took_ms, has_rows = _number(told, "batchDuration"), _number(told, "numInputRows") > 0
     return {
-        "rows_per_s": round(_number(told, "processedRowsPerSecond")),
-        "batch_us": round(_number(told, "batchDuration")) * US_PER_MS,
+        "rows_per_s": round(entries / took_ms * 1000) if took_ms and has_rows else 0,
+        "batch_us": round(took_ms) * US_PER_MS,
         "state_rows": round(sum(_number(one, "numRowsTotal") for one in states)),
         "state_bytes": round(sum(_number(one, "memoryUsedBytes") for one in states)),
     }

@@ -34,17 +34,21 @@ if TYPE_CHECKING:
 
 BATCH_ROWS_MAX = 200_000
 """Entries in a micro-batch at the most: what comes of them for files of the driver goes through its memory."""
+LOOKS_EVERY_S = 0.05
 PROGRESS_EVERY_S = 0.5
+STARTS = 3
+"""Attempts at a start: Spark gives the process of a source ten seconds to answer, which no setting changes. On a
+busy machine that may be too little."""
 TASK_ROWS_MAX = 20_000
 """Entries that one task takes: so one busy stream keeps several cores at work."""
 
 
 class Query:
-    """The query, from its start to its end. ``batches`` counts those that are through."""
+    """The query, from its start to its end. ``batches`` counts what is through; the last one had ``entries``."""
 
     def __init__(self, spark: SparkSession, layout: Layout, tallies: Tallies) -> None:
         """Opens what the driver writes. Raises StoreUnavailable, ConfigurationError."""
-        self.batches = 0
+        self.batches = self.entries = 0
         self._spark = spark
         self._layout = layout
         self._tallies = tallies
@@ -70,7 +74,16 @@ class Query:
         )
         if trigger_s is not None:
             writer = writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
-        self._query = writer.start()
+        for _ in range(STARTS):
+            self._query = writer.start()
+            if not self._came_too_late(self._query):
+                break
+
+    def _came_too_late(self, query: StreamingQuery) -> bool:
+        """True when it ended because the process of a source did not answer in time. Nothing was read then."""
+        while query.isActive and str(query.status["message"]).startswith("Initializing"):
+            self._environment.clock.sleep(LOOKS_EVERY_S)
+        return "worker failed to connect back" in str(query.exception())
 
     def _entries(self) -> DataFrame:
         """The entries of all inputs: a source for each store (and start), put together."""
@@ -93,6 +106,7 @@ class Query:
             .option("reader", f"{self._layout.plan.name}/spark")
             .option("max_rows", str(BATCH_ROWS_MAX))
             .option("max_rows_per_task", str(TASK_ROWS_MAX))
+            .option("rows", "pages")
             .load()
         )
         return found.withColumn("store", lit(store)).select(*READ)
@@ -105,12 +119,14 @@ class Query:
         with self._at_work:
             if self._is_ending:  # a batch that returned would count as done
                 raise MisuseError("this query is ending: its next batch is left for another run")
+            self.entries = 0
             self._take(collected(self._job(entries)))
             self.batches += 1
 
     def _job(self, entries: DataFrame) -> DataFrame:
         """What the driver gets, when it is run: everything else is written on the way."""
-        partitions = int(cast("str", self._spark.conf.get("spark.sql.shuffle.partitions")))
+        most = int(cast("str", self._spark.conf.get("spark.sql.shuffle.partitions")))
+        partitions = partitions_of(self._layout, most)
         columns: list[Column | str] = list(GROUP)
         worked = mapped(entries, stages_of(self._layout), SCHEMA)
         ordered = worked.repartition(partitions, *columns).sortWithinPartitions(*ORDER)
@@ -128,7 +144,9 @@ class Query:
 
     def _count(self, rows: Iterator[AnyRow]) -> None:
         for _, part, _, count, _, _, what, _ in rows:
-            self._tallies.add(part, cast("bytes", what).decode(), count)
+            name = cast("bytes", what).decode()
+            self._tallies.add(part, name, count)
+            self.entries += count if name == "settled" else 0
 
     # Looking at it.
 
@@ -181,6 +199,13 @@ class Query:
         """Close what the driver writes."""
         for end in self._ends.values():
             end.close()
+
+
+def partitions_of(layout: Layout, most: int) -> int:
+    """Partitions for the writers: twice what is told apart, so that few share one. An empty one costs a task, too,
+    and on a cluster Spark makes two hundred of them."""
+    groups = 1 + sum(len(one.targets) for one in layout.inputs)
+    return min(2 * groups, most)
 
 
 def _last_progress(query: StreamingQuery) -> dict[str, object]:

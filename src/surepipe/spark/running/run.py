@@ -230,7 +230,7 @@ class SparkRun:
     def _add_progress(self, counted: dict[str, dict[str, int]], query: Query) -> None:
         """What Spark told last. A pipe is received here, and what is not through is still in its stream."""
         told_last = query.progress()
-        counted["spark"] = {"batches": query.batches, **counted_of(told_last)}
+        counted["spark"] = {"batches": query.batches, **counted_of(told_last, query.entries)}
         pipes = {pipe.name for pipe in self.plan.pipes}
         for part, lag in lags_of(told_last, self.layout.inputs).items():
             known = counted.get(part, {})
@@ -249,7 +249,7 @@ class SparkRun:
         return found
 
     def progress(self) -> Mapping[str, object]:
-        """What Spark said last about the query: rows per second, duration, offsets."""
+        """What Spark said last about the query: duration, offsets. The rows that it counts are pages."""
         return {} if self._query is None else self._query.progress()
 
     # Ending.

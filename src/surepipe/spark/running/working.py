@@ -6,9 +6,10 @@ the dead letters, stored by its identity before the batch is done, so a batch th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, repeat
+from typing import Any, cast
 
 from surepipe.actors.codecs import Codec, Undecodable, choose_codec
 from surepipe.actors.consumer import GiveUp, error_text
@@ -25,6 +26,7 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
 from surepipe.spark.arrow import RecordBatch
 from surepipe.spark.mapping import Batches
+from surepipe.spark.rows import PAGE_NEEDED, PageRow, page_rows
 from surepipe.spark.running.layout import SPARK_NODE, Input, Layout
 from surepipe.spark.running.rows import ALL, LETTERS, Rows
 from surepipe.storage.dead_letters import DeadLetterStream
@@ -32,12 +34,15 @@ from surepipe.store_api import AppendOutcome, AppendRun, CommitOutcome, CommitPo
 
 Message = tuple[int, object, About]
 """Its index in the input, itself, and which one it is."""
-READ = ("store", "stream", "life", "index", "producer", "epoch", "seq", "payload")
-"""The columns that stages need."""
+Entry = tuple[int, str, int, int, bytes]
+"""Its index in the input, producer, epoch, seq and payload."""
+_OF_PAGES = ("store", "stream", "life", "producer", "epoch", "seq")
+READ = tuple(dict.fromkeys([*_OF_PAGES, *PAGE_NEEDED]))
+"""The columns that stages need, of rows that are pages."""
 
 
 def stages_of(layout: Layout) -> Callable[[Batches], Batches]:
-    """The function of a task: entries of inputs come in, rows of ``rows.SCHEMA`` come out, in the same order."""
+    """The function of a task: pages of inputs come in, rows of ``rows.SCHEMA`` come out, in the same order."""
 
     def work(batches: Batches) -> Batches:
         worker = Worker(layout)
@@ -59,11 +64,11 @@ class Worker:
         self._ways: dict[str, Way] = {}
 
     def take(self, batch: RecordBatch) -> None:
-        """All entries of a batch."""
-        columns = [batch.column(name).to_pylist() for name in READ]
-        entries = zip(*columns, strict=True)
-        for (store, stream, life), group in groupby(entries, key=lambda entry: entry[:3]):
-            found = [entry[3:] for entry in group]
+        """All entries of a batch of pages."""
+        columns = [cast("list[Any]", batch.column(name).to_pylist()) for name in _OF_PAGES]
+        pages = zip(zip(*columns, strict=True), page_rows(batch), strict=True)
+        for (store, stream, life), group in groupby(pages, key=lambda page: page[0][:3]):
+            found = [entry for told, page in group for entry in _entries(page, *told[3:])]
             for one in self._layout.inputs:
                 if (one.stream.store, one.stream.name) == (store, stream):
                     self._way_of(one).take(life, found)
@@ -87,6 +92,14 @@ class Worker:
                 self._layout, input_, self._environment, self.rows, self._tallies
             )
         return self._ways[input_.part]
+
+
+def _entries(page: PageRow, producer: str, epoch: int, seq: int) -> Iterator[Entry]:
+    """What is read of a page: each of its entries is one message."""
+    count = page.count
+    indexes, seqs = range(page.first, page.first + count), range(seq, seq + count)
+    producers, epochs = repeat(producer, count), repeat(epoch, count)
+    return zip(indexes, producers, epochs, seqs, page.payloads, strict=True)
 
 
 @dataclass(slots=True)
@@ -185,7 +198,7 @@ class Way:
 
     # The messages.
 
-    def take(self, life: int, entries: Sequence[tuple[int, str, int, int, bytes]]) -> None:
+    def take(self, life: int, entries: Sequence[Entry]) -> None:
         """Entries that follow each other."""
         self._life = life
         waiting: list[Message] = []

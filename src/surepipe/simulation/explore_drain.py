@@ -3,6 +3,8 @@
 The fast drain delivers what is on the way before any deadline passes. In the slow one every answer takes longer
 than the timers: each round, all deadlines pass first, and then arrives what was on the way before. A drain is a
 function of the state, so one that meets a state known to end well ends well too.
+
+The fair drain draws the order of what happens in a round, and leaves nothing out of a round.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TypeAlias, cast
 from surepipe.machines import SenderMachine
 from surepipe.simulation.explore_history import AT_END, Broken, Histories
 from surepipe.simulation.explore_transitions import SENDER, Space, State, Step
+from surepipe.simulation.randomness import draws
 
 Advance: TypeAlias = Callable[[State], tuple[State, list[Step]]]
 
@@ -26,13 +29,12 @@ class Drain:
         self._advance = self._slow_round if slow else self._fast_step
         self._good: set[State] = set()
         self._is_met_for_good = "P11" not in self._wanted
-        self.is_slow = slow
 
     def failure(self, state: State) -> Broken | None:
         """The property that can't be met any more from here, None when it ends well."""
         if not self._wanted:
             return None
-        current = self._space.healed(state)
+        current = self._begin(state)
         path: dict[State, None] = {}
         steps_max = self._space.scope.drain_steps_max
         while current not in self._good and not self._is_met(current):
@@ -53,7 +55,7 @@ class Drain:
 
     def path(self, state: State) -> tuple[list[tuple[State, Step]], State]:
         """The drain step by step, each with the state it starts in; and where it ends."""
-        current = self._space.healed(state)
+        current = self._begin(state)
         seen: dict[State, None] = {}
         taken: list[tuple[State, Step]] = []
         while current not in seen and len(seen) <= self._space.scope.drain_steps_max:
@@ -68,6 +70,9 @@ class Drain:
             current = following
         return taken, current
 
+    def _begin(self, state: State) -> State:
+        return self._space.healed(state)
+
     # Ways to go on.
 
     def _fast_step(self, state: State) -> tuple[State, list[Step]]:
@@ -80,11 +85,18 @@ class Drain:
         on_the_way = [(link, frame) for link, frames in enumerate(state[1]) for frame in frames]
         if not on_the_way:
             return self._quiet(state)
-        first = self._answers(state) + self._submit(state) + self._wakes(state)
-        current, steps = self._take(state, first)
+        current, steps = self._take(state, self._answers(state) + self._submit(state))
+        passing = self._still_armed(current, self._wakes(state))
         arrivals = [self._arrival(link, frame) for link, frame in on_the_way]
-        current, more = self._take(current, arrivals)
+        current, more = self._take(current, passing + arrivals)
         return current, steps + more
+
+    def _still_armed(self, state: State, wakes: list[Step]) -> list[Step]:
+        """An answer may have taken away the deadline."""
+        nodes = state[0]
+        return [
+            step for step in wakes if self._space.due(step.place, nodes[step.place]) is not None
+        ]
 
     def _arrival(self, link: int, frame: int) -> Step:
         return Step("arrive", self._space.links[link][1], link, frame, ("arrive", frame))
@@ -145,3 +157,60 @@ class Drain:
         """Whether something stays behind: frames for ever on the way, or a sender that is not idle."""
         sender = cast("SenderMachine", self._space.nodes[SENDER].machine(state[0][SENDER]))
         return (moving and any(state[1])) or not sender.idle
+
+
+class FairDrain(Drain):
+    """One round after the other: in an order that is drawn, everything happens that can happen when it begins.
+
+    The draws follow from the state in which the drain begins. One that comes back to where it was goes on another
+    way, so only standing still, or too many rounds, are an end. Links keep their order, as no fault is left.
+    """
+
+    def __init__(self, space: Space) -> None:
+        super().__init__(space, slow=False)
+        self._advance = self._fair_round
+
+    def failure(self, state: State) -> Broken | None:
+        """The property that isn't met at the end, None when all are."""
+        current = self._begin(state)
+        path: dict[State, None] = {}
+        for _ in range(self._space.scope.drain_steps_max):
+            if current in self._good or self._is_met(current):
+                self._good.update(path)
+                return None
+            path[current] = None
+            current, steps = self._advance(current)
+            if not steps:
+                break
+        return self._ended(current, moving=True)
+
+    def _begin(self, state: State) -> State:
+        begun = super()._begin(state)
+        self._draws = draws(0, f"drain {begun}")
+        return begun
+
+    def _is_met(self, state: State) -> bool:
+        """True when all is submitted and, at this moment, nothing is missing and nothing on the way."""
+        return state[2] == self._space.scope.messages and self._ended(state, moving=True) is None
+
+    def _fair_round(self, state: State) -> tuple[State, list[Step]]:
+        possible = [("arrive", link) for link, frames in enumerate(state[1]) for _ in frames]
+        possible += [
+            (step.verb, step.place) for step in (*self._answers(state), *self._wakes(state))
+        ]
+        possible.append(("submit", SENDER))
+        taken: list[Step] = []
+        for verb, where in self._draws.shuffled(possible):
+            steps = self._possible_now(state, verb, where)
+            state, _ = self._take(state, steps[:1])
+            taken += steps[:1]
+        return state, taken
+
+    def _possible_now(self, state: State, verb: str, where: int) -> list[Step]:
+        """What a step earlier in the round may have taken away."""
+        if verb == "arrive":
+            return [self._arrival(where, frame) for frame in state[1][where]]
+        if verb == "submit":
+            return self._submit(state)
+        steps = self._answers(state) if verb == "answer" else self._wakes(state)
+        return [step for step in steps if step.place == where]

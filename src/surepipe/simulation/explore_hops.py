@@ -3,7 +3,8 @@
 What a pipe promises is what the algebra derives for it over a route that exhibits every fault. Its atoms are tried
 under each kind of fault that they tolerate, and then under every two kinds, one of each: single faults are a weak
 test, and all together are too many schedules to be finished. There is no clock here, so the work is bounded by the
-number of states; what was finished before the bound was reached is told scope by scope.
+number of states; what was finished before the bound was reached is told scope by scope. The search is reduced, and
+what it finds is searched again for the shortest schedule.
 
 What stands between two pipes takes no part: a stage counts as the identity, and chains follow from their pipes.
 """
@@ -27,6 +28,8 @@ from surepipe.simulation.subjects import HopSubject, Subject
 NOT_EXPLORED = "not explored"
 STATES_MAX = 60_000
 """About a minute of one core."""
+OUTAGE_WAKES = 3
+"""Deadlines that pass in time where all links may be cut: a sender that counts attempts has no end of states."""
 OUT_OF_ORDER_MAX = 2
 """Messages over links that don't keep the order: with three the schedules are too many."""
 
@@ -65,6 +68,8 @@ class HopExplored:
     def verdict(self) -> str:
         """``holds``, ``violated``, ``bounded, not exhausted``, or ``not explored``."""
         verdicts = {explored.verdict for _, explored in self.tried}
+        if Explored.FOUND in verdicts:
+            return str(Explored.VIOLATED)
         for verdict in (Explored.VIOLATED, Explored.BOUNDED, Explored.HOLDS):
             if verdict in verdicts:
                 return str(verdict)
@@ -116,10 +121,22 @@ def _explored(hop: Hop, subject: Subject | None, messages: int, states_max: int)
     for number, scope in enumerate(scopes):
         left = states_max - sum(explored.states for _, explored in tried)
         limit = max(left // (len(scopes) - number), 1)
-        tried.append((scope, explore(subject, replace(scope, states_max=limit))))
-        if tried[-1][1].counterexample is not None:
+        tried.append(reduced_first(subject, replace(scope, states_max=limit)))
+        if tried[-1][1].verdict in (Explored.FOUND, Explored.VIOLATED):
             break
     return HopExplored(hop.name, tuple(tried), left_out)
+
+
+def reduced_first(subject: Subject, scope: Scope) -> tuple[Scope, Exploration]:
+    """With reduction; what it finds is searched for again without, and stays found where that takes too long."""
+    fewer = replace(scope, reduced=True)
+    explored = explore(subject, fewer)
+    if explored.verdict is Explored.FOUND:
+        whole = replace(scope, states_max=max(scope.states_max, STATES_MAX))
+        shortest = explore(subject, whole)
+        if shortest.counterexample is not None:
+            return whole, shortest
+    return fewer, explored
 
 
 def subject_of(hop: Hop) -> HopSubject:
@@ -142,21 +159,22 @@ def _with_fixed_timers(layer: LayerOptions) -> LayerOptions:
 
 
 def _scopes(hop: Hop, messages: int) -> Iterator[Scope]:
-    """Each kind of fault that the same atoms tolerate, then every two kinds. Few messages where they overtake."""
-    atoms: dict[tuple[Fault, ...], list[str]] = {}
+    """Each kind of fault, for all atoms that tolerate it, then every two. Few messages where they overtake."""
+    kept: dict[tuple[Fault, ...], list[str]] = {}
     for atom, faults in evaluate(_plain(hop)).guarantee.items():
-        atoms.setdefault(_tried(hop, faults), []).extend(_PROPERTIES[atom])
-    for kinds, properties in atoms.items():
-        singles: list[tuple[Fault, ...]] = [(kind,) for kind in kinds]
-        for together in [(), *singles, *combinations(kinds, 2)]:
-            names = [name for kind in together for name in TRIED[kind]]
-            overtakes = Fault.ROUTE_REORDERING in together
-            yield Scope(
-                messages=min(messages, OUT_OF_ORDER_MAX) if overtakes else messages,
-                order="any" if overtakes else "fifo",
-                faults=dict.fromkeys(names, 1),
-                properties=("P1", *properties),
-            )
+        for many in range(3):
+            for together in combinations(_tried(hop, faults), many):
+                kept.setdefault(together, []).extend(_PROPERTIES[atom])
+    for together in sorted(kept, key=len):
+        names = [name for kind in together for name in TRIED[kind]]
+        overtakes = Fault.ROUTE_REORDERING in together
+        yield Scope(
+            messages=min(messages, OUT_OF_ORDER_MAX) if overtakes else messages,
+            order="any" if overtakes else "fifo",
+            faults=dict.fromkeys(names, 1),
+            properties=("P1", *kept[together]),
+            wakes=OUTAGE_WAKES if Fault.ROUTE_OUTAGE in together else None,
+        )
 
 
 def _plain(hop: Hop) -> Hop:

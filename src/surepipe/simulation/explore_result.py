@@ -23,10 +23,11 @@ from surepipe.simulation.trace import FORMAT, Kind, RollingDigest, Row
 
 
 class Explored(StrEnum):
-    """The three things an exploration can say."""
+    """What an exploration can say; that it ``FOUND`` something only when it is reduced."""
 
     HOLDS = "holds"
     VIOLATED = "violated"
+    FOUND = "violated: search again unreduced for the shortest schedule"
     BOUNDED = "bounded, not exhausted"
 
 
@@ -55,13 +56,17 @@ class Shortest:
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """The outcome: what is known, how much was seen, and the shortest counterexample if there is one."""
+    """The outcome: what is known, how much was seen, and the shortest counterexample if there is one.
+
+    A ``reduced`` search measures no lengths: it has no counterexample, and its ``depth`` is 0.
+    """
 
     verdict: Explored
     states: int
     transitions: int
     depth: int
     counterexample: Shortest | None = None
+    reduced: bool = False
 
     @property
     def holds(self) -> bool:
@@ -71,10 +76,12 @@ class Exploration:
 
 def result_of(space: Space, searched: Searched) -> Exploration:
     """The outcome of a search."""
-    seen = (searched.states, searched.transitions, searched.depth)
-    if searched.found is not None:
-        return Exploration(Explored.VIOLATED, *seen, shortest(space, searched.found))
-    return Exploration(Explored.HOLDS if searched.is_complete else Explored.BOUNDED, *seen)
+    reduced, found = space.scope.reduced, searched.found
+    seen = (searched.states, searched.transitions, 0 if reduced else searched.depth)
+    if found is not None and not reduced:
+        return Exploration(Explored.VIOLATED, *seen, shortest(space, found))
+    verdict = Explored.HOLDS if searched.is_complete else Explored.BOUNDED
+    return Exploration(Explored.FOUND if found else verdict, *seen, reduced=reduced)
 
 
 def shortest(space: Space, found: Found) -> Shortest:

@@ -58,7 +58,8 @@ class Scope:
     nothing is on the way, or costs one ``F5``; ``wakes`` bounds how often that may be (a sender that is never
     answered repeats for ever, and a store that takes each repetition grows for ever). ``after_crash`` judges
     ``P2`` for those messages only that were accepted after the last crash. ``exact`` keeps whole states instead
-    of their digests.
+    of their digests. ``reduced`` leaves out states that can't do more than others, which is faster and can say
+    that everything holds, but never how short a counterexample is.
     """
 
     messages: int = 3
@@ -75,6 +76,7 @@ class Scope:
     slow_drain: bool = True
     after_crash: bool = False
     exact: bool = False
+    reduced: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what can't be meant. Raises ConfigurationError."""
@@ -104,4 +106,6 @@ class Scope:
     def __str__(self) -> str:
         faults = " ".join(f"{fault}:{times}" for fault, times in self.faults.items() if times)
         order = "fifo" if self.keeps_order else "any"
-        return f"{self.messages} messages, links {order}, {faults or 'no faults'}"
+        wakes = "" if self.wakes is None else f", at most {self.wakes} wakes in time"
+        reduced = ", reduced" if self.reduced else ""
+        return f"{self.messages} messages, links {order}, {faults or 'no faults'}{wakes}{reduced}"

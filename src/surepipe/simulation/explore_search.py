@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from surepipe.simulation.explore_drain import Drain
+from surepipe.simulation.explore_drain import Drain, FairDrain
 from surepipe.simulation.explore_history import AT_END, Broken
+from surepipe.simulation.explore_reduction import Covering
 from surepipe.simulation.explore_transitions import Space, State, Step
+
+FAIR_EVERY = 100
+"""One state in so many is drained fairly as well; the others in the two ways that cost little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +43,18 @@ class Search:
         scope = space.scope
         self._parents: dict[State, tuple[State, Step] | None] = {}
         self._transitions = 0
+        self._covering = Covering() if scope.reduced else None
         self._drains = [Drain(space, slow=False)]
         if scope.slow_drain:
             self._drains.append(Drain(space, slow=True))
+        self._drains_of_some = [*self._drains, FairDrain(space)]
         if not any(name in AT_END for name in scope.properties):
-            self._drains = []
+            self._drains = self._drains_of_some = []
+
+    @property
+    def reached(self) -> Collection[State]:
+        """All states that were gone into, in the order in which they were met."""
+        return self._parents.keys()
 
     def run(self) -> Searched:
         """Search until everything is seen, something is broken, or the scope's limit is reached."""
@@ -63,16 +75,17 @@ class Search:
                 if broken:
                     path = (*self._path(state), (state, step))
                     return [], Found(path, after, broken[0])
-                if after in parents:
+                if after in parents or (self._covering and self._covering.leaves_out(after)):
                     continue
                 parents[after] = (state, step)
-                if self._drains and (found := self._badly_ending(after)):
+                if found := self._badly_ending(after):
                     return [], found
                 following.append(after)
         return following, None
 
     def _badly_ending(self, state: State) -> Found | None:
-        for drain in self._drains:
+        is_one_of_some = len(self._parents) % FAIR_EVERY == 1
+        for drain in self._drains_of_some if is_one_of_some else self._drains:
             failure = drain.failure(state)
             if failure is not None:
                 return Found(self._path(state), state, failure, drain)

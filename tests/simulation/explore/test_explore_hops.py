@@ -7,7 +7,8 @@ from dataclasses import replace
 from surepipe.pipes.algebra.hops import LOCAL, Hop, Store
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import parse_layers
-from surepipe.simulation.explore_hops import NOT_EXPLORED, explore_hops
+from surepipe.simulation.explore import explore
+from surepipe.simulation.explore_hops import NOT_EXPLORED, explore_hops, subject_of
 from surepipe.simulation.explore_result import Explored
 from surepipe.simulation.subjects import Subject
 from surepipe.store_api import Level
@@ -83,3 +84,24 @@ def test_what_of_a_promise_is_not_tried_is_said() -> None:
 def test_the_same_pipes_give_the_same_answer() -> None:
     """simulation X-11: no clock bounds the work."""
     assert explore_hops([STRICT], messages=2) == explore_hops([STRICT], messages=2)
+
+
+def test_each_scope_is_explored_once_for_all_that_is_promised_in_it() -> None:
+    """simulation X-51, X-53: a kind of fault, or two, is one scope however many properties survive it."""
+    (found,) = explore_hops([RELIABLE], messages=1, states_max=100)
+    kinds = [frozenset(scope.faults) for scope, _ in found.tried]
+    assert len(kinds) == len(set(kinds))
+    judged = {frozenset(scope.faults): scope.properties for scope, _ in found.tried}
+    assert set(judged[frozenset({"F3"})]) == {"P1", "P2", "P3", "P4", "P6g"}
+    assert set(judged[frozenset({"F8"})]) == {"P1", "P3", "P4"}
+
+
+def test_an_outage_is_explored_to_its_end_with_so_many_wakes() -> None:
+    """simulation X-53: a sender that counts its attempts has no end of states otherwise; the bound is told."""
+    (found,) = explore_hops([RELIABLE], messages=1, states_max=100)
+    (outage,) = (scope for scope, _ in found.tried if set(scope.faults) == {"F6"})
+    assert f"{outage}: bounded, not exhausted" in str(found)
+    assert "at most 3 wakes in time" in str(outage)
+    enough = replace(outage, states_max=1_000)
+    assert explore(subject_of(RELIABLE), enough).holds
+    assert not explore(subject_of(RELIABLE), replace(enough, wakes=None)).holds

@@ -1,0 +1,139 @@
+"""Drains: from which states, in which ways, and that each way sees what the others don't."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from surepipe.effects import Effect
+from surepipe.simulation.explore import explore
+from surepipe.simulation.explore_drain import Drain, FairDrain
+from surepipe.simulation.explore_history import Broken
+from surepipe.simulation.explore_parts import arrangement_of
+from surepipe.simulation.explore_scope import Scope
+from surepipe.simulation.explore_search import Search
+from surepipe.simulation.explore_transitions import Space, State
+from tests.plain.base import PlainSubject
+from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED, Sender
+from tests.plain.resend import RESEND, Receiver
+from tests.plain.resend import Sender as OneByOne
+from tests.simulation.explore.scopes import RELIABLE
+
+ENDING = ("P2", "P11", "P12")
+
+D = TypeVar("D", bound=Drain)
+
+
+def test_every_state_is_drained_fast_and_slow_and_each_hundredth_fairly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """simulation X-49: the states that each drain is asked about, in the order in which they were met."""
+    asked: dict[Drain, list[State]] = {}
+
+    def noted(real: Callable[[D, State], Broken | None]) -> Callable[[D, State], Broken | None]:
+        def failure(drain: D, state: State) -> Broken | None:
+            asked.setdefault(drain, []).append(state)
+            return real(drain, state)
+
+        return failure
+
+    monkeypatch.setattr(Drain, "failure", noted(Drain.failure))
+    monkeypatch.setattr(FairDrain, "failure", noted(FairDrain.failure))
+    scope = Scope(messages=2, faults={"F1": 1, "F3": 1}, properties=ENDING)
+    search = Search(Space(arrangement_of(MULTI_UNCONFIRMED), scope))
+    assert search.run().found is None
+    reached = list(search.reached)
+    assert list(asked.values()) == [reached, reached, reached[::100]]
+    assert len(reached) > 100
+
+
+def test_without_a_property_of_the_end_nothing_is_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only P2, P11 and P12 need a drain."""
+
+    def failure(_: Drain, state: State) -> Broken:
+        raise AssertionError(f"drained {state}")
+
+    monkeypatch.setattr(Drain, "failure", failure)
+    monkeypatch.setattr(FairDrain, "failure", failure)
+    assert explore(RESEND, Scope(messages=1, properties=("P1", "P3"))).holds
+
+
+class GivesUp(OneByOne):
+    """Planted: what is not confirmed when a deadline passes is given up."""
+
+    def again(self) -> list[Effect]:
+        """Nothing is sent again."""
+        self.waiting = ()
+        return []
+
+
+class GivesUpTheRest(Sender):
+    """Planted: a deadline that passes when some of four, but not all, are confirmed ends the others."""
+
+    def again(self) -> list[Effect]:
+        """All, or nothing."""
+        if len(self.waiting) in (0, 4):
+            return super().again()
+        self.waiting = ()
+        return []
+
+
+def _sees_nothing(_: Drain, state: State) -> None:  # noqa: ARG001
+    return None
+
+
+SLOW = (PlainSubject("gives up", GivesUp, Receiver), Scope(messages=1, properties=("P12",)))
+MIXED = (
+    PlainSubject("gives up the rest", GivesUpTheRest, Receiver),
+    Scope(messages=4, batch=4, properties=("P12",)),
+)
+
+
+def test_only_answers_that_are_late_show_a_sender_that_does_not_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """simulation X-49, O1: no fault is needed; without the slow and the fair drain it seems to hold."""
+    subject, scope = SLOW
+    found = explore(subject, scope).counterexample
+    assert found is not None
+    assert (found.property, found.length) == ("P12", 0)
+    assert "wakes" in " ".join(found.drain)
+    monkeypatch.setattr(FairDrain, "failure", _sees_nothing)
+    assert explore(subject, replace(scope, slow_drain=False)).holds
+
+
+def test_only_a_fair_drain_lets_a_deadline_pass_between_two_confirms() -> None:
+    """simulation X-49: in the fast drain no deadline passes, in the slow one before all confirms of a round."""
+    subject, scope = MIXED
+    space = Space(arrangement_of(subject), scope)
+    first = space.first()
+    assert Drain(space, slow=False).failure(first) is None
+    assert Drain(space, slow=True).failure(first) is None
+    failure = FairDrain(space).failure(first)
+    assert failure is not None
+    assert failure[0] == "P12"
+    assert explore(MULTI_UNCONFIRMED, scope).holds
+
+
+def test_what_a_fair_drain_finds_is_told_with_the_steps_that_it_drew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """simulation X-11, X-48: the draws follow from the state, so the same steps are told each time."""
+    monkeypatch.setattr(Drain, "failure", _sees_nothing)
+    subject, scope = MIXED
+    found = explore(subject, scope).counterexample
+    assert found is not None
+    assert (found.property, found.length) == ("P12", 0)
+    woken = [place for place, step in enumerate(found.drain) if step == "sender wakes"]
+    confirmed = [place for place, step in enumerate(found.drain) if "gets Confirm" in step]
+    assert any(confirmed[0] < place < confirmed[-1] for place in woken)
+    assert explore(subject, scope).counterexample == found
+
+
+def test_a_deadline_that_an_answer_takes_away_does_not_pass() -> None:
+    """simulation X-49: answers that come late, in the slow drain, of a stack that ships."""
+    scope = Scope(messages=2, properties=("P2",), apart=True)
+    assert explore(RELIABLE.subject(), scope).holds

@@ -106,6 +106,11 @@ class LaneWire(Wire):
         self._step("receiver", lambda: self.receiver.settled(ticket, ((seq, seq),), self.now))
         return True
 
+    def fail_at(self, key: Key, seq: int) -> None:
+        """The handler of a key raises for this message, with no word about those before it."""
+        ticket = self.open.pop(self.delivery_of(key).ticket).ticket
+        self._step("receiver", lambda: self.receiver.failed(ticket, seq, ERROR, self.now))
+
     def fail_for_good(self, key: Key) -> None:
         """The first message that a key has in work can't be handled, now or ever."""
         delivery = self.open.pop(self.delivery_of(key).ticket)

@@ -19,7 +19,7 @@ from surepipe.pipes.algebra import (
     remedy_for_fault,
     require,
 )
-from surepipe.pipes.algebra.derivation import evaluate
+from surepipe.pipes.algebra.derivation import evaluate, evaluate_chain
 from surepipe.pipes.algebra.findings import Code
 from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Claim, Fault, Faults, Guarantee
 from surepipe.pipes.algebra.hops import (
@@ -413,6 +413,14 @@ def test_a_chain_promises_what_all_its_hops_do() -> None:
     assert chain.guarantee.no_duplicate is None
     assert chain.headline.delivery == "at-least-once"
     assert chain.headline.order == "gap-free"
+
+
+def test_the_reason_of_a_chain_names_the_hop_that_a_fault_concerns() -> None:
+    """G-7, G-10: the first hop may lose at its sender's crash; route loss breaks the second, and no other."""
+    chain = evaluate_chain(flow(replace(hop("reliable"), journal=POWER), hop("continuous-index")))
+    assert chain.reason(Atom.NO_LOSS, Fault.ROUTE_LOSS).pipe == "hop1"
+    assert chain.reason(Atom.NO_LOSS, Fault.SENDER_CRASH).pipe == "flow", "it survives that"
+    assert chain.reason(Atom.NO_LOSS, Fault.RELAY_CRASH).pipe == "flow"
 
 
 def test_the_ends_of_a_chain_crash_under_their_own_names() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from surepipe.effects import Notice, NoticeKind
+from surepipe.effects import Accepted, Confirmed, Notice, NoticeKind, Renumbered
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.channel import CHANNEL_LAYER, Channel, Listener, Role
-from surepipe.pipes.frames import Data, Frame, Open, Opened, tag_of
+from surepipe.pipes.channel_parts import OwnMessages
+from surepipe.pipes.frames import Data, Frame, Open, Opened, Probe, Unknown, tag_of
 from surepipe.pipes.options import LayerText, parse_layers
 from tests.kit.channel_wire import CALLER, LISTENER, ChannelWire
 
@@ -192,6 +194,39 @@ def test_a_listener_makes_one_end_for_a_name_and_life() -> None:
     assert listener.admits(opening(6)) is None
     listener.forget("talk")
     assert listener.admits(opening(7)) == "talk"
+
+
+def test_a_listener_asks_whoever_speaks_without_an_end_to_open_again() -> None:
+    """pipes C-2: of a name that it knows, and not when that is what the frame does."""
+    listener = Listener(["talk"])
+    tag = tag_of("talk/forward")
+    question = Probe(tag, CHANNEL_LAYER, 7, 1, 1, 2)
+    assert listener.answer(question) == Unknown(tag, CHANNEL_LAYER, 0, 0)
+    assert listener.answer(replace(question, pipe=tag_of("other/forward"))) is None
+    assert listener.answer(Open(tag, CHANNEL_LAYER, 5, 7, 5, 1, 1, 0)) is None
+
+
+def test_what_is_the_channels_own_is_forgotten_when_it_is_confirmed() -> None:
+    """pipes V-5: nothing is kept of epochs that have nothing left."""
+    own = OwnMessages()
+    own.offer(2, own=True)
+    own.offer(1, own=False)
+    assert list(own.told(Accepted(5, 1, 3))) == [Accepted(5, 3, 1)]
+    assert list(own.told(Confirmed(5, ((1, 1), (3, 3))))) == [Confirmed(5, ((3, 3),))]
+    assert list(own.told(Confirmed(5, ((2, 2),)))) == []
+    assert own.numbers == {}
+
+
+def test_the_channels_own_messages_stay_its_own_under_new_numbers() -> None:
+    """pipes L-4: 2 of epoch 5 is the channel's own, and becomes 1 of epoch 9; the application hears of 3 only."""
+    own = OwnMessages()
+    own.offer(1, own=False)
+    own.offer(1, own=True)
+    own.offer(1, own=False)
+    list(own.told(Accepted(5, 1, 3)))
+    assert list(own.told(Renumbered(5, 2, 2, 9, 1))) == [Renumbered(5, 3, 1, 9, 2)]
+    assert list(own.told(Confirmed(9, ((1, 2),)))) == [Confirmed(9, ((2, 2),))]
+    assert own.numbers == {}
 
 
 def test_an_end_with_other_layers_is_refused_and_says_so() -> None:

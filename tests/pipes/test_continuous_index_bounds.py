@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.effects import Deliver
+from surepipe.effects import Deliver, NoticeKind
 from surepipe.pipes.frames import (
     Numbered,
     Unknown,
@@ -80,6 +80,37 @@ def test_repeats_can_be_let_through(repeats: str, settled: list[int]) -> None:
     arrive_in_order(wire, 1, 2, 2, 4, 3, 4, 2, 5)
     assert wire.settled == settled
     assert counted(wire).get("duplicate", 0) == 8 - len(settled)
+
+
+def test_a_hole_that_stays_is_told_once_whatever_becomes_of_those_above_it() -> None:
+    """2 and 4 are missing, and a second later that is told; then 4 comes, and 2 is still the same hole."""
+    wire = wire_with(5, {KIND: {"gap_alarm_s": 1.0}})
+    late = wire.to_receiver[3]
+    arrive_in_order(wire, 1, 3, 5)
+    wire.advance(SECOND)
+    wire.arrive(late)
+    wire.advance(5 * SECOND)
+    stalled = [notice.ranges for _, notice in wire.notices if notice.kind == NoticeKind.STALLED]
+    assert stalled == [((2, 2), (4, 4))]
+
+
+@pytest.mark.parametrize(
+    ("repeats", "settled"), [("none", [1, 2]), ("last", [1, 1, 2]), ("all", [1, 1, 2])]
+)
+def test_the_very_first_message_can_be_let_through_again(repeats: str, settled: list[int]) -> None:
+    """A-14: 1 1 2 with each choice."""
+    wire = wire_with(2, {KIND: {"repeats": repeats}})
+    arrive_in_order(wire, 1, 1, 2)
+    assert wire.settled == settled
+
+
+def test_repeats_are_let_through_as_long_as_all_that_is_in_work_fits_the_window() -> None:
+    """A-14, V-5: three messages and one repeat fill a window of four; a second repeat has no room."""
+    layers: LayerText = {KIND: {"repeats": "all", "receive_window": 4}}
+    for repeats in ((3,), (3, 3)):
+        wire = wire_with(3, layers, auto_settle=False)
+        arrive_in_order(wire, 1, 2, 3, *repeats)
+        assert wire.receiver.gauges()["in_work"] == 4
 
 
 @pytest.mark.parametrize("repeats", ["last", "all"])

@@ -46,6 +46,17 @@ def test_a_message_that_fails_is_tried_again_and_holds_up_its_own_key_only() -> 
     assert wire.texts()[4:] == ["a:2", "a:3", "a:4"]
 
 
+def test_a_failure_settles_what_stands_before_it_in_its_delivery() -> None:
+    """a:1 and a:2 come in one delivery, and only a:2 is said to have failed: only a:2 comes again (pipes D-1)."""
+    wire = LaneWire()
+    wire.say("a:1", "a:2", "a:3")
+    wire.fail_at("a", 2)
+    wire.advance(200 * MS)
+    assert wire.delivery_of("a").payloads == [b"a:2"]
+    wire.exchange()
+    assert wire.confirmed == {1}
+
+
 def test_after_its_attempts_a_message_becomes_a_letter_and_then_its_key_goes_on() -> None:
     """The letter is stored before more of the key is delivered or confirmed; b never waits (pipes D-2, D-4)."""
     wire = LaneWire(boundary=LETTERS, auto_answer=False)

@@ -17,6 +17,7 @@ from surepipe.effects import (
     Reject,
     RejectReason,
     Renumber,
+    Renumbered,
 )
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.frames import Data, Open, Opened, Refused, RefusedReason, Unknown
@@ -236,7 +237,8 @@ def test_only_the_epochs_after_the_last_transmitted_one_are_numbered_again() -> 
     ticket = next(e.ticket for e in effects if isinstance(e, Persist))
     effects = machine.answer(ticket, _stored(), 0)
     writes = [e.write for e in effects if isinstance(e, Persist)]
-    assert writes == [Renumber(100, [b"d", b"e"], (6,), by=100)]
+    moved = Renumbered(6, 1, 2, 100, 1)
+    assert writes == [Renumber(100, [b"d", b"e"], (6,), by=100, moved=(moved,))]
     assert machine.unconfirmed() == [(6, ((1, 2),)), (5, ((3, 3),))]
 
 

@@ -55,6 +55,29 @@ def test_an_unanswered_deletion_was_done_or_not(when: str) -> None:
     assert held(queue) == [3]
 
 
+def test_a_deletion_ends_the_right_to_repeat_an_unanswered_message() -> None:
+    """message-queue Q-11: it was stored, deleted and stored anew, with an answer; once more is a broken duty."""
+    inner = FailingQueue()
+    queue = Checked(inner)
+    inner.fail("after")
+    with pytest.raises(StoreUnavailable):
+        queue.enqueue(message(1))
+    assert queue.delete_all(1) == 1
+    assert queue.enqueue(message(1))
+    with pytest.raises(ContractViolation, match="no member may have the number"):
+        queue.enqueue(message(1))
+
+
+def test_a_slice_finds_what_was_stored_without_an_answer() -> None:
+    """message-queue Q-11: asked first of all verbs after the answer was lost."""
+    inner = FailingQueue()
+    queue = fill(Checked(inner), 1)
+    inner.fail("after")
+    with pytest.raises(StoreUnavailable):
+        queue.enqueue(message(2))
+    assert queue.slice_run(1, 2) == [message(1).payload, message(2).payload]
+
+
 @pytest.mark.parametrize("as_run", [False, True])
 def test_a_batch_that_failed_on_the_way_is_finished_by_its_repeat(as_run: bool) -> None:
     """message-queue Q-6, Q-18: two of four messages were stored when the store went away."""

@@ -10,6 +10,7 @@ import pytest
 from surepipe.effects import NoticeKind, RejectReason
 from surepipe.pipes.frames import Confirm, Data, Nack, Numbered, Open, Probe
 from surepipe.pipes.options import LayerText
+from surepipe.pipes.window import WindowSender
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
     ROUGH,
@@ -270,6 +271,9 @@ def test_a_given_up_message_goes_to_the_dead_letters_and_the_pipe_goes_on() -> N
     assert [n.ranges for _, n in wire.notices if n.kind == NoticeKind.UNDELIVERABLE] == [((2, 2),)]
     assert wire.confirmed == {1, *range(3, 11)}
     assert wire.sender.counters()["given_up"] == 1
+    window = wire.sender.layers[0]
+    assert isinstance(window, WindowSender)
+    assert not window.stamps, "what was given up is not remembered"
     assert wire.sender.idle
     assert_quiet(wire)
 
@@ -390,3 +394,15 @@ def test_it_works_over_other_pipes(inner: str) -> None:
     assert set(wire.settled) == set(range(1, 61)) == wire.confirmed
     assert wire.sender.idle
     assert wire.receiver.idle
+
+
+@pytest.mark.parametrize("window", [1, 4])
+def test_what_a_host_gives_back_is_told_in_time_and_not_at_once(window: int) -> None:
+    """T-6: nothing was settled, so the Confirm waits for company, however small the receive window is."""
+    wire = Wire({"multi-unconfirmed": {"receive_window": window}}, auto_settle=False)
+    wire.send(1)
+    wire.exchange()
+    wire.refuse(1)
+    assert not wire.to_sender
+    wire.advance(10 * MS)
+    assert [type(frame) for frame in wire.to_sender] == [Confirm]

@@ -187,6 +187,7 @@ def test_stacks_that_differ_are_refused_and_the_sender_stops() -> None:
     assert noticed(wire, NoticeKind.FENCED) == [(1 << 20, ((1, 1),))]
     wire.send(2)
     assert wire.rejected == [Reject(RejectReason.STOPPED, 1)]
+    assert (wire.sender.room, wire.sender.room_bytes) == (0, 0)
     assert wire.deadline["sender"] is None
 
 
@@ -323,6 +324,22 @@ def test_a_lost_credit_is_asked_for() -> None:
     wire.auto_settle = True
     wire.run()
     assert wire.confirmed == set(range(1, 7))
+
+
+def test_the_first_question_for_a_credit_comes_after_one_wait_and_the_next_after_two() -> None:
+    """The link was taken without any room: after 1 s, and 2 s more, each a tenth off at most (pipes T-8)."""
+    wire = Wire("reliable", auto_settle=False)
+    wire.transfer(1, back=0)
+    opened = wire.to_sender.pop()
+    assert isinstance(opened, Opened)
+    wire.arrive_back(altered(opened, limit=0))
+    wire.send(1)
+    for wait in (SECOND, 2 * SECOND):
+        due = wire.deadline["sender"]
+        assert due is not None
+        assert 0.9 * wait <= due - wire.now <= 1.1 * wait
+        wire.advance(due - wire.now)
+    assert [type(frame) for frame in wire.to_receiver] == [Probe, Probe]
 
 
 def test_a_handler_that_takes_long_is_asked_after_and_not_sent_copies() -> None:

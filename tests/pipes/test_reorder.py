@@ -41,6 +41,15 @@ def test_what_comes_early_is_held_and_follows_in_one_piece() -> None:
     assert (buffer.held_count, buffer.in_work) == (0, 6)
 
 
+def test_without_a_known_start_the_span_is_counted_from_the_lowest_that_is_held() -> None:
+    """5..6 and 9 are held and 8 numbers are allowed: 5..12, whatever comes after them."""
+    buffer = ReorderBuffer(8, 1000)
+    offer(buffer, 5, 6)
+    offer(buffer, 9, 9)
+    offered = offer(buffer, 11, 14)
+    assert (offered.kept, offered.over_limit) == (((11, 12),), ((13, 14),))
+
+
 def test_overlapping_runs_keep_the_first_copy_and_tell_conflicts() -> None:
     """3..5 held, then 2..6 with another payload for 4: conflict 1, repeated 2, new 2 and 6."""
     buffer = ReorderBuffer(8, 1000, expected=1)

@@ -13,7 +13,7 @@ from surepipe.effects import Ranges
 from surepipe.pipes import snapshot
 from surepipe.pipes.backlog import Backlog
 from surepipe.pipes.confirming import ReportClock
-from surepipe.pipes.flights import NEVER, Flight, Flights, Transmitted
+from surepipe.pipes.flights import FEW, NEVER, Flight, Flights, Transmitted
 from surepipe.pipes.holes import Holes
 from surepipe.pipes.rto import RoundTrips
 
@@ -118,6 +118,21 @@ def test_carving_cuts_runs_without_losing_or_doubling_a_number(
     flights.put_back(carved)
     numbers = [n for a, b in spans_of(flights) for n in range(a, b + 1)]
     assert numbers == list(range(1, end + 1))
+
+
+@pytest.mark.parametrize("count", [3, FEW, FEW + 1])
+def test_few_and_many_runs_are_put_back_in_their_places(count: int) -> None:
+    """T-2: every second run was due; afterwards all are there, in order, and the earliest deadline is known."""
+    flights = Flights()
+    for number in range(1, 2 * count + 1):
+        flights.add(flight(number, number, 100 + number % 2))
+    due = flights.take_due(100)
+    assert len(due) == count
+    for run in due:
+        run.deadline = 50
+    flights.put_back(due)
+    assert spans_of(flights) == [(number, number) for number in range(1, 2 * count + 1)]
+    assert flights.due_at == 50
 
 
 def test_only_neighbours_with_one_history_go_together() -> None:

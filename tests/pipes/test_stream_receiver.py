@@ -768,3 +768,43 @@ def test_a_state_names_its_commit() -> None:
     assert commit_of(newer).revision == 3, "a state that is asked for later is a newer one"
     with pytest.raises(ValueError, match="no position in a stream"):
         commit_of(b"[null]")
+
+
+@pytest.mark.parametrize("is_newer", [True, False])
+def test_of_a_stored_state_and_the_position_the_further_one_counts(is_newer: bool) -> None:
+    """S-10: the state of a crashed life tells of b, and the store of positions of nothing; then the other way."""
+    wire = reading("a", "b", "c", "d", read_max=2)
+    former = wire.receiver
+    state = former.receiver.state_after(next(iter(former.open)), 2 if is_newer else 1)
+    if not is_newer:
+        former.settle()
+        wire.advance(SECOND)
+    assert position(wire) == (1 if is_newer else 3)
+    former.stop()
+
+    class Restored(Reader):
+        def build(self) -> ReceiverStack:
+            rng, layers = random.Random(2), parse_layers(self.layers)
+            life = wire.receiver_life
+            return ReceiverStack("pipe", layers, rng=rng, reverse=False, life=life, state=state)
+
+    Restored(wire, former.layers)
+    assert delivered(wire) == bytes_of("c", "d")
+
+
+def test_no_lag_is_told_before_the_end_of_the_stream_is_known() -> None:
+    """S-9: a reader that goes on at 3 has asked for its position, and not yet how long the stream is."""
+    wire = reading("a", "b")
+    former = wire.receiver
+    former.settle()
+    wire.advance(SECOND)
+    assert position(wire) == 3
+    former.stop()
+    wire.hold = True
+    reader = Reader(wire, former.layers)
+    lags: dict[str, int] = {}
+    while reader.asked()[0] != "ReadFrom":
+        lags[reader.asked()[0]] = reader.receiver.gauges()["lag"]
+        reader.answer()
+    assert "DescribeStream" in lags
+    assert set(lags.values()) == {0}

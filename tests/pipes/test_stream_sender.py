@@ -308,6 +308,9 @@ def test_a_restarted_sender_with_a_journal_appends_what_is_missing() -> None:
     assert wire.confirmed == {1, 2, 3, 4, 5}
     assert wire.journal is not None
     assert wire.journal.contents().rows == []
+    counters = wire.sender.sender.counters()
+    assert counters["transmitted"] == 2, "d and e: the store said that it has a to c"
+    assert counters.get("retransmitted", 0) == 0
 
 
 def test_a_restarted_sender_without_a_journal_starts_a_new_epoch() -> None:

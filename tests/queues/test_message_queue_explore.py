@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from surepipe.errors import ContractBroken
+from surepipe.errors import ContractBroken, ContractViolation
 from surepipe.queues.message_queue import (
     BoundedQueue,
     Enqueued,
@@ -53,6 +53,17 @@ class TakesTwice(OrderedQueue[Message]):
         return super().enqueue(message)
 
 
+class LosesOnRefusal(OrderedQueue[Message]):
+    """Refuses what repeats a number, and deletes up to it."""
+
+    def enqueue(self, message: Message) -> Enqueued:
+        try:
+            return super().enqueue(message)
+        except ContractViolation:
+            self.delete_all(message.num)
+            raise
+
+
 class LosesTheThird(OrderedQueue[Message]):
     """With three members, one is lost to view."""
 
@@ -68,6 +79,7 @@ class LosesTheThird(OrderedQueue[Message]):
     [
         (WrapsAround, r"QI-2 .*delete_all\(3\)|delete_all says how many"),
         (TakesTwice, r"a broken duty raises ContractViolation: \('enqueue', 0\)"),
+        (LosesOnRefusal, r"QI-2 .*missing 0"),
         (LosesTheThird, r"QI-2 .*missing 2"),
     ],
 )

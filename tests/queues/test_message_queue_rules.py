@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import ClassVar
 
@@ -141,6 +141,22 @@ def test_the_rules_find_a_planted_fault(kind: type[BoundedQueue[Message]]) -> No
         run_state_machine_as_test(rules_of(lambda: kind(4, 12)), settings=found_and_not_shrunk)
     with pytest.raises(ContractBroken):
         walk(checked(lambda: kind(4, 12)), Random(1), steps=1_000)
+
+
+class RefusesRuns(BoundedQueue[Message]):
+    """Takes nothing of a run that holds a member, where that is a broken duty."""
+
+    def enqueue_run(self, first: int, payloads: Sequence[bytes]) -> int:
+        members = self.snapshot()
+        if any(first + place in members for place in range(len(payloads))):
+            return 0
+        return super().enqueue_run(first, payloads)
+
+
+def test_the_rules_want_broken_duties_refused_in_runs_too() -> None:
+    """message-queue Q-21: to take none of a run that repeats a number is no answer."""
+    with pytest.raises(AssertionError, match="must raise ContractViolation"):
+        walk(lambda: RefusesRuns(4, 12), Random(1), steps=1_000)
 
 
 def test_a_walk_is_the_same_again_with_the_same_seed() -> None:

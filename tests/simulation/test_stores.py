@@ -267,6 +267,20 @@ def test_a_damaged_entry_is_told_and_never_given(bench: SimulatedBench) -> None:
     assert bench.store.identify("s", 3) == Identity("p", 1, 3)
 
 
+def test_a_restored_entry_is_read_and_every_place_can_be_asked_for_again(
+    bench: SimulatedBench,
+) -> None:
+    """F25 at rest: it says how often the entry was refused; a reader that begins asks for entry 0."""
+    make(bench)
+    put(bench, 1, "a", "b")
+    before = bench.store.identify("s", 0)
+    bench.store.corrupt("s", 1)
+    assert isinstance(bench.store.read("s", 1, 9, 99), Failed)
+    assert bench.store.restore("s", 1) == 1
+    assert read_payloads(bench) == texts("a", "b")
+    assert bench.store.identify("s", 0) == before
+
+
 def test_what_is_unread_goes_only_where_the_retention_forces_it(bench: SimulatedBench) -> None:
     """F29: the range is told with the readers that were passed."""
     for name, retention in (("forced", Retention(force=True)), ("kept", KEEP_ALL)):

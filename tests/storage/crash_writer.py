@@ -158,10 +158,11 @@ def misuse(work: Work) -> None:
     with SqliteStore(work.path) as store:
         child = os.fork()
         if not child:
-            try:
-                store.info("out")
-            except MisuseError as error:
-                say(str(error))
+            for touch in (lambda: store.info("out"), lambda: store.transaction().__enter__()):
+                try:
+                    touch()
+                except MisuseError as error:
+                    say(str(error))
             os._exit(0)
         os.waitpid(child, 0)
 

@@ -208,6 +208,8 @@ def test_an_interrupted_replay_goes_on_at_the_next_letter(store: FaultyStore) ->
     replay = Replay(place, store)
     assert replay.begin() == 1
     for stored in replay.waiting(2):
+        anchor = replay.position_after(stored).anchor
+        assert anchor == store.identify(place.stream, stored.index), "what tells a lost stream"
         replay.done(stored)
         replay.done(stored)
     again = Replay(place, store)

@@ -269,8 +269,10 @@ def test_rows_of_an_older_epoch_leave_when_they_are_confirmed(store: FaultyStore
 # Stores that go back.
 
 
-def test_rows_that_the_store_lost_are_stored_again(store: FaultyStore) -> None:
-    """F14: the store forgets the last rows of a running life; the next write brings them back."""
+def test_rows_that_the_store_lost_are_stored_again(
+    store: FaultyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F14: the store forgets the last rows of a running life; the next write brings them back, and says so."""
     journal = open_journal(store, 3)
     journal.write(AppendRows(3, 1, texts("a", "b")))
     store.mark()
@@ -278,6 +280,7 @@ def test_rows_that_the_store_lost_are_stored_again(store: FaultyStore) -> None:
     journal.write(AppendRows(3, 4, texts("d")))
     store.script(Misfortune.ROLL_BACK)
     assert journal.write(AppendRows(3, 5, texts("e"))) == WriteStored()
+    assert "went back to row 4; it gets rows 4 to 6 of epoch 3 again" in caplog.text
     assert rows_of(store) == [(3, 1, texts("a", "b", "c", "d", "e"))]
     journal.write(ForgetRows(3, 4))
     assert rows_of(store) == [(3, 5, texts("e"))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -180,7 +180,7 @@ class JournalOnAStore(MemoryJournal):
         self.bench.restart()
         self.real = StoreJournal(self.bench.store, self.bench.store, "pipe")
         found = self.real.load()
-        assert found == super().contents()
+        assert replace(found, renumbered=()) == super().contents()
         return found
 
     def write(self, write: Write) -> WriteOutcome:

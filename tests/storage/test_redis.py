@@ -14,6 +14,7 @@ from surepipe.storage.redis_link import Limits
 from surepipe.storage.redis_pages import PAGE_MAX_BYTES
 from surepipe.storage.redis_scripts import NAMES, script
 from surepipe.storage.redis_store import RedisStore
+from surepipe.storage.redis_transaction import BYTES_MAX, PARTS_MAX, RedisTransaction
 from surepipe.store_api import (
     KEEP_ALL,
     AppendRun,
@@ -521,3 +522,39 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
 def test_an_unknown_reader_of_a_fresh_server_has_no_position(redis_bench: RedisBench) -> None:
     """S-9: with nothing stored at all."""
     assert redis_bench.store.get("s", "r") == NoPosition()
+
+
+def test_a_transaction_is_full_when_its_payloads_have_the_greatest_size_together() -> None:
+    """A byte less leaves room for another part."""
+    transaction = RedisTransaction()
+    transaction.append(AppendRun("s", "p", 1, 1, [b"x" * (BYTES_MAX - 1)]))
+    assert not transaction.is_full
+    transaction.append(AppendRun("s", "p", 1, 2, [b"", b"x"]))
+    assert transaction.is_full
+
+
+def test_a_transaction_is_full_after_its_greatest_number_of_parts() -> None:
+    """One part less leaves room for another."""
+    transaction = RedisTransaction()
+    for _ in range(PARTS_MAX - 1):
+        with transaction.part():
+            pass
+    assert not transaction.is_full
+    with transaction.part():
+        pass
+    assert transaction.is_full
+
+
+def test_what_is_added_in_a_part_that_fails_is_taken_back() -> None:
+    """Its bytes, and the place of the one command of the caller's own."""
+    transaction = RedisTransaction()
+
+    def fail() -> None:
+        with transaction.part():
+            transaction.append(AppendRun("s", "p", 1, 1, [b"x" * BYTES_MAX]))
+            transaction.also("SET", "k", "v", keys=["k"])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not transaction.is_full

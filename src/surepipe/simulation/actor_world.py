@@ -88,7 +88,7 @@ class ActorWorld(World):
         """What the deployment says of itself at the end, for whoever asks."""
         self.speaks: Life | None = None
         """The process whose user's code runs now."""
-        self.remembers: Callable[[Life], None] = lambda life: None
+        self.remembers: Callable[[Life], None] = _forget
         """Told which process it is whenever that begins or goes on: each has its own memory."""
         self.speaking = ""
         """The stage that it runs in."""
@@ -263,6 +263,11 @@ class ActorWorld(World):
     def effect(self, where: str, text: str) -> None:
         """Something happened in the world outside."""
         self.note(where, 1, "effect", detail=as_detail({"text": text}))
+
+
+def _forget(life: Life) -> None:
+    """Processes without a memory of their own."""
+    del life
 
 
 def play(

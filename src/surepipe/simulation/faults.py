@@ -264,6 +264,15 @@ CATALOGUE: tuple[FaultKind, ...] = (
         (rate("corrupt_ppm", 20),),
     ),
     FaultKind(
+        "F25r",
+        "corruption-at-rest",
+        (NEVER,),
+        "disk",
+        "store_damages",
+        (number("store_damages", 1, 2), timeouts("store_outage_us", 1, 100)),
+        "restarted stream",
+    ),
+    FaultKind(
         "F26",
         "mailbox-loss",
         ("sender-crash", "receiver-crash"),

@@ -135,6 +135,8 @@ class Life:
             world.tasks.wait()
         finally:
             world.speaks, world.speaking = speaks, speaking
+            if speaks is not None:
+                world.remembers(speaks)
             waiter.is_over = True
             self._waiters.pop(waiter, None)
             if where is not None:

@@ -146,6 +146,8 @@ class _Reader:
             fault = "F17"
         if fault == "F25":
             return (fault,) if self.has_output_after(row.step) else ()
+        if fault == "F25r":
+            return (fault,) if facts.get("refused") and self.has_output_after(row.step) else ()
         is_used = self.last_answer > row.step and self.has_output_after(row.step)
         return ("F30" if facts.get("verb") == "refuse" else fault,) if is_used else ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from surepipe.simulation.chooser import Mishap
@@ -18,6 +18,7 @@ FAULTS: Mapping[str, str] = {
     "rollback": "F14",
     "empty": "F16",
     "trim": "F29",
+    "damage": "F25r",
 }
 
 
@@ -41,6 +42,7 @@ class Mishaps:
         self.pipe = pipe
         self.stores = stores
         self.wake = wake
+        self._damages: dict[tuple[str, str, int], None] = {}
 
     def take(self, event: Event) -> None:
         """It is due."""
@@ -65,6 +67,8 @@ class Mishaps:
                 lost = store.lose_last(mishap.amount)
             case "empty":
                 store.roll_back(MemoryState())
+            case "damage":
+                self._damage(store, mishap)
             case _:
                 self._trim(store)
         facts = {"fault": FAULTS[mishap.verb], "verb": mishap.verb, "lost": lost}
@@ -73,11 +77,41 @@ class Mishaps:
 
     def _trim(self, store: SimulatedStore) -> None:
         """Retention takes what it may. A reader that nobody has registered has nothing to protect it."""
-        own = [self.pipe] if store.name == "stream" else []
-        for stream in own if self.streams is None else self.streams:
+        for stream in self._streams_of(store):
             found = store.info(stream)
             if isinstance(found, StreamInfo) and found.readers:
                 store.trim_unread(stream)
+
+    def _damage(self, store: SimulatedStore, mishap: Mishap) -> None:
+        """An entry that the slowest reader has still to read, or that is still to come; later it is restored."""
+        for stream in self._streams_of(store):
+            found = store.info(stream)
+            readers = found.readers if isinstance(found, StreamInfo) else ()
+            index = min((reader.next for reader in readers), default=1) + mishap.amount
+            place = store.name, stream, index
+            if place in self._damages:
+                continue
+            store.corrupt(stream, index)
+            self._damages[place] = None
+            back = Happening(
+                f"entry {index} of {stream} is restored", partial(self._restore, *place)
+            )
+            self.world.at(self.world.now + mishap.for_us, self, back)
+
+    def _restore(self, name: str, stream: str, index: int) -> None:
+        place = name, stream, index
+        if place not in self._damages:
+            return
+        del self._damages[place]
+        refused = self.stores[name].restore(stream, index)
+        facts = {"fault": FAULTS["damage"], "verb": "restore", "refused": refused}
+        self.world.note(name, 1, "fault", detail=as_detail(facts))
+        self.wake()
+
+    def _streams_of(self, store: SimulatedStore) -> Iterable[str]:
+        """Those that carry messages and may be in this store."""
+        own = [self.pipe] if store.name == "stream" else []
+        return own if self.streams is None else self.streams
 
     def _down(self, store: SimulatedStore, for_us: int) -> None:
         store.is_down = True
@@ -97,4 +131,6 @@ class Mishaps:
         """Nothing is down any more."""
         for store in self.stores.values():
             store.is_down = False
+        for place in list(self._damages):
+            self._restore(*place)
         self.wake()

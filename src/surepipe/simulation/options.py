@@ -157,6 +157,8 @@ class Options:
     store_rollbacks: int = 0
     store_rollback_writes: int = 0
     store_trims: int = 0
+    store_damages: int = 0
+    """entries that can't be read until they are restored from a copy"""
     lying: int = 0
 
     # After chaos.

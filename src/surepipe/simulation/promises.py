@@ -46,7 +46,7 @@ class Promise:
     retries: int | None = None
     message_max_bytes: int = 1 << 20
     stores: frozenset[str] = frozenset()
-    """which stores the hop uses: journal, state, stream"""
+    """which stores the hop uses: journal, state, stream; restarted stream: with a reader that begins again"""
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def bound_us(

@@ -146,6 +146,8 @@ class SimulatedStore(StoreVerbs):
         self._unflushed = 0
         self._undo: deque[_Undo] = deque(maxlen=remember)
         self._damaged: dict[str, list[int]] = {}
+        self.refused: dict[tuple[str, int], int] = {}
+        """How often damaged entries were asked for."""
         self._late: list[Calls] = []
         self._asked: dict[str, int] = {}
 
@@ -329,17 +331,27 @@ class SimulatedStore(StoreVerbs):
         """The entry is damaged at rest. Its checksum tells: what reads it fails, what ends before it does not."""
         self._damaged.setdefault(stream, []).append(index)
 
+    def restore(self, stream: str, index: int) -> int:
+        """The entry is as it was, from a copy. How often it was asked for in the meantime."""
+        self._damaged[stream] = [one for one in self._damaged[stream] if one != index]
+        return self.refused.pop((stream, index), 0)
+
     def _undamaged(self, request: StoreRequest, outcome: StoreOutcome) -> StoreOutcome:
-        if not isinstance(request, ReadFrom | IdentifyEntry) or request.stream not in self._damaged:
+        if not isinstance(request, ReadFrom | IdentifyEntry):
             return outcome
-        first = min((i for i in self._damaged[request.stream] if i >= request.index), default=0)
+        damaged = [i for i in self._damaged.get(request.stream, ()) if i >= request.index]
+        if not damaged:
+            return outcome
+        first = min(damaged)
         failed = Failed(f"entry {first} of {request.stream!r} is damaged: restore it from a copy")
         if isinstance(outcome, Batch) and request.index < first < outcome.next:
             assert isinstance(request, ReadFrom)
             shorter = min(request.max_messages, first - request.index)
             return self._inside.read(request.stream, request.index, shorter, request.max_bytes)
-        is_hit = first == request.index and not isinstance(outcome, Failed)
-        return failed if is_hit else outcome
+        if first != request.index or isinstance(outcome, Failed):
+            return outcome
+        self.refused[request.stream, first] = self.refused.get((request.stream, first), 0) + 1
+        return failed
 
     def trim_unread(self, stream: str) -> TrimOutcome:
         """Everything goes that the stream's retention lets go: with ``force`` what nobody has read yet, too."""

@@ -12,10 +12,9 @@ import pytest
 from surepipe.cli.starter import starter_files
 from surepipe.pipelines.simulated.campaign import repeat, run_one
 from surepipe.pipelines.simulated.simulate import Simulation, simulation_of
-from surepipe.simulation.options import MS, Options
+from surepipe.simulation.options import SECOND, Options
 from surepipe.simulation.properties.settings import facts_of
 
-ENDS = ("sender", "receiver")
 ZOMBIES = "sender-zombie, receiver-zombie, store-outage"
 
 
@@ -52,22 +51,26 @@ def test_a_clock_that_went_back_stops_nobody_for_good(starter: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "names"),
+    ("faults", "names"),
     [
-        ("zombie", {"sender-zombie", "receiver-zombie"}),
-        ("crash", {"sender-crash", "receiver-crash", "relay-crash"}),
+        (Options(sender_zombies=1, receiver_zombies=1), {"sender-zombie", "receiver-zombie"}),
+        (
+            Options(sender_crashes=1, receiver_crashes=1),
+            {"sender-crash", "receiver-crash", "relay-crash"},
+        ),
     ],
 )
-def test_a_script_alone_says_whose_end_it_brings(starter: Path, verb: str, names: set[str]) -> None:
+def test_a_script_alone_says_whose_end_it_brings(
+    starter: Path, faults: Options, names: set[str]
+) -> None:
     """F28, X-34: one process has both ends, so a claim must tolerate the end of either.
 
     Replayed without the options that drew it, as shrinking does, a zombie was a pause and a crash the receiver's.
     """
     subject = simulation_of(starter, messages=4).subject
-    one_of_each = {f"{end}_{'zombies' if verb == 'zombie' else 'crashes'}": 1 for end in ENDS}
-    options = Options(messages=4, pause_us=MS, restart_us=MS, **one_of_each)
+    options = replace(faults, messages=4, chaos_us=SECOND, crash_within=8)
     drawn = run_one(subject, options)[0].script
-    one = next(decision for decision in drawn.decisions if decision.verb == verb)
+    one = next(decision for decision in drawn.decisions if decision.fault)
     again = repeat(subject, replace(drawn, options={"messages": 4}, decisions=(one,)))
     assert again.stale is None
     assert set(cast("list[str]", facts_of(again.rows[0])["faults"])) == names

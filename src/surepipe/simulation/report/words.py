@@ -39,6 +39,7 @@ FAULTS: Mapping[str, str] = {
     "F23": "identities collide",
     "F24": "message too large",
     "F25": "bytes changed",
+    "F25r": "stored entry damaged",
     "F26": "mailbox lost",
     "F27": "stale answer",
     "F28": "zombie",

@@ -61,12 +61,17 @@ def test_options_that_do_not_fit_the_engine_are_refused(
 
 def refused(surepipe: Command, shop: Path, *options: object) -> str:
     """The one line with which a run is refused; what there is of files stays as it was."""
-    before = {str(one): one.read_bytes() for one in Path.cwd().rglob("*") if one.is_file()}
+    before = files_here()
     answer = surepipe("run", shop, "--engine", "spark", *options)
-    after = {str(one): one.read_bytes() for one in Path.cwd().rglob("*") if one.is_file()}
     assert (answer.code, answer.err.count("\n")) == (Exit.UNUSABLE, 1), answer.err
-    assert {name: found for name, found in after.items() if not name.endswith(".pyc")} == before
+    assert files_here() == before
     return answer.err
+
+
+def files_here() -> dict[str, bytes]:
+    """All but what Python keeps for itself."""
+    there = (one for one in Path.cwd().rglob("*") if one.is_file() and one.suffix != ".pyc")
+    return {str(one): one.read_bytes() for one in there}
 
 
 @pytest.fixture

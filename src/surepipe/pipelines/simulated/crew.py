@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +28,8 @@ A = TypeVar("A")
 T = TypeVar("T")
 PIECE = 10
 """Seeds that one process takes at a time: some tenths of a second."""
+AHEAD = 4
+"""Pieces that each process is given before they are wanted. Those that nobody wants any more are still run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,10 @@ def cores() -> int:
 class Crew:
     """Runs simulations, here or on processes. Made by ``crew``."""
 
-    def __init__(self, recipe: Recipe, pool: ProcessPoolExecutor | None) -> None:
+    def __init__(self, recipe: Recipe, pool: ProcessPoolExecutor | None, jobs: int = 1) -> None:
         self._recipe = recipe
         self._pool = pool
+        self._ahead = AHEAD * jobs
         self._own: Simulation | None = None
 
     def campaign(self, seeds: Sequence[int]) -> Iterator[PlanResult]:
@@ -62,16 +67,21 @@ class Crew:
         Raises CannotSimulate, of the first piece in order that can't be.
         """
         pieces = [seeds[start : start + PIECE] for start in range(0, len(seeds), PIECE)]
-        return self._each(_campaign, pieces)
+        return self._each(_campaign, pieces, self._ahead)
 
     def broken(self, faults: Iterable[str]) -> Iterator[Broken | None]:
         """For each fault the shortest schedule that breaks the plan, in their order."""
-        return self._each(_broken, list(faults))
+        named = list(faults)
+        return self._each(_broken, named, len(named))
 
-    def _each(self, work: Callable[[Simulation, A], T], items: Sequence[A]) -> Iterator[T]:
-        if self._pool is None:
+    def _each(
+        self, work: Callable[[Simulation, A], T], items: Sequence[A], ahead: int
+    ) -> Iterator[T]:
+        """The answers in order; so many are asked for before they are wanted."""
+        pool = self._pool
+        if pool is None:
             return (work(self._here(), item) for item in items)
-        return _in_order([self._pool.submit(_work, work, item) for item in items])
+        return _in_order((pool.submit(_work, work, item) for item in items), ahead)
 
     def _here(self) -> Simulation:
         if self._own is None:
@@ -92,20 +102,20 @@ def crew(recipe: Recipe, jobs: int) -> Generator[Crew]:
     )
     others = set(active_children())
     try:
-        yield Crew(recipe, pool)
+        yield Crew(recipe, pool, jobs)
     finally:
         for process in set(active_children()) - others:
             process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=True)
 
 
-def _in_order(futures: Sequence[Future[T]]) -> Iterator[T]:
-    try:
-        for future in futures:
-            yield future.result()
-    finally:
-        for future in futures:
-            future.cancel()
+def _in_order(futures: Iterator[Future[T]], ahead: int) -> Iterator[T]:
+    """None is ever taken back: Python 3.11 complains of that when processes end before their work is done."""
+    asked = deque(islice(futures, ahead))
+    while asked:
+        first = asked.popleft()
+        asked.extend(islice(futures, 1))
+        yield first.result()
 
 
 # In the processes.

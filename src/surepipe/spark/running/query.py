@@ -48,7 +48,7 @@ class Query:
 
     def __init__(self, spark: SparkSession, layout: Layout, tallies: Tallies) -> None:
         """Opens what the driver writes. Raises StoreUnavailable, ConfigurationError."""
-        self.batches = self.entries = 0
+        self.batches = self.entries = self._settled = 0
         self._spark = spark
         self._layout = layout
         self._tallies = tallies
@@ -119,8 +119,9 @@ class Query:
         with self._at_work:
             if self._is_ending:  # a batch that returned would count as done
                 raise MisuseError("this query is ending: its next batch is left for another run")
-            self.entries = 0
+            self._settled = 0
             self._take(collected(self._job(entries)))
+            self.entries = self._settled
             self.batches += 1
 
     def _job(self, entries: DataFrame) -> DataFrame:
@@ -146,7 +147,7 @@ class Query:
         for _, part, _, count, _, _, what, _ in rows:
             name = cast("bytes", what).decode()
             self._tallies.add(part, name, count)
-            self.entries += count if name == "settled" else 0
+            self._settled += count if name == "settled" else 0
 
     # Looking at it.
 

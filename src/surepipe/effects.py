@@ -260,12 +260,15 @@ class Renumber:
     ``by`` is the life that asks (0: not told). The new number is higher than any, so only ``by`` can show that the
     asker was replaced: when the journal has opened a life above it (other than ``epoch``, a repeat of this write),
     the answer is ``WriteFenced``. Otherwise a replaced sender would take the journal back.
+
+    ``moved`` says which messages these were. It is kept with them: this life may end before it can tell.
     """
 
     epoch: int
     payloads: Sequence[bytes]
     replaces: tuple[int, ...]
     by: int = 0
+    moved: tuple[Renumbered, ...] = ()
 
 
 @record
@@ -292,13 +295,15 @@ class JournalContents:
     """What a journal held when the sender started. ``rows`` are unconfirmed, oldest epoch first.
 
     ``last_life`` is 0 for a new journal. ``transmitted`` is the highest epoch noted by
-    ``NoteTransmitted`` (0 for none). ``confirmed`` is the last ``ForgetRows`` as (epoch, through).
+    ``NoteTransmitted`` (0 for none). ``confirmed`` is the last ``ForgetRows`` as (epoch, through). ``renumbered``
+    tells where rows come from that an earlier life has numbered again, as long as the first of them is there.
     """
 
     last_life: int = 0
     rows: Sequence[JournalRows] = ()
     transmitted: int = 0
     confirmed: tuple[int, int] = (0, 0)
+    renumbered: tuple[Renumbered, ...] = ()
 
 
 # Answers to Persist and DeadLetter. Store calls of the stream pipe are answered with store outcomes.

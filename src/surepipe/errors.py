@@ -74,3 +74,11 @@ class StoreReset(SurepipeError):
 
 class ContractBroken(AssertionError):
     """An implementation broke a checked contract: a defect of the implementation, not of its caller."""
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception says, also of one of somebody else's that fails at saying it."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - whatever it raises, that must not count as ours
+        return f"(its text can't be told: that raises {type(failure).__name__})"

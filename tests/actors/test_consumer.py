@@ -9,6 +9,7 @@ from surepipe.actors import StepRuntime, ThreadRuntime
 from surepipe.actors.codecs import AutoCodec, JsonCodec, Undecodable
 from surepipe.actors.consumer import (
     ConsumerActor,
+    GiveUp,
     Work,
     WorkQueue,
     each,
@@ -198,3 +199,17 @@ def test_a_long_error_text_is_cut() -> None:
     assert kind == "ValueError"
     assert len(text) == 500
     assert error_text(KeyError("k")) == ("KeyError", "'k'")
+
+
+class Speechless(Exception):
+    """Can't be shown."""
+
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
+def test_an_error_that_fails_at_saying_what_it_is_has_a_text_too() -> None:
+    """Also as the cause that a loop gives a message up for."""
+    told = ("Speechless", "(its text can't be told: that raises KeyError)")
+    assert error_text(Speechless()) == told
+    assert error_text(GiveUp(Speechless())) == told

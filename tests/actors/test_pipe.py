@@ -269,6 +269,33 @@ def test_poison_becomes_one_letter_after_the_retries_and_the_rest_goes_on(
     assert letter.payload == b'\x1e"e3"'
 
 
+class Speechless(Exception):
+    """Can't be shown."""
+
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
+def test_an_error_without_words_is_the_message_s_failure_and_not_the_receiver_s(
+    runtime: Runtime,
+) -> None:
+    """The message becomes a letter, what follows goes on, and no receiver dies (pipes D-2, D-3)."""
+    letters, done = DeadLetters(), list[object]()
+
+    def handle(message: object) -> None:
+        if message == "b":
+            raise Speechless
+        done.append(message)
+
+    with Pipe("p", runtime=runtime, retries=2, retry_min_s=0.001, dead_letter=letters) as pipe:
+        pipe.receive(handle)
+        pipe.send_many(["a", "b", "c"])
+        pipe.flush(PATIENCE_S)
+    assert done == ["a", "c"]
+    (letter,) = letters.list()
+    assert (letter.attempts, letter.error_type) == (2, "Speechless")
+
+
 def test_a_message_is_not_confirmed_before_its_letter_is_stored(runtime: Runtime) -> None:
     """The place for letters is down three times (pipes D-4, dl3)."""
     handler, letters = Failing(b=99), DeadLetters()

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from surepipe.actors import Pipe, StreamSender
+from surepipe.actors import Pipe, StepRuntime, StreamSender
 from surepipe.actors.clerk import Stores
 from surepipe.effects import AppendRows, JournalContents, OpenLife, Persist
 from surepipe.errors import CompositionError, NotConfirmed, PipeFull, PipeStopped
 from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
 from surepipe.storage.journal import StoreJournal
-from surepipe.store_api import AppendRun, Batch, CommitPosition, Level, Transaction
+from surepipe.store_api import (
+    AppendOutcome,
+    AppendRun,
+    Batch,
+    CommitOutcome,
+    CommitPosition,
+    Level,
+    Transaction,
+    Unavailable,
+)
 from tests.actors.kit import Noted
 from tests.actors.stored_kit import (
     DiesAfter,
@@ -25,6 +37,8 @@ from tests.actors.stored_kit import (
     send_slowly,
     sqlite_store,
 )
+
+T = TypeVar("T")
 
 
 def test_what_was_accepted_survives_a_killed_sender(tmp_path: Path) -> None:
@@ -231,3 +245,49 @@ def test_flush_waits_for_what_an_earlier_life_had_accepted(tmp_path: Path) -> No
             found = store.read("orders", 1, 10, 1000)
         assert isinstance(found, Batch)
         assert [p for run in found.entries for p in run.payloads] == [b"one", b"two"]
+
+
+class Lethal(SqliteStore):
+    """Lets somebody die at its first commit, which it does not do, and when it has stored a renumbering."""
+
+    kills: Callable[[], object] | None = None
+    strikes = 0
+
+    def commit(self, request: CommitPosition) -> CommitOutcome:
+        """Strike instead."""
+        if self.strikes == 0:
+            return self._strike(Unavailable())
+        return super().commit(request)
+
+    def append(
+        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+    ) -> AppendOutcome:
+        """Store, and strike before anybody hears of it."""
+        outcome = super().append(stream, producer, epoch, first, payloads)
+        is_renumbering = first == 1 and b"moved" in payloads[0]
+        return self._strike(outcome) if self.strikes == 1 and is_renumbering else outcome
+
+    def _strike(self, outcome: T) -> T:
+        assert self.kills is not None
+        self.strikes += 1
+        self.kills()
+        return outcome
+
+
+def test_a_life_that_ends_before_it_tells_of_new_numbers_makes_no_message_seem_confirmed(
+    tmp_path: Path,
+) -> None:
+    """P8, pipes L-5: the message waits in the journal under a number that its sender's caller never heard of;
+    nobody receives, so who waits for the confirm waits in vain, and it comes with the receiver."""
+    steps, got = StepRuntime(1), list[object]()
+    with (
+        closing(Lethal(tmp_path / "orders.db", level=Level.PROCESS)) as store,
+        Pipe("orders", journal=store, runtime=steps, seed=1) as pipe,
+    ):
+        store.kills = pipe.sender.crash
+        with pytest.raises(NotConfirmed):
+            pipe.send("a", until="confirmed", timeout=30)
+        assert store.strikes == 2
+        pipe.receive(got.append)
+        pipe.flush(30)
+        assert got == ["a"]

@@ -130,6 +130,27 @@ def test_renumbered_messages_keep_their_positions(tmp_path: Path) -> None:
     assert (found.channel("orders").sent, found.channel("orders").settled) == (9, 9)
 
 
+def test_a_life_that_tells_again_where_its_messages_come_from_adds_none(tmp_path: Path) -> None:
+    """A journal tells each life what was numbered again: of 4 and 5 the trace knows it, of 6 and 7, which epoch 1
+    had before the trace began, it does not; all four came out under numbers that were accepted, too."""
+    told = Told()
+    told.tell("s", Kind.START, "orders")
+    told.tell("r", Kind.START, "orders")
+    told.tell("s", Kind.ACCEPTED, "orders", (1, 1, 5))
+    for _ in range(2):
+        detail = json.dumps({"epoch": 2, "seq": 1})
+        told.tell("s", Kind.RENUMBERED, "orders", (1, 4, 7), detail=detail)
+        told.tell("s", Kind.ACCEPTED, "orders", (2, 1, 6))
+    for run in ((1, 1, 3), (2, 1, 6)):
+        told.tell("r", Kind.SETTLED, "orders", run)
+    for node in ("s", "r"):
+        told.tell(node, Kind.END, "orders", detail=AT_REST)
+    found = judged(told.rows, tmp_path)
+    assert_as_row_by_row(found, told.rows)
+    assert (found.channel("orders").sent, found.channel("orders").settled) == (9, 9)
+    assert found.is_held
+
+
 @pytest.mark.parametrize(("came", "unknown"), [([1, 3], 1), ([1, 2, 3], 0)])
 def test_a_submit_with_an_unknown_outcome_is_neither_loss_nor_surplus(
     came: list[int], unknown: int, tmp_path: Path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.cli.exits import Exit
-from surepipe.testing.servers import RedisServer
+from surepipe.testing.servers import RedisServer, local_servers
 from tests.cli.kit import Command
 from tests.pipelines.files import pipe, pipeline
 
@@ -212,6 +212,24 @@ def test_a_redis_that_is_probed_is_judged_by_its_settings(
     assert blind.code == Exit.VIOLATED
     assert "was not asked what it keeps" not in probed.out
     assert probed.code == Exit.HELD
+
+
+@pytest.mark.parametrize(
+    ("fsync", "declared"), [("everysec", "power"), ("always", "power"), ("always", "interval")]
+)
+def test_of_what_is_declared_and_what_is_probed_the_weaker_counts(
+    surepipe: Command, shop: Path, fsync: str, declared: str
+) -> None:
+    """A server that may lose a second, declared to lose nothing, is told of once; and the other way round."""
+    with local_servers()[0].server(appendonly="yes", appendfsync=fsync) as server:
+        stores = f"stores: {{main: {{kind: redis, url: '{server.url}', durability: {declared}}}}}"
+        shop.write_text(pipeline(stores=stores, pipes=pipe("route: {kind: redis, store: main}")))
+        asked = ("check", shop, "--require", "exactly-once; tolerates store-crash")
+        blind, probed = surepipe(*asked), surepipe(*asked, "--probe")
+    assert (blind.code == Exit.HELD) is (declared == "power")
+    assert (probed.code == Exit.HELD) is ((fsync, declared) == ("always", "power"))
+    said = (probed.out + probed.err).count("settings give only interval")
+    assert said == (fsync == "everysec")
 
 
 def test_a_redis_that_does_not_answer_is_one_line(surepipe: Command, shop: Path) -> None:

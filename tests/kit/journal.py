@@ -49,7 +49,7 @@ class MemoryJournal:
                 self.transmitted = max(self.transmitted, epoch)
             case ForgetRows(epoch, through):
                 self._forget(epoch, through)
-            case Renumber(epoch, payloads, replaces, by):
+            case Renumber(epoch, payloads, replaces, by, _):
                 if epoch < self.life or (by and by < self.life != epoch):
                     return WriteFenced(self.life)
                 self.life = epoch

@@ -113,8 +113,11 @@ def test_a_file_that_can_only_be_read_fails_writes_with_the_reason(one: SqliteBe
         assert isinstance(store.read("s", 1, 9, 9), Batch)
 
 
-def test_a_full_disk_stores_nothing_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    """S-1, F30: Unavailable, because room comes back; the same append then is stored once."""
+def test_a_full_disk_stores_nothing_and_goes_on_when_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S-1, F30: Unavailable, because room comes back; the same append then is stored once. The log names the store
+    and the reason, and not at each attempt."""
     pages_max = 60
 
     def connect_with_limit(path: str, busy_timeout_s: float) -> sqlite3.Connection:
@@ -136,6 +139,10 @@ def test_a_full_disk_stores_nothing_and_goes_on_when_there_is_room(tmp_path: Pat
             transaction.append(AppendRun("s", "p", 1, stored[-1] + 1, [bytes(60_000)]))
         assert not transaction.done
         assert [type(outcome) for outcome in transaction.outcomes] == [Unavailable]
+    assert [record.getMessage().rpartition("again: ")[2] for record in caplog.records] == [
+        full[0].detail
+    ]
+    assert str(path) in full[0].detail
     with SqliteStore(path) as store:
         following = stored[-1] + 1
         assert store.append("s", "p", 1, following, [bytes(60_000)]) == Stored(

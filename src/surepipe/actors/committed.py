@@ -79,11 +79,12 @@ class Commits:
         handler: CommittedHandler,
         codec: Codec,
         seal: Callable[[Transaction], object] | None = None,
+        undone: Callable[[Work], object] | None = None,
     ) -> Loop:
         """Give the handler one message at a time, and the transaction.
 
         ``seal`` is called once for each transaction, behind the messages that it takes: what it adds, and what it
-        raises, concerns all of them.
+        raises, concerns all of them. ``undone`` is called between a refused transaction and the next.
         """
 
         def take(work: Work, transaction: Transaction) -> _Taken:
@@ -92,7 +93,10 @@ class Commits:
                 seal(transaction)
             return done, failure
 
-        return lambda work: self._loop(work, take, parts=True)
+        def loop(work: Work) -> None:
+            self._loop(work, take, parts=True, undone=undone)
+
+        return loop
 
     def _take_some(
         self, work: Work, transaction: Transaction, handler: CommittedHandler, codec: Codec
@@ -145,10 +149,18 @@ class Commits:
         return done, None
 
     def _loop(
-        self, work: Work, take: Callable[[Work, Transaction], _Taken], *, parts: bool
+        self,
+        work: Work,
+        take: Callable[[Work, Transaction], _Taken],
+        *,
+        parts: bool,
+        undone: Callable[[Work], object] | None = None,
     ) -> None:
         while work.done < work.last and work.trouble is None and not work.cancelled:
+            done = work.done
             self._commit_some(work, take, parts=parts)
+            if undone is not None and work.done == done:
+                undone(work)
 
     def _commit_some(
         self, work: Work, take: Callable[[Work, Transaction], _Taken], *, parts: bool

@@ -18,7 +18,7 @@ from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
 from surepipe.effects import Deliver
-from surepipe.errors import SurepipeError
+from surepipe.errors import SurepipeError, words_of
 
 Handler: TypeAlias = Callable[[object], object]
 BatchHandler: TypeAlias = Callable[[list[object]], object]
@@ -29,7 +29,7 @@ class GiveUp(Undecodable):
     """Raised by a loop: this message is not to be tried again, for this cause. It goes to the dead letters."""
 
     def __init__(self, cause: BaseException) -> None:
-        super().__init__(str(cause))
+        super().__init__(words_of(cause))
         self.cause = cause
 
 
@@ -329,5 +329,5 @@ def error_text(error: BaseException) -> tuple[str, str]:
     """Type and text of an error, as letters hold them."""
     if isinstance(error, GiveUp):
         error = error.cause
-    text = str(error)
+    text = words_of(error)
     return type(error).__name__, text if len(text) <= 500 else text[:497] + "..."

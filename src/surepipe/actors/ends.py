@@ -119,7 +119,7 @@ class SenderEnd(End):
             )
         self._has_loaded = True
         if self._sender_trace is not None:
-            self._sender_trace.loaded(contents.rows)
+            self._sender_trace.loaded(contents)
         return contents
 
     def _next_life(self) -> int:

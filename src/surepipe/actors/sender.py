@@ -91,7 +91,7 @@ class SenderActor(Host):
     def answered(self, ticket: int, outcome: object) -> None:
         """From a clerk: the outcome of a request of this life."""
         if self._trace is not None and isinstance(outcome, JournalContents):
-            self._trace.loaded(outcome.rows)
+            self._trace.loaded(outcome)
         super().answered(ticket, outcome)
 
     @property

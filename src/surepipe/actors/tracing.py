@@ -22,7 +22,7 @@ from surepipe.effects import (
     Accepted,
     Confirmed,
     Deliver,
-    JournalRows,
+    JournalContents,
     Letter,
     Reject,
     RejectReason,
@@ -145,9 +145,12 @@ class SenderTrace:
     def _row(self, kind: str, epoch: int, seq: int, count: int, **more: str | int) -> None:
         self._tracing.row(self._node, kind, self._pipe, epoch=epoch, seq=seq, count=count, **more)
 
-    def loaded(self, contents: Iterable[JournalRows]) -> None:
-        """What the journal held was accepted by an earlier life, which may not have lived to say so."""
-        for rows in contents:
+    def loaded(self, contents: JournalContents) -> None:
+        """What the journal held was accepted by earlier lives, and perhaps numbered again, which may not have
+        lived to say so."""
+        for moved in contents.renumbered:
+            self.renumbered(moved)
+        for rows in contents.rows:
             digests = self._digests(rows.payloads)
             self._row(
                 "accepted",

@@ -120,18 +120,19 @@ def numbered(log: SentLog, came_out: Iterable[str] = ()) -> Numbered:
 def _positions(
     accepted: Mapping[int, RangeSet], moves: Sequence[Row]
 ) -> tuple[Positions, dict[int, RangeSet]]:
-    pieces = {epoch: RangeSet(ranges) for epoch, ranges in accepted.items()}
-    targets = [(row, *_target(row)) for row in moves]
-    for row, epoch, seq in targets:
-        if epoch in pieces:
-            pieces[epoch].discard(seq, seq + row.count - 1)
+    """Messages go to higher epochs only, so what comes into an epoch has its positions when its turn comes."""
+    pieces = defaultdict(RangeSet, {epoch: RangeSet(ranges) for epoch, ranges in accepted.items()})
+    moved: dict[int, list[tuple[Row, int]]] = defaultdict(list)
+    for row in moves:
+        epoch, seq = _target(row)
+        moved[epoch].append((row, seq))
+        pieces[epoch].add(seq, seq + row.count - 1)
     positions = Positions()
     for epoch in sorted(pieces):
-        for low, high in pieces[epoch]:
+        for row, seq in moved[epoch]:
+            positions.move(row.epoch, row.seq, row.count, epoch, seq)
+        for low, high in accepted.get(epoch, ()):
             positions.add(epoch, low, high - low + 1)
-    for row, epoch, seq in targets:
-        positions.move(row.epoch, row.seq, row.count, epoch, seq)
-        pieces.setdefault(epoch, RangeSet()).add(seq, seq + row.count - 1)
     return positions, pieces
 
 

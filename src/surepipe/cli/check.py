@@ -108,4 +108,4 @@ def _levels(document: Document) -> dict[str, Level]:
     """What the Redis servers say that they keep. Raises StoreUnavailable, ConfigurationError."""
     from surepipe.cli.probing import probed_levels
 
-    return probed_levels(document.plan)
+    return probed_levels(document.plan, doubting=True)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from surepipe.pipelines.as_hops import declared_level
 from surepipe.pipelines.models.stores import RedisStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.storage.redis_store import RedisStore
 from surepipe.store_api import Level
 
 
-def probed_levels(plan: Plan) -> dict[str, Level]:
+def probed_levels(plan: Plan, *, doubting: bool = False) -> dict[str, Level]:
     """The level of each Redis store whose durability is not declared, as its server's settings give it.
 
-    Raises StoreUnavailable when one does not answer, ConfigurationError when its address can't be used.
+    ``doubting``: of a declared one too, where its server tells; the weaker of both counts. Raises StoreUnavailable
+    when one does not answer, ConfigurationError when its address can't be used.
     """
     levels: dict[str, Level] = {}
     for part in plan.stores:
-        if isinstance(part, RedisStorePart) and part.durability is None:
+        if isinstance(part, RedisStorePart) and (doubting or part.durability is None):
             store = RedisStore.from_url(part.url.reveal(), pipeline=part.keys or plan.name)
             try:
-                levels[part.name] = store.level
+                found = store.durability
             finally:
                 store.close()
+            if part.durability is None:
+                levels[part.name] = found.level
+            elif found.told:
+                levels[part.name] = min(found.level, declared_level(part))
     return levels

@@ -173,7 +173,11 @@ def _campaign(request: Request, simulation: Simulation, workers: Crew, found: Fi
             if _is_late(request, started):
                 break
         found.missing = _missing(results)
-        found.notes += _about_letters(simulation, found)
+        simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
+        simulation.not_compared = tuple(
+            sorted({name for one in results for name in one.not_compared})
+        )
+        found.notes += [*_about_letters(simulation, found), *simulation.notes()]
         broken: list[Broken | None] = []
         if request.faults is None and not _is_late(request, started):
             broken += workers.broken(untolerated(simulation.subject))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from surepipe.pipelines.as_hops import Levels, chain_of, hop_of
+from surepipe.pipelines.as_hops import Levels, chain_of, declared_level, hop_of
 from surepipe.pipelines.links import link
 from surepipe.pipelines.models.pipes import Expect, PipePart
 from surepipe.pipelines.models.sources import HttpSource, replays
@@ -226,6 +226,13 @@ def _about_stores(plan: Plan, levels: Levels) -> Iterator[str]:
             yield (
                 f"store {store.name} was not asked what it keeps, so it is taken for one that keeps nothing: "
                 "use --probe, or write durability"
+            )
+        elif isinstance(store, RedisStorePart) and (
+            levels.get(store.name, declared_level(store)) < declared_level(store)
+        ):
+            yield (
+                f"store {store.name} is declared {store.durability}, and its server's settings give only "
+                f"{levels[store.name]}, which counts here: change its settings, or declare what it keeps"
             )
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.errors import ConfigurationError, MisuseError, words_of
 from surepipe.pipelines.stages import made, wants_context
 
 
@@ -40,13 +40,15 @@ def failing_only(name: str) -> Generator[None]:
     except (Exception, CancelledError):
         raise
     except BaseException as error:
-        text = f": {error}" if str(error) else ""
-        raise LeftEarly(f"{name} raised {type(error).__name__}{text}") from error
+        text = words_of(error)
+        said = f": {text}" if text else ""
+        raise LeftEarly(f"{name} raised {type(error).__name__}{said}") from error
 
 
 def told_of(error: Exception) -> str:
     """What a user's function raised, in one line."""
-    return str(error) if isinstance(error, LeftEarly) else f"{type(error).__name__}: {error}"
+    text = words_of(error)
+    return text if isinstance(error, LeftEarly) else f"{type(error).__name__}: {text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,8 @@ class Context:
         self._transaction = transaction
         self._random: Random | None = None
         self._is_over = False
+        self.has_lent = False
+        """Whether somebody has asked for the transaction."""
 
     @property
     def random(self) -> Random:
@@ -85,6 +87,7 @@ class Context:
             raise MisuseError(
                 f"{self.stage} asks for a transaction, which only boundary: committed has: write it on the pipe"
             )
+        self.has_lent = True
         return self._transaction
 
     def now(self) -> float:

@@ -159,6 +159,7 @@ class JournaledIntake(Intake):
 
     def start(self) -> None:
         """Take the number of this life in the journal; everything else follows when that is stored."""
+        self._tell(self.contents.renumbered)
         self._persist(OpenLife(self.life))
 
     def _opened(self, contents: JournalContents) -> None:
@@ -278,6 +279,7 @@ class JournaledIntake(Intake):
                 self._done_writing(writing.write)
             case JournalContents() if isinstance(writing.write, OpenLife):
                 self.writing = None
+                self._tell(outcome.renumbered)
                 self._opened(outcome)
             case WriteFenced(by):
                 self.writing = None
@@ -425,24 +427,29 @@ class JournaledIntake(Intake):
             self.to_renumber.append(self.own)
             self.own = Rows(self.life, self.own.last + 1)
         payloads: list[bytes] = []
-        for rows in self.to_renumber:
-            payloads += rows.waiting()
-        replaced = tuple(rows.epoch for rows in self.to_renumber)
-        return Renumber(self.next_life, payloads, replaced, by=self.life)
-
-    def _renumbered(self, write: Renumber) -> None:
-        at = 1
+        moved: list[Renumbered] = []
         for rows in self.to_renumber:
             if len(rows):
-                self.port.emit(Renumbered(rows.epoch, rows.first, len(rows), write.epoch, at))
-                at += len(rows)
+                at = len(payloads) + 1
+                moved.append(Renumbered(rows.epoch, rows.first, len(rows), self.next_life, at))
+            payloads += rows.waiting()
+        replaced = tuple(rows.epoch for rows in self.to_renumber)
+        return Renumber(self.next_life, payloads, replaced, by=self.life, moved=tuple(moved))
+
+    def _renumbered(self, write: Renumber) -> None:
+        self._tell(write.moved)
         self.to_renumber = []
         self.next_life = 0
         self.life = write.epoch
         self.own = Rows(self.life, 1, list(write.payloads))
-        self.next = at
+        self.next = len(write.payloads) + 1
         self.is_noted = False
         self._serve_next(new_life=True)
+
+    def _tell(self, moved: Sequence[Renumbered]) -> None:
+        """Also of what an earlier life did not live to tell."""
+        for one in moved:
+            self.port.emit(one)
 
     # The end.
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from surepipe.effects import AppendRows, ForgetRows, NoteTransmitted, OpenLife, Renumber, Write
+from surepipe.effects import (
+    AppendRows,
+    ForgetRows,
+    NoteTransmitted,
+    OpenLife,
+    Renumber,
+    Renumbered,
+    Write,
+)
 from surepipe.pipes.layers import SenderLayer
 from surepipe.pipes.snapshot import stateful
 
-for _write in (OpenLife, AppendRows, NoteTransmitted, ForgetRows, Renumber):
+for _write in (OpenLife, AppendRows, NoteTransmitted, ForgetRows, Renumber, Renumbered):
     stateful(_write)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, NoReturn, TypeAlias
 
 from surepipe.effects import Deliver, Key, Letter, Notice, NoticeKind, Ranges
-from surepipe.errors import MisuseError
+from surepipe.errors import MisuseError, words_of
 from surepipe.machines import Randomness
 from surepipe.pipes.boundary import BoundaryOptions
 from surepipe.pipes.desk_base import ERROR_SHOWN, DeskBase
@@ -106,7 +106,7 @@ class LaneDesk(DeskBase):
         try:
             key = self.key_of(message.payload)
         except Exception as error:  # noqa: BLE001 - whatever it raises, there is no line for the message
-            self._without_key(message, (type(error).__name__, str(error)[:ERROR_SHOWN]))
+            self._without_key(message, (type(error).__name__, words_of(error)[:ERROR_SHOWN]))
             return
         line = self.lines.get(key)
         if line is None:

@@ -31,9 +31,6 @@ from surepipe.simulation.tasks import Tasks
 from surepipe.simulation.world import World, as_detail, collector_at_rest
 from surepipe.store_api import Level
 
-LIVES_MAX = 60
-"""A node that was started so often does not get on."""
-
 
 class Deployment(Protocol):
     """What one run consists of. It is made anew for each run."""

@@ -2,8 +2,9 @@
 
 The journal is one stream with the pipe as its only producer, and one position on it. The epoch of the producer
 is the life of the sender: the store itself fences older lives. Message ``n`` of an epoch is row ``n + 1`` of it;
-row 1 is a head that says which older epochs the rows of this one replace. So to number messages again is a single
-append of head and rows, which every store does wholly or not at all; no transaction is needed anywhere.
+row 1 is a head that says which older epochs the rows of this one replace, and which messages they were. So to
+number messages again is a single append of head and rows, which every store does wholly or not at all; no
+transaction is needed anywhere.
 
 The position says how far the stream may be trimmed. Its state holds what is confirmed, and which epoch was
 transmitted. Contents are told by identities alone; an index that is not known costs space, nothing else.
@@ -24,6 +25,7 @@ from surepipe.effects import (
     NoteTransmitted,
     OpenLife,
     Renumber,
+    Renumbered,
     SaveState,
     Write,
     WriteFailed,
@@ -33,7 +35,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.storage.journal_records import Confirmed, OwnRows, extend, head_of, replaced_by
+from surepipe.storage.journal_records import Confirmed, OwnRows, extend, head_of, read_head
 from surepipe.store_api import (
     KEEP_ALL,
     AppendOutcome,
@@ -140,13 +142,15 @@ class StoreJournal:
         self._next = position.next if position and position.tag == self._incarnation else 1
         self._state = Confirmed.decode(position.state) if position else Confirmed()
         info = self._info()
-        rows = self._rows(info)
+        rows, renumbered = self._rows(info)
         self._loaded = (info.incarnation, info.next, position)
         last_life = max((known.epoch for known in info.producers), default=0)
         if 0 < self._lives < last_life:
             raise errors.Fenced(f"journal {self.stream!r} was taken over by life {last_life}")
         confirmed = (self._state.epoch, self._state.through)
-        return JournalContents(last_life, rows, self._state.transmitted, confirmed)
+        return JournalContents(
+            last_life, rows, self._state.transmitted, confirmed, tuple(renumbered)
+        )
 
     def _made(self) -> int:
         outcome = self._streams.create(self.stream, 1, KEEP_ALL)
@@ -172,23 +176,26 @@ class StoreJournal:
             return outcome
         raise _as_error(f"journal stream {self.stream!r}", outcome)
 
-    def _rows(self, info: StreamInfo) -> list[JournalRows]:
-        """The rows that are neither replaced nor confirmed, oldest epoch first."""
+    def _rows(self, info: StreamInfo) -> tuple[list[JournalRows], list[Renumbered]]:
+        """The rows that are neither replaced nor confirmed, oldest epoch first; and all renumberings, in order."""
         found: dict[int, list[JournalRows]] = {}
+        renumbered: list[Renumbered] = []
         starts: dict[int, int] = {}
         for run in self._read_all(info):
             first, payloads = run.first - 1, run.payloads
             starts.setdefault(run.epoch, run.index)
             self._places[run.epoch] = (run.index, run.first)
             if run.first == 1:
-                for replaced in replaced_by(payloads[0]):
+                replaces, moved = read_head(payloads[0])
+                for replaced in replaces:
                     found.pop(replaced, None)
+                renumbered += moved
                 first, payloads = 1, payloads[1:]
             extend(found.setdefault(run.epoch, []), JournalRows(run.epoch, first, payloads))
         parts = [part for epoch in sorted(found) for part in found[epoch]]
         kept = [rest for part in parts if (rest := self._unconfirmed(part)).payloads]
         self._needed_from = starts[kept[0].epoch] if kept else info.next
-        return kept
+        return kept, renumbered
 
     def _read_all(self, info: StreamInfo) -> Iterator[Entries]:
         index = info.earliest
@@ -340,7 +347,7 @@ class StoreJournal:
             # Fenced by the new epoch itself: this is a repeat of what was done.
             if isinstance(asking, Fenced) and asking.by != write.epoch:
                 return _refusal(asking)
-        head = head_of(write.replaces)
+        head = head_of(write.replaces, write.moved)
         outcome = self._append(self._run(write.epoch, 1, [head, *write.payloads]))
         if not isinstance(outcome, Stored):
             return _refusal(outcome)

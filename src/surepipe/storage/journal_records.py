@@ -6,17 +6,23 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from surepipe.effects import JournalRows
+from surepipe.effects import JournalRows, Renumbered
 
 
-def head_of(replaces: Sequence[int]) -> bytes:
+def head_of(replaces: Sequence[int], moved: Sequence[Renumbered] = ()) -> bytes:
     """Row 1 of an epoch."""
-    return json.dumps({"replaces": list(replaces)}, separators=(",", ":")).encode()
+    facts: dict[str, object] = {"replaces": list(replaces)}
+    if moved:
+        facts["moved"] = [
+            (one.epoch, one.first, one.count, one.new_epoch, one.new_first) for one in moved
+        ]
+    return json.dumps(facts, separators=(",", ":")).encode()
 
 
-def replaced_by(head: bytes) -> list[int]:
-    """The epochs that a head replaces."""
-    return [int(epoch) for epoch in json.loads(head)["replaces"]]
+def read_head(head: bytes) -> tuple[list[int], list[Renumbered]]:
+    """The epochs that a head replaces, and what became of their messages."""
+    facts = json.loads(head)
+    return facts["replaces"], [Renumbered(*numbers) for numbers in facts.get("moved", ())]
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ class Caller:
         if isinstance(found, Failed):
             raise ConfigurationError(f"the level of a store is not known: {found.reason}")
         level = found.level if self._declared is None else self._declared
-        return Durability(level, self._declared is not None, found.level, found.why)
+        return Durability(level, self._declared is not None, found.level, found.why, found.tells)
 
     # Scripts.
 

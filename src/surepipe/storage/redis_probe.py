@@ -20,6 +20,8 @@ class Server:
     """The settings that the level follows from."""
     refusal: str = ""
     """Why no store may live there; empty when one may."""
+    tells: bool = True
+    """Its settings could be asked for; otherwise the level is the weakest that is possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Durability:
     declared: bool
     probed: Level
     why: str
+    told: bool = True
+    """The server told its settings; otherwise ``probed`` is the weakest that is possible."""
 
     def __str__(self) -> str:
         if not self.declared:
@@ -51,7 +55,10 @@ def probe(link: RedisLink, tag: str) -> Server | Unavailable | Failed:
     facts = {**_facts(replies[-3]), **_facts(replies[-2]), **_facts(replies[-1])}
     level, why = _level(settings, facts)
     policy = settings.get("maxmemory-policy", facts.get("maxmemory_policy", ""))
-    return Server(facts.get("redis_version", "?"), level, why, _refusal(policy, link.where(tag)))
+    tells = {"appendonly", "appendfsync"} <= settings.keys()
+    return Server(
+        facts.get("redis_version", "?"), level, why, _refusal(policy, link.where(tag)), tells
+    )
 
 
 def _refusal(policy: str, where: str) -> str:

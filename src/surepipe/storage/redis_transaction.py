@@ -48,25 +48,25 @@ class RedisTransaction:
     def __init__(self) -> None:
         self.done = False
         self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
-        self._requests: list[tuple[AppendRun | CommitPosition, int | None]] = []
+        self.requests: list[tuple[AppendRun | CommitPosition, int | None]] = []
         self._own: tuple[Sequence[Argument], Sequence[str]] | None = None
         self._parts = 0
         self._bytes = 0
 
     def append(self, request: AppendRun) -> None:
         """Add an append."""
-        self._requests.append((request, None))
+        self.requests.append((request, None))
         self._bytes += size_of(request.payloads)
 
     @contextmanager
     def part(self) -> Generator[None]:
         """When this inner block raises, what was added in it is taken back, and the rest stays."""
-        requests, own, added = len(self._requests), self._own, self._bytes
+        requests, own, added = len(self.requests), self._own, self._bytes
         self._parts += 1
         try:
             yield
         except BaseException:
-            del self._requests[requests:]
+            del self.requests[requests:]
             self._own, self._bytes = own, added
             raise
 
@@ -78,7 +78,7 @@ class RedisTransaction:
 
     def commit(self, request: CommitPosition, expected_next: int | None = None) -> None:
         """Add a commit; with ``expected_next``, only if the stored position is there (0: if there is none)."""
-        self._requests.append((request, expected_next))
+        self.requests.append((request, expected_next))
 
     def also(self, *command: Argument, keys: Sequence[str]) -> None:
         """Add one command of the caller's own, with the keys that it touches (``RedisStore.keys.own`` makes such).
@@ -100,21 +100,21 @@ class RedisTransaction:
         self.outcomes = self._refused_at_once(keys) or self._perform(caller, keys, now)
 
     def _refused_at_once(self, keys: Keys) -> tuple[Failed, ...]:
-        tags = {keys.tag(request.stream) for request, _ in self._requests}
+        tags = {keys.tag(request.stream) for request, _ in self.requests}
         if len(tags) > 1:
             names = " and ".join(sorted(tags))
             reason = f"a transaction can't span {names}: with spread='stream' each stream is alone"
-            return (Failed(reason),) * len(self._requests)
+            return (Failed(reason),) * len(self.requests)
         reasons = [
             too_long(request) if isinstance(request, CommitPosition) else None
-            for request, _ in self._requests
+            for request, _ in self.requests
         ]
         return tuple(reason or _NOT_ALONE for reason in reasons) if any(reasons) else ()
 
     def _perform(
         self, caller: Caller, keys: Keys, now: Argument
     ) -> tuple[AppendOutcome | CommitOutcome, ...]:
-        requests = list(self._requests)
+        requests = list(self.requests)
         streams = list(dict.fromkeys(request.stream for request, _ in requests))
         tag = keys.tag(streams[0] if streams else "")
         own_command, own_keys = self._own or ((), ())
@@ -146,7 +146,7 @@ class RedisTransaction:
         )
 
     def _is_new(self, caller: Caller) -> bool:
-        readers = [request for request, _ in self._requests if isinstance(request, CommitPosition)]
+        readers = [request for request, _ in self.requests if isinstance(request, CommitPosition)]
         told = [caller.is_new_to("commit", reader.stream, reader.reader) for reader in readers]
         return any(told)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeAlias, cast
 
 from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.storage.complaints import Complaints
 from surepipe.store_api import Failed, Level, Unavailable
 
 LAYOUT = 2
@@ -116,6 +117,7 @@ class SqliteFile:
         self.busy_timeout_s = busy_timeout_s
         self._asked = _checked_level(level)
         self._connect = connect
+        self._complaints = Complaints()
         try:
             with_layout = self.open_writer()
             self.level = _probed_level(with_layout, self.path)
@@ -151,7 +153,13 @@ class SqliteFile:
         return connection
 
     def outcome_of(self, error: Exception) -> Failed | Unavailable:
-        """What a caller is told instead of an exception of sqlite3."""
+        """What a caller is told instead of an exception of sqlite3. What may pass is logged now and then."""
+        outcome = self._told(error)
+        if isinstance(outcome, Unavailable):
+            self._complaints.hear(outcome.detail)
+        return outcome
+
+    def _told(self, error: Exception) -> Failed | Unavailable:
         text = f"{self.path}: {error}"
         code = _primary_code(error)
         if code in _TELLS:
@@ -162,7 +170,7 @@ class SqliteFile:
         return Failed(f"{text} ({type(error).__name__})")
 
     def _as_exception(self, error: sqlite3.Error) -> Exception:
-        match self.outcome_of(error):
+        match self._told(error):
             case Failed(reason):
                 return ConfigurationError(reason)
             case Unavailable(detail):

@@ -265,6 +265,42 @@ def test_messages_of_a_transaction_that_was_refused_come_again_as_who_they_are()
     assert seen.count((3, 3)) == 3
 
 
+def test_a_stage_whose_writes_are_refused_has_failed_and_its_message_ends_in_the_dead_letters() -> (
+    None
+):
+    """pipes D-2: number 3 of 6 always appends to a stream that is not there: three attempts, and the others pass;
+    a stage that uses the transaction before it is not to blame."""
+    attempts: list[int] = []
+
+    def forward(order: int, context: Context) -> int:
+        if order == 3:
+            attempts.append(context.attempt)
+            context.transaction.append(AppendRun("nowhere", "relay", 1, 1, [b"3"]))
+        return order
+
+    def book(order: int, context: Context) -> int:
+        connection = cast("SqliteTransaction", context.transaction).connection
+        connection.execute("CREATE TABLE IF NOT EXISTS booked (number INTEGER)")
+        connection.execute("INSERT INTO booked VALUES (?)", (order,))
+        return order
+
+    write_lines("in.jsonl", range(1, 7))
+    more = "retries: 3, retry_min_s: 0.001, dead_letter: main/dead"
+    text = staged(
+        '  first: {from: intake, call: "test:book", retries: 1, dead_letter: main/never}\n'
+        f'  last: {{from: first, call: "test:forward", {more}}}\n'
+    )
+    run(plan_of(text), forward=forward, book=book)
+    assert read_lines("out.jsonl") == [1, 2, 4, 5, 6]
+    assert max(attempts) == 3
+    with SqliteStore("main.db") as store:
+        (letter,) = letters_in({"main": store}, "main/dead").all()
+        with store.transaction() as transaction:
+            rows = transaction.connection.execute("SELECT number FROM booked").fetchall()
+    assert (letter.letter.seq, letter.letter.error_type) == (3, "ConfigurationError")
+    assert [row[0] for row in rows] == [1, 2, 4, 5, 6]
+
+
 CHAIN = """\
 pipes:
   first: {from: lines, journal: main, state: main, boundary: BOUNDARY}
@@ -414,3 +450,25 @@ def test_a_row_that_no_pipe_can_carry_is_named_and_those_before_it_go_through() 
     write_lines("in.jsonl", [1, 222, 3])
     run(plan)
     assert read_lines("out.jsonl") == [1, 222, 3]
+
+
+def test_of_a_batch_whose_writes_are_refused_only_the_message_to_blame_ends_in_the_dead_letters() -> (
+    None
+):
+    """pipes D-2: a batch with number 3 appends to a stream that is not there: its messages come one by one."""
+
+    def forward(orders: list[int], context: Context) -> list[int]:
+        if 3 in orders:
+            context.transaction.append(AppendRun("nowhere", "relay", 1, 1, [b"3"]))
+        return orders
+
+    write_lines("in.jsonl", range(1, 7))
+    text = staged(
+        "  few: {from: intake, batch: {max: 3}}\n"
+        '  last: {from: few, flat-map: "test:forward", retries: 2, retry_min_s: 0.001, dead_letter: main/dead}\n'
+    )
+    run(plan_of(text), forward=forward)
+    assert read_lines("out.jsonl") == [1, 2, 4, 5, 6]
+    with SqliteStore("main.db") as store:
+        (letter,) = letters_in({"main": store}, "main/dead").all()
+    assert letter.letter.seq == 3

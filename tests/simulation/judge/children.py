@@ -9,6 +9,10 @@ from multiprocessing.connection import Connection
 from surepipe import Pipe, StreamSender
 from surepipe.simulation.recorder import TraceRecorder
 from surepipe.storage import SqliteStore
+from surepipe.storage.dead_letters import DeadLetterStream
+from surepipe.testing.crash_points import CrashingRuntime, CrashPoints
+
+PATIENCE_S = 20.0
 
 
 def send_into_stream(store_path: str, trace_path: str, reports: Connection) -> None:
@@ -37,3 +41,30 @@ def handle_some(trace_path: str, handled: int, reports: Connection) -> None:
         pipe.receive(handle)
         pipe.send_many(list(range(3 * handled)))
         signal.pause()
+
+
+def no_threes(message: object) -> None:
+    """A handler that fails at one message."""
+    if message == 3:
+        raise ValueError("no threes")
+
+
+def die_at(point: str, count: int, store_path: str, trace_path: str, *, receives: bool) -> None:
+    """A pipe with a journal: it sends so many messages, and ends itself at this point."""
+    with (
+        closing(SqliteStore(store_path)) as store,
+        TraceRecorder(trace_path) as trace,
+        Pipe(
+            "orders",
+            journal=store,
+            state=store,
+            retries=1,
+            dead_letter=DeadLetterStream(store, "dead"),
+            runtime=CrashingRuntime(CrashPoints(point)),
+            trace=trace,
+        ) as pipe,
+    ):
+        if receives:
+            pipe.receive(no_threes)
+        pipe.send_many(list(range(count)))
+        pipe.flush(PATIENCE_S)

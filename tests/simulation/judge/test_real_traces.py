@@ -14,6 +14,7 @@ import pytest
 from surepipe import DeadLetters, FaultyRoute, LocalRoute, Pipe, StreamReceiver, StreamSender
 from surepipe.actors import StepRuntime
 from surepipe.actors.tracing import Columns
+from surepipe.auditing import DuckEngine, Question, judge, place_of
 from surepipe.errors import NotConfirmed
 from surepipe.pipes.predicates import Outcome
 from surepipe.simulation.audit import audit
@@ -21,6 +22,8 @@ from surepipe.simulation.recorder import RecordedRows, TraceRecorder
 from surepipe.simulation.trace import Row
 from surepipe.simulation.trace_file import TraceFile
 from surepipe.storage import Level, MemoryStore, SqliteStore
+from surepipe.storage.dead_letters import DeadLetterStream
+from surepipe.testing.crash_points import STATUS
 from tests.simulation.judge import children
 
 PATIENCE_S = 20.0
@@ -243,6 +246,79 @@ def test_a_trace_that_can_not_be_written_harms_no_pipe_and_is_called_broken(
     found = audit(trace.kept.rows)
     assert len(found.broken) == 1
     assert not found.held
+
+
+def killed_at(point: str, count: int, store: str, trace: str, *, receives: bool) -> None:
+    """A process with a pipe, which ends itself at this point."""
+    process = _PROCESSES.Process(
+        target=children.die_at, args=(point, count, store, trace), kwargs={"receives": receives}
+    )
+    process.start()
+    process.join(PATIENCE_S)
+    assert process.exitcode == STATUS
+
+
+BEFORE_ITS_ROW = (
+    *("after-append-rows", "after-note-transmitted", "after-save-state", "after-dead-letter"),
+    *("before-confirmed", "after-forget-rows"),
+)
+"""Something is done, and the row that tells of it is not written, or will not be by this process."""
+
+
+@pytest.mark.parametrize("point", BEFORE_ITS_ROW)
+def test_what_a_process_did_and_did_not_live_to_write_down_is_neither_lost_nor_too_much(
+    point: str, tmp_path: Path
+) -> None:
+    """Killed at each such point, and run again to the end: the sum is right, all promises held (X-30, XT-13)."""
+    store_path, path = tmp_path / "orders.db", tmp_path / "trace.jsonl"
+    killed_at(point, 10, str(store_path), str(path), receives=True)
+    with (
+        closing(SqliteStore(store_path)) as store,
+        TraceRecorder(path) as trace,
+        Pipe(
+            "orders",
+            journal=store,
+            state=store,
+            retries=1,
+            dead_letter=DeadLetterStream(store, "dead"),
+            trace=trace,
+        ) as pipe,
+    ):
+        pipe.receive(children.no_threes)
+        pipe.send(10)
+    found = audit(TraceFile(path))
+    assert found.held
+    assert found.pipe("orders").sum == "11 sent = 10 settled + 1 dead letters + 0 in flight"
+
+
+RENUMBERED_AND_GONE = "after-renumber"
+"""The journal has the new numbers, and nobody was told."""
+
+
+@pytest.mark.parametrize("lives", [1, 2])
+def test_messages_that_a_killed_life_has_numbered_again_are_the_same_messages(
+    lives: int, tmp_path: Path
+) -> None:
+    """Killed between the write and its row, once or twice in a row: the next life knows them by their new numbers
+    alone, and no audit takes them for more messages (X-30, XT-13)."""
+    store_path, path, got = tmp_path / "orders.db", tmp_path / "trace.jsonl", list[object]()
+    for point, count in [("before-note-transmitted", 20)] + lives * [(RENUMBERED_AND_GONE, 0)]:
+        killed_at(point, count, str(store_path), str(path), receives=False)
+    with (
+        closing(SqliteStore(store_path)) as store,
+        TraceRecorder(path) as trace,
+        Pipe("orders", journal=store, state=store, trace=trace) as pipe,
+    ):
+        pipe.receive(got.append)
+        pipe.send(20)
+    place = place_of(str(path))
+    for found in (
+        audit(TraceFile(path)).pipe("orders"),
+        judge(DuckEngine(), Question(place, place)).channel("orders"),
+    ):
+        assert found.sum == f"{len(got)} sent = {len(got)} settled + 0 dead letters + 0 in flight"
+    assert audit(TraceFile(path)).held
+    assert got == [*range(len(got) - 1), 20]
 
 
 def started(

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias, cast
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from surepipe.errors import MisuseError, PayloadTooLarge
 from surepipe.pipelines.assembly import About, Environment
@@ -27,22 +27,37 @@ from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.trials import Identity, Trial, Trials
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.models.stages import SinkBase, StagePart, Trying
+from surepipe.pipelines.models.stages import PythonSink, SinkBase, StagePart, Trying
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.stages import Call, Context
-from surepipe.store_api import Transaction
+from surepipe.store_api import Committed, Failed, Stored, Transaction
 
 logger = logging.getLogger("surepipe")
 PARTS_MAX = 1 << 20
 """Messages that one message may become at one stage."""
 
 
+@runtime_checkable
+class Counted(Protocol):
+    """A transaction that tells what was added to it, in the order of its outcomes."""
+
+    @property
+    def requests(self) -> Sequence[object]:
+        """So far."""
+        ...
+
+
 @dataclass(slots=True)
 class Turn:
-    """One attempt. ``failed_at``: the part that a failure came from."""
+    """One attempt at so many messages, the first of this identity. ``failed_at``: the part that a failure came
+    from. ``added``: the parts that had the transaction, and the places of what they added to it.
+    """
 
+    identity: Identity
+    size: int
     transaction: Transaction | None
     trial: Trial | None
+    added: list[tuple[Trying, range]] = field(default_factory=list[tuple[Trying, range]])
     done: set[Hashable] = field(default_factory=set[Hashable])
     failed_at: Trying | None = None
     waiting: dict[str, list[tuple[object, About]]] = field(
@@ -52,6 +67,19 @@ class Turn:
     def attempt_at(self, part: str) -> int:
         """Which attempt this is at a part."""
         return 1 if self.trial is None else self.trial.failures.get(part, 0) + 1
+
+    def had_transaction(self, part: Trying, start: int) -> None:
+        """A part had the transaction, and was the first to add something behind ``start``."""
+        self.added.append((part, range(start, _added_to(self.transaction))))
+
+    def refused_at(self, outcomes: Sequence[object]) -> Trying | None:
+        """The part whose writes were refused. Where all are refused for what is no request, it is the first that
+        had the transaction."""
+        refused = [not isinstance(outcome, Stored | Committed) for outcome in outcomes]
+        for part, places in self.added:
+            if any(refused[place] for place in places) or isinstance(outcomes[-1], Failed):
+                return part
+        return None
 
     def has_passed(self, branch: Hashable) -> bool:
         """True when this branch has the message from an earlier turn."""
@@ -99,10 +127,10 @@ class Flow:
 
     def take(
         self, messages: Sequence[tuple[object, About]], transaction: Transaction | None
-    ) -> None:
+    ) -> Turn:
         """One turn. Raises what failed, or GiveUp when that was the last attempt."""
         identity = identity_of(messages[0][1])
-        turn = Turn(transaction, self.trials.of(identity))
+        turn = Turn(identity, len(messages), transaction, self.trials.of(identity))
         try:
             for message, about in messages:
                 self.entry(message, about, turn)
@@ -115,6 +143,26 @@ class Flow:
                 self._note(identity, turn, error)
             raise
         self.trials.passed(identity)
+        return turn
+
+    def come_again(self, turns: Iterable[Turn]) -> None:
+        """Their transaction did nothing: what is known of their messages is as it was before."""
+        for turn in turns:
+            if turn.trial is not None:
+                self.trials.keep(turn.identity, turn.trial)
+
+    def refused(self, turns: Sequence[Turn], transaction: Transaction, error: Exception) -> None:
+        """The store has refused the transaction of these turns. Raises GiveUp when a part is to blame for the last
+        time; where several messages were in it, the first is tried alone."""
+        self.come_again(turns)
+        first, trial = turns[0], turns[0].trial or Trial()
+        is_one = len(turns) == 1 and first.size == 1
+        part = first.refused_at(transaction.outcomes) if is_one else None
+        if part is not None:
+            self._tallies.add(part.name, "failed")
+            self.trials.failed(first.identity, trial, part, error)
+        elif not is_one:
+            self.trials.keep(first.identity, trial)
 
     def has_failed(self, about: About) -> bool:
         """True when this message failed before: it is tried by itself then."""
@@ -185,7 +233,12 @@ class Flow:
         def put(message: object, about: About, turn: Turn) -> None:
             sink.put(message, _counted(about, turn.attempt_at(part.name)), turn.transaction)
 
-        return put
+        def call(message: object, about: About, turn: Turn) -> None:
+            start = _added_to(turn.transaction)
+            put(message, about, turn)
+            turn.had_transaction(part, start)
+
+        return call if isinstance(part, PythonSink) else put
 
     def _guarded(self, part: SinkBase, step: Step, giver: Node) -> Step:
         """Into a sink. What that can't write is the failure of the stage that gave it, unless the sink counts."""
@@ -252,6 +305,7 @@ class Flow:
             context = (
                 Context(about, name, attempt, environment.clock, turn.transaction) if asks else None
             )
+            start = _added_to(turn.transaction) if asks else 0
             one = Call(function, context, part.time_limit_s, about, attempt)
             try:
                 result = environment.call(name, one, message)
@@ -267,6 +321,8 @@ class Flow:
                 raise
             finally:
                 if context is not None:
+                    if context.has_lent:
+                        turn.had_transaction(part, start)
                     context.close()
             tallies.add(name, "passed")
             return result
@@ -280,6 +336,10 @@ class Flow:
         for start in range(0, len(waiting), stage.batch.max):
             piece = waiting[start : start + stage.batch.max]
             following([message for message, _ in piece], piece[0][1], turn)
+
+
+def _added_to(transaction: object) -> int:
+    return len(transaction.requests) if isinstance(transaction, Counted) else 0
 
 
 def identity_of(about: About) -> Identity:

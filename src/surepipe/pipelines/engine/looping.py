@@ -10,7 +10,7 @@ from surepipe.actors.committed import COMMIT_AFTER_US, Commits, CommittedHandler
 from surepipe.actors.consumer import Loop, Work
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About, Environment, Landing, Sink
-from surepipe.pipelines.engine.flow import Flow
+from surepipe.pipelines.engine.flow import Flow, Turn
 from surepipe.pipelines.engine.sharing import SharedSink
 from surepipe.store_api import Transaction
 
@@ -37,6 +37,8 @@ class FlowLoop:
         self._landing = [part for part in self._parts if isinstance(part, Landing)]
         self._now = environment.runtime.now
         self._transaction: Transaction | None = None
+        self._turns: list[Turn] = []
+        """Those that are in it."""
 
     def make(self, commits: Commits | None, codec: Codec) -> Loop:
         """The loop for a receiver."""
@@ -62,12 +64,21 @@ class FlowLoop:
             self._commit(work, commits, codec)
         except (
             ConfigurationError
-        ):  # refused as a whole: no message is to blame when a sink was taken over
+        ) as error:  # refused as a whole: no message is to blame when a sink was taken over
             self._land(work)
             if work.trouble is None:
+                self._blame(error)
                 raise
         finally:
             self._land(work)
+
+    def _blame(self, error: ConfigurationError) -> None:
+        """What the store refused is the failure of the part that added it. Raises GiveUp for its last attempt."""
+        transaction, turns = self._transaction, self._turns
+        if transaction is None or transaction.done or not (turns and transaction.outcomes):
+            return  # a part has raised it, and that is counted
+        self._turns = []
+        self._flow.refused(turns, transaction, error)
 
     def _land(self, work: Work) -> None:
         """A repeat does what could not be done before."""
@@ -79,7 +90,7 @@ class FlowLoop:
         if self._flow.size > 1 and not self._has_failed(work):
             commits.together(lambda messages, t: self._take_all(work, messages, t), codec)(work)
         else:
-            commits.each(self._one_by_one(work), codec, self._seal)(work)
+            commits.each(self._one_by_one(work), codec, self._seal, self._land)(work)
 
     def _has_failed(self, work: Work) -> bool:
         """True when one of the messages failed before: then each is taken by itself."""
@@ -109,7 +120,9 @@ class FlowLoop:
 
     def _begin(self, transaction: Transaction) -> None:
         if transaction is not self._transaction:
-            self._transaction = transaction
+            if self._transaction is not None and not self._transaction.done:
+                self._flow.come_again(self._turns)
+            self._transaction, self._turns = transaction, []
             for part in self._parts:
                 part.begin(transaction)
 
@@ -120,11 +133,13 @@ class FlowLoop:
     def _take(self, messages: list[tuple[object, About]], transaction: Transaction | None) -> None:
         marks = [part.mark() for part in self._parts]
         try:
-            self._flow.take(messages, transaction)
+            turn = self._flow.take(messages, transaction)
         except BaseException:
             for part, mark in zip(self._parts, marks, strict=True):
                 part.back_to(mark)
             raise
+        if transaction is not None:
+            self._turns.append(turn)
 
     # Settled as it goes.
 

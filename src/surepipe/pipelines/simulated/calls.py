@@ -12,6 +12,7 @@ from asyncio.base_events import BaseEventLoop
 from collections.abc import Callable, Coroutine
 from typing import TypeVar, cast
 
+from surepipe.errors import words_of
 from surepipe.pipelines.assembly import About
 from surepipe.pipelines.simulated.sandbox import Slip
 from surepipe.pipelines.stages import Call, TimeLimit
@@ -120,7 +121,7 @@ class Calls:
             raise Crashed from None
         except BaseException as error:
             life.check()
-            self._row(call.about, "raised", f"{type(error).__name__}: {error}")
+            self._row(call.about, "raised", f"{type(error).__name__}: {words_of(error)}")
             raise
         finally:
             world.speaks, world.speaking = before

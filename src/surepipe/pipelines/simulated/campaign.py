@@ -12,7 +12,7 @@ from types import ModuleType
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulated.outcome import Outcome
-from surepipe.pipelines.simulated.reference import with_expectations
+from surepipe.pipelines.simulated.reference import not_compared, with_expectations
 from surepipe.pipelines.simulated.sandbox import Refusal, Slip, sandboxed
 from surepipe.pipelines.simulated.subject import PlanSubject
 from surepipe.pipelines.simulated.visitors import can_be_flooded, is_open
@@ -95,6 +95,8 @@ class PlanResult:
     """of the first seeds: what the stages answered"""
     memory: tuple[str, ...] = ()
     """globals of the stages' modules that runs have changed"""
+    not_compared: tuple[str, ...] = ()
+    """sinks that get something else in each run, even without faults"""
     not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @property
@@ -229,6 +231,7 @@ def run_seeds(
             each(seed, result)
         if stop_at_first and found.violated:
             break
+    found.not_compared = not_compared(subject)
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
     found.missing = tuple(sorted(wanted - found.marks.keys()))
     if not catches_canary(judge_rows):

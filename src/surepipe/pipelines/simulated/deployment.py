@@ -89,6 +89,7 @@ class PlanDeployment:
         functions: Functions,
         ways: Mapping[Way, Mapping[str, Sequence[str]]],
         expected: Mapping[str, Sequence[str]],
+        *,
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan

@@ -7,14 +7,16 @@ and would not survive a real one, so it makes runs look better than they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from types import FunctionType, ModuleType
+from inspect import isroutine
+from itertools import count
+from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 Memory: TypeAlias = Mapping[str, str]
 """The content of each global that can be compared, by its name."""
 
 _DEPTH = 6
-_PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None))
+_PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None), count)
 
 
 def memory_of(modules: Iterable[ModuleType]) -> Memory:
@@ -40,7 +42,12 @@ def changed(before: Memory, after: Memory) -> tuple[str, ...]:
 def told(names: Iterable[str]) -> str:
     """A sentence about such memory, empty when there is none."""
     listed = ", ".join(names)
-    return f"stages keep {listed} between calls: memory that a crash would lose" if listed else ""
+    return (
+        f"stages keep {listed} between calls: memory that a crash would lose, and that a message meets which is "
+        "tried again. That is fine for a cache, and for nothing that an answer depends on"
+        if listed
+        else ""
+    )
 
 
 def _of_class(name: str, owner: type) -> Memory:
@@ -53,8 +60,8 @@ def _of_class(name: str, owner: type) -> Memory:
 def _text(value: Any, depth: int) -> str | None:
     """The content of a value, the same for equal ones; None for what is not data."""
     if isinstance(value, _PLAIN):
-        return repr(value)
-    if depth == 0 or isinstance(value, type | ModuleType | FunctionType):
+        return repr(cast("object", value))
+    if depth == 0 or isinstance(value, type | ModuleType) or isroutine(value):
         return None
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()

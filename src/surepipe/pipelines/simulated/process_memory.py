@@ -1,8 +1,9 @@
 """The globals of the stages' modules, as each simulated process has them for itself.
 
-Simulated processes share one interpreter, and so they would share what a stage keeps beside its messages: it would
-outlive every crash, and even the run. Here each life begins with what the modules had after they were imported, and
-has its own from there on. Whenever the user's code of another life is entered, the values are exchanged.
+Simulated processes share one interpreter, and so they would share what a stage keeps beside its messages: it
+would outlive every crash, and even the run. Here each life begins with what the modules had after they were
+imported, and has its own from there on. Whenever the user's code of another life is entered, the values are
+exchanged.
 
 Containers and objects of the modules' own classes are copied. Other objects (a client, a model) stay the same for
 all; ``functools.cache`` is emptied, as it keeps nothing for anybody else.
@@ -13,19 +14,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from enum import Enum
+from functools import cache
 from inspect import isdatadescriptor, isroutine
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from surepipe.pipelines.simulated.memory import Memory, changed, memory_of
+from surepipe.pipelines.simulated.memory import changed, memory_of
 
 Owner: TypeAlias = ModuleType | type
 Values: TypeAlias = Mapping[tuple[Owner, str], Any]
 
+_CACHE = type(cache(lambda: None))
 _COPIED_FROM = ("builtins", "collections", "itertools", "random")
-_NOT_COPIED = (object, ModuleType, type)
-
-
 
 
 class ProcessMemory:
@@ -57,16 +57,20 @@ class ProcessMemory:
 
     def reset(self) -> None:
         """No life is left: everything is again as it was after the import."""
-        if self._current is not None:
-            self._put_away()
-            self._install(self._imported)
+        if self._current is None:
+            return
+        self._put_away()
+        for values in self._kept.values():
+            self._install(values)
+            self._changed |= dict.fromkeys(changed(self._memory, memory_of(self._modules)))
+        self._install(self._imported)
         self._kept.clear()
         self._current = None
 
     def _put_away(self) -> None:
         if self._current is not None:
-            self._changed |= dict.fromkeys(changed(self._memory, memory_of(self._modules)))
             self._kept[self._current] = self._present()
+        self._empty_caches()
 
     def _install(self, values: Values) -> None:
         for (owner, name), value in self._present().items():
@@ -77,8 +81,6 @@ class ProcessMemory:
         for (owner, name), value in values.items():
             if name not in vars(owner):
                 setattr(owner, name, value)
-        for cache in self._caches():
-            cache.cache_clear()
 
     def _present(self) -> Values:
         """What the modules and their classes hold now."""
@@ -93,13 +95,16 @@ class ProcessMemory:
         for module in self._modules:
             yield module
             for value in list(vars(module).values()):
-                if isinstance(value, type) and value.__module__ == module.__name__:
-                    if not issubclass(value, Enum):
-                        yield value
+                is_own = isinstance(value, type) and value.__module__ == module.__name__
+                if is_own and not issubclass(value, Enum):
+                    yield value
 
-    def _caches(self) -> Iterator[Any]:
+    def _empty_caches(self) -> None:
         for owner in self._owners():
-            yield from (one for one in vars(owner).values() if hasattr(one, "cache_clear"))
+            for name, value in vars(owner).items():
+                if isinstance(value, _CACHE) and value.cache_info().currsize:
+                    self._changed[f"{_name_of(owner)}.{name}"] = None
+                    value.cache_clear()
 
     def _copied(self, values: Values) -> Values:
         """One copy of all together: what two names share, they share in the copy too."""
@@ -108,7 +113,13 @@ class ProcessMemory:
 
     def _is_copied(self, value: object) -> bool:
         kind = type(value)
-        return kind not in _NOT_COPIED and kind.__module__ in (*_COPIED_FROM, *self._own)
+        return kind is not object and kind.__module__ in (*_COPIED_FROM, *self._own)
+
+
+def _name_of(owner: Owner) -> str:
+    if isinstance(owner, ModuleType):
+        return owner.__name__
+    return f"{owner.__module__}.{owner.__name__}"
 
 
 def _is_data(value: object) -> bool:

@@ -25,6 +25,13 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
     return replace(subject, expected=known)
 
 
+def not_compared(subject: PlanSubject) -> tuple[str, ...]:
+    """The sinks whose content nothing was expected of in some run."""
+    names = (sink.name for sink in subject.plan.sinks)
+    known = subject.references.values()
+    return tuple(name for name in names if any(name not in expected for expected in known))
+
+
 def _same_in_two_runs(subject: PlanSubject, messages: int) -> Mapping[str, Sequence[str]]:
     first = _ends(subject, Options(messages=messages))
     second = _ends(subject, Options(seed=1, messages=messages, gap_us=70_000, handler_us=3_000))

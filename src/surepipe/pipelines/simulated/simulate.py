@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
@@ -18,7 +18,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.simulated.builders import handler_subject
+from surepipe.pipelines.simulated.builders import HANDLER, handler_subject
 from surepipe.pipelines.simulated.campaign import (
     PlanFailure,
     PlanResult,
@@ -33,6 +33,7 @@ from surepipe.pipelines.simulated.memory import changed, memory_of, told
 from surepipe.pipelines.simulated.process_memory import ProcessMemory
 from surepipe.pipelines.simulated.rows import messages_of
 from surepipe.pipelines.simulated.subject import PlanSubject, require_pipes
+from surepipe.pipelines.simulated.swallowing import swallowed_by
 from surepipe.pipes.algebra.guarantees import Claim
 from surepipe.simulation.faults import FaultKind, chosen
 from surepipe.simulation.findings import Counterexample, RunResult
@@ -104,12 +105,7 @@ def subject_of_plan(
         return found
 
     finder = Functions(replaced)
-    paths = [
-        path
-        for stage in plan.stages
-        for path in (stage.call, stage.map, stage.filter, stage.flat_map)
-        if path
-    ]
+    paths = [path for _, path in _paths(plan)]
     modules = [module_of(finder.find(path)) for path in paths]
     doubles = {module_of(finder.find(path)) for path in paths if path in replaced}
     return PlanSubject(
@@ -120,6 +116,14 @@ def subject_of_plan(
         memory=ProcessMemory(one for one in modules if one is not None and one not in doubles),
         needs_all=False,
     )
+
+
+def _paths(plan: Plan) -> Iterator[tuple[str, str]]:
+    """The functions of all stages, with their names."""
+    for stage in plan.stages:
+        for path in (stage.call, stage.map, stage.filter, stage.flat_map):
+            if path:
+                yield stage.name, path
 
 
 @dataclass
@@ -135,6 +139,8 @@ class Simulation:
     title: str = ""
     memory: tuple[str, ...] = ()
     """globals of the stages' modules that were changed by runs so far"""
+    not_compared: tuple[str, ...] = ()
+    """sinks that get something else in each run, even without faults"""
 
     def run(self, seeds: Iterable[int]) -> Simulated:
         """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
@@ -192,6 +198,7 @@ class Simulation:
         new = changed(before, memory_of(self.subject.modules))
         names = {*self.memory, *new, *self.subject.memory.changed}
         self.memory = found.memory = tuple(sorted(names))
+        self.not_compared = found.not_compared
         return found
 
     def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
@@ -236,8 +243,24 @@ class Simulation:
             save_script(least.script, script)
             example = replace(example, replay=f"{self.replay_with} {script}".strip())
             where.write_text(page(example), encoding="utf-8")
-        text = self._told(example)
-        return SimulationFailed(text + (f"Page: {where}\n" if where else ""), where, script)
+        text = self._told(example) + (f"Page: {where}\n" if where else "")
+        text += "".join(f"Note: {note}.\n" for note in self.notes())
+        return SimulationFailed(text, where, script)
+
+    def notes(self) -> Iterator[str]:
+        """What is to be said of the stages, whether or not a run has shown it."""
+        names = {*self.memory, *self.subject.memory.changed}
+        if names:
+            yield told(sorted(names))
+        for sink in self.not_compared:
+            yield (
+                f"what {sink} gets was not compared, as it differs between two runs without faults (by the "
+                "time or by chance, say): write a check for it (simulate: check:)"
+            )
+        finder = Functions()
+        for name, path in _paths(self.subject.plan):
+            if path not in self.subject.plan.simulate.replace and path != HANDLER:
+                yield from swallowed_by(name, finder.find(path))
 
     def _example(self, result: RunResult, before: int) -> Counterexample:
         violation = result.violations[0]

@@ -120,7 +120,12 @@ class PlanSubject:
         """One run."""
         self.memory.reset()
         return PlanDeployment(
-            self.plan, self.messages, self.functions(), self.ways, self.expected, self.memory
+            self.plan,
+            self.messages,
+            self.functions(),
+            self.ways,
+            self.expected,
+            memory=self.memory,
         )
 
 

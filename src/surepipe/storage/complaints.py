@@ -1,0 +1,35 @@
+"""Tells people why a store does not do what it is asked: once, and again at long intervals as long as it goes on.
+
+Whoever asked is told each time, and asks again; a line of the log for each of that would bury everything else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger("surepipe")
+AGAIN_S = 60.0
+
+
+class Complaints:
+    """What one store has complained of, and until when nothing is to be said of that."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: gives seconds."""
+        self._clock = clock
+        self._quiet_until: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def hear(self, detail: str) -> None:
+        """The store could not do something, for this reason. From any thread."""
+        with self._lock:
+            now = self._clock()
+            if now < self._quiet_until.get(detail, now):
+                return
+            self._quiet_until[detail] = now + AGAIN_S
+        logger.warning(
+            "a store can't do what it is asked; that waits and is tried again: %s", detail
+        )

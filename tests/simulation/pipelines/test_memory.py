@@ -1,0 +1,278 @@
+"""What stages keep in globals of their module: a process has it for itself, from its start to its end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from surepipe.cli.app import run
+from surepipe.cli.exits import Exit
+from surepipe.pipelines.simulated.outcome import Outcome
+from surepipe.pipelines.simulated.process_memory import ProcessMemory
+from surepipe.pipelines.simulated.simulate import SimulationFailed, simulation_of
+from surepipe.pipelines.simulated.swallowing import swallowed_by
+
+PIPELINE = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {orders: {kind: jsonl, path: orders.jsonl}}
+pipes:
+  intake: {from: orders, layers: [reliable], journal: main, state: main, boundary: committed}
+stages: {price: {from: intake, call: "MODULE:price", retries: 5, dead_letter: main/orders.dead}}
+sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
+simulate: {sample: {orders: [{order: 1}, {order: 2}, {order: 3}]}, messages: 3}
+"""
+MODULE = "stages_that_remember"
+
+SEEN_BEFORE = """
+SEEN = set()
+def price(order):
+    if order["order"] in SEEN:
+        return None
+    SEEN.add(order["order"])
+    return {**order, "cents": 320}
+"""
+NUMBERED = """
+number = 0
+def price(order):
+    global number
+    number += 1
+    return {**order, "number": number}
+"""
+CACHED = """
+from functools import cache
+TABLE = {}
+@cache
+def cents(order):
+    return 320
+def price(order):
+    TABLE[order["order"]] = cents(order["order"])
+    return {**order, "cents": TABLE[order["order"]]}
+"""
+SWALLOWED = """
+def price(order):
+    try:
+        return {**order, "cents": 320}
+    except Exception:
+        return None
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """With a pipeline; what is written into its ``stages`` is imported anew."""
+    (tmp_path / "shop.yaml").write_text(PIPELINE.replace("MODULE", MODULE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    sys.modules.pop(MODULE, None)
+    yield tmp_path
+    sys.modules.pop(MODULE, None)
+
+
+def _stages(folder: Path, text: str) -> Path:
+    (folder / f"{MODULE}.py").write_text(text)
+    return folder / "shop.yaml"
+
+
+def test_a_message_that_only_a_failed_attempt_has_seen_is_found_lost(folder: Path) -> None:
+    """A home-made dedupe drops the second attempt; its first one was never committed (simulation X-24, X-25)."""
+    with pytest.raises(
+        SimulationFailed, match=r"P2 no loss[\s\S]*stages keep .*\.SEEN between calls"
+    ):
+        simulation_of(_stages(folder, SEEN_BEFORE)).run(range(40))
+
+
+def test_numbers_that_begin_anew_after_a_crash_are_found(folder: Path) -> None:
+    """A counter in a global numbers what the stage gives (simulation X-25)."""
+    with pytest.raises(
+        SimulationFailed, match=r"P[234] [\s\S]*stages keep .*\.number between calls"
+    ):
+        simulation_of(_stages(folder, NUMBERED)).run(range(40))
+
+
+def test_a_cache_breaks_nothing_and_is_named(folder: Path) -> None:
+    """One of the stage's own, and one of the standard library (simulation X-25)."""
+    found = simulation_of(_stages(folder, CACHED)).run(range(5))
+    assert found.memory == (f"{MODULE}.TABLE", f"{MODULE}.cents")
+
+
+TIMED = """
+import time
+def price(order):
+    return {**order, "at": time.time()}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        (CACHED, "That is fine for a cache"),
+        (SWALLOWED, "catches every exception"),
+        (TIMED, "what out gets was not compared"),
+    ],
+    ids=["cached", "swallowed", "timed"],
+)
+def test_the_command_says_it_of_a_pipeline_that_holds(
+    folder: Path, capsys: pytest.CaptureFixture[str], stages: str, said: str
+) -> None:
+    """In a note; the exit code stays as it is (simulation X-22, X-25)."""
+    file = _stages(folder, stages)
+    code = run(["simulate", str(file), "--seeds", "2", "--faults", "none", "--jobs", "1"])
+    assert code in (Exit.HELD, Exit.NOT_EXERCISED)
+    assert said in capsys.readouterr().out
+
+
+TWO_NODES = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources:
+  left: {kind: jsonl, path: left.jsonl}
+  right: {kind: jsonl, path: right.jsonl}
+pipes:
+  one: {from: left, journal: main, node: first, route: {kind: tcp, address: "localhost:1"}}
+  two: {from: right, journal: main, node: second, route: {kind: tcp, address: "localhost:2"}}
+stages:
+  price: {from: one, call: "MODULE:hold"}
+  pack: {from: two, call: "MODULE:hold"}
+sinks:
+  priced: {from: price, kind: jsonl, path: priced.jsonl}
+  packed: {from: pack, kind: jsonl, path: packed.jsonl}
+simulate: {messages: 10, sample: {left: [l1, l2, l3, l4, l5], right: [r1, r2, r3, r4, r5]}}
+"""
+HELD_OVER_A_SLEEP = """
+held = None
+def hold(text, context):
+    global held
+    held = text
+    context.sleep(0.3)
+    return held
+"""
+
+
+def test_a_stage_that_sleeps_finds_its_own_memory_again(folder: Path) -> None:
+    """Meanwhile another process was called, whose stage is in the same module (simulation X-25)."""
+    (folder / f"{MODULE}.py").write_text(HELD_OVER_A_SLEEP)
+    (folder / "two.yaml").write_text(TWO_NODES.replace("MODULE", MODULE))
+
+    def keeps_apart(run: Outcome) -> bool:
+        came = {sink: {str(text)[0] for text in texts} for sink, texts in run.delivered.items()}
+        return came == {"priced": {"l"}, "packed": {"r"}}
+
+    simulation_of(folder / "two.yaml", check=keeps_apart, faults="none").run(range(2))
+
+
+MODULE_OF_ALL = """
+import itertools, threading
+from enum import Enum
+class Colour(Enum):
+    RED = 1
+class Stage:
+    seen = set()
+MISSING = object()
+nested, same, numbers = {"a": [MISSING]}, None, itertools.count(1)
+same = nested["a"]
+stage, lock, total = Stage(), threading.Lock(), 0
+"""
+CHANGES = """
+nested["b"] = 1
+same.append(2)
+next(numbers)
+Stage.seen.add(3)
+stage.count = 4
+total += 5
+late = []
+del lock
+"""
+
+
+def _module() -> ModuleType:
+    module = ModuleType("stages")
+    exec(MODULE_OF_ALL, vars(module))
+    return module
+
+
+def _content(module: ModuleType) -> list[str]:
+    """As text, for it is to be compared with what it is later."""
+    said = "[*nested], len(same), numbers, Stage.seen, vars(stage), total, 'late' in vars(), 'lock' in vars()"
+    return [repr(one) for one in eval(said, vars(module))]
+
+
+def test_each_process_has_its_own_and_takes_it_up_again() -> None:
+    """Of two that take turns, neither sees what the other keeps; a third one begins anew (simulation X-25)."""
+    module = _module()
+    fresh, memory = _content(module), ProcessMemory([module])
+    memory.enter("first")
+    exec(CHANGES, vars(module))
+    changed = _content(module)
+    memory.enter("second")
+    assert _content(module) == fresh
+    memory.enter("first")
+    assert _content(module) == changed
+    assert module.nested["a"] is module.same
+    assert module.nested["a"][0] is module.MISSING
+    memory.reset()
+    assert _content(module) == fresh
+    memory.enter("third")
+    assert _content(module) == fresh
+
+
+def test_what_was_changed_is_named_when_a_run_is_over() -> None:
+    """Also what cannot be copied and what is new (simulation X-25)."""
+    module = _module()
+    memory = ProcessMemory([module])
+    memory.enter("first")
+    exec(CHANGES, vars(module))
+    memory.reset()
+    named = "Stage.seen late lock nested numbers same stage total"
+    assert memory.changed == tuple(f"stages.{name}" for name in named.split())
+
+
+def _raises_again(message: object) -> object:
+    try:
+        return message
+    except Exception:
+        raise
+
+
+def _expects_one(message: object) -> object:
+    try:
+        return message
+    except KeyError:
+        return None
+
+
+def _falls_back(message: object) -> object:
+    try:
+        return message
+    except Exception:  # noqa: BLE001
+        return 0
+
+
+class _Swallows:
+    def __init__(self) -> None:
+        self.last: object = None
+
+    def __call__(self, message: object) -> None:
+        try:
+            self.last = message
+        except:  # noqa: E722
+            self.last = None
+
+
+@pytest.mark.parametrize("stage", [_raises_again, _expects_one, _falls_back, len])
+def test_a_stage_that_lets_the_rest_be_raised_is_not_blamed(stage: type) -> None:
+    """It raises again, expects one kind, gives something else, or has no source."""
+    assert list(swallowed_by("price", stage)) == []
+
+
+@pytest.mark.parametrize("stage", [_Swallows, _Swallows()])
+def test_a_class_is_read_where_it_is_called(stage: type) -> None:
+    """By its bare ``except`` at the end, with file and line."""
+    (said,) = swallowed_by("price", stage)
+    assert f"stage price catches every exception at {__file__}:" in said

@@ -313,10 +313,13 @@ def _twin(file: str, messages: str, faults: str, seeds: str) -> None:
 
 def _explore(simulation: Simulation, found: Findings) -> None:
     """Every schedule of small scopes, with the faults that each pipe promises to survive."""
-    for hop in explore_plan_hops(simulation.subject.plan):
-        found.explored += str(hop).splitlines()
-        if hop.verdict == Explored.VIOLATED:
-            found.code = Exit.VIOLATED
+    hops = explore_plan_hops(simulation.subject.plan)
+    found.explored += [line for hop in hops for line in str(hop).splitlines()]
+    verdicts = {hop.verdict for hop in hops}
+    if Explored.VIOLATED in verdicts:
+        found.code = Exit.VIOLATED
+    elif Explored.BOUNDED in verdicts and found.code is Exit.HELD:
+        found.code = Exit.NOT_EXERCISED
 
 
 if __name__ == "__main__":

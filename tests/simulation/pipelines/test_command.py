@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from surepipe.cli import simulating
 from surepipe.cli.app import run
 from surepipe.cli.exits import Exit
+from surepipe.pipelines.simulated.exploring import explore_plan_hops
 
 PIPELINE = """\
 version: 1
@@ -62,6 +65,30 @@ def test_too_few_seeds_are_not_exercised(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert done.returncode == told["exit"] == Exit.NOT_EXERCISED
     assert told["missing"]
+
+
+@pytest.mark.parametrize(
+    ("states", "code"), [(200, Exit.NOT_EXERCISED), (60_000, Exit.HELD)], ids=["bounded", "whole"]
+)
+def test_an_exploration_that_came_to_no_end_is_not_exercised(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    states: int,
+    code: Exit,
+) -> None:
+    """The pipe is explored with few states, and with enough (simulation X-53, XT-9)."""
+    text = PIPELINE.replace("journal: main, state: main, boundary: committed", "")
+    text = text.replace("layers: [reliable],", "layers: [strict-monotonic]")
+    file = _project(tmp_path, "def price(order):\n    return order\n", text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "shop_stages", raising=False)
+    explore = partial(explore_plan_hops, messages=2, states_max=states)
+    monkeypatch.setattr(simulating, "explore_plan_hops", explore)
+    options = ("--seeds", "25", "--faults", "none", "--jobs", "1", "--explore")
+    assert run(["simulate", file.name, *options]) == code
+    assert ("bounded, not exhausted" in capsys.readouterr().out) == (code is not Exit.HELD)
 
 
 def test_an_effect_beside_the_transaction_is_found(tmp_path: Path) -> None:

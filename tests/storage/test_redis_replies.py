@@ -100,6 +100,7 @@ def test_a_failover_that_lost_writes_is_seen_by_its_reader(local_source: Binary)
         follower("REPLICAOF", "127.0.0.1", master.port)
         while follower.info("replication")["master_link_status"] != "up":
             continue
+        assert bench.redis("WAIT", 1, 60_000) == 1, "the replica answers its master from here on"
         assert isinstance(store.create("s", 1, KEEP_ALL), Created)
         assert store.append("s", "p", 1, 1, texts("a")) == Stored(1, 1, 1), "on both"
         assert store.read("s", 2, 9, 9) == Empty(2)

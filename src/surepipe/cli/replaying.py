@@ -22,6 +22,7 @@ def replayed(plan: Plan, name: str, limit: int | None, node: str | None) -> str:
         node or plan.nodes[0],
         RealEnvironment(plan, stopped=failures.append),
         once=True,
+        until_idle=True,
         with_sources=False,
     )
     engine.start()

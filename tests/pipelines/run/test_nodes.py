@@ -7,7 +7,7 @@ import pytest
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.engine import Engine
-from tests.pipelines.run.kit import DONE_S, Bench, plan_of, read_lines, until, write_lines
+from tests.pipelines.run.kit import DONE_S, Bench, finish, plan_of, read_lines, until, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -37,6 +37,28 @@ STORES = (
     "  main: {kind: sqlite, path: shop.db, durability: process}\n"
     "  far: {kind: sqlite, path: warehouse.db, durability: process}\n"
 )
+
+
+CHAIN = """\
+sources: {lines: {kind: jsonl, path: in.jsonl, node: shop}}
+pipes:
+  road:
+    from: lines
+    node: depot
+    journal: main
+    INTAKE
+    route: {kind: tcp, address: "127.0.0.1:PORT1", secret: "${ROAD_KEY}"}
+  onward:
+    from: priced
+    node: warehouse
+    journal: middle
+    state: far
+    boundary: committed
+    route: {kind: tcp, address: "127.0.0.1:PORT2", secret: "${ROAD_KEY}"}
+stages: {priced: {from: road, map: "test:price"}}
+sinks: {out: {from: onward, kind: jsonl, path: out.jsonl}}
+"""
+CHAIN_STORES = STORES + "  middle: {kind: sqlite, path: depot.db, durability: process}\n"
 
 
 def price(number: int) -> int:
@@ -73,6 +95,43 @@ def test_two_nodes_are_joined_by_a_route_over_tcp(monkeypatch: pytest.MonkeyPatc
         warehouse.close(1.0)
     assert is_again
     assert read_lines("out.jsonl") == [n * 2 for n in range(3_000)]
+
+
+@pytest.mark.parametrize("until_idle", [False, True])
+@pytest.mark.parametrize("intake", ["state: middle", "state: middle\n    boundary: committed"])
+def test_a_node_between_two_others_keeps_its_way_out_open_while_it_is_idle(
+    monkeypatch: pytest.MonkeyPatch, intake: str, *, until_idle: bool
+) -> None:
+    """It is looked at before the first node starts; what comes then goes through, and told to stop it ends."""
+    monkeypatch.setenv("ROAD_KEY", "k" * 32)
+    write_lines("in.jsonl", range(20))
+    text = CHAIN.replace("INTAKE", intake)
+    for port in ("PORT1", "PORT2"):
+        text = text.replace(port, str(free_port()))
+    plan = plan_of(text, stores=CHAIN_STORES)
+    bench = Bench(plan, price=price)
+    shop = Engine(plan, "shop", bench, once=True)
+    depot = Engine(plan, "depot", Bench(plan, price=price), once=True, until_idle=until_idle)
+    warehouse = Engine(plan, "warehouse", Bench(plan, price=price), once=True)
+    try:
+        warehouse.start()
+        depot.start()
+        until(depot, lambda: depot.look() is until_idle)
+        shop.start()
+        finish(shop, bench)
+
+        def is_through() -> bool:
+            depot.look()
+            return warehouse.counters()["onward"]["settled"] == 20
+
+        until(depot, is_through)
+        for node in (depot, warehouse):
+            node.stop_sources()
+            finish(node, bench)
+    finally:
+        for node in (shop, depot, warehouse):
+            node.close(1.0)
+    assert read_lines("out.jsonl") == [n * 2 for n in range(20)]
 
 
 def test_a_look_raises_what_ended_a_source_and_so_does_the_next_one() -> None:

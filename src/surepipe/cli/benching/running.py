@@ -36,7 +36,7 @@ def run(wanted: Run) -> bool:
     """Run until all is through; False when the time was over before. Raises what starting and sources raise."""
     failures: list[BaseException] = []
     engines = [
-        Engine(wanted.plan, node, _world(wanted, failures), once=True)
+        Engine(wanted.plan, node, _world(wanted, failures), once=True, until_idle=True)
         for node in nodes_in_flow(wanted.plan)
     ]
     started: list[Engine] = []

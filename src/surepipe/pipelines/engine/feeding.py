@@ -143,6 +143,10 @@ class Feed:
         self.is_stopping = False
         self.once = once
         self.may_end: Callable[[], bool] = _at_once
+        self.may_rest: Callable[[], bool] = _at_once
+        self.latest: Callable[[], object] = _nothing
+        """The mark of what was last put where it reads, if somebody sets one."""
+        self._caught_up_with: object = None
         self.flow: Flow | None = None
         self.letters: LetterBox | None = None
         self._environment = environment
@@ -164,6 +168,11 @@ class Feed:
     def held(self) -> int:
         """Rows that were read, and that not all of these pipes have accepted."""
         return len(self._rest)
+
+    @property
+    def rests(self) -> bool:
+        """True when all that was put where it reads is handed over, though more may come."""
+        return self._caught_up_with is not None and self._caught_up_with is self.latest()
 
     def repeats_into(self, pipe: str) -> bool:
         """True when another run gives this pipe again what it has not confirmed."""
@@ -265,12 +274,15 @@ class Feed:
             if self.is_stopping:
                 self._end()
                 return 0
-            is_last = self.once and self.may_end()  # asked before reading
+            latest = self.latest()  # these three are asked before reading, in this order
+            has_all = self.may_rest()
+            is_last = self.once and self.may_end()
             found = self.source.read(ROWS_MAX)
             if found is None or (not found and is_last):
                 self._end()
                 return 0
             if not found:
+                self._caught_up_with = latest if has_all else None
                 return IDLE_US
             rows = list(found)
         return self._move(rows)
@@ -366,3 +378,7 @@ class Feed:
 
 def _at_once() -> bool:
     return True
+
+
+def _nothing() -> object:
+    return None

@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from surepipe.actors.codecs import choose_codec
@@ -19,7 +19,7 @@ from surepipe.actors.remote_ends import PipeReceiver, PipeSender
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.stored import lives_of
 from surepipe.actors.stream_ends import StreamReceiver, StreamSender
-from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped, StoreUnavailable
+from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
 from surepipe.pipelines.assembly import About, Environment, Sink, Source
 from surepipe.pipelines.engine.feeding import Feed, Target
 from surepipe.pipelines.engine.file_log import FileLog
@@ -33,6 +33,7 @@ from surepipe.pipelines.engine.pipes import (
     retention_of,
     sending,
 )
+from surepipe.pipelines.engine.resting import has_caught_up, has_handled_all, is_at_rest
 from surepipe.pipelines.engine.shape import Shape
 from surepipe.pipelines.engine.sharing import SharedSink
 from surepipe.pipelines.engine.tallies import Tallies
@@ -60,6 +61,7 @@ from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.store_api import Store
 
 logger = logging.getLogger("surepipe")
+_RECEIVING = (PipeReceiver, StreamReceiver)
 FEED_S = 0.5
 """How long a feed gets to hand over what it has, before what it waits in is told to take nothing more."""
 
@@ -71,14 +73,18 @@ class _Outbox:
     store: Store
     stream: str
     writer: StreamWriter
+    latest: object = field(default_factory=object)
+    """Another one after each message: who has seen it can tell whether more came since."""
 
 
 class Engine:
     """The parts of a plan that run on one node.
 
     ``start`` opens them, ``look`` is to be called from time to time until it says that all is done, ``close`` ends
-    them. ``once``: sources that wait for more end when there is nothing more now. ``with_sources=False``: nothing
-    is taken from sources, only what is in the stores goes on.
+    them. ``once``: sources that wait for more end when there is nothing more now. ``until_idle``: an end that
+    another process sends to counts as through while it has nothing in work, for callers who watch that process
+    too; else it runs until ``stop_sources``. ``with_sources=False``: nothing is taken from sources, only what is
+    in the stores goes on.
     """
 
     def __init__(
@@ -88,6 +94,7 @@ class Engine:
         environment: Environment,
         *,
         once: bool = False,
+        until_idle: bool = False,
         with_sources: bool = True,
     ) -> None:
         if node not in plan.nodes:
@@ -105,6 +112,7 @@ class Engine:
         self._shape = Shape(plan, node)
         self._environment = environment
         self._once = once
+        self._until_idle = until_idle
         self._is_stopping = False
         self._with_sources = with_sources
         self._sinks: dict[str, SharedSink] = {}
@@ -211,6 +219,7 @@ class Engine:
             )
 
             def hand_over(message: object, about: About, turn: Turn) -> None:
+                box.latest = object()
                 box.writer.put(message, about, turn.transaction)
 
             return hand_over
@@ -309,7 +318,9 @@ class Engine:
             targets = {following: self._target(f"{first}>", pipe, home)}
             feed = self._add_feed(f"{first}>{following}", rows, targets)
             feed.once = True
-            feed.may_end = partial(self._is_drained, first)
+            feed.may_end = partial(self._is_over, first)
+            feed.may_rest = partial(self._is_drained, first)
+            feed.latest = partial(getattr, box, "latest")
 
     def _target(self, feeder: str, pipe: PipePart, home: str | None) -> Target:
         """A pipe to be filled. ``home``: the store of the source itself, where it has one."""
@@ -342,9 +353,8 @@ class Engine:
                     face.finish()
                 elif isinstance(face, PipeSender | StreamSender):
                     face.sender.finish()
-        return all(feed.ended for feed in self.feeds.values()) and all(
-            self._is_drained(name) for name in self.faces
-        )
+        # In the order of the flow: what leaves one pipe during these questions is seen in the next.
+        return all(self._is_drained(pipe.name) for pipe in self._in_order())
 
     def replay(self, pipe: str, letters: DeadLetterStream, letters_max: int | None) -> Replayed:
         """Send dead letters into a pipe of this node again; before the first ``look``. Raises what that raises."""
@@ -363,19 +373,34 @@ class Engine:
             return False
         feeds = self._feeds_of[pipe.name]
         before = self._shape.pipes_before(pipe.name)
-        return all(feed.ended for feed in feeds) and all(self._is_drained(name) for name in before)
+        return all(feed.ended for feed in feeds) and all(self._is_over(name) for name in before)
+
+    def _is_over(self, name: str) -> bool:
+        """Nothing comes out of this pipe any more. One that another process fills is not over when it is idle."""
+        is_elsewhere = isinstance(self.faces.get(name), _RECEIVING)
+        is_ended = self._is_stopping if is_elsewhere else name in self._finished
+        return is_ended and self._is_drained(name)
+
+    def _stays_open(self, name: str) -> bool:
+        """A pipe of another process is before it, and more may come from there."""
+        return not self._is_stopping and any(
+            isinstance(self.faces.get(one), _RECEIVING) or self._stays_open(one)
+            for one in self._shape.pipes_before(name)
+        )
 
     def _is_drained(self, name: str) -> bool:
         """All that came into this pipe is through, as far as this node can tell."""
         face = self.faces.get(name)
-        if isinstance(face, StreamReceiver):  # told to stop, it leaves what is unread in the stream
-            return self._is_stopping or (self._once and _has_caught_up(face))
-        if isinstance(face, PipeReceiver):
-            works = face.receiver.works
-            is_ending = self._once or self._is_stopping
-            return is_ending and not works.has_unhandled and not works.running()
-        if name not in self._finished or face is None:
+        if face is None:
             return False
+        if isinstance(face, StreamReceiver):  # told to stop, it leaves what is unread in the stream
+            return self._is_stopping or (self._once and has_caught_up(face))
+        if isinstance(face, PipeReceiver):
+            is_ending = self._until_idle or self._is_stopping
+            return is_ending and has_handled_all(face)
+        if name not in self._finished:
+            is_fed = all(feed.ended or feed.rests for feed in self._feeds_of[name])
+            return is_fed and self._stays_open(name) and is_at_rest(face)
         if isinstance(face, Pipe):
             return face.receiver.works.ended and not face.receiver.works.has_unhandled
         return face.sender.intake.drained and face.sender.asked_at_rest()
@@ -464,14 +489,6 @@ class Engine:
             self.faces[pipe.name].close(left())
         except (NotConfirmed, PipeStopped) as error:
             logger.info("%s", error)
-
-
-def _has_caught_up(face: StreamReceiver) -> bool:
-    """False also while the store does not say where the stream ends."""
-    try:
-        return face.catch_up(0.0)
-    except StoreUnavailable:
-        return False
 
 
 def letters_in(stores: Mapping[str, Store], written: str) -> DeadLetterStream:

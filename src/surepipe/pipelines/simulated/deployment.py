@@ -167,7 +167,7 @@ class PlanDeployment:
     def _run(self, life: Life, node: str) -> None:
         """What ``surepipe run`` does, under a supervisor that starts it again when it stops."""
         environment = SimulatedEnvironment(self, life)
-        engine = Engine(self.plan, node, environment, once=True)
+        engine = Engine(self.plan, node, environment, once=True, until_idle=True)
         try:
             engine.start()
             assert self._visitor is not None

@@ -113,6 +113,18 @@ def test_a_message_that_its_sender_gave_up_is_a_dead_letter_and_did_not_come_out
     assert (found.channel("orders").dead, found.channel("orders").lost) == (1, 0)
 
 
+def settled_as_sent(told: Told, folder: Path) -> BulkAudit:
+    """The verdict when 1 to 3 of epoch 1 and 1 to 6 of epoch 2 have come out: these nine were sent."""
+    for run in ((1, 1, 3), (2, 1, 6)):
+        told.tell("r", Kind.SETTLED, "orders", run)
+    for node in ("s", "r"):
+        told.tell(node, Kind.END, "orders", detail=AT_REST)
+    found = judged(told.rows, folder)
+    assert_as_row_by_row(found, told.rows)
+    assert (found.channel("orders").sent, found.channel("orders").settled) == (9, 9)
+    return found
+
+
 def test_renumbered_messages_keep_their_positions(tmp_path: Path) -> None:
     """4 and 5 of epoch 1 come out as 1 and 2 of epoch 2: in order, nothing lost, nothing foreign."""
     told = Told()
@@ -121,13 +133,7 @@ def test_renumbered_messages_keep_their_positions(tmp_path: Path) -> None:
     told.tell("s", Kind.ACCEPTED, "orders", (1, 1, 5))
     told.tell("s", Kind.RENUMBERED, "orders", (1, 4, 5), detail=json.dumps({"epoch": 2, "seq": 1}))
     told.tell("s", Kind.ACCEPTED, "orders", (2, 3, 6))
-    for run in ((1, 1, 3), (2, 1, 6)):
-        told.tell("r", Kind.SETTLED, "orders", run)
-    for node in ("s", "r"):
-        told.tell(node, Kind.END, "orders", detail=AT_REST)
-    found = judged(told.rows, tmp_path)
-    assert_as_row_by_row(found, told.rows)
-    assert (found.channel("orders").sent, found.channel("orders").settled) == (9, 9)
+    settled_as_sent(told, tmp_path)
 
 
 def test_a_life_that_tells_again_where_its_messages_come_from_adds_none(tmp_path: Path) -> None:
@@ -141,14 +147,7 @@ def test_a_life_that_tells_again_where_its_messages_come_from_adds_none(tmp_path
         detail = json.dumps({"epoch": 2, "seq": 1})
         told.tell("s", Kind.RENUMBERED, "orders", (1, 4, 7), detail=detail)
         told.tell("s", Kind.ACCEPTED, "orders", (2, 1, 6))
-    for run in ((1, 1, 3), (2, 1, 6)):
-        told.tell("r", Kind.SETTLED, "orders", run)
-    for node in ("s", "r"):
-        told.tell(node, Kind.END, "orders", detail=AT_REST)
-    found = judged(told.rows, tmp_path)
-    assert_as_row_by_row(found, told.rows)
-    assert (found.channel("orders").sent, found.channel("orders").settled) == (9, 9)
-    assert found.is_held
+    assert settled_as_sent(told, tmp_path).is_held
 
 
 @pytest.mark.parametrize(("came", "unknown"), [([1, 3], 1), ([1, 2, 3], 0)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
 
 from surepipe import Pipe, StreamSender
+from surepipe.actors.runtime import Runtime
 from surepipe.simulation.recorder import TraceRecorder
 from surepipe.storage import SqliteStore
 from surepipe.storage.dead_letters import DeadLetterStream
@@ -49,8 +51,11 @@ def no_threes(message: object) -> None:
         raise ValueError("no threes")
 
 
-def die_at(point: str, count: int, store_path: str, trace_path: str, *, receives: bool) -> None:
-    """A pipe with a journal: it sends so many messages, and ends itself at this point."""
+@contextmanager
+def orders_kept(
+    store_path: str, trace_path: str, runtime: Runtime | None = None
+) -> Generator[Pipe]:
+    """The pipe with a journal and letters, as each of its lives opens it."""
     with (
         closing(SqliteStore(store_path)) as store,
         TraceRecorder(trace_path) as trace,
@@ -60,10 +65,17 @@ def die_at(point: str, count: int, store_path: str, trace_path: str, *, receives
             state=store,
             retries=1,
             dead_letter=DeadLetterStream(store, "dead"),
-            runtime=CrashingRuntime(CrashPoints(point)),
+            runtime=runtime,
             trace=trace,
         ) as pipe,
     ):
+        yield pipe
+
+
+def die_at(point: str, count: int, store_path: str, trace_path: str, *, receives: bool) -> None:
+    """A pipe with a journal: it sends so many messages, and ends itself at this point."""
+    runtime = CrashingRuntime(CrashPoints(point))
+    with orders_kept(store_path, trace_path, runtime) as pipe:
         if receives:
             pipe.receive(no_threes)
         pipe.send_many(list(range(count)))

@@ -22,7 +22,6 @@ from surepipe.simulation.recorder import RecordedRows, TraceRecorder
 from surepipe.simulation.trace import Row
 from surepipe.simulation.trace_file import TraceFile
 from surepipe.storage import Level, MemoryStore, SqliteStore
-from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.testing.crash_points import STATUS
 from tests.simulation.judge import children
 
@@ -272,18 +271,7 @@ def test_what_a_process_did_and_did_not_live_to_write_down_is_neither_lost_nor_t
     """Killed at each such point, and run again to the end: the sum is right, all promises held (X-30, XT-13)."""
     store_path, path = tmp_path / "orders.db", tmp_path / "trace.jsonl"
     killed_at(point, 10, str(store_path), str(path), receives=True)
-    with (
-        closing(SqliteStore(store_path)) as store,
-        TraceRecorder(path) as trace,
-        Pipe(
-            "orders",
-            journal=store,
-            state=store,
-            retries=1,
-            dead_letter=DeadLetterStream(store, "dead"),
-            trace=trace,
-        ) as pipe,
-    ):
+    with children.orders_kept(str(store_path), str(path)) as pipe:
         pipe.receive(children.no_threes)
         pipe.send(10)
     found = audit(TraceFile(path))

@@ -178,6 +178,7 @@ def main(arguments: Sequence[str]) -> None:
                     rows_then, seconds_then = first.setdefault(name, (rows, seconds))
                     growth = (seconds / seconds_then) / (rows / rows_then)
                     told = f"{growth:.2f}" + ("" if growth <= LINEAR else " (wanted: 1.10)")
+                    print(f"{name}, {rows:,} rows: {seconds:.2f} s", file=sys.stderr, flush=True)
                     table.add_row(
                         name, f"{rows:,}", f"{seconds:.2f}", f"{rows / seconds / 1e6:.2f}", told
                     )

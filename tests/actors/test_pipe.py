@@ -484,6 +484,7 @@ def test_a_pipe_prints_as_its_composition_and_knows_its_guarantee(steps: StepRun
 def test_what_does_not_add_up_is_refused_and_nothing_is_started() -> None:
     """Options, stacks, a limit without a place for letters, an unknown codec; no thread is left."""
     lossy = FaultyRoute(LocalRoute(), loss=0.1)
+    before = set(threading.enumerate())
     with pytest.raises(ConfigurationError, match="did you mean 'reliable'"):
         Pipe("p", "relaible")
     with pytest.raises(ConfigurationError, match="did you mean 'window'"):
@@ -498,7 +499,7 @@ def test_what_does_not_add_up_is_refused_and_nothing_is_started() -> None:
         Pipe("p", codec="xml")
     with pytest.raises(ConfigurationError, match="needs a name"):
         Pipe("")
-    assert not [t.name for t in threading.enumerate() if t.name.startswith(("p/", "surepipe"))]
+    assert not [thread.name for thread in set(threading.enumerate()) - before]
 
 
 def test_one_handler_takes_the_messages_of_a_pipe(steps: StepRuntime) -> None:

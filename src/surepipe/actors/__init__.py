@@ -3,7 +3,6 @@
 from surepipe.actors.channel import Channel, ChannelFace, ChannelSettings, Reply
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.end import EndOptions
-from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.faulty import FaultyRoute
 from surepipe.actors.lanes import Lease
 from surepipe.actors.letters import DeadLetters
@@ -11,9 +10,11 @@ from surepipe.actors.links import Limits, MutualTls, OneMachine, SharedKey, TcpR
 from surepipe.actors.listener import Listener
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.pipe import Pipe
+from surepipe.actors.receiver_end import ReceiverEnd
 from surepipe.actors.remote_ends import PipeReceiver, PipeSender
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.routes import LocalRoute, Route, RouteSide
+from surepipe.actors.sender_end import SenderEnd
 from surepipe.actors.steps import StepRuntime
 from surepipe.actors.stream_ends import StreamReceiver, StreamSender
 from surepipe.actors.supervision import RestartPolicy

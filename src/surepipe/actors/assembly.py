@@ -9,10 +9,11 @@ from typing import Literal, TypeAlias, cast
 from surepipe.actors.codecs import Codec
 from surepipe.actors.committed import Commits
 from surepipe.actors.end import EndOptions
-from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.keys import Lanes, key_reader
 from surepipe.actors.local_sizes import DELIVER_MAX, with_long_runs
+from surepipe.actors.receiver_end import ReceiverEnd
 from surepipe.actors.routes import LocalRoute, Route
+from surepipe.actors.sender_end import SenderEnd
 from surepipe.actors.stored import (
     StoreRoles,
     described,

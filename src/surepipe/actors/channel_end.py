@@ -13,13 +13,14 @@ from surepipe.actors.channel_actor import (
 )
 from surepipe.actors.clerk import Stores
 from surepipe.actors.end import End, EndOptions
-from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.host import Host
 from surepipe.actors.inbox import Box
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.receiver import ReceiverActor
+from surepipe.actors.receiver_end import ReceiverEnd
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.sender import SenderActor
+from surepipe.actors.sender_end import SenderEnd
 from surepipe.actors.switch import SharedSide
 from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped
 from surepipe.pipes.channel import Channel, ChannelOptions, Role, direction_names

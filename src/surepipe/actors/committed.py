@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.consumer import Loop, Work
-from surepipe.actors.ends import ReceiverEnd
+from surepipe.actors.receiver_end import ReceiverEnd
 from surepipe.actors.stored import CommittableState
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.store_api import Committed, Failed, Transaction, TransactionalStore

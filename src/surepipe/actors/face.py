@@ -12,8 +12,9 @@ from typing import Literal, Self, TypeAlias, cast
 
 from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
 from surepipe.actors.consumer import pull
-from surepipe.actors.ends import ReceiverEnd, SenderEnd
 from surepipe.actors.marks import Until
+from surepipe.actors.receiver_end import ReceiverEnd
+from surepipe.actors.sender_end import SenderEnd
 from surepipe.errors import MisuseError, PipeClosed
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,51 @@ def test_a_node_between_two_others_keeps_its_way_out_open_while_it_is_idle(
         for node in (shop, depot, warehouse):
             node.close(1.0)
     assert read_lines("out.jsonl") == [n * 2 for n in range(20)]
+
+
+STREAMED = """\
+sources: {lines: {kind: jsonl, path: in.jsonl, node: shop}}
+pipes:
+  intake: {from: lines, node: depot, route: {kind: sqlite, store: main}, state: main}
+  onward: {from: priced, node: warehouse, route: {kind: sqlite, store: main}, state: main}
+stages: {priced: {from: intake, map: "test:price"}}
+sinks: {out: {from: onward, kind: jsonl, path: out.jsonl}}
+"""
+
+
+def test_a_node_that_is_told_to_stop_keeps_its_way_out_open_for_the_message_that_it_is_at() -> None:
+    """The stage of the middle node stands still meanwhile; what it answers then goes on, and it is not called
+    for more."""
+    write_lines("in.jsonl", range(5))
+    plan = plan_of(STREAMED, stores=STORES)
+    called, go_on = threading.Event(), threading.Event()
+    prices: list[int] = []
+
+    def price_late(number: int) -> int:
+        prices.append(number)
+        called.set()
+        assert go_on.wait(DONE_S)
+        return number * 2
+
+    bench = Bench(plan, price=price_late)
+    depot = Engine(plan, "depot", bench)
+    try:
+        for node in ("shop", "warehouse"):
+            shop = Engine(plan, node, bench, once=True)
+            shop.start()
+            finish(shop, bench)
+            shop.close(1.0)
+        depot.start()
+        assert called.wait(DONE_S)
+        depot.stop_sources()
+        assert not depot.look()
+        go_on.set()
+        finish(depot, bench)
+        assert depot.counters()["onward"]["accepted"] == 1
+    finally:
+        go_on.set()
+        depot.close(1.0)
+    assert prices == [0]
 
 
 def test_a_look_raises_what_ended_a_source_and_so_does_the_next_one() -> None:

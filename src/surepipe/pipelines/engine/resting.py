@@ -8,7 +8,7 @@ from surepipe.actors.stream_ends import StreamReceiver, StreamSender
 from surepipe.errors import StoreUnavailable
 
 
-def has_handled_all(face: Pipe | PipeReceiver) -> bool:
+def has_handled_all(face: Pipe | PipeReceiver | StreamReceiver) -> bool:
     """True when consumers have nothing in work that arrived."""
     works = face.receiver.works
     return not works.has_unhandled and not works.running()

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.actors.pipe import Pipe
-from surepipe.actors.remote_ends import PipeReceiver, PipeSender
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.stored import lives_of
-from surepipe.actors.stream_ends import StreamReceiver, StreamSender
 from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
 from surepipe.pipelines.assembly import About, Environment, Sink, Source
 from surepipe.pipelines.engine.feeding import Feed, Target
@@ -33,12 +30,12 @@ from surepipe.pipelines.engine.pipes import (
     retention_of,
     sending,
 )
-from surepipe.pipelines.engine.resting import has_caught_up, has_handled_all, is_at_rest
 from surepipe.pipelines.engine.shape import Shape
 from surepipe.pipelines.engine.sharing import SharedSink
 from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.trials import LetterBox, Trials
 from surepipe.pipelines.engine.unfinished import Unfinished, unfinished
+from surepipe.pipelines.engine.ways import Ways
 from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import (
@@ -61,7 +58,6 @@ from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.store_api import Store
 
 logger = logging.getLogger("surepipe")
-_RECEIVING = (PipeReceiver, StreamReceiver)
 FEED_S = 0.5
 """How long a feed gets to hand over what it has, before what it waits in is told to take nothing more."""
 
@@ -110,17 +106,14 @@ class Engine:
         if refused := [issue.text for issue in actor_refusals(plan)]:
             raise ConfigurationError("\n".join(refused))
         self._shape = Shape(plan, node)
+        self._ways = Ways(self._shape, self.faces, once=once, until_idle=until_idle)
         self._environment = environment
         self._once = once
-        self._until_idle = until_idle
-        self._is_stopping = False
         self._with_sources = with_sources
         self._sinks: dict[str, SharedSink] = {}
         self._loops: dict[str, FlowLoop] = {}
         self._letters: dict[str, LetterBox] = {}
-        self._feeds_of: dict[str, list[Feed]] = {pipe.name: [] for pipe in plan.pipes}
         self._outboxes: dict[tuple[str, str], _Outbox] = {}
-        self._finished: set[str] = set()
         self._tallies = Tallies()
         self._last_counters: dict[str, Mapping[str, int]] = {}
         self._maker = PipeMaker(plan, node, environment, self.stores)
@@ -296,7 +289,7 @@ class Engine:
         )
         self.feeds[name] = feed
         for pipe in targets:
-            self._feeds_of[pipe].append(feed)
+            self._ways.fed_by(pipe, feed)
         return feed
 
     def _feed_from_outboxes(self) -> None:
@@ -318,8 +311,8 @@ class Engine:
             targets = {following: self._target(f"{first}>", pipe, home)}
             feed = self._add_feed(f"{first}>{following}", rows, targets)
             feed.once = True
-            feed.may_end = partial(self._is_over, first)
-            feed.may_rest = partial(self._is_drained, first)
+            feed.may_end = partial(self._ways.is_over, first)
+            feed.may_rest = partial(self._ways.is_drained, first)
             feed.latest = partial(getattr, box, "latest")
 
     def _target(self, feeder: str, pipe: PipePart, home: str | None) -> Target:
@@ -344,66 +337,14 @@ class Engine:
         for feed in self.feeds.values():
             if feed.failure is not None:
                 raise feed.failure
-        for pipe in self._in_order():
+        for pipe in self._ways.in_order():
             self._raise_failure(pipe)
-            if pipe.name not in self._finished and self._is_fed_up(pipe):
-                self._finished.add(pipe.name)
-                face = self.faces[pipe.name]
-                if isinstance(face, Pipe):
-                    face.finish()
-                elif isinstance(face, PipeSender | StreamSender):
-                    face.sender.finish()
-        # In the order of the flow: what leaves one pipe during these questions is seen in the next.
-        return all(self._is_drained(pipe.name) for pipe in self._in_order())
+            self._ways.finish_when_fed_up(pipe)
+        return self._ways.are_drained()
 
     def replay(self, pipe: str, letters: DeadLetterStream, letters_max: int | None) -> Replayed:
         """Send dead letters into a pipe of this node again; before the first ``look``. Raises what that raises."""
         return sending(self.faces[pipe]).replay(letters, letters_max=letters_max)
-
-    def _in_order(self) -> Iterator[PipePart]:
-        return (
-            part
-            for part in self.plan.order
-            if isinstance(part, PipePart) and part.name in self.faces
-        )
-
-    def _is_fed_up(self, pipe: PipePart) -> bool:
-        """Nothing more will come into this pipe from this node."""
-        if not self._shape.sends(pipe):
-            return False
-        feeds = self._feeds_of[pipe.name]
-        before = self._shape.pipes_before(pipe.name)
-        return all(feed.ended for feed in feeds) and all(self._is_over(name) for name in before)
-
-    def _is_over(self, name: str) -> bool:
-        """Nothing comes out of this pipe any more. One that another process fills is not over when it is idle."""
-        is_elsewhere = isinstance(self.faces.get(name), _RECEIVING)
-        is_ended = self._is_stopping if is_elsewhere else name in self._finished
-        return is_ended and self._is_drained(name)
-
-    def _stays_open(self, name: str) -> bool:
-        """A pipe of another process is before it, and more may come from there."""
-        return not self._is_stopping and any(
-            isinstance(self.faces.get(one), _RECEIVING) or self._stays_open(one)
-            for one in self._shape.pipes_before(name)
-        )
-
-    def _is_drained(self, name: str) -> bool:
-        """All that came into this pipe is through, as far as this node can tell."""
-        face = self.faces.get(name)
-        if face is None:
-            return False
-        if isinstance(face, StreamReceiver):  # told to stop, it leaves what is unread in the stream
-            return self._is_stopping or (self._once and has_caught_up(face))
-        if isinstance(face, PipeReceiver):
-            is_ending = self._until_idle or self._is_stopping
-            return is_ending and has_handled_all(face)
-        if name not in self._finished:
-            is_fed = all(feed.ended or feed.rests for feed in self._feeds_of[name])
-            return is_fed and self._stays_open(name) and is_at_rest(face)
-        if isinstance(face, Pipe):
-            return face.receiver.works.ended and not face.receiver.works.has_unhandled
-        return face.sender.intake.drained and face.sender.asked_at_rest()
 
     def _raise_failure(self, pipe: PipePart) -> None:
         face = self.faces[pipe.name]
@@ -422,9 +363,9 @@ class Engine:
     def stop_sources(self) -> None:
         """Take nothing more out of the sources; what was taken goes its way.
 
-        Ends that receive from another process end as soon as they have nothing in work.
+        Ends that receive from another process finish the message that they are at; the rest stays where it is.
         """
-        self._is_stopping = True
+        self._ways.stop()
         for feed in self.feeds.values():
             feed.stop()
 
@@ -467,7 +408,7 @@ class Engine:
                 ends.callback(close_store, route)
             for shared in self._sinks.values():
                 ends.callback(shared.sink.close)
-            for pipe in reversed(list(self._in_order())):
+            for pipe in reversed(list(self._ways.in_order())):
                 ends.callback(self._close_pipe, pipe, left)
             for feed in self.feeds.values():
                 ends.callback(self._close_feed, feed, left)

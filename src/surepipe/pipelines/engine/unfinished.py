@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from surepipe.actors.ends import ReceiverEnd, SenderEnd
+from surepipe.actors.receiver_end import ReceiverEnd
+from surepipe.actors.sender_end import SenderEnd
 from surepipe.errors import SurepipeError
 from surepipe.pipelines.engine.feeding import Feed
 from surepipe.pipelines.models.pipes import PipePart

@@ -1,0 +1,260 @@
+"""The sending end of a pipe, usable alone over a side of a route: what callers hold while actors come and go.
+
+It has a stable address. When its actor dies it gets another life there: with a journal that goes on with
+what was not confirmed, without one that is lost and said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import cast
+
+import pykka
+
+from surepipe import errors
+from surepipe.actors.clerk import Journal, Stores, StreamAccess
+from surepipe.actors.end import ASK_S, End, EndOptions
+from surepipe.actors.host import Ask, Host
+from surepipe.actors.intake import Intake, describe
+from surepipe.actors.letters import DeadLetterPlace
+from surepipe.actors.marks import Item, Mark
+from surepipe.actors.routes import RouteSide
+from surepipe.actors.sender import SenderActor
+from surepipe.actors.tracing import SenderTrace, sender_pipe
+from surepipe.effects import JournalContents, Notice, NoticeKind, Ranges
+from surepipe.errors import PipeClosed, PipeStopped
+from surepipe.pipes.options import BacklogOptions, LayerOptions, StreamOptions
+from surepipe.pipes.stack import SenderStack
+from surepipe.storage.claims import CHANCE_BITS, began_later, numbered
+
+UNIT_BYTES = 4096
+
+
+class SenderEnd(End):
+    """The sending end of a pipe over one side of a route.
+
+    ``intake`` is where messages go in, as payloads. Without a journal what is not confirmed is lost when the
+    sender crashes; the next ``flush`` names it. Raises ConfigurationError before anything is started.
+    """
+
+    side_name = "sender"
+    _last_life = 0
+    _has_loaded = False
+    """True once the journal answered; from then on it knows by itself who may not have it back."""
+    _sender_trace: SenderTrace | None = None
+    _outliving: Sequence[Mark] = ()
+
+    def __init__(
+        self,
+        name: str,
+        layers: Sequence[LayerOptions],
+        side: RouteSide,
+        options: EndOptions | None = None,
+        *,
+        journal: Journal | None = None,
+        undeliverable: DeadLetterPlace | None = None,
+        stream: StreamAccess | None = None,
+        drained: Callable[[], None] | None = None,
+    ) -> None:
+        stores = Stores(journal.write if journal else None, undeliverable, stream)
+        super().__init__(name, side, options or EndOptions(), stores)
+        self._layers = tuple(layers)
+        self._journal = journal
+        # Built once for its errors, which are the caller's.
+        self.confirms = self._new_sender(None).confirms
+        self._begin_sending(name, journal, drained)
+
+    def _begin_sending(
+        self,
+        pipe: str,
+        journal: Journal | None = None,
+        drained: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_drained = drained
+        unit, message_max = _units(self._layers[0])
+        self.intake = Intake(
+            self.runtime,
+            self.around.bell,
+            pipe,
+            unit=unit,
+            message_max=message_max,
+            durable=journal is not None,
+        )
+
+    def _build_sender(self) -> SenderStack:
+        return self._new_sender(self._journal)
+
+    def _new_sender(self, journal: Journal | None) -> SenderStack:
+        stack = SenderStack(
+            self.name,
+            self._layers,
+            rng=Random(self.rng.getrandbits(64)),
+            life_hint=self._next_life(),
+            journal=self._loaded(journal) if journal else None,
+            reverse=self._side.has_reverse,
+        )
+        stack.asserts = self.options.asserts
+        return stack
+
+    def _loaded(self, journal: Journal) -> JournalContents:
+        contents = journal.load()
+        now = numbered(self.runtime.wall_ms(), 0)
+        if not self._has_loaded and began_later(contents.last_life, self._last_life, now):
+            raise errors.Fenced(
+                f"the journal of pipe {self.name} was taken by life {contents.last_life}, which began later than "
+                f"{self._last_life}"
+            )
+        self._has_loaded = True
+        if self._sender_trace is not None:
+            self._sender_trace.loaded(contents)
+        return contents
+
+    def _next_life(self) -> int:
+        """By the wall clock. With a journal only the first: others renew it, below who began later."""
+        if self._journal is not None and self._last_life:
+            self._last_life += 1
+            return self._last_life
+        hint = numbered(self.runtime.wall_ms(), self.rng.getrandbits(CHANCE_BITS))
+        self._last_life = max(hint, self._last_life + 1)
+        return self._last_life
+
+    def _new_life(self) -> Host:
+        actor = SenderActor(
+            self.around,
+            self.intake,
+            self._build_sender,
+            stopped=self._stop_for_good,
+            drained=self._drained,
+            route_room=lambda: self._side.room,
+            replaced=self._replaced,
+        )
+        actor.ledger.marks += self._outliving
+        self._outliving = ()
+        if self._trace is not None:
+            self._trace.start(self.address, self.traced_pipe)
+            self._sender_trace = SenderTrace(self._trace, self.address, self.traced_pipe)
+            actor.traced_by(self._sender_trace)
+        return actor
+
+    @property
+    def traced_pipe(self) -> str:
+        """The messages of a stream are those of one of its producers."""
+        outermost = self._layers[0]
+        if not isinstance(outermost, StreamOptions):
+            return self.name
+        return sender_pipe(self.name, outermost.producer or self.name)
+
+    def is_at_rest(self, host: Host) -> bool:
+        """All that was taken is confirmed, or was sent where nothing confirms."""
+        return super().is_at_rest(host) and self._sender_of(host).machine.idle
+
+    def _drained(self) -> None:
+        if self._on_drained is not None:
+            self._on_drained()
+
+    @property
+    def has_journal(self) -> bool:
+        """True when what was accepted outlives the sender."""
+        return self._journal is not None
+
+    def _died(self, host: Host, error: BaseException) -> None:
+        try:
+            self._account_for(self._sender_of(host))
+        finally:  # a machine that died half-way may not even say what it held
+            super()._died(host, error)
+
+    def _sender_of(self, host: Host) -> SenderActor:
+        """The part of this end's actor that sends."""
+        assert isinstance(host, SenderActor)
+        return host
+
+    def _account_for(self, host: SenderActor) -> None:
+        """Say what went with this life: everything unconfirmed, unless a journal has it."""
+        ranges = [] if self._journal or not host.is_built else list(host.machine.unconfirmed())
+        for epoch, spans in ranges:
+            self.around.notices.tell(
+                Notice(
+                    NoticeKind.UNDELIVERABLE, epoch, spans, "lost with the sender, which crashed"
+                )
+            )
+        self.intake.lost += _items(ranges)
+        if self._journal:
+            self._outliving = host.ledger.outliving()
+        host.ledger.fail(
+            f"pipe {self.name}: the sender crashed before this was confirmed"
+            + ("; the journal has what it had stored" if self._journal else "; it is lost")
+        )
+        self.intake.notify()
+
+    def _stop_for_good(self, host: SenderActor) -> None:
+        self.keeper.retire()  # fenced, or given up: another life would only do harm
+        items = _items(host.machine.unconfirmed())
+        left = f"; not confirmed: {describe(items)}" if items else ""
+        self.intake.end(PipeStopped, f"pipe {self.name} stopped: {host.machine.stopped}{left}")
+
+    def _replaced(self, why: str) -> None:
+        """The journal was taken over. This end stays ended: to begin again would depose the later life."""
+        self.keeper.retire()
+        self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
+        self._gave_up(why)
+
+    def _gave_up(self, why: str) -> None:
+        self.intake.end(PipeStopped, f"pipe {self.name} stopped: {why}")
+
+    def give_up(self, why: str) -> None:
+        """The pipe is of no use any more: whoever sends or waits is told PipeStopped."""
+        self._gave_up(why)
+
+    def unconfirmed(self) -> list[Item]:
+        """What was accepted and is not confirmed, as (epoch, first, last)."""
+        try:
+            answer = self.keeper.ask(Ask(lambda host: _open_items(self._sender_of(host))), ASK_S)
+        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
+            return []
+        return cast("list[Item]", answer)
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until everything put so far is confirmed, or sent where nothing confirms; see ``Intake.flush``."""
+        self.intake.flush(timeout)
+
+    def finish(self) -> None:
+        """Take nothing more; what was taken goes on. A second call does nothing."""
+        self.intake.refuse(PipeClosed, f"pipe {self.name} is closed and takes no more messages")
+
+    def close(self, timeout: float) -> None:
+        """Take nothing more, wait for confirmation, and end.
+
+        Raises NotConfirmed, after everything is ended, for what was not confirmed in time. A second call
+        does nothing.
+        """
+        if self._is_stopped:
+            return
+        self.finish()
+        try:
+            if self._is_started:
+                self.intake.finish(timeout)
+        finally:
+            self.stop(timeout)
+
+    def stop(self, timeout: float) -> bool:
+        """End at once; what is not confirmed is given up."""
+        is_ended = super().stop(timeout)
+        self.intake.end(PipeClosed, f"pipe {self.name} is closed")
+        return is_ended
+
+
+def _units(outermost: LayerOptions) -> tuple[int, int]:
+    """Bytes that one credit stands for, and the largest message that can ever be accepted."""
+    if isinstance(outermost, BacklogOptions):
+        unit = min(UNIT_BYTES, max(1, outermost.backlog_bytes // outermost.backlog))
+        return unit, min(outermost.message_max_bytes, outermost.backlog_bytes)
+    return UNIT_BYTES, outermost.message_max_bytes
+
+
+def _open_items(host: SenderActor) -> list[Item]:
+    return _items(host.machine.unconfirmed()) if host.is_built else []
+
+
+def _items(unconfirmed: Sequence[tuple[int, Ranges]]) -> list[Item]:
+    return [(epoch, first, last) for epoch, ranges in unconfirmed for first, last in ranges]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -11,7 +13,7 @@ from surepipe.pipes.algebra import derive
 from surepipe.simulation.drawing import draw_options
 from surepipe.simulation.faults import Mode
 from surepipe.simulation.hop import run_hop
-from surepipe.simulation.options import Options
+from surepipe.simulation.options import DRAINS, Drain, Options
 from surepipe.simulation.promises import hop_of, promise_of
 from surepipe.simulation.properties import judge
 from surepipe.simulation.properties.settings import ATOMS
@@ -22,13 +24,12 @@ from tests.faults.product import hop, layer
 STACKS = 200
 PARTS = 4
 SEEDS = 1
-BRIEF = Options(events_max=3_000)
-"""A stack that sends again at every level is stopped before it has come to rest; what came out is judged."""
 KINDS = (
     *("resend", "multi-unconfirmed", "sequential-confirm", "reliable"),
     *("strict-monotonic", "continuous-index", "dedupe"),
 )
-JUDGED = frozenset({"P1", *ATOMS.values()})
+RETRIES = KINDS[:4]
+JUDGED = frozenset({"P1", *ATOMS.values(), "P11", "P12", "P13"})
 
 
 def stack_of(number: int) -> HopSubject:
@@ -41,11 +42,17 @@ def stack_of(number: int) -> HopSubject:
 
 
 def broken(subject: HopSubject, seed: int) -> list[str]:
-    """The atoms that a run breaks although it has only faults that they are said to survive."""
-    options = draw_options(seed, promise_of(subject), mode=Mode.CLAIM, messages=4, base=BRIEF)
+    """What a run breaks although it has only faults that it is said to survive."""
+    return judged(subject, draw_options(seed, promise_of(subject), mode=Mode.CLAIM, messages=24))
+
+
+def judged(subject: HopSubject, options: Options) -> list[str]:
+    """What a run breaks."""
     rows = run_hop(subject, options, judge=None).rows
     return [
-        f"{subject.name}, seed {seed}: {found}" for found in judge(rows) if found.property in JUDGED
+        f"{subject.name}, seed {options.seed}: {found}"
+        for found in judge(rows)
+        if found.property in JUDGED
     ]
 
 
@@ -65,3 +72,14 @@ def test_a_stack_keeps_what_is_derived_for_it(part: int) -> None:
         lies += [lie for seed in range(SEEDS) for lie in broken(subject, number * SEEDS + seed)]
     assert not lies
     assert outcomes[True] >= STACKS // PARTS // 3
+
+
+@pytest.mark.parametrize("drain", DRAINS)
+def test_two_layers_that_send_again_keep_pace_in_every_drain(drain: Drain) -> None:
+    """simulation X-38 O1 and O2, P12: without any fault, 60 messages at once and new ones later."""
+    late: list[str] = []
+    for upper, lower in product(RETRIES, repeat=2):
+        subject = hop(f"{upper} over {lower}", layer(upper, run_max=1), layer(lower, run_max=1))
+        options = draw_options(1, promise_of(subject), mode=Mode.NONE, messages=60)
+        late += judged(subject, replace(options, drain=drain, chaos_us=0, load_messages=24))
+    assert not late

@@ -22,7 +22,8 @@ HOSTS = (
     "receiver.py",
     "consumer.py",
     "end.py",
-    "ends.py",
+    "receiver_end.py",
+    "sender_end.py",
     "channel_end.py",
 )
 

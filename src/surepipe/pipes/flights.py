@@ -60,7 +60,10 @@ class Transmitted(BoundedQueue[Message]):
 @stateful
 @dataclass(slots=True)
 class Flight:
-    """One run on the way. ``attempts`` counts its transmissions, ``waits`` how often patience was armed."""
+    """One run on the way. ``attempts`` counts its transmissions, ``waits`` how often patience was armed.
+
+    ``carried_as``: which message of the carrier brings it, until the carrier says that it has arrived; else 0.
+    """
 
     first: int
     last: int
@@ -70,6 +73,7 @@ class Flight:
     attempts: int = 1
     waits: int = 1
     warned: bool = False
+    carried_as: int = 0
     stamps: list[int] = field(default_factory=list[int])
 
     def part(self, first: int, last: int) -> Flight:

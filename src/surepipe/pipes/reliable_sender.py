@@ -52,6 +52,7 @@ class Sender(RetrySender):
         self.linked = False
         self.link = self.rng.getrandbits(63) + 1
         self.former = []
+        self.void_through = self.frames_passed
         self.opens = 0
         self.opening_since = self.port.now
         self.is_warned = False

@@ -148,7 +148,7 @@ class RetrySender(WindowSender):
         lost: list[Flight] = []
         for first, last in frame.missing:
             for flight in self.flights.overlapping(max(first, self.base), last):
-                if flight.sent <= recent:
+                if flight.sent <= recent and not flight.carried_as:
                     lost += self._carve_unsettled(max(first, flight.first), min(last, flight.last))
         if lost:
             self.flights.put_back(self._send_again(lost, is_timeout=False))
@@ -236,8 +236,12 @@ class RetrySender(WindowSender):
         lost: list[Flight],
         kept: list[Flight],
     ) -> None:
-        """What is reported held is only asked after; the rest travels again, a whole unit in one."""
-        is_held = all(held.covers(part.first, part.last) for part in parts)
+        """What is reported held, or still with the carrier, is only asked after; the rest travels again, a whole
+        unit in one.
+        """
+        is_held = bool(flight.carried_as) or all(
+            held.covers(part.first, part.last) for part in parts
+        )
         self._warn_if_due(flight, parts, self.probes if is_held else flight.attempts)
         if is_held or self.one_at_a_time:
             (kept if is_held else lost).extend(map(self._rearmed, parts) if is_held else parts)

@@ -47,6 +47,9 @@ class WindowSender(SenderLayer):
         self.stamp = 0
         self.link = 0
         self.owed = 0
+        self.frames_passed = 0
+        self.void_through = 0
+        """Frames that the carrier has and nobody will take, because a new link was made since: up to this one."""
         self._reset(0, 1)
 
     def _reset(self, epoch: int, base: int) -> None:
@@ -87,6 +90,10 @@ class WindowSender(SenderLayer):
     def in_flight(self) -> int:
         """Messages transmitted and neither confirmed nor given up."""
         return self.next - self.base - self.done.count()
+
+    def carrier_restarted(self) -> None:
+        """The carrier numbers from 1 again."""
+        self.frames_passed = self.void_through = 0
 
     def begin(self, epoch: int, base: int) -> None:
         """Drop what is left; serve this epoch on a link of its own.
@@ -208,7 +215,12 @@ class WindowSender(SenderLayer):
             ask,
             payloads,
         )
-        return self.port.pass_down(frame)
+        is_taken = self.port.pass_down(frame)
+        flight.carried_as = 0
+        if is_taken and self.port.carrier_confirms:
+            self.frames_passed += 1
+            flight.carried_as = self.frames_passed
+        return is_taken
 
     def next_deadline(self, waits: int) -> int:
         """When to look again at a run, patience being armed for the ``waits``-th time now."""
@@ -216,8 +228,18 @@ class WindowSender(SenderLayer):
         return self.port.now + max(wait, 1)
 
     def carried(self, first: int, last: int) -> None:
-        """The carrier has room again. Its confirms say nothing about messages of this layer."""
-        del first, last
+        """These frames have arrived, so from now on their confirm is waited for; and the carrier has room again.
+
+        That says nothing about the messages: the receiver may have had no room, or have crashed.
+        """
+        for flight in self.flights.runs:
+            if first <= flight.carried_as <= last:
+                is_void = flight.carried_as <= self.void_through
+                deadline = self.port.now if is_void else self.next_deadline(flight.attempts)
+                flight.carried_as = 0
+                flight.waits = flight.attempts
+                flight.deadline = self._bounded(flight, deadline)
+                self.flights.due_at = min(self.flights.due_at, flight.deadline)
         self.fill()
 
     # What is settled.

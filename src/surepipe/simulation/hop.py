@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from surepipe.machines import Machine
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.desk import Boundary
 from surepipe.simulation.chooser import Chooser
@@ -227,7 +228,7 @@ class HopWorld(World):
             return entry[0] > self.quiescent_at + grace
         if isinstance(entry[4], Wake) and all(isinstance(e[4], Wake) for e in self.heap):
             processes = [node.current for node in self.nodes]
-            if all(p and getattr(p.machine, "idle", True) for p in processes):
+            if all(p and _at_rest(p.machine) for p in processes):
                 self.quiescent_at = self.now
                 self._phase("quiescent")
         return False
@@ -240,6 +241,14 @@ class HopWorld(World):
         nodes = {node.name: _standing(node) for node in self.nodes}
         facts = {"quiescent": not self.limit, "limit": self.limit, "nodes": nodes}
         self.note("world", 0, "end", detail=as_detail(facts))
+
+
+def _at_rest(machine: Machine) -> bool:
+    """Whether a machine waits for nothing; nor may inner layers of a stack, which have confirms of their own, nor
+    a reader, which has nothing in work while its store does not answer, and more to read."""
+    layers = getattr(machine, "layers", ())
+    is_idle = bool(getattr(machine, "idle", True)) and not machine.gauges().get("lag")
+    return is_idle and not any(getattr(layer, "in_flight", 0) for layer in layers)
 
 
 def _standing(node: Node) -> dict[str, object]:

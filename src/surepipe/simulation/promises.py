@@ -32,11 +32,7 @@ class Promise:
     least_us: int = SECOND
     """the shortest that a timeout may get, once round trips have been seen"""
     calm_us: int = 4 * SECOND
-    """after the faults: how long the longest pause between two attempts may still last.
-
-    Where one layer that sends again stands on another, that many times as long: what the upper one sends again
-    in the meantime stands in line before what is still wanted. The algebra calls such a layer redundant.
-    """
+    """after the faults: how long the longest pause between two attempts may still last, all layers together"""
     rounds: int = 4
     """round trips beyond those that the messages themselves need"""
     window: int = 1
@@ -136,7 +132,7 @@ def _of_hop(subject: HopSubject) -> Promise:
         least_us=min(
             (micros(x.rto_min_s) for x in layers if isinstance(x, BacklogOptions)), default=SECOND
         ),
-        calm_us=sum(map(_calm, layers)) * max(1, sum(layer.is_retry for layer in layers)),
+        calm_us=sum(map(_calm, layers)),
         rounds=4 * len(layers) + (4 if subject.journaled or subject.durable else 0),
         window=min(windows, default=1),
         window_bytes=min(map(_window_bytes, layers)),

@@ -22,19 +22,6 @@ HAND_OVER = (Atom.NO_LOSS, Atom.GAP_FREE)
 STREAMS = ("stream", "stream, store syncs now and then", "stream, letters")
 
 NOTES: Mapping[str, list[str]] = {
-    "power-loss, reliable without stores: both ends forget at once, so nobody sends again what was settled, and "
-    "a receiver that starts afresh takes no data of a link that it did not make itself": cells(
-        ["reliable"], RESTRAINING, Fault.POWER_LOSS
-    ),
-    "receiver-crash and power-loss, order and repeats, index pipes on a route that neither repeats nor overtakes: "
-    "what is sent once and in order can be lost by a crash, but not come again or too late": [
-        *cells(["dedupe"], [Atom.MONOTONIC], Fault.RECEIVER_CRASH, Fault.POWER_LOSS),
-        *cells(
-            ["continuous-index, local route"],
-            RESTRAINING,
-            *(Fault.RECEIVER_CRASH, Fault.POWER_LOSS),
-        ),
-    ],
     "sender-zombie without a journal: a replaced sender numbers anew only what it still keeps and was never "
     "answered for; index pipes on a bare route keep nothing, reliable and stream send nothing before they were "
     "answered, and resend hears of one message before it sends the next, so nothing comes again": [
@@ -49,18 +36,6 @@ NOTES: Mapping[str, list[str]] = {
         ),
         *cells(["dedupe", "continuous-index, local route"], RESTRAINING, Fault.SENDER_ZOMBIE),
     ],
-    "receiver-crash and power-loss, monotonic, one message at a time: all copies of a message left before it was "
-    "confirmed, so on a route that keeps order they arrive before the next one, whoever has forgotten what": cells(
-        ["resend, one to a frame", "sequential-confirm, forwarding repeats"],
-        [Atom.MONOTONIC],
-        *(Fault.RECEIVER_CRASH, Fault.POWER_LOSS),
-    ),
-    "receiver-crash and receiver-zombie, gap-free, continuous-index without a carrier that confirms: the new "
-    "receiver is never told where to go on, so it loses everything and passes nothing on, which is no gap": cells(
-        ["continuous-index, local route"],
-        [Atom.GAP_FREE],
-        *(Fault.RECEIVER_CRASH, Fault.RECEIVER_ZOMBIE),
-    ),
     "store-rollback and store-crash, order and repeats, stream without a journal: what went back is read by an "
     "end that starts; a reader that runs keeps its place and stops where the stream has become shorter, and one "
     "that starts again repeats without that": [

@@ -212,6 +212,41 @@ def test_the_boundary_decides_what_survives_a_receiver_crash(
     assert survivors(durable, Fault.RECEIVER_ZOMBIE) == expected - late
 
 
+KEEPS_ORDER = Route("wire", ROUTE - {DUPLICATION, REORDERING})
+
+
+def test_a_receiver_crash_repeats_nothing_that_is_sent_once_and_comes_in_order() -> None:
+    """G-10: with a route that repeats or overtakes, a layer that sends again or a journal it may come again."""
+    for kind in ("dedupe", "strict-monotonic"):
+        assert {U, M} <= survivors(hop(kind, route=KEEPS_ORDER), Fault.RECEIVER_CRASH)
+        assert U not in survivors(hop(kind), Fault.RECEIVER_CRASH)
+        assert U not in survivors(hop(kind, "resend", route=KEEPS_ORDER), Fault.RECEIVER_CRASH)
+        kept = replace(hop(kind, route=KEEPS_ORDER), journal=PROCESS)
+        assert U not in survivors(kept, Fault.RECEIVER_CRASH)
+    assert M in survivors(hop("dedupe"), Fault.RECEIVER_CRASH)
+    assert M not in survivors(hop("strict-monotonic"), Fault.RECEIVER_CRASH)
+
+
+def test_a_receiver_crash_puts_nothing_out_of_order_that_is_sent_one_at_a_time() -> None:
+    """G-10: all copies of a message are on their way before the next one; a zombie keeps one in its hands."""
+    single = hop({"resend": {"run_max": 1}})
+    assert M in survivors(single, Fault.RECEIVER_CRASH)
+    assert M in survivors(single, Fault.POWER_LOSS)
+    assert M not in survivors(single, Fault.RECEIVER_ZOMBIE)
+    assert M not in survivors(hop("sequential-confirm"), Fault.RECEIVER_CRASH)
+    assert M in survivors(hop("sequential-confirm", route=KEEPS_ORDER), Fault.RECEIVER_CRASH)
+    assert M not in survivors(hop("reliable", route=KEEPS_ORDER), Fault.RECEIVER_CRASH)
+
+
+def test_a_pipe_that_stops_for_good_leaves_no_gap() -> None:
+    """G-10: continuous-index waits for what a crash took; a journal's next life would go on behind it."""
+    stopped = hop("continuous-index", route=LOCAL)
+    assert survivors(stopped, Fault.RECEIVER_CRASH) == {U, M, G}
+    assert survivors(stopped, Fault.RECEIVER_ZOMBIE) == {G}
+    assert G not in survivors(replace(stopped, journal=PROCESS), Fault.RECEIVER_CRASH)
+    assert G not in survivors(hop("dedupe", route=LOCAL), Fault.RECEIVER_CRASH)
+
+
 def test_without_a_layer_that_sends_again_a_receiver_crash_loses() -> None:
     """G-5: some layer must be a retry pipe, or a stream."""
     durable = replace(hop("continuous-index", route=LOCAL), receiver_state=POWER)

@@ -87,9 +87,12 @@ class Drain:
             return self._quiet(state)
         current, steps = self._take(state, self._answers(state) + self._submit(state))
         passing = self._still_armed(current, self._wakes(state))
+        woken = {
+            step.place: self._space.due(step.place, current[0][step.place]) for step in passing
+        }
         arrivals = [self._arrival(link, frame) for link, frame in on_the_way]
         current, more = self._take(current, passing + arrivals)
-        return current, steps + more
+        return self._space.passed(current, woken), steps + more
 
     def _still_armed(self, state: State, wakes: list[Step]) -> list[Step]:
         """An answer may have taken away the deadline."""

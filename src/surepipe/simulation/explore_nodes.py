@@ -32,6 +32,7 @@ from surepipe.effects import (
 )
 from surepipe.errors import ConfigurationError
 from surepipe.machines import Machine, ReceiverMachine, SenderMachine
+from surepipe.simulation.explore_forgetting import forgotten
 from surepipe.simulation.explore_numbers import BASE, Names, Numbers, moved, number_in, payload_of
 from surepipe.simulation.explore_parts import Kept, Part, without_stamp
 
@@ -82,12 +83,13 @@ class Node:
     """All states of one part that were reached, and what events do to them."""
 
     def __init__(
-        self, part: Part, place: int, frames: Numbers, *, apart: bool, exact: bool
+        self, part: Part, place: int, frames: Numbers, *, apart: bool, exact: bool, forgets: bool
     ) -> None:
         self.part = part
         self.name = part.name
         self._frames = frames
         self._apart = apart
+        self._form = forgotten if forgets else _as_it_is
         self._names = Names(place)
         self._states = Numbers(exact=exact)
         self._machines: dict[tuple[int, str], Machine] = {}
@@ -153,7 +155,7 @@ class Node:
         if known is None:
             state = self.state(number)
             due = None if state.due is None else max(state.due - by, BASE)
-            older = replace(state, state=moved(state.state, -by), due=due)
+            older = replace(state, state=self._form(moved(state.state, -by)), due=due)
             known = self._aged[number, by] = self._states.of(older)
         return known
 
@@ -215,7 +217,7 @@ class Node:
         return self._states.of(
             replace(
                 work.before,
-                state=state,
+                state=self._form(state),
                 drawn=self._names.drawn,
                 due=due,
                 kept=work.kept,
@@ -236,6 +238,10 @@ class Node:
     def is_apart(self) -> bool:
         """Whether answers are events of their own."""
         return self._apart
+
+
+def _as_it_is(state: object) -> object:
+    return state
 
 
 class _Work:

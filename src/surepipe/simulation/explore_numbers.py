@@ -10,6 +10,8 @@ from hashlib import blake2b
 from typing import cast
 
 BASE = 10**15
+PLAIN = frozenset({int, str, bytes, bool, type(None)})
+"""Of these types are the leaves of a state, which are most of it."""
 _SINCE, _UNTIL = BASE // 2, BASE * 2
 
 
@@ -57,7 +59,10 @@ def moved(value: object, by: int) -> object:
     if type(value) is int:
         return value + by if _SINCE <= value < _UNTIL else value
     if isinstance(value, list):
-        return [moved(item, by) for item in cast("list[object]", value)]
+        return [
+            moved(item, by) if type(item) is not str else item
+            for item in cast("list[object]", value)
+        ]
     if isinstance(value, tuple):
         return tuple(moved(item, by) for item in cast("tuple[object, ...]", value))
     return value

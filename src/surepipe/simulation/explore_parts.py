@@ -11,6 +11,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.machines import Machine, Randomness
 from surepipe.pipes.frames import Confirm, Data
 from surepipe.pipes.stack import ReceiverStack, Stack
+from surepipe.simulation.explore_numbers import PLAIN
 from surepipe.simulation.subjects import Subject
 
 Kept = object
@@ -151,7 +152,7 @@ def _without_stamps(value: object) -> object:
     if len(items) == 2 and isinstance(items[0], str) and items[0] in FIXED:
         fixed = FIXED[items[0]]
         return [items[0], _emptied(items[1]) if fixed is None else fixed]
-    return [_without_stamps(item) for item in items]
+    return [item if type(item) in PLAIN else _without_stamps(item) for item in items]
 
 
 def _emptied(collection: object) -> object:

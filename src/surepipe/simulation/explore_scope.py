@@ -73,7 +73,6 @@ class Scope:
     wakes: int | None = None
     states_max: int = 1_000_000
     drain_steps_max: int = 2_000
-    slow_drain: bool = True
     after_crash: bool = False
     exact: bool = False
     reduced: bool = False

@@ -44,9 +44,7 @@ class Search:
         self._parents: dict[State, tuple[State, Step] | None] = {}
         self._transitions = 0
         self._covering = Covering() if scope.reduced else None
-        self._drains = [Drain(space, slow=False)]
-        if scope.slow_drain:
-            self._drains.append(Drain(space, slow=True))
+        self._drains = [Drain(space, slow=False), Drain(space, slow=True)]
         self._drains_of_some = [*self._drains, FairDrain(space)]
         if not any(name in AT_END for name in scope.properties):
             self._drains = self._drains_of_some = []

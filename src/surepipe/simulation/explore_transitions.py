@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, cast
 
@@ -67,7 +67,14 @@ class Space:
         self.scope = scope
         self.frames = Numbers(exact=scope.exact)
         self.nodes = [
-            Node(part, place, self.frames, apart=scope.apart, exact=scope.exact)
+            Node(
+                part,
+                place,
+                self.frames,
+                apart=scope.apart,
+                exact=scope.exact,
+                forgets=scope.reduced,
+            )
             for place, part in enumerate(arrangement.parts)
         ]
         self.histories = Histories(scope.properties, after_crash=scope.after_crash)
@@ -278,10 +285,20 @@ class Space:
     def _older(self, nodes: tuple[int, ...], woken: int) -> tuple[int, ...]:
         """When all is quiet, time passes for all until the deadline of one."""
         by = self.due(woken, nodes[woken])
-        if by is None or by <= 1:
+        return nodes if by is None else self._aged(nodes, by, (woken,))
+
+    def passed(self, state: State, woken: Mapping[int, int | None]) -> State:
+        """The same after deadlines passed together, so far away at these nodes: time passed for the others too."""
+        return (
+            self._aged(state[0], max(filter(None, woken.values()), default=0), woken),
+            *state[1:],
+        )
+
+    def _aged(self, nodes: tuple[int, ...], by: int, woken: Collection[int]) -> tuple[int, ...]:
+        if by <= 1:
             return nodes
         return tuple(
-            number if number == NOBODY or place == woken else self.node_at(place).aged(number, by)
+            number if number == NOBODY or place in woken else self.node_at(place).aged(number, by)
             for place, number in enumerate(nodes)
         )
 

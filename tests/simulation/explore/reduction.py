@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import cast
 
 from surepipe.simulation.explore import explore
+from surepipe.simulation.explore_forgetting import forgotten
 from surepipe.simulation.explore_parts import Arrangement, arrangement_of
 from surepipe.simulation.explore_result import Exploration, Explored
 from surepipe.simulation.explore_scope import Scope
@@ -65,6 +66,28 @@ def not_covered(subject: Subject | Arrangement, scope: Scope) -> list[State]:
             for left in lefts.get((*state[:4], state[5]), [])
         )
     ]
+
+
+def futures(subject: Subject | Arrangement, scope: Scope, *, forgets: bool) -> set[object]:
+    """The states of a search that leaves nothing out, told without what makes no difference to what comes.
+
+    With ``forgets``, machines go on from states that have forgotten it already.
+    """
+    space = Space(arrangement_of(subject), replace(scope, reduced=forgets))
+    space.scope = replace(scope, reduced=False)
+    search = Search(space)
+    search.run()
+    return {_told(space, state) for state in search.reached}
+
+
+def _told(space: Space, state: State) -> object:
+    """A state in values, as its numbers differ from space to space."""
+    known = [space.node_at(place).state(number) for place, number in enumerate(state[0])]
+    nodes = [repr(replace(one, state=forgotten(one.state))) for one in known]
+    links = [[repr(space.frames[frame]) for frame in link] for link in state[1]]
+    if not space.scope.keeps_order:
+        links = [sorted(link) for link in links]
+    return (repr(nodes), repr(links), *state[2:5], repr(space.histories[state[5]]))
 
 
 def main() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -13,6 +12,7 @@ from surepipe.simulation.explore import explore
 from surepipe.simulation.explore_drain import Drain, FairDrain
 from surepipe.simulation.explore_history import Broken
 from surepipe.simulation.explore_parts import arrangement_of
+from surepipe.simulation.explore_result import Explored
 from surepipe.simulation.explore_scope import Scope
 from surepipe.simulation.explore_search import Search
 from surepipe.simulation.explore_transitions import Space, State
@@ -20,7 +20,7 @@ from tests.plain.base import PlainSubject
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED, Sender
 from tests.plain.resend import RESEND, Receiver
 from tests.plain.resend import Sender as OneByOne
-from tests.simulation.explore.scopes import RELIABLE
+from tests.simulation.explore.scopes import MULTI, RELIABLE
 
 ENDING = ("P2", "P11", "P12")
 
@@ -92,17 +92,16 @@ MIXED = (
 )
 
 
-def test_only_answers_that_are_late_show_a_sender_that_does_not_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """simulation X-49, O1: no fault is needed; without the slow and the fair drain it seems to hold."""
+def test_only_answers_that_are_late_show_a_sender_that_does_not_wait() -> None:
+    """simulation X-49, X-38 (O1): no fault is needed, and the fast drain sees nothing."""
     subject, scope = SLOW
     found = explore(subject, scope).counterexample
     assert found is not None
     assert (found.property, found.length) == ("P12", 0)
     assert "wakes" in " ".join(found.drain)
-    monkeypatch.setattr(FairDrain, "failure", _sees_nothing)
-    assert explore(subject, replace(scope, slow_drain=False)).holds
+    space = Space(arrangement_of(subject), scope)
+    assert Drain(space, slow=False).failure(space.first()) is None
+    assert Drain(space, slow=True).failure(space.first()) is not None
 
 
 def test_only_a_fair_drain_lets_a_deadline_pass_between_two_confirms() -> None:
@@ -137,3 +136,24 @@ def test_a_deadline_that_an_answer_takes_away_does_not_pass() -> None:
     """simulation X-49: answers that come late, in the slow drain, of a stack that ships."""
     scope = Scope(messages=2, properties=("P2",), apart=True)
     assert explore(RELIABLE.subject(), scope).holds
+
+
+def _nobody_else(_: Space, state: State, woken: object) -> State:  # noqa: ARG001
+    return state
+
+
+def test_time_passes_in_a_slow_drain_for_an_end_that_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """simulation X-49, P11: a new receiver asks for ever what a sender, for whom no time passes, never answers."""
+    scope = Scope(
+        messages=3,
+        faults={"F1": 1, "F10": 1, "F11": 1},
+        properties=("P11",),
+        reduced=True,
+        states_max=600,
+        drain_steps_max=200,
+    )
+    assert explore(MULTI.subject(), scope).verdict is Explored.BOUNDED
+    monkeypatch.setattr(Space, "passed", _nobody_else)
+    assert explore(MULTI.subject(), scope).verdict is Explored.FOUND

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
-from surepipe.simulation import explore_hops
+from surepipe.simulation import explore_forgetting, explore_hops
 from surepipe.simulation.explore import explore
+from surepipe.simulation.explore_forgetting import Attributes
 from surepipe.simulation.explore_hops import HopExplored, reduced_first
+from surepipe.simulation.explore_numbers import BASE
 from surepipe.simulation.explore_parts import Arrangement
 from surepipe.simulation.explore_reduction import Covering, Left
 from surepipe.simulation.explore_result import Explored
@@ -18,8 +21,10 @@ from tests.faults.plain_golden import Measured
 from tests.faults.plain_table import PATTERNS
 from tests.plain.resend import RESEND
 from tests.plain.stacked import STACKS
-from tests.simulation.explore.reduction import below, expected, not_covered, reduced
-from tests.simulation.explore.scopes import RELIABLE
+from tests.simulation.explore.reduction import below, expected, futures, not_covered, reduced
+from tests.simulation.explore.scopes import CONTINUOUS, MULTI, RELIABLE, Stack, Tried, small
+from tests.simulation.explore.scopes import RESEND as RESEND_STACK
+from tests.simulation.explore.scopes import STACKS as STACKS_SHIPPED
 
 QUICK = list(below(1_000))
 
@@ -73,6 +78,65 @@ def test_a_reduction_that_leaves_out_too_much_is_noticed(
     monkeypatch.setattr(Covering, "covers", planted)
     _, subject, scope = COVERED[1]
     assert not_covered(subject, scope)
+
+
+SHIPPED: list[tuple[Stack, Scope]] = [
+    (RESEND_STACK, Scope(messages=2, faults={"F1": 1, "F2": 1, "F5": 1}, properties=("P1",))),
+    (RELIABLE, Scope(messages=2, faults={"F1": 1, "F5": 1}, properties=("P1",))),
+    (RELIABLE, Scope(messages=1, faults={"F1": 1, "F11": 1}, properties=("P1",))),
+    (MULTI, Scope(messages=2, faults={"F1": 1, "F4": 1}, order="any", properties=("P1",))),
+    (CONTINUOUS, Scope(messages=2, faults={"F10": 1, "F5": 1}, properties=("P1",))),
+]
+
+
+@pytest.mark.parametrize(("stack", "scope"), SHIPPED)
+def test_machines_that_forget_come_to_the_states_of_those_that_do_not(
+    stack: Stack, scope: Scope
+) -> None:
+    """simulation X-50: what is forgotten changes no step after it, in any schedule of the scope."""
+    whole = futures(stack.subject(), scope, forgets=False)
+    assert futures(stack.subject(), scope, forgets=True) == whole
+    assert len(whole) > 50
+
+
+def _forgets_since_when_to_wait(known: Attributes, usual: int) -> None:
+    if usual:
+        known["sent"] = known["since"] = BASE - usual
+
+
+def _forgets_how_many_came(known: Attributes, usual: int) -> None:
+    del usual
+    known["arrivals"] = 0
+
+
+@pytest.mark.parametrize(
+    ("name", "planted"),
+    [("Flight", _forgets_since_when_to_wait), ("Holes", _forgets_how_many_came)],
+)
+def test_forgetting_what_matters_is_noticed(
+    name: str, planted: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """simulation X-50: planted are one round trip that always seems over, and frames that are not counted."""
+    stack, scope = MULTI, Scope(messages=3, faults={"F1": 1}, properties=("P1",))
+    whole = futures(stack.subject(), scope, forgets=False)
+    monkeypatch.setitem(cast("dict[str, object]", explore_forgetting.FORGET), name, planted)
+    assert futures(stack.subject(), scope, forgets=True) != whole
+
+
+FAST = [tried for stack in STACKS_SHIPPED for tried in small(stack) if "F3" in tried.faults]
+
+
+@pytest.mark.parametrize("tried", FAST, ids=[tried.id for tried in FAST])
+def test_a_reduced_search_of_a_stack_that_ships_says_what_the_whole_search_says(
+    tried: Tried,
+) -> None:
+    """simulation X-50: what holds, and that what the stack does not promise is found."""
+    for name in ("P2", "P3", "P4"):
+        scope = replace(tried.scope, properties=("P1", name))
+        whole = explore(tried.stack.subject(), scope)
+        fewer = explore(tried.stack.subject(), replace(scope, reduced=True))
+        assert fewer.holds == whole.holds
+        assert fewer.states <= whole.states or not whole.holds
 
 
 def test_ignored_copies_cost_nothing() -> None:

@@ -28,6 +28,11 @@ RESTRAIN_ORDER = (
 """Pipes whose receiver lets nothing older than its cursor through."""
 
 
+REPEATS_OR_OVERTAKES: Faults = frozenset({Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING})
+
+ONE_AT_A_TIME = ("resend", "sequential-confirm")
+"""Pipes that wait for the confirm of one frame before they send the next."""
+
 ORDERS_ITSELF = ("continuous-index", "sequential-confirm", "reliable", "resend")
 """Pipes that leave no gap, whatever order their carrier keeps."""
 
@@ -93,6 +98,10 @@ def _sender_zombie(standing: Standing) -> str | None:
 
 
 def _receiver_crash(standing: Standing) -> str | None:
+    return None if _only_loses(standing) else _receiver_starts_anew(standing)
+
+
+def _receiver_starts_anew(standing: Standing) -> str | None:
     if ends_with_process := _volatile_stream(standing):
         return ends_with_process
     boundary = standing.hop.boundary
@@ -102,6 +111,8 @@ def _receiver_crash(standing: Standing) -> str | None:
         return f"with boundary {boundary}, what was settled and not confirmed is delivered again"
     if boundary not in KEEPS:
         return f"with boundary {boundary}, a message counts as settled before it is processed"
+    if _waits_for_ever(standing):
+        return None
     return (
         _loses_flight(standing)
         or _nobody_repeats(standing)
@@ -111,10 +122,10 @@ def _receiver_crash(standing: Standing) -> str | None:
 
 
 def _receiver_zombie(standing: Standing) -> str | None:
-    """A crash ends a receiver between storing its place and handing over; a zombie goes on with it later."""
+    """A crash ends a receiver with what it has in work; a zombie goes on with it later, beside the new one."""
     if standing.atom is Atom.MONOTONIC and standing.hop.boundary is Boundary.BEFORE:
         return "with boundary before, a replaced receiver may hand over late what it had stored as settled"
-    return _receiver_crash(standing)
+    return _receiver_starts_anew(standing)
 
 
 def _handler_failure(standing: Standing) -> str | None:
@@ -177,6 +188,38 @@ def _index_forgets(standing: Standing) -> str | None:
         if layer.kind == "continuous-index" and not told:
             return "continuous-index forgets its place, and no carrier confirms so that it is told"
     return None
+
+
+def _only_loses(standing: Standing) -> bool:
+    """Whether what a receiver forgot at its crash can't come again or late.
+
+    On a route that neither repeats nor overtakes that is so for what is sent once, and for the order of what is
+    sent one message at a time: all copies of a message leave before the next one does.
+    """
+    hop, layers = standing.hop, standing.layers
+    may_mix = bool(REPEATS_OR_OVERTAKES & standing.route & hop.route.forward)
+    if not standing.only_restrains or may_mix or not layers:
+        return False
+    if (
+        standing.atom is Atom.MONOTONIC
+        and layers[0].kind in ONE_AT_A_TIME
+        and layers[0].run_max == 1
+    ):
+        return True
+    is_kept = hop.journal is not None or hop.stream_layer is not None
+    return not is_kept and not any(layer.is_retry for layer in layers)
+
+
+def _waits_for_ever(standing: Standing) -> bool:
+    """Whether a crash stops the pipe for good, which is no gap: nobody brings what continuous-index waits for."""
+    hop, layers = standing.hop, standing.layers
+    return (
+        standing.atom is Atom.GAP_FREE
+        and hop.journal is None
+        and hop.stream_layer is None
+        and any(layer.kind == "continuous-index" for layer in layers)
+        and not any(layer.is_retry for layer in layers)
+    )
 
 
 def _brings_older_again(standing: Standing) -> str | None:

@@ -129,12 +129,16 @@ def test_a_missing_extra_is_named(functions: Path, module: str) -> None:
         ("spark://127.0.0.1:1", "no master of Spark answers at spark://127.0.0.1:1"),
         ("mesos://127.0.0.1:1", "the master mesos://127.0.0.1:1 is none that Spark knows"),
         ("local[two]", "the master local[two] is none that Spark knows"),
+        ("k8s://https://127.0.0.1:1", "no master of Spark answers at k8s://https://127.0.0.1:1"),
+        ("yarn", "set HADOOP_CONF_DIR to the folder"),
     ],
 )
 def test_a_master_that_is_none_or_does_not_answer_is_refused(
-    surepipe: Command, functions: Path, master: str, said: str
+    surepipe: Command, functions: Path, monkeypatch: pytest.MonkeyPatch, master: str, said: str
 ) -> None:
     """spark SP-2: at once, not after the minute that Spark would ask for."""
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
     assert said in refused(surepipe, functions, "--master", master)
 
 

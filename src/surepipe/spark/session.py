@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -22,8 +23,10 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.spark.class_archive import archive_options
 from surepipe.spark.java import JavaHome, find_java
 from surepipe.spark.shipping import archives_of
 
@@ -42,6 +45,9 @@ _MASTERS = re.compile(
     r"local|local\[(\d+|\*)(,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
     r"|spark://.+|yarn|k8s://.+"
 )
+_PORTS = {"http": 80, "https": 443}
+_IN_JAVA = re.compile(r"at [\w.$]+\S*\(|\.\.\. \d+ more")
+"""A line of Java's that says where, and not what."""
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 NEEDED = {
@@ -182,6 +188,10 @@ def _check_master(options: SparkOptions) -> None:
             f"the master {options.master} is none that Spark knows: write local[4], spark://host:port, yarn or "
             "k8s://https://host:port"
         )
+    if options.master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & {*os.environ}:
+        raise ConfigurationError(
+            "the master yarn is found by the settings of Hadoop: set HADOOP_CONF_DIR to the folder that has them"
+        )
 
 
 def _refuse_second() -> None:
@@ -196,11 +206,10 @@ def _refuse_second() -> None:
 
 
 def _check_reachable(options: SparkOptions) -> None:
-    """A standalone master: Spark itself would ask for a minute, and then fail in three places at once."""
-    if not options.master.startswith("spark://"):
-        return
+    """A master at an address: Spark itself would ask for a minute, and then fail in three places at once."""
+    addresses = _addresses(options.master)
     tried: list[str] = []
-    for address in options.master.removeprefix("spark://").split(","):
+    for address in addresses:
         host, _, port = address.rpartition(":")
         try:
             with socket.create_connection(
@@ -209,9 +218,22 @@ def _check_reachable(options: SparkOptions) -> None:
                 return
         except (OSError, ValueError) as error:
             tried.append(f"{address}: {error}")
-    raise ConfigurationError(
-        f"no master of Spark answers at {options.master} ({'; '.join(tried)}): start it, or correct the address"
-    )
+    if addresses:
+        raise ConfigurationError(
+            f"no master of Spark answers at {options.master} ({'; '.join(tried)}): start it, or correct the "
+            "address"
+        )
+
+
+def _addresses(master: str) -> list[str]:
+    """Where the master, or one of several, may answer, as 'host:port'; empty for one that has no address."""
+    kind, _, rest = master.partition("://")
+    if kind == "spark":
+        return rest.split(",")
+    if kind == "k8s":
+        found = urlsplit(rest if "://" in rest else f"https://{rest}")
+        return [found.netloc if found.port else f"{found.netloc}:{_PORTS.get(found.scheme, 443)}"]
+    return []
 
 
 # Starting.
@@ -223,7 +245,7 @@ def _started(options: SparkOptions, java: JavaHome, archives: Sequence[Path]) ->
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    conf = _conf(options)
+    conf = _conf(options, java)
     _set_environment(options, java)
     start = options.log.stat().st_size if options.log.exists() else 0
     try:
@@ -284,6 +306,20 @@ def _forget_gateway() -> None:
     SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
 
 
+def end_java(within_s: float) -> None:
+    """End the JVM that stopped sessions leave for the next one, and wait until it is gone.
+
+    Raises subprocess.TimeoutExpired when it takes longer than that.
+    """
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)  # pyright: ignore[reportPrivateUsage]
+    _forget_gateway()
+    if process is not None and process.stdin is not None:
+        process.stdin.close()  # the sign for it
+        process.wait(within_s)
+
+
 def _refusal(options: SparkOptions, start: int, said: str) -> ConfigurationError:
     """What the log says since the start, in one sentence."""
     with options.log.open("rb") as log:
@@ -298,7 +334,8 @@ def _refusal(options: SparkOptions, start: int, said: str) -> ConfigurationError
             f"the master {options.master} is no master of Spark, or does not answer: correct it"
         )
     else:
-        lines = [line.strip() for line in told.splitlines() if line.strip()]
+        lines = [line.strip() for line in told.splitlines()]
+        lines = [line for line in lines if line and not _IN_JAVA.match(line)]
         advice = "; ".join(lines[-_LOG_LINES_SHOWN:])
     return ConfigurationError(f"Spark did not start: {advice} (log: {options.log})")
 
@@ -312,7 +349,7 @@ def _set_environment(options: SparkOptions, java: JavaHome) -> None:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 
-def _conf(options: SparkOptions) -> SparkConf:
+def _conf(options: SparkOptions, java: JavaHome) -> SparkConf:
     from pyspark import SparkConf  # noqa: PLC0415
 
     settings = {
@@ -321,7 +358,7 @@ def _conf(options: SparkOptions) -> SparkConf:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str((options.state_dir / "warehouse").absolute()),
-        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_log4j(options)}",
+        _JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_log4j(options)} {archive_options(java)}",
         "spark.pyspark.python": options.python,
         "spark.pyspark.driver.python": sys.executable,
         **NEEDED,

@@ -135,6 +135,18 @@ def append_by_identity(
     return _Appender(place, stream, origin, sink).append(checked, may_begin)
 
 
+def cut(outputs: Outputs) -> Iterator[Outputs]:
+    """The same in parts that a transaction takes each, one at least; the outputs of an entry stay together.
+
+    Raises MisuseError for outputs out of order.
+    """
+    whole, begin, start = _checked(outputs), outputs.from_index, 0
+    for payloads, stop in _chunks(whole, 0):
+        indexes = whole.indexes[start : start + len(payloads)]
+        yield Outputs(begin, stop, indexes, payloads)
+        begin, start = stop, start + len(payloads)
+
+
 def position_of(
     place: StorePlace, stream: str, origin: Origin, *, sink: str = "spark"
 ) -> int | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,28 +12,6 @@ from surepipe.simulation.trace_file import write_trace
 from surepipe.spark.auditing.engine import SparkEngine
 from tests.auditing.judges import assert_as_predicates, assert_as_row_by_row
 from tests.auditing.planted import planted_traces, write_narrow
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_FOR_SMALL_TABLES = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-}
-"""Compiling each query would cost several times its run."""
-
-
-@pytest.fixture
-def engine(spark: SparkSession) -> Iterator[SparkEngine]:
-    """Spark, set for small tables while the test runs."""
-    before = {name: spark.conf.get(name) for name in _FOR_SMALL_TABLES}
-    for name, value in _FOR_SMALL_TABLES.items():
-        spark.conf.set(name, value)
-    engine = SparkEngine(spark)
-    yield engine
-    engine.close()
-    for name, old in before.items():
-        spark.conf.set(name, old or "true")
 
 
 def test_four_judges_agree_on_two_hundred_traces_with_planted_faults(

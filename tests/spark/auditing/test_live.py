@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from surepipe.auditing.loss_watch import Alarm, Trouble
+from surepipe.errors import ConfigurationError
 from surepipe.spark.auditing.live import Watched, watch
 from surepipe.store_api import Stored
 from tests.spark.streams import Streams
@@ -33,6 +36,21 @@ class Alarms:
     def wait(self) -> bool:
         """Until something is raised."""
         return self._bell.wait(PATIENCE_S)
+
+
+def test_a_watch_over_a_stream_that_is_not_there_is_refused(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    """spark SP-19: by name, and before a query starts."""
+    place = streams.create("orders").place
+    with pytest.raises(ConfigurationError, match=r"stream 'orders.done' does not exist"):
+        watch(
+            spark,
+            Watched(place, "orders", place, "orders.done", WITHIN_S),
+            Alarms(),
+            checkpoint=tmp_path / "checkpoint",
+        )
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_a_loss_in_a_live_stream_raises_one_alarm_that_names_it(

@@ -57,13 +57,40 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
         prepare(tmp_path, layout(tmp_path))
 
 
-@pytest.mark.parametrize("name", [NOTE, "offsets/3", "commits/2"])
-def test_a_damaged_checkpoint_is_named(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (NOTE, b"\xff\x00"),
+        ("offsets/3", b"\xff\x00"),
+        ("offsets/3", b'v1\n{"batchWatermarkMs":0}\n{"in/0":{"ne'),
+        ("commits/2", b""),
+        ("metadata", b'{"id":'),
+    ],
+)
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     """The file, and that moving the folder away repeats nothing."""
     prepare(tmp_path, layout(tmp_path))
     (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_bytes(b"\xff\x00")
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(
         ConfigurationError, match=f"can't be read: .*{name}.*nothing is written twice"
     ):
         prepare(tmp_path, layout(tmp_path))
+
+
+def test_what_spark_wrote_is_no_damage(tmp_path: Path) -> None:
+    """A source of which nothing was read has a line that is no JSON."""
+    prepare(tmp_path, layout(tmp_path))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"1"}')
+    (tmp_path / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n-\n{"in/0":{"next":1}}')
+    prepare(tmp_path, layout(tmp_path))
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    """spark SP-2: as the checkpoint, and above it."""
+    (tmp_path / "file").write_bytes(b"x")
+    for place in (tmp_path / "file", tmp_path / "file" / "points"):
+        with pytest.raises(ConfigurationError, match=r"the checkpoint folder .* can't be"):
+            prepare(place, layout(tmp_path))
+    assert (tmp_path / "file").read_bytes() == b"x"

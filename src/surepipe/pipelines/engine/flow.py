@@ -289,11 +289,12 @@ class Flow:
 
     def _caller(self, part: StagePart) -> Callable[[object, About, Turn], object]:
         """A call of the part's function, which says so when it fails."""
+        does, is_flat = part.does, part.kind == "flat-map"
         entry = entry_of(
             f"stage {part.name}",
-            part.does,
-            self._environment.function(part.does),
-            may_yield=part.kind == "flat-map",
+            does,
+            self._environment.function(does),
+            may_yield=is_flat,
             takes_batches=_takes_batches(self._plan, part),
         )
         function, asks = entry.function, entry.asks
@@ -309,8 +310,8 @@ class Flow:
             one = Call(function, context, part.time_limit_s, about, attempt)
             try:
                 result = environment.call(name, one, message)
-                if part.kind != "flat-map":
-                    require_answer(f"stage {name}", part.does, result)
+                if not is_flat:
+                    require_answer(f"stage {name}", does, result)
             except Exception as error:
                 nonlocal is_told
                 if isinstance(error, WrongAnswer) and not is_told:

@@ -23,7 +23,10 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from surepipe.auditing.loss_watch import Alarm, LossWatch, Seen, Trouble
 from surepipe.errors import ConfigurationError
+from surepipe.spark.following import Follower
 from surepipe.spark.places import StorePlace
+from surepipe.spark.source_options import SourceOptions
+from surepipe.spark.starting import start
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,12 +65,17 @@ def watch(
 ) -> StreamingQuery:
     """Start the query; ``on_alarms`` is called in this process with the alarms of each batch that has any.
 
-    Both streams must exist. Stop it with ``query.stop()``. Raises ConfigurationError for streams that can't be
-    read.
+    Both streams must exist. Stop it with ``query.stop()``. Raises ConfigurationError for a stream that is not
+    there, StoreUnavailable.
     """
     both = _followed(session, watched.sent_in, watched.sent, is_sent=True).unionAll(
         _followed(session, watched.delivered_in, watched.delivered, is_sent=False)
     )
+    for place, stream in (
+        (watched.sent_in, watched.sent),
+        (watched.delivered_in, watched.delivered),
+    ):
+        Follower(SourceOptions(place, (stream,))).look()
     follow = partial(
         _follow, within_us=round(watched.within_s * 1_000_000), open_max=watched.open_max
     )
@@ -80,11 +88,10 @@ def watch(
         if found:
             on_alarms(found)
 
-    return (
+    return start(
         alarms.writeStream.foreachBatch(tell)
         .option("checkpointLocation", str(checkpoint))
         .trigger(processingTime=f"{round(watched.every_s * 1000)} milliseconds")
-        .start()
     )
 
 

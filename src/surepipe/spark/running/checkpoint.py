@@ -17,6 +17,8 @@ from surepipe.spark.running.layout import Layout
 
 NOTE = "surepipe.json"
 VERSION = 1
+_NO_JSON = ("v1", "-")
+"""Lines of Spark's logs: the version, and a source of which nothing was read."""
 
 
 def digest_of(layout: Layout) -> str:
@@ -29,7 +31,7 @@ def digest_of(layout: Layout) -> str:
 def prepare(folder: Path, layout: Layout) -> None:
     """Make the folder, or see that it is this pipeline's. Raises ConfigurationError that says what it is else."""
     note = folder / NOTE
-    if not folder.exists() or not any(folder.iterdir()):
+    if _is_new(folder):
         _write(note, layout)
         return
     if not note.exists():
@@ -50,6 +52,13 @@ def prepare(folder: Path, layout: Layout) -> None:
     _check_logs(folder)
 
 
+def _is_new(folder: Path) -> bool:
+    try:
+        return not folder.exists() or not any(folder.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"the checkpoint folder {folder} can't be read: {error}") from None
+
+
 def _read(note: Path) -> dict[str, object]:
     try:
         known: object = json.loads(note.read_text("utf-8"))
@@ -65,11 +74,14 @@ def _check_logs(folder: Path) -> None:
     for log in ("metadata", "offsets", "commits"):
         for file in _files(folder / log):
             try:
-                text = file.read_text("utf-8")
+                lines = file.read_text("utf-8").splitlines()
+                if log != "metadata" and lines[:1] != ["v1"]:
+                    raise ValueError("it does not begin with a version")
+                for line in lines:
+                    if line not in _NO_JSON:
+                        json.loads(line)
             except (OSError, ValueError) as error:
                 raise _unreadable(file, error) from None
-            if log != "metadata" and not text.startswith("v1"):
-                raise _unreadable(file, "it does not begin with a version")
 
 
 def _files(path: Path) -> list[Path]:

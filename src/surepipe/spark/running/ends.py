@@ -18,7 +18,7 @@ from surepipe.actors.codecs import AutoCodec
 from surepipe.actors.consumer import error_text
 from surepipe.effects import Letter
 from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable, SurepipeError
-from surepipe.pipelines.assembly import Sink
+from surepipe.pipelines.assembly import About, Sink
 from surepipe.pipelines.engine.real import RealEnvironment
 from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.writers import StoreCursor
@@ -26,7 +26,7 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import AnySink, ParquetSink, PythonSink
 from surepipe.spark.places import ATTEMPTS
 from surepipe.spark.running.layout import Layout
-from surepipe.spark.running.rows import LAST_PART, LETTERS, about_of_text
+from surepipe.spark.running.rows import LETTERS
 from surepipe.spark.running.working import letters_at
 from surepipe.store_api import (
     AppendOutcome,
@@ -44,8 +44,10 @@ from surepipe.store_api import Fenced as FencedOutcome
 T = TypeVar("T")
 Place: TypeAlias = tuple[int, int]
 """Index of a message, and which of those that came of it."""
-Row: TypeAlias = tuple[int, int, bytes, str]
-"""Index, part and payload of a message for an end, and which it is."""
+Row: TypeAlias = tuple[int, int, bytes, About]
+"""Index and part of a message for an end, its payload, and which one it is."""
+LAST_PART = 2**31 - 1
+"""Behind everything that came of a message."""
 GROUP_MAX = 2_000
 _WAIT_S = 0.5
 
@@ -239,7 +241,7 @@ class End:
             *_, payload, about = rows[number]
             mark = self._sink.mark()
             try:
-                self._sink.put(self._codec.decode(payload), about_of_text(about), given)
+                self._sink.put(self._codec.decode(payload), about, given)
             except Exception as error:  # noqa: BLE001 - whatever a function of the user's raises
                 self._sink.back_to(mark)
                 return _Try(number, error)
@@ -271,7 +273,7 @@ class End:
         written = self.part.dead_letter
         if written is None:
             raise ConfigurationError(f"{self.part.name} gives messages up: give it a dead_letter")
-        (kind, text), about, failures = error_text(error), about_of_text(row[3]), self._failures
+        (kind, text), about, failures = error_text(error), row[3], self._failures
         letter = Letter(
             pipe=about.pipe,
             layer=0,

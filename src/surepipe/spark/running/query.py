@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from functools import reduce
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
@@ -24,9 +24,10 @@ from surepipe.spark.mapping import collected, mapped
 from surepipe.spark.running.ends import End
 from surepipe.spark.running.layout import Input, Layout
 from surepipe.spark.running.progress import source_key
-from surepipe.spark.running.rows import COUNTS, GROUP, ORDER, SCHEMA
+from surepipe.spark.running.rows import COUNTS, GROUP, ORDER, SCHEMA, AnyRow, counts_of
 from surepipe.spark.running.working import READ, stages_of
-from surepipe.spark.running.writing import AnyRow, end_rows, parts_of, rows_of, writes_of
+from surepipe.spark.running.writing import give, parts_of, rows_of, writes_of
+from surepipe.spark.starting import start
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,11 +35,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS_MAX = 200_000
 """Entries in a micro-batch at the most: what comes of them for files of the driver goes through its memory."""
-LOOKS_EVERY_S = 0.05
 PROGRESS_EVERY_S = 0.5
-STARTS = 3
-"""Attempts at a start: Spark gives the process of a source ten seconds to answer, which no setting changes. On a
-busy machine that may be too little."""
 TASK_ROWS_MAX = 20_000
 """Entries that one task takes: so one busy stream keeps several cores at work."""
 
@@ -74,16 +71,7 @@ class Query:
         )
         if trigger_s is not None:
             writer = writer.trigger(processingTime=f"{round(trigger_s * 1000)} milliseconds")
-        for _ in range(STARTS):
-            self._query = writer.start()
-            if not self._came_too_late(self._query):
-                break
-
-    def _came_too_late(self, query: StreamingQuery) -> bool:
-        """True when it ended because the process of a source did not answer in time. Nothing was read then."""
-        while query.isActive and str(query.status["message"]).startswith("Initializing"):
-            self._environment.clock.sleep(LOOKS_EVERY_S)
-        return "worker failed to connect back" in str(query.exception())
+        self._query = start(writer)
 
     def _entries(self) -> DataFrame:
         """The entries of all inputs: a source for each store (and start), put together."""
@@ -140,14 +128,13 @@ class Query:
                 self._count(group)
             elif target in self._ends:
                 for part in parts_of(group, f"{target} from {input_}"):
-                    taken = end_rows(part)
-                    self._ends[target].take(f"{input_}@{life}", taken, part.first, part.last)
+                    give(self._ends[target], input_, life, part)
 
     def _count(self, rows: Iterator[AnyRow]) -> None:
-        for _, part, _, count, _, _, what, _ in rows:
-            name = cast("bytes", what).decode()
-            self._tallies.add(part, name, count)
-            self._settled += count if name == "settled" else 0
+        for part, counts in chain.from_iterable(counts_of(row).items() for row in rows):
+            for what, count in counts.items():
+                self._tallies.add(part, what, count)
+            self._settled += counts.get("settled", 0)
 
     # Looking at it.
 

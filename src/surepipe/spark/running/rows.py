@@ -1,121 +1,129 @@
-"""The rows that go from the stages to the writers, through one shuffle.
+"""The rows that go from the stages to the writers, through one shuffle. A row is a page.
 
-``output``: a message for a target, ``part`` counting what came of one message. ``seen``: all messages ``first`` to
-``index`` of an input are through, so that what comes of them is complete, also where that is nothing; it sorts
-behind their outputs. ``life`` is that of the input's stream. ``count``: what parts counted.
-
-``about`` names the message for ends that are told; streams need no more than its index.
+It holds all that messages ``first`` to ``last`` of an input gave for a target, also where that is nothing. What
+they gave lies one after the other in ``body``; ``lengths`` and ``made_of`` have a number of eight bytes for each:
+how long it is, and the index of its message. ``life`` is that of the input's stream. ``told`` is JSON: which
+message each one is, for ends that ask; streams need no more than its index. What parts counted has its own row.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import TypeAlias, cast
+
+import numpy as np
 
 from surepipe.pipelines.assembly import About
-from surepipe.spark.arrow import (
-    BINARY,
-    INT32,
-    INT64,
-    STRING,
-    RecordBatch,
-    array,
-    batch_of,
-    schema_of,
-)
+from surepipe.spark.arrow import BINARY, INT64, STRING, RecordBatch, array, batch_of, schema_of
+from surepipe.spark.payloads import Payloads
+from surepipe.spark.sink import Outputs, cut
 
-SCHEMA = "target string, input string, life long, index long, part int, first long, payload binary, about string"
+SCHEMA = (
+    "target string, input string, life long, first long, last long, "
+    "made_of binary, lengths binary, body binary, told string"
+)
 FIELDS = (
     ("target", STRING),
     ("input", STRING),
     ("life", INT64),
-    ("index", INT64),
-    ("part", INT32),
     ("first", INT64),
-    ("payload", BINARY),
-    ("about", STRING),
+    ("last", INT64),
+    ("made_of", BINARY),
+    ("lengths", BINARY),
+    ("body", BINARY),
+    ("told", STRING),
 )
 GROUP = ("target", "input", "life")
-ORDER = (*GROUP, "index", "part")
-LAST_PART = 2**31 - 1
-ALL = "*"
-"""Stands for a target where all of an input is meant."""
+ORDER = (*GROUP, "first")
 COUNTS = "#"
 """Stands for a target where counts are sent."""
-
-
 LETTERS = "letters:"
 """Before the name of a stream of dead letters, where those are counted that were stored in it."""
+
+AnyRow: TypeAlias = tuple[str, str, int, int, int, bytes, bytes, bytes, str]
+Counted: TypeAlias = Mapping[str, Mapping[str, int]]
+"""By part, and by what was counted."""
+Made: TypeAlias = tuple[int, bytes, About | None]
+"""Something for a target: the index of its message, its payload, and which message it is where the target asks."""
+_WIDTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """All that some messages gave for a target. ``abouts``: which ones, where the target asks."""
+
+    outputs: Outputs
+    abouts: Sequence[About] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence[Part]) -> Part:
+        """Parts that follow each other, as one."""
+        if len(parts) == 1:
+            return parts[0]
+        all_ = [one.outputs for one in parts]
+        indexes = np.concatenate([np.asarray(one.indexes, np.int64) for one in all_])
+        payloads = Payloads.joined([Payloads.of(one.payloads) for one in all_])
+        outputs = Outputs(all_[0].from_index, all_[-1].to_index, indexes, payloads)
+        return cls(outputs, [*chain.from_iterable(one.abouts for one in parts)])
+
+
+def parts_for(first: int, last: int, made: Sequence[Made]) -> Iterator[Part]:
+    """What messages ``first`` to ``last`` gave for one target, in parts that a transaction takes."""
+    abouts = [about for *_, about in made if about is not None]
+    whole = Outputs(first, last + 1, [one[0] for one in made], [one[1] for one in made])
+    start = 0
+    for outputs in cut(whole):
+        stop = start + len(outputs.payloads)
+        yield Part(outputs, abouts[start:stop])
+        start = stop
 
 
 @dataclass(slots=True)
 class Rows:
-    """Rows as columns, until they become a record batch."""
+    """Rows, until they become a record batch."""
 
-    columns: list[list[object]] = field(default_factory=lambda: [[] for _ in FIELDS])
+    rows: list[AnyRow] = field(default_factory=list[AnyRow])
 
-    def __len__(self) -> int:
-        return len(self.columns[0])
+    def part(self, target: str, input_: str, life: int, part: Part) -> None:
+        """Messages for a target."""
+        outputs, payloads = part.outputs, Payloads.of(part.outputs.payloads)
+        self.rows.append(
+            (
+                *(target, input_, life, outputs.from_index, outputs.to_index - 1),
+                *(np.asarray(outputs.indexes, np.int64).tobytes(), payloads.lengths(_WIDTH)),
+                *(payloads.body.tobytes(), json.dumps([*map(_fields, part.abouts)])),
+            )
+        )
 
-    def output(
-        self,
-        target: str,
-        come_from: tuple[str, int, int],
-        part: int,
-        payload: bytes,
-        about: About | None,
-    ) -> None:
-        """A message for a target, and which message of which input and life it was made of."""
-        told = None if about is None else about_to_text(about)
-        self._add(target, *come_from, part, None, payload, told)
-
-    def seen(self, target: str, input_: str, life: int, first: int, last: int) -> None:
-        """These messages of an input are through."""
-        self._add(target, input_, life, last, LAST_PART, first, None, None)
-
-    def count(self, part: str, what: str, count: int) -> None:
-        """So many of this at a part."""
-        self._add(COUNTS, part, 0, count, 0, None, what.encode(), None)
-
-    def counts(self, counted: Mapping[str, Mapping[str, int]]) -> None:
-        """All of these."""
-        for part, counts in counted.items():
-            for what, count in counts.items():
-                self.count(part, what, count)
-
-    def copy(self, row: Iterable[object]) -> None:
-        """A row as it is."""
-        self._add(*row)
-
-    def _add(self, *values: object) -> None:
-        for column, value in zip(self.columns, values, strict=True):
-            column.append(value)
-
-    def mark(self) -> int:
-        """How many rows there are."""
-        return len(self)
-
-    def back_to(self, mark: int) -> None:
-        """Forget those behind."""
-        for column in self.columns:
-            del column[mark:]
+    def counts(self, counted: Counted) -> None:
+        """What parts counted."""
+        self.rows.append((COUNTS, "", 0, 0, 0, b"", b"", b"", json.dumps(counted)))
 
     def take(self) -> RecordBatch:
         """All of them as a record batch; none are left."""
+        columns = [[row[number] for row in self.rows] for number in range(len(FIELDS))]
+        self.rows.clear()
         arrays = [
-            array(column, type=kind) for column, (_, kind) in zip(self.columns, FIELDS, strict=True)
+            array(column, type=kind) for column, (_, kind) in zip(columns, FIELDS, strict=True)
         ]
-        self.columns = [[] for _ in FIELDS]
         return batch_of(arrays, schema_of(FIELDS))
 
 
-def about_to_text(about: About) -> str:
-    """Which message it is, as a text."""
-    return json.dumps([about.pipe, about.epoch, about.seq, about.producer, about.part])
+def part_of(row: AnyRow) -> Part:
+    """The messages in a row."""
+    *_, first, last, made_of, lengths, body, told = row
+    payloads = Payloads.of_lengths(np.frombuffer(lengths, np.int64), memoryview(body))
+    outputs = Outputs(first, last + 1, np.frombuffer(made_of, np.int64), payloads)
+    return Part(outputs, [About(*fields) for fields in json.loads(told)])
 
 
-def about_of_text(text: str) -> About:
-    """The message that a text names."""
-    pipe, epoch, seq, producer, part = json.loads(text)
-    return About(pipe, epoch, seq, producer, part)
+def counts_of(row: AnyRow) -> Counted:
+    """The counts in a row."""
+    return cast("Counted", json.loads(row[-1]))
+
+
+def _fields(about: About) -> tuple[str, int, int, str, int]:
+    return about.pipe, about.epoch, about.seq, about.producer, about.part

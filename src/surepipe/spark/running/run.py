@@ -25,14 +25,14 @@ from surepipe.pipelines.on_spark import spark_refusals
 from surepipe.pipelines.placing import MAIN_NODE
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.settings import Setting
-from surepipe.spark.places import asked
+from surepipe.spark.places import StorePlace, asked
 from surepipe.spark.running.checkpoint import prepare
 from surepipe.spark.running.code import code_of
-from surepipe.spark.running.layout import Layout, lay_out
+from surepipe.spark.running.layout import Layout, Stream, lay_out
 from surepipe.spark.running.progress import counted_of, lags_of
 from surepipe.spark.running.rows import LETTERS
 from surepipe.spark.session import SparkOptions, check_start, open_session, prepare_session
-from surepipe.store_api import Created, Exists
+from surepipe.store_api import Created, Exists, Mismatch, StreamInfo, partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,11 +152,7 @@ class SparkRun:
 
     def _make_streams(self) -> None:
         for stream in self.layout.streams:
-            place = self.layout.places[stream.store]
-            create = partial(place.store().create, stream.name, 1, stream.retention)
-            made: object = asked(create, f"making stream {stream.name}", place)
-            if not isinstance(made, Created | Exists) and stream.retention.max_bytes is not None:
-                raise ConfigurationError(f"stream {stream.name} in {place}: {made}")
+            _make(stream, self.layout.places[stream.store])
 
     # Running.
 
@@ -262,6 +258,23 @@ class SparkRun:
         if self._feeds is not None:
             self._open.callback(self._feeds.close, timeout)
         self._open.close()
+
+
+def _make(stream: Stream, place: StorePlace) -> None:
+    """Make a stream, or see that the one that is there will do. Raises ConfigurationError, StoreUnavailable."""
+    store = place.store()
+    create = partial(store.create, stream.name, 1, stream.retention)
+    made: object = asked(create, f"making stream {stream.name}", place)
+    if isinstance(made, Created | Exists):
+        return
+    assert isinstance(made, Mismatch)
+    if not isinstance(store.info(stream.name), StreamInfo):
+        raise ConfigurationError(
+            f"stream {stream.name} in {place}: {made.what}; name each of its partitions by itself, such as "
+            f"{partition_of(stream.name, 0)}"
+        )
+    if stream.retention.max_bytes is not None:
+        raise ConfigurationError(f"stream {stream.name} in {place}: {made.what}")
 
 
 def _said(setting: Setting | None) -> str | None:

@@ -28,7 +28,7 @@ from surepipe.spark.arrow import RecordBatch
 from surepipe.spark.mapping import Batches
 from surepipe.spark.rows import PAGE_NEEDED, PageRow, page_rows
 from surepipe.spark.running.layout import SPARK_NODE, Input, Layout
-from surepipe.spark.running.rows import ALL, LETTERS, Rows
+from surepipe.spark.running.rows import LETTERS, Made, Rows, parts_for
 from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.store_api import AppendOutcome, AppendRun, CommitOutcome, CommitPosition, Transaction
 
@@ -145,9 +145,9 @@ class Way:
         self._environment = environment
         self._rows = rows
         self._tallies = tallies
-        self._life = self._index = 0
+        self._index = 0
         self._attempts = 1
-        self._parts: dict[str, int] = {}
+        self._made: dict[str, list[Made]] = {target: [] for target in input_.targets}
         self._maker = PipeMaker(layout.plan, SPARK_NODE, environment, {})
         self._codec = self._codec_of(input_.part)
         self._name = f"{layout.plan.name}/{input_.part}"
@@ -176,13 +176,10 @@ class Way:
 
     def _put_into(self, target: str) -> Callable[[object, About], None]:
         codec = self._codec_of(target)
-        is_told = self._layout.targets[target].stream is None
+        made, is_told = self._made[target], self._layout.targets[target].stream is None
 
         def put(message: object, about: About) -> None:
-            part, payload = self._parts.get(target, 0), codec.encode(message)
-            come_from = (self._input.part, self._life, self._index)
-            self._rows.output(target, come_from, part, payload, about if is_told else None)
-            self._parts[target] = part + 1
+            made.append((self._index, codec.encode(message), about if is_told else None))
 
         return put
 
@@ -200,7 +197,6 @@ class Way:
 
     def take(self, life: int, entries: Sequence[Entry]) -> None:
         """Entries that follow each other."""
-        self._life = life
         waiting: list[Message] = []
         for index, producer, epoch, seq, payload in entries:
             about = About(self._name, epoch, seq, producer)
@@ -212,8 +208,10 @@ class Way:
                 self._bury(about, payload, 1, error)
         self._through(waiting)
         first, last = entries[0][0], entries[-1][0]
-        for target in (*self._input.targets, ALL):
-            self._rows.seen(target, self._input.part, life, first, last)
+        for target, made in self._made.items():
+            for part in parts_for(first, last, made):
+                self._rows.part(target, self._input.part, life, part)
+            made.clear()
         self._tallies.add(self._input.part, "settled", len(entries))
 
     def _through(self, messages: Sequence[Message]) -> None:
@@ -225,17 +223,17 @@ class Way:
 
     def _turn(self, group: Sequence[Message]) -> bool:
         """One attempt; True when the messages are through, or given up."""
-        mark = self._rows.mark()
-        self._index, self._parts = group[-1][0], {}
+        marks = [(made, len(made)) for made in self._made.values()]
+        self._index = group[-1][0]
         transaction: Transaction = _NO_TRANSACTION
         try:
             self._flow.take([(message, about) for _, message, about in group], transaction)
         except GiveUp as error:
-            self._rows.back_to(mark)
+            _back_to(marks)
             _, message, about = group[0]
             self._bury(about, self._codec.encode(message), self._attempts, error)
         except Exception as error:
-            self._rows.back_to(mark)
+            _back_to(marks)
             if isinstance(error, SurepipeError) and not isinstance(error, StoreUnavailable):
                 raise
             if len(group) == 1:
@@ -281,6 +279,12 @@ class Way:
         for stream, count in self._letters.stored.items():
             self._tallies.add(f"{LETTERS}{stream}", "stored", count)
         self._letters.stored.clear()
+
+
+def _back_to(marks: Sequence[tuple[list[Made], int]]) -> None:
+    """Forget what was made since."""
+    for made, mark in marks:
+        del made[mark:]
 
 
 def letters_at(layout: Layout, written: str) -> DeadLetterStream:

@@ -1,16 +1,14 @@
 """What tasks do behind the shuffle: all rows of a target and an input come to one of them, in order.
 
-That they are all there is checked, not hoped for: every message of the input is told by ``seen``, or it is
-missing, and what is missing ends the query.
+That they are all there is checked, not hoped for: each row says which messages of the input it is of, and what is
+missing between two ends the query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import cast
 
 from surepipe.errors import StoreReset
 from surepipe.pipelines.engine.real import RealEnvironment
@@ -18,46 +16,37 @@ from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.spark.arrow import RecordBatch
 from surepipe.spark.mapping import Batches
+from surepipe.spark.payloads import Payloads
 from surepipe.spark.running.ends import End, Row
 from surepipe.spark.running.layout import Layout, Stream, Target
-from surepipe.spark.running.rows import COUNTS, LAST_PART, Rows
-from surepipe.spark.sink import Origin, Outputs, append_by_identity
-
-ROWS_MAX = 10_000
-"""Outputs that are written in one step."""
-AnyRow = tuple[str, str, int, int, int, int | None, bytes | None, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of one target and one input that belong together: all that messages ``first`` to ``last`` gave."""
-
-    first: int
-    last: int
-    rows: list[AnyRow]
+from surepipe.spark.running.rows import AnyRow, Part, Rows, part_of
+from surepipe.spark.sink import CHUNK_BYTES, CHUNK_MESSAGES, Origin, append_by_identity
 
 
 def parts_of(rows: Iterable[AnyRow], what: str) -> Iterator[Part]:
-    """Rows in order, in pieces that are complete. Raises StoreReset when messages are missing between."""
-    waiting: list[AnyRow] = []
-    first, last = 0, 0
-    for row in rows:
-        if row[4] != LAST_PART:
-            waiting.append(row)
-            continue
-        begin = cast("int", row[5])
-        if last and begin != last + 1:
+    """What rows in order hold, small ones together. Raises StoreReset when messages are missing between."""
+    waiting: list[Part] = []
+    following: int | None = None
+    for part in map(part_of, rows):
+        begin = part.outputs.from_index
+        if following not in (None, begin):
             raise StoreReset(
-                f"{what}: messages {last + 1} to {begin - 1} are missing between two parts of one batch"
+                f"{what}: messages {following} to {begin - 1} are missing between two parts of one batch"
             )
-        first, last = first or begin, row[3]
-        if len(waiting) >= ROWS_MAX:
-            yield Part(first, last, waiting)
-            waiting, first = [], 0
-    if waiting and waiting[-1][3] > last:
-        raise StoreReset(f"{what}: nobody says that message {waiting[-1][3]} is complete")
-    if first:
-        yield Part(first, last, waiting)
+        following = part.outputs.to_index
+        waiting.append(part)
+        if _are_worth_it(waiting):
+            yield Part.joined(waiting)
+            waiting = []
+    if waiting:
+        yield Part.joined(waiting)
+
+
+def _are_worth_it(parts: Sequence[Part]) -> bool:
+    """True when they are worth a write of their own."""
+    payloads = [Payloads.of(part.outputs.payloads) for part in parts]
+    count, size = sum(map(len, payloads)), sum(len(one.body) for one in payloads)
+    return 2 * count >= CHUNK_MESSAGES or 2 * size >= CHUNK_BYTES
 
 
 def writes_of(layout: Layout) -> Callable[[Batches], Batches]:
@@ -111,17 +100,14 @@ class Writer:
             self._ends[key] = End(
                 self._layout, target.name, input_, self._environment, self._tallies
             )
-        self._ends[key].take(f"{input_}@{life}", end_rows(part), part.first, part.last)
+        give(self._ends[key], input_, life, part)
 
     def _append(self, target: Target, stream: Stream, input_: str, life: int, part: Part) -> None:
-        origin = Origin(self._layout.input_of(input_).stream.name, 0, life)
-        payloads = [cast("bytes", row[6]) for row in part.rows]
-        outputs = Outputs(part.first, part.last + 1, [row[3] for row in part.rows], payloads)
         written = append_by_identity(
             self._layout.places[stream.store],
             stream.name,
-            origin,
-            outputs,
+            Origin(self._layout.input_of(input_).stream.name, 0, life),
+            part.outputs,
             sink=f"{self._layout.plan.name}/{input_}>{target.name}",
         )
         counted = (
@@ -135,23 +121,23 @@ class Writer:
             end.close()
 
 
+def give(end: End, input_: str, life: int, part: Part) -> None:
+    """Let an end take a part."""
+    outputs = part.outputs
+    end.take(f"{input_}@{life}", end_rows(part), outputs.from_index, outputs.to_index - 1)
+
+
 def end_rows(part: Part) -> list[Row]:
-    """The rows of a part as ends take them."""
+    """What is in a part as ends take it: numbered within each message."""
+    outputs = part.outputs
+    made = zip(outputs.indexes, outputs.payloads, part.abouts, strict=True)
     return [
-        (index, number, cast("bytes", payload), cast("str", about))
-        for *_, index, number, _, payload, about in part.rows
+        (int(index), number, payload, about)
+        for index, group in groupby(made, key=itemgetter(0))
+        for number, (_, payload, about) in enumerate(group)
     ]
 
 
 def _passed_on(group: Iterable[AnyRow]) -> Iterator[RecordBatch]:
-    rows = Rows()
     for row in group:
-        rows.copy(row)
-        if len(rows) >= ROWS_MAX:
-            yield rows.take()
-    yield rows.take()
-
-
-def is_count(row: AnyRow) -> bool:
-    """True for what parts counted."""
-    return row[0] == COUNTS
+        yield Rows([row]).take()

@@ -313,6 +313,7 @@ class StreamContract:
         assert bench.streams.open_producer("s", "p", 1, 7) == Opened(incarnation, 6, (4, 6))
         assert bench.streams.open_producer("s", "p", 1, 7) == Opened(incarnation, 6, None)
         assert put(bench, 7, 7) == Stored(7, 1, 4)
+        assert bench.streams.open_producer("s", "p", 1, 9) == Opened(incarnation, 8, (8, 8))
 
     def test_opening_an_epoch_that_the_stream_never_saw_tells_its_confirmed_messages_lost(
         self, bench: Bench

@@ -26,6 +26,9 @@ def bounds_of(wire: Wire) -> Callable[[], None]:
         assert receiver["held"] + receiver["in_work"] <= options.held_max
         assert receiver["in_work_bytes"] <= options.held_max_bytes
         counts = wire.sender.counters()
+        engine = engine_of(wire)
+        on_the_way = {stamp for flight in engine.flights.runs for stamp in flight.stamps}
+        assert engine.stamps.keys() <= on_the_way
         left = sender["in_flight"] + sender["backlog"]
         assert counts["accepted"] == counts["confirmed"] + left + counts["given_up"]
 
@@ -88,7 +91,7 @@ def wire_of(**options: object) -> Wire:
 
 def engine_of(wire: Wire) -> RetrySender:
     """The sending half."""
-    [layer] = wire.sender.layers
+    layer = wire.sender.layers[0]
     assert isinstance(layer, RetrySender)
     return layer
 

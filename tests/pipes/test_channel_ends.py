@@ -393,6 +393,29 @@ def test_what_was_answered_does_not_come_again_with_what_failed() -> None:
     assert wire.ends[LISTENER].confirms == [b"first", b"before", b"after"]
 
 
+def test_messages_between_confirms_are_handed_out_one_run_after_the_other() -> None:
+    """pipes P-13: message, confirm, message in one delivery: the second run follows when the first is settled."""
+    wire, machine = caller_of_marked(BoundaryOptions())
+    wire.send(LISTENER, b"first")
+    wire.run(3 * SECOND)
+    wire.send(CALLER, b"ask")
+    wire.send(LISTENER, b"before")
+    wire.run(4 * SECOND)
+    first, ask = wire.deferred
+    wire.deferred.clear()
+    handle(wire, *ask)
+    wire.send(LISTENER, b"after")
+    wire.run(5 * SECOND)
+    handle(wire, *first)
+    runs: list[list[bytes]] = []
+    while wire.deferred:
+        role, delivery = wire.deferred.popleft()
+        runs.append([*delivery.payloads])
+        handle(wire, role, delivery)
+    assert runs == [[b"before"], [b"after"]]
+    assert machine.receiver.idle
+
+
 def handle(wire: ChannelWire, role: Role, delivery: Deliver) -> None:
     """The handler returns."""
     wire._handle(role, delivery)  # pyright: ignore[reportPrivateUsage]
@@ -435,6 +458,7 @@ def test_a_confirm_that_is_given_up_is_sent_anew_and_no_letter() -> None:
     wire.lose = None
     wire.run(200 * SECOND)
     assert wire.ends[CALLER].confirmed == 1
+    assert wire.ends[LISTENER].machine.sender.idle, "nobody is asked to store what was given up"
 
 
 # P-11.

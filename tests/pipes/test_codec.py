@@ -118,6 +118,14 @@ def test_lengths_must_fill_the_frame_exactly(length: int) -> None:
     )
 
 
+def test_as_many_ranges_as_are_allowed_go_and_come() -> None:
+    """F-2: one more is refused, below."""
+    ranges = tuple((n, n) for n in range(2, 2 * RANGES_MAX + 2, 2))
+    assert len(ranges) == RANGES_MAX
+    for frame in (Nack(1, 0, 2, 3, 4, ranges), Confirm(1, 0, 2, 3, 4, 0, ranges, ranges, 9, 0)):
+        assert decode(encode(frame)) == frame
+
+
 @pytest.mark.parametrize("count", [RANGES_MAX + 1, 2**32 - 1])
 def test_a_claim_of_many_ranges_is_malformed(count: int) -> None:
     """The empty list of a Nack turned into a long one."""

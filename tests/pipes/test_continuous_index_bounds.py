@@ -17,6 +17,7 @@ from surepipe.pipes.options import LayerText
 from tests.kit.runs import (
     arrive_in_order,
     counted,
+    epoch_of,
     opening,
     run,
     wire_with,
@@ -111,6 +112,17 @@ def test_repeats_are_let_through_as_long_as_all_that_is_in_work_fits_the_window(
         wire = wire_with(3, layers, auto_settle=False)
         arrive_in_order(wire, 1, 2, 3, *repeats)
         assert wire.receiver.gauges()["in_work"] == 4
+
+
+def test_a_repeat_that_is_refused_makes_room_as_its_message_does() -> None:
+    """A-14, K-2: 1 to 3 and a repeat of 3 are in work; 2 and all that follows goes back: only 1 is in work."""
+    wire = wire_with(3, {KIND: {"repeats": "all", "receive_window": 4}}, auto_settle=False)
+    arrive_in_order(wire, 1, 2, 3, 3)
+    [layer] = wire.receiver.layers
+    epoch = epoch_of(wire)
+    for first, last in ((2, 3), (3, 3)):
+        layer.refused(epoch, first, last)
+    assert layer.gauges() == {"held": 0, "in_work": 1}
 
 
 @pytest.mark.parametrize("repeats", ["last", "all"])

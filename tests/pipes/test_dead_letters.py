@@ -97,6 +97,23 @@ def test_a_crash_between_letter_and_confirm_gives_the_same_letter_again(durable:
     assert wire.confirmed == {1, 2}
 
 
+def test_a_letter_is_posted_again_with_pauses_that_double() -> None:
+    """D-4: three answers that say nothing: after 0.1 s, 0.2 s and 0.4 s."""
+    boundary = BoundaryOptions(retries=1, dead_letters=True, retry_min_s=0.1, jitter=0.0)
+    wire = Wire("reliable", boundary=boundary, auto_settle=False, auto_answer=False)
+    wire.exchange()
+    wire.send(1)
+    wire.exchange()
+    wire.fail(1)
+    for number, pause in enumerate((100 * MS, 200 * MS, 400 * MS), 1):
+        side, ticket, _ = wire.unanswered.pop(0)
+        wire.answer(side, ticket, WriteUnknown())
+        wire.advance(pause - 1)
+        assert len(wire.letters) == number
+        wire.advance(1)
+        assert len(wire.letters) == number + 1
+
+
 @pytest.mark.parametrize("outcome", [WriteUnknown(), WriteFailed("unavailable")])
 def test_while_the_dead_letter_store_is_down_nothing_is_confirmed_and_nothing_lost(
     outcome: object,

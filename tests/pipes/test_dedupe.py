@@ -102,6 +102,15 @@ def test_what_is_remembered_spans_the_window_only() -> None:
     assert in_work(wire) == 0
 
 
+def test_the_oldest_message_above_the_floor_is_remembered() -> None:
+    """8.6: window 10 and 12 as the highest: of 3 a copy is dropped, and 2 counts as seen."""
+    wire = wire_with(12, {KIND: {"dedupe_window": 10}})
+    for number in (12, 3, 3, 2):
+        wire.arrive(run(wire, number, number))
+    assert wire.settled == [12, 3]
+    assert counted(wire) == {"duplicate": 1, "too_old": 1}
+
+
 def test_repeats_are_dropped_in_any_order() -> None:
     """1 2 2 4 3 4 5: each once, as they come."""
     wire = wire_with(5, KIND)

@@ -18,6 +18,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.pipes.boundary import LONGEST_S
 from surepipe.pipes.desk import Boundary, BoundaryOptions, decode_state
 from surepipe.pipes.options import parse_layers
 from surepipe.pipes.stack import ReceiverStack
@@ -133,6 +134,25 @@ def test_committed_leaves_the_state_to_the_host_and_confirms_when_it_says_settle
     wire.advance(2 * SECOND)
     wire.run()
     assert wire.settled == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "fine"),
+    [
+        *(
+            (name, wrong, 1)
+            for name in ("retries", "deliver_max", "warn_after")
+            for wrong in (0, -1, True, 1.0)
+        ),
+        *(("retry_min_s", wrong, 0.001) for wrong in (0, -0.5, True, "1", float("nan"))),
+        *(("retry_max_s", wrong, LONGEST_S - 1) for wrong in (0, LONGEST_S, float("inf"), None)),
+    ],
+)
+def test_a_bound_that_can_not_be_meant_is_refused(name: str, wrong: object, fine: object) -> None:
+    """pipes K-9: the option and its value stand in the error; the nearest sensible value is taken."""
+    with pytest.raises(ConfigurationError, match=f"{name} is {wrong!r}"):
+        BoundaryOptions(**{name: wrong})  # type: ignore[arg-type]
+    assert getattr(BoundaryOptions(**{name: fine}), name) == fine  # type: ignore[arg-type]
 
 
 def test_before_without_a_state_is_refused_when_the_machine_is_built() -> None:

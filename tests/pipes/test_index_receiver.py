@@ -10,6 +10,7 @@ from surepipe.effects import NoticeKind
 from surepipe.pipes.codec import encode
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.frames import Confirm, Data, Numbered, Open, tag_of
+from surepipe.pipes.index_receiver import IndexReceiver
 from surepipe.pipes.options import LayerText
 from surepipe.store_api import Opened, Stored
 from tests.kit.runs import counted
@@ -69,6 +70,49 @@ def test_carrier_messages_of_a_former_epoch_are_settled_when_theirs_is(kind: str
 
 
 @every_kind
+def test_a_run_of_a_former_epoch_may_be_answered_in_parts(kind: str) -> None:
+    """K-2, L-9: of 1..2 first 1 is settled: its carrier message waits for 2, and is not forgotten."""
+    wire = Wire(stack_of(kind), auto_settle=False)
+    wire.send(1, 2)
+    wire.transfer()
+    wire.drop_all()
+    wire.crash_sender()
+    wire.send(3)
+    wire.transfer()
+    wire.settle(1)
+    assert carrier_in_work(wire) == 2
+    wire.settle()
+    assert carrier_in_work(wire) == 1
+    wire.settle()
+    assert carrier_in_work(wire) == 0
+    assert wire.settled == [1, 2, 3]
+    assert wire.receiver.gauges()["in_work"] == 0
+
+
+def test_what_was_settled_first_is_stored_and_answered_first() -> None:
+    """P-7, L-9: 1, 2 and the next life's 3 are settled while the state behind 1 is stored: then that of 2."""
+    wire = Wire(
+        stack_of("strict-monotonic"),
+        boundary=BoundaryOptions(durable=True),
+        auto_settle=False,
+        auto_answer=False,
+    )
+    wire.send(1)
+    wire.send(2)
+    wire.transfer()
+    wire.drop_all()
+    wire.crash_sender()
+    wire.send(3)
+    wire.transfer()
+    while wire.open:
+        wire.settle()
+    for confirmed in ([{1}, set[int]()], [{1, 2}, set[int]()], [{1, 2}, {1}]):
+        wire.answer(*wire.unanswered.pop(0))
+        wire.advance(50 * MS)
+        assert list(carrier_confirms(wire).values()) == confirmed
+
+
+@every_kind
 def test_carrier_messages_of_a_former_epoch_are_refused_when_theirs_is(kind: str) -> None:
     """K-2: the host gives the former life's message back; nobody will bring it, nothing is confirmed."""
     wire = life_with_one_in_work(kind)
@@ -79,6 +123,9 @@ def test_carrier_messages_of_a_former_epoch_are_refused_when_theirs_is(kind: str
     wire.run(until_us=60 * SECOND)
     assert set(wire.settled) == {2}
     assert carrier_in_work(wire) == 0
+    index = wire.receiver.layers[0]
+    assert isinstance(index, IndexReceiver)
+    assert not index.former
     assert wire.receiver.gauges()["in_work"] == 0
 
 

@@ -30,7 +30,7 @@ from surepipe.effects import (
     WriteStored,
     WriteUnknown,
 )
-from surepipe.pipes.frames import Data, Opened
+from surepipe.pipes.frames import Data, Open, Opened, Refused, RefusedReason
 from surepipe.pipes.journal import JournaledIntake
 from surepipe.pipes.options import parse_layers
 from surepipe.pipes.stack import SenderStack
@@ -276,6 +276,40 @@ def test_an_append_under_way_when_the_receiver_fences_is_still_decided() -> None
     assert_all_confirmed(wire)
 
 
+def test_a_life_that_still_opens_knows_what_is_unconfirmed_and_tells_of_its_journal() -> None:
+    """pipes L-1, O-3: the rows as they were read, each epoch with its range; a refusal names the new life."""
+    rows = (JournalRows(3, 2, [b"a", b"b"]), JournalRows(5, 1, [b"c"]))
+    host = Host(JournalContents(5, rows, transmitted=5))
+    assert host.machine.unconfirmed() == [(3, ((2, 3),)), (5, ((1, 1),))]
+    [notice] = of(host.answer(WriteFailed("read-only")), Notice)
+    assert isinstance(notice, Notice)
+    assert (notice.kind, notice.epoch) == (NoticeKind.UNANSWERED, LIFE)
+
+
+def test_older_epochs_are_served_oldest_first() -> None:
+    """pipes L-4: two epochs were transmitted and are unconfirmed; the first offer is of the older one."""
+    rows = (JournalRows(3, 2, [b"a", b"b"]), JournalRows(5, 1, [b"c"]))
+    host = Host(JournalContents(5, rows, transmitted=5))
+    [offer] = [e.frame for e in host.answer(WriteStored()) if isinstance(e, Transmit)]
+    assert isinstance(offer, Open)
+    assert (offer.epoch, offer.base) == (3, 2)
+
+
+def test_an_answer_to_an_offer_that_was_given_up_is_counted_and_changes_nothing() -> None:
+    """pipes P-8, L-4: the older epoch is closed and settled; while the journal forgets it, more answers come."""
+    host = Host(JournalContents(3, (JournalRows(3, 1, [b"a"]),), transmitted=3))
+    [offer] = [e.frame for e in host.answer(WriteStored()) if isinstance(e, Transmit)]
+    assert isinstance(offer, Open)
+    closed = Opened(offer.pipe, 0, offer.link, 77, 3, 2, 1, 1, closed=True)
+    effects = host.take(host.machine.frame(closed, host.now))
+    assert Confirmed(3, ((1, 1),)) in effects
+    assert host.writing == ForgetRows(3, 1)
+    refused = Refused(offer.pipe, 0, offer.link, 3, RefusedReason.FENCED, 9)
+    for count, frame in enumerate((closed, refused), 1):
+        assert host.take(host.machine.frame(frame, host.now)) == []
+        assert host.machine.counters()["wrong_state"] == count
+
+
 def test_the_contents_read_under_the_new_life_replace_what_was_read_before() -> None:
     """OpenLife answered with JournalContents: a former life may have written until then (pipes L-2)."""
     host = Host()
@@ -302,12 +336,22 @@ def test_what_is_not_stored_yet_counts_and_the_bound_holds() -> None:
     assert of(host.send(b"f"), Reject) == [Reject(RejectReason.FULL, 1)]
 
 
+def test_what_a_channel_puts_into_the_outermost_layer_waits_for_the_journal_too() -> None:
+    """pipes P-9, C-5: the layer has room for all, and the journal has not stored the four that it may hold."""
+    host = Host(options={"backlog": 4, "window": 20})
+    host.answer(WriteStored())
+    assert host.machine.has_room_inside(0)
+    host.send(b"a", b"b", b"c", b"d")
+    assert not host.machine.has_room_inside(0)
+
+
 def test_the_bound_in_bytes_holds() -> None:
     """10 bytes: 4 + 4 fit, the third is rejected, and a smaller one would fit (pipes P-9)."""
     host = Host(options={"backlog_bytes": 10})
     assert of(host.send(b"aaaa", b"bbbb", b"cccc"), Reject) == [Reject(RejectReason.FULL, 1)]
     assert host.machine.room_bytes == 2
-    assert not of(host.send(b"dd"), Reject)
+    assert of(host.send(b"dd", b"e"), Reject) == [Reject(RejectReason.FULL, 1)]
+    assert host.machine.room_bytes == 0
 
 
 def test_a_too_large_message_is_rejected_with_what_follows_it() -> None:

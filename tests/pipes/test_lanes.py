@@ -208,6 +208,28 @@ def test_the_bound_in_bytes_is_told_of_too() -> None:
     assert [notice.ranges for notice in stalled] == [((1, 1),)]
 
 
+@pytest.mark.parametrize(
+    ("bounds", "size"),
+    [
+        ({"receive_window": 10, "run_max": 3}, 1),
+        ({"receive_window_bytes": 100, "frame_max_bytes": 20, "message_max_bytes": 20}, 7),
+    ],
+)
+def test_where_nothing_is_confirmed_it_is_told_exactly_when_nothing_more_may_come(
+    bounds: dict[str, int], size: int
+) -> None:
+    """pipes P-9: a carrier outside asks for room for a whole run; the notice comes with the first refusal."""
+    wire = LaneWire({"continuous-index": bounds})
+    wire.poison[b"a:1"] = -1
+    wire.say("a:1")
+    wire.work("a")
+    while wire.receiver.has_room:
+        assert NoticeKind.STALLED not in wire.kinds_noticed()
+        wire.say(f"b:{'x' * (size - 2)}")
+        wire.work_all("b")
+    assert NoticeKind.STALLED in wire.kinds_noticed()
+
+
 def test_other_keys_go_on_within_a_bounded_number_of_steps_while_one_is_poisoned() -> None:
     """Each of 200 messages of b is handled within three steps of its arrival, a:1 failing all the while."""
     wire = LaneWire({"multi-unconfirmed": {"window": 512}})
@@ -324,6 +346,7 @@ def test_answers_for_several_deliveries_in_one_step_are_settled_together() -> No
     wire.run()
     assert wire.confirmed == {1, 2, 3}
     assert wire.receiver.counters()["settled"] == 3
+    assert wire.receiver.desk.in_work == (0, 0)
 
 
 def test_each_copy_that_a_layer_lets_through_gets_an_answer_of_its_own() -> None:
@@ -373,6 +396,11 @@ def test_a_number_of_lanes_that_is_none_is_refused(lanes: object) -> None:
     """Below 0, too many, no whole number."""
     with pytest.raises(ConfigurationError, match="lanes is"):
         BoundaryOptions(lanes=lanes)  # type: ignore[arg-type]
+
+
+def test_as_many_lanes_as_are_allowed_are_taken() -> None:
+    """The next number is refused, above."""
+    assert BoundaryOptions(lanes=256).lanes == 256
 
 
 def test_lanes_without_keys_are_refused() -> None:

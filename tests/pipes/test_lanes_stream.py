@@ -140,6 +140,29 @@ def test_reading_stops_at_read_max_behind_the_oldest_unsettled_entry_and_says_so
     assert len(reader.payloads) == 61
 
 
+def test_what_was_refused_is_read_again_when_the_rest_is_answered() -> None:
+    """K-2, S-7: 1 is refused while 2 is in work and the reader waits for more; then 2 is settled."""
+    wire = started(rto_initial_s=0.02)
+    reader = reader_of(wire)
+    wire.send("a:1", "b:1")
+    wire.advance(50 * MS)
+    assert len(reader.waits) == 1
+    [stream] = reader.receiver.layers
+    epoch = next(iter(reader.open.values())).epoch
+    stream.refused(epoch, 1, 1)
+    assert len(reader.waits) == 1
+    reader.work_all("b")
+    before = reads_from(reader, 1)
+    wire.advance(SECOND)
+    assert reads_from(reader, 1) == before + 1
+
+
+def reads_from(reader: LaneReader, index: int) -> int:
+    """How often the reader has asked for entries from this index on."""
+    requests = [getattr(effect, "request", None) for effect in reader.effects]
+    return sum(isinstance(request, ReadFrom) and request.index == index for request in requests)
+
+
 def test_a_crash_brings_back_what_stands_behind_the_position_in_order() -> None:
     """Committed before a:2: b:1 and b:2 come again, a:1 does not."""
     wire = started()

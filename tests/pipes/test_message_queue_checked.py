@@ -260,6 +260,27 @@ def test_each_wrong_answer_of_a_verb_is_found_without_looking_at_snapshots(
         ask(queue)
 
 
+def test_a_queue_that_never_held_anything_has_no_gap() -> None:
+    """message-queue Q-5: the first message of a dense queue may have any number."""
+    inner = AnswersAtRandom(GAP, dense=True)
+    queue = Checked(inner, invariants="off")
+    inner.answer = inner.given
+    with pytest.raises(ContractBroken, match=r"GAP only beyond high \+ 1"):
+        queue.enqueue(message(6))
+
+
+def test_an_increasing_queue_must_not_take_a_number_again() -> None:
+    """message-queue Q-5: the greatest number ever, which was deleted, is not above itself."""
+
+    inner = AnswersAtRandom(Enqueued(True), increasing=True)
+    queue = fill(Checked(inner, invariants="off"), 1)
+    inner.answer = 1
+    assert queue.delete_all(1) == 1
+    inner.answer = inner.given
+    with pytest.raises(ContractBroken, match="takes only numbers above high"):
+        queue.enqueue(message(1))
+
+
 def test_a_picked_message_must_stay_the_same_where_any_may_be_picked() -> None:
     """The source's contract: a queue that doesn't promise the least picks another one the second time."""
 
@@ -323,12 +344,16 @@ def test_a_queue_that_blames_a_caller_without_fault_is_broken_itself() -> None:
 
 @pytest.mark.parametrize(
     ("invariants", "members", "snapshots"),
-    [("each", 10, 100), ("sampled", 10, 2), ("off", 10, 0), (None, 10, 100), (None, 300, 1)],
+    [
+        *(("each", 10, 100), ("off", 10, 0), (None, 10, 100), (None, 300, 1)),
+        *(("sampled", 10, 2), ("sampled", 24, 2), ("sampled", 25, 1)),
+    ],
 )
 def test_snapshots_are_compared_as_often_as_was_said(
     invariants: Invariants | None, members: int, snapshots: int
 ) -> None:
-    """message-queue Q-19: one hundred calls; every 64th is a sample, up to 256 members each one."""
+    """message-queue Q-19: one hundred calls; every 64th is a sample, with more than 16 members every fourth
+    times as many; up to 256 members each one."""
     inner = CountsCalls()
     for number in range(members):
         inner.enqueue(message(number))

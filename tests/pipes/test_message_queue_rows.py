@@ -149,6 +149,17 @@ def test_what_is_no_number_is_refused_by_every_verb(make: Make, number: int) -> 
 
 
 @every_queue
+@pytest.mark.parametrize("after", [-2, MAX_NUMBER + 1, True, 1.0])
+def test_what_is_no_number_is_no_place_to_look_from_either(make: Make, after: int) -> None:
+    """message-queue Q-1, Q-3: -1 is one, before all numbers, and so is the greatest."""
+    queue = fill(make(), 1)
+    for call in (queue.pick_many, queue.pick_runs):
+        with pytest.raises(ContractViolation, match="number"):
+            call(9, after)
+        assert [len(call(9, place)) for place in (-1, 0, 1, MAX_NUMBER)] == [1, 1, 0, 0]
+
+
+@every_queue
 def test_a_run_must_end_within_the_numbers(make: Make) -> None:
     """message-queue Q-1: two numbers from the greatest on are one too many."""
     queue = make()

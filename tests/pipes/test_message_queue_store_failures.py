@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from surepipe.errors import ContractBroken, ContractViolation, Fenced, StoreUnavailable
-from surepipe.pipes.message_queue import Message, OrderedQueue
+from surepipe.pipes.message_queue import Enqueued, Message, OrderedQueue, Run
 from surepipe.pipes.message_queue.checked import Checked
-from tests.pipes.message_queues import FailingQueue, fill, held, message
+from tests.pipes.message_queues import FailingQueue, Queue, fill, held, message
 
 
 @pytest.mark.parametrize("increasing", [False, True])
@@ -68,14 +68,35 @@ def test_a_deletion_ends_the_right_to_repeat_an_unanswered_message() -> None:
         queue.enqueue(message(1))
 
 
-def test_a_slice_finds_what_was_stored_without_an_answer() -> None:
-    """message-queue Q-11: asked first of all verbs after the answer was lost."""
+BOTH = [message(1), message(2)]
+ASKED: list[tuple[Callable[[Queue], object], object]] = [
+    (len, 2),
+    (lambda queue: queue.size_bytes, sum(len(each.payload) for each in BOTH)),
+    (lambda queue: queue.high, 2),
+    (lambda queue: queue.empty(), False),
+    (lambda queue: queue.pick_one(), BOTH[0]),
+    (lambda queue: queue.pick_many(9), BOTH),
+    (lambda queue: queue.pick_runs(9), [Run(1, tuple(each.payload for each in BOTH))]),
+    (lambda queue: queue.slice_run(1, 2), [each.payload for each in BOTH]),
+    (lambda queue: dict(queue.snapshot()), {each.num: each for each in BOTH}),
+    (lambda queue: queue.enqueue(BOTH[1]), Enqueued(True)),
+    (lambda queue: queue.enqueue_many(BOTH[1:]), 1),
+    (lambda queue: queue.enqueue_run(2, [BOTH[1].payload]), 1),
+    (lambda queue: queue.delete_all(2), 2),
+]
+
+
+@pytest.mark.parametrize(("ask", "answer"), ASKED)
+def test_whatever_is_asked_finds_what_was_stored_without_an_answer(
+    ask: Callable[[Queue], object], answer: object
+) -> None:
+    """message-queue Q-11, Q-18: each verb and view, asked first of all after the answer was lost."""
     inner = FailingQueue()
-    queue = fill(Checked(inner), 1)
+    queue = fill(Checked(inner, invariants="off"), 1)
     inner.fail("after")
     with pytest.raises(StoreUnavailable):
         queue.enqueue(message(2))
-    assert queue.slice_run(1, 2) == [message(1).payload, message(2).payload]
+    assert ask(queue) == answer
 
 
 @pytest.mark.parametrize("as_run", [False, True])
@@ -96,8 +117,9 @@ def test_a_batch_that_failed_on_the_way_is_finished_by_its_repeat(as_run: bool) 
     assert held(queue) == [1, 2]
     assert offer() == 4
     assert held(queue) == [1, 2, 3, 4]
-    with pytest.raises(ContractViolation):
-        offer()
+    for each in batch:
+        with pytest.raises(ContractViolation):
+            queue.enqueue(each)
 
 
 class Dark(FailingQueue):
@@ -111,20 +133,75 @@ class Dark(FailingQueue):
         return super().snapshot()
 
 
-def test_nothing_is_done_while_it_is_unknown_what_was_done() -> None:
+@pytest.mark.parametrize(("ask", "answer"), ASKED)
+def test_nothing_is_done_while_it_is_unknown_what_was_done(
+    ask: Callable[[Queue], object], answer: object
+) -> None:
     """message-queue Q-18: in doubt and without a look at the store, each call fails, none gets through."""
     inner = Dark()
-    queue = fill(Checked(inner), 1)
+    queue = fill(Checked(inner, invariants="off"), 1)
+    inner.fail("after")
+    with pytest.raises(StoreUnavailable):
+        queue.enqueue(message(2))
+    inner.dark, writes = True, inner.writes
+    with pytest.raises(StoreUnavailable):
+        ask(queue)
+    assert inner.writes == writes
+    inner.dark = False
+    assert ask(queue) == answer
+
+
+WRITES: list[Callable[[Queue], object]] = [
+    lambda queue: queue.enqueue(message(2)),
+    lambda queue: queue.enqueue_many([message(2)]),
+    lambda queue: queue.enqueue_run(2, [message(2).payload]),
+    lambda queue: queue.delete_all(9),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_doubt_is_not_forgotten_over_the_next_call(write: Callable[[Queue], object]) -> None:
+    """message-queue Q-18: a deletion is in doubt, and so is the store: a write is not begun."""
+    inner = Dark()
+    queue = fill(Checked(inner, invariants="off"), 1)
     inner.fail("after")
     with pytest.raises(StoreUnavailable):
         queue.delete_all(1)
-    inner.dark, writes = True, inner.writes
-    for ask in (queue.empty, queue.pick_one, lambda: queue.delete_all(9), lambda: len(queue)):
-        with pytest.raises(StoreUnavailable):
-            ask()
-    assert inner.writes == writes
+    inner.dark = True
+    with pytest.raises(StoreUnavailable):
+        write(queue)
     inner.dark = False
-    assert queue.empty()
+    assert held(queue) == []
+
+
+class Turns(FailingQueue):
+    """Says one too much from some moment on."""
+
+    wrong = 0
+
+    @property
+    def high(self) -> int:
+        return super().high + self.wrong
+
+    @property
+    def size_bytes(self) -> int:
+        return super().size_bytes + self.wrong
+
+    def __len__(self) -> int:
+        return super().__len__() + self.wrong
+
+
+@pytest.mark.parametrize("ask", [ask for ask, _ in ASKED[:3]], ids=["len", "size_bytes", "high"])
+def test_a_view_is_judged_by_what_is_found_out_for_it(ask: Callable[[Queue], object]) -> None:
+    """message-queue Q-18: in doubt, the contents are looked at first, and then the answer."""
+    inner = Turns()
+    queue = fill(Checked(inner, invariants="off"), 1)
+    inner.fail("after")
+    with pytest.raises(StoreUnavailable):
+        queue.enqueue(message(2))
+    inner.wrong = 1
+    with pytest.raises(ContractBroken, match=r"QI-[45]"):
+        ask(queue)
 
 
 def test_a_call_that_was_answered_stays_answered_when_nobody_can_look_after_it() -> None:

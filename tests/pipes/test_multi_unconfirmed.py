@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from surepipe.effects import NoticeKind, RejectReason
+from surepipe.effects import NoticeKind, RejectReason, WriteUnknown
 from surepipe.pipes.frames import Confirm, Data, Nack, Numbered, Open, Probe
 from surepipe.pipes.options import LayerText
 from surepipe.pipes.window import WindowSender
@@ -267,7 +267,7 @@ def test_a_given_up_message_goes_to_the_dead_letters_and_the_pipe_goes_on() -> N
 
     wire.run(Faults(lose=lose), each_step=bounds_of(wire))
     assert [letter.seq for letter in wire.letters] == [2]
-    assert wire.letters[0].payload == b"2"
+    assert (wire.letters[0].payload, wire.letters[0].attempts) == (b"2", len(data_of(wire, 2)))
     assert [n.ranges for _, n in wire.notices if n.kind == NoticeKind.UNDELIVERABLE] == [((2, 2),)]
     assert wire.confirmed == {1, *range(3, 11)}
     assert wire.sender.counters()["given_up"] == 1
@@ -276,6 +276,24 @@ def test_a_given_up_message_goes_to_the_dead_letters_and_the_pipe_goes_on() -> N
     assert not window.stamps, "what was given up is not remembered"
     assert wire.sender.idle
     assert_quiet(wire)
+
+
+def test_a_letter_that_was_not_stored_is_posted_again_after_a_wait_of_the_layer_that_gave_up() -> (
+    None
+):
+    """T-10: over a carrier that has no such wait; nothing is lost in silence."""
+    layers = [{"multi-unconfirmed": {"give_up_after_s": 3.0, "jitter": 0.0}}, "strict-monotonic"]
+    wire = Wire(layers, auto_answer=False)  # type: ignore[arg-type]
+    wire.send(1)
+    while not wire.letters:
+        wire.advance(100 * MS)
+    side, ticket, _ = wire.unanswered.pop(0)
+    wire.answer(side, ticket, WriteUnknown())
+    wire.advance(SECOND - 1)
+    assert len(wire.letters) == 1
+    wire.advance(1)
+    assert len(wire.letters) == 2
+    assert not wire.sender.idle
 
 
 def test_what_a_living_receiver_has_in_work_is_not_given_up() -> None:

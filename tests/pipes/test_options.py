@@ -38,6 +38,26 @@ def test_sequential_confirm_has_runs_of_one() -> None:
     assert ReliableOptions().run_max == 512
 
 
+@pytest.mark.parametrize(
+    ("unit", "bound"),
+    [("run_max", "receive_window"), ("frame_max_bytes", "receive_window_bytes")],
+)
+def test_a_unit_that_only_the_carrier_repeats_fits_the_receivers_window(
+    unit: str, bound: str
+) -> None:
+    """pipes K-2: one that fills the window is fine, one more is refused; a layer that sends again may have it."""
+    layers = {
+        retry: {"sequential-confirm": {"retry": retry, unit: 101, bound: 100}}
+        for retry in ("own", "carrier")
+    }
+    layers["carrier"]["sequential-confirm"][bound] = 101
+    for layer in layers.values():
+        assert parse_layers(layer)
+    layers["carrier"]["sequential-confirm"][bound] = 100
+    with pytest.raises(ConfigurationError, match=f"{bound} of 100, .* lower {unit}"):
+        parse_layers(layers["carrier"])
+
+
 def test_a_layer_prints_as_it_was_written() -> None:
     """pipes K-9: only the options that were given."""
     assert str(MultiUnconfirmedOptions(window=512)) == "multi-unconfirmed(window=512)"

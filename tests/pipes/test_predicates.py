@@ -203,7 +203,7 @@ def test_at_the_end_everything_accepted_must_be_confirmed() -> None:
     judge = fed()
     judge.settled(5, 1, runs_of("a", "b", "c"))
     judge.settled(9, 1, runs_of("a", "b"))
-    judge.confirmed(5, ((1, 1), (3, 3)))
+    judge.confirmed(5, ((1, 1),))
     verdict = verdict_of(judge)
     assert verdict.held(Atom.NO_LOSS, Property.CONFIRM_SOUND)
     missing = verdict.where(Property.ALL_CONFIRMED)

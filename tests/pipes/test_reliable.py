@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from surepipe.effects import Notice, NoticeKind, Reject, RejectReason
 from surepipe.pipes.counters import FRAME_COUNTERS
 from surepipe.pipes.frames import (
+    MAX_NUMBER,
     Confirm,
     Data,
     Frame,
@@ -201,6 +202,20 @@ def test_an_offer_that_nobody_answers_is_told_once_and_given_up_in_time() -> Non
     assert wire.deadline["sender"] is None
 
 
+def test_a_new_link_does_not_make_a_message_younger() -> None:
+    """Sent at 0, a new link is offered at 15 s, nobody answers: given up at 20 s, not at 35 s (pipes T-10)."""
+    wire = linked({"give_up_after_s": 20.0})
+    wire.send(1)
+    for _ in range(15):
+        wire.advance(SECOND)
+        wire.drop_all()
+    wire.arrive_back(Unknown(wire.sender.tag, 0, opens(wire)[0].link, wire.receiver.incarnation))
+    for _ in range(8):
+        wire.advance(SECOND)
+        wire.drop_all()
+    assert noticed(wire, NoticeKind.UNDELIVERABLE) == [(1 << 20, ((1, 1),))]
+
+
 def test_a_message_that_is_never_answered_stops_the_pipe_because_order_would_break() -> None:
     """Linked, then a dead route: Undeliverable, nothing behind it is ever sent (pipes T-10)."""
     wire = Wire({"reliable": {"give_up_after_s": 5.0}})
@@ -296,6 +311,17 @@ def test_beyond_the_limit_a_message_is_ignored_counted_and_comes_again() -> None
     assert confirms(wire)[-1].limit == 2
 
 
+def test_the_greatest_number_is_a_number() -> None:
+    """It is far beyond the limit; one more does not exist, so no frame may speak of it (pipes P-8)."""
+    wire = linked()
+    wire.send(1)
+    frame = wire.to_receiver.pop()
+    wire.arrive(altered(frame, first=MAX_NUMBER))
+    assert counted(wire.receiver) == {"over_limit": 1}
+    wire.arrive(altered(frame, first=MAX_NUMBER, payloads=[b"1", b"2"]))
+    assert counted(wire.receiver) == {"over_limit": 1, "impossible": 1}
+
+
 def test_the_limit_moves_with_what_is_settled_and_nothing_is_sent_beyond_it() -> None:
     """receive_window 4 under a window of 1024: never more than 4 unsettled at the receiver (pipes T-1)."""
     wire = linked({"receive_window": 4, "run_max": 2})
@@ -327,7 +353,8 @@ def test_a_lost_credit_is_asked_for() -> None:
 
 
 def test_the_first_question_for_a_credit_comes_after_one_wait_and_the_next_after_two() -> None:
-    """The link was taken without any room: after 1 s, and 2 s more, each a tenth off at most (pipes T-8)."""
+    """The link was taken without any room: after 1 s, and 2 s more, each a tenth off at most; an answer with
+    room, before anything was ever sent, lets the first message go (pipes T-8)."""
     wire = Wire("reliable", auto_settle=False)
     wire.transfer(1, back=0)
     opened = wire.to_sender.pop()
@@ -340,6 +367,9 @@ def test_the_first_question_for_a_credit_comes_after_one_wait_and_the_next_after
         assert 0.9 * wait <= due - wire.now <= 1.1 * wait
         wire.advance(due - wire.now)
     assert [type(frame) for frame in wire.to_receiver] == [Probe, Probe]
+    wire.transfer(1)
+    wire.transfer(0, back=1)
+    assert len(data(wire)) == 1
 
 
 def test_a_handler_that_takes_long_is_asked_after_and_not_sent_copies() -> None:

@@ -81,12 +81,12 @@ def test_beyond_the_limit_nothing_is_kept_but_it_shows_a_hole() -> None:
 
 
 def test_the_bound_in_bytes_holds_and_a_prefix_that_fits_is_taken() -> None:
-    """10 bytes: of four 3-byte messages three fit."""
+    """10 bytes: of four 3-byte messages three fit; the fourth comes again, so it is no hole."""
     buffer = ReorderBuffer(100, 10, expected=1)
     offered = buffer.offer(1, [b"aaa", b"bbb", b"ccc", b"ddd"], 0)
     assert offered.ready == [b"aaa", b"bbb", b"ccc"]
     assert offered.over_limit == ((4, 4),)
-    assert buffer.size_bytes == 9
+    assert (buffer.size_bytes, buffer.missing) == (9, ())
 
 
 def test_the_next_expected_message_takes_room_from_what_is_held_furthest_above() -> None:
@@ -100,9 +100,9 @@ def test_the_next_expected_message_takes_room_from_what_is_held_furthest_above()
 
 
 def test_one_message_larger_than_the_whole_bound_passes_alone() -> None:
-    """Otherwise it would never be delivered."""
+    """Otherwise it would never be delivered; what follows it in its run comes again."""
     buffer = ReorderBuffer(100, 2, expected=1)
-    assert buffer.offer(1, [b"large"], 0).ready == [b"large"]
+    assert buffer.offer(1, [b"large", b"l"], 0).ready == [b"large"]
     assert buffer.offer(2, [b"l"], 0).over_limit == ((2, 2),)
     buffer.settle(1, 1)
     assert buffer.offer(2, [b"l"], 0).ready == [b"l"]
@@ -138,6 +138,16 @@ def test_a_start_far_below_gives_up_what_is_above_the_limit() -> None:
     offered = buffer.start_at(5, now=3)
     assert offered.evicted == ((9, 10),)
     assert (list(buffer.held), buffer.stuck_since) == ([(7, 8)], 3)
+
+
+def test_what_a_start_shows_to_be_missing_is_open_since_then() -> None:
+    """Held 7..8 and 10, start_at(5): 5..6 and 9 are missing, and were not before anybody knew the start."""
+    buffer = ReorderBuffer(8, 1000)
+    offer(buffer, 7, 8, now=1)
+    offer(buffer, 10, 10, now=2)
+    assert not buffer.missing
+    assert not buffer.start_at(5, now=3).ready
+    assert (buffer.missing, buffer.stuck_since) == (((5, 6), (9, 9)), 3)
 
 
 def test_a_start_never_goes_back() -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from surepipe.effects import NoticeKind
+from surepipe.pipes.flights import STAMPS_MAX
 from surepipe.pipes.frames import Confirm, Nack, Open
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
@@ -172,6 +173,19 @@ def test_the_wait_is_measured_from_any_transmission_whose_answer_arrives() -> No
     assert wire.sender.counters()["repeated_confirm"] == 1
 
 
+@pytest.mark.parametrize(("copies", "is_measured"), [(STAMPS_MAX, True), (STAMPS_MAX + 1, False)])
+def test_so_many_transmissions_of_a_run_are_remembered_and_no_more(
+    copies: int, is_measured: bool
+) -> None:
+    """T-3, V-5: an echo of the first of eight copies is a sample, of the first of nine it is not."""
+    wire = wire_of(rto_initial_s=0.1, rto_max_s=1.0)
+    wire.send(1)
+    while len(data_of(wire, 1)) < copies:
+        wire.advance(10 * MS)
+    wire.arrive_back(confirm(wire, 0, echo=1))
+    assert engine_of(wire).round_trips.smoothed == (wire.now if is_measured else None)
+
+
 def test_the_wait_stays_between_its_bounds() -> None:
     """T-3: a round trip of 1 ms gives rto_min_s, one of a minute gives rto_max_s."""
     for trip, rto in ((MS, 100 * MS), (60 * SECOND, 30 * SECOND)):
@@ -273,6 +287,39 @@ def test_a_sender_blocked_by_a_limit_asks_until_it_has_credit() -> None:
     assert_quiet(wire)
 
 
+def test_unanswered_is_noticed_when_so_many_transmissions_went_without_an_answer() -> None:
+    """T-11: warn_after 3: at the end of the third wait, not of the second; a letter says how many there were."""
+    wire = wire_of(warn_after=3, give_up_after_s=20.0)
+    wire.send(1)
+    while not wire.notices:
+        wire.advance(100 * MS)
+    [(_, notice)] = wire.notices
+    assert (len(data_of(wire, 1)), notice.detail) == (4, "3 attempts unanswered")
+    wire.advance(20 * SECOND)
+    [letter] = wire.letters
+    assert letter.attempts == len(data_of(wire, 1))
+    assert not engine_of(wire).stamps
+
+
+def test_what_is_settled_leaves_no_stamps_behind() -> None:
+    """V-5: 2 is settled above 1; when both are due, only the transmissions of 1 are remembered."""
+    wire = wire_of()
+    send_all(wire, 2)
+    wire.arrive_back(confirm(wire, 0, done=((2, 2),)))
+    wire.advance(5 * SECOND)
+    engine = engine_of(wire)
+    assert engine.stamps.keys() == {at for run in engine.flights.runs for at in run.stamps}
+    assert [(run.first, run.last) for run in engine.flights.runs] == [(1, 1)]
+
+
+def test_an_answer_before_anything_was_sent_may_give_credit() -> None:
+    """T-1, T-4: it speaks of no message, so it is not impossible."""
+    wire = wire_of(initial_credit=2)
+    wire.arrive_back(confirm(wire, 0, limit=5))
+    assert wire.sender.counters()["impossible"] == 0
+    assert engine_of(wire).limit == 5
+
+
 def test_unanswered_is_noticed_once_for_each_run() -> None:
     """T-11: two runs, warn_after 3: two notices, however long it lasts."""
     wire = wire_of(warn_after=3, rto_initial_s=0.5, rto_max_s=2.0, jitter=0.1)
@@ -318,7 +365,7 @@ def test_what_was_taken_anew_has_room_again() -> None:
     engine.begin(engine.epoch + 1, 1)
     assert engine.send(waiting) == 15
     assert engine.waiting() == waiting
-    assert engine.send([b"more"]) == 0
+    assert (engine.room, engine.send([b"more"])) == (0, 0)
 
 
 def test_a_hundred_thousand_messages_cost_calls_per_frame() -> None:

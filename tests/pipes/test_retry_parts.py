@@ -203,6 +203,14 @@ def test_a_hole_is_due_after_enough_later_frames_or_enough_time() -> None:
     assert holes.is_due(25_000)
 
 
+def test_a_copy_of_the_last_frame_is_no_later_frame() -> None:
+    """T-7: three copies of what is behind a hole say nothing about the hole."""
+    holes = Holes(1, 3, 20 * MS)
+    for _ in range(4):
+        holes.arrived(2, 2, 0)
+    assert not holes.is_due(0)
+
+
 @given(st.permutations(list(range(1, 25))), st.integers(0, 24))
 def test_holes_are_exactly_what_is_missing(order: list[int], base: int) -> None:
     """T-7: numbers in any order, and a base that rises in the middle, against a set."""

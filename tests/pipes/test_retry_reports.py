@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from surepipe.effects import Transmit
+import pytest
+
+from surepipe.effects import Transmit, WakeAt
+from surepipe.pipes.confirming import ConfirmingReceiver
 from surepipe.pipes.frames import Confirm, Data, Probe
 from tests.kit.wire import MS, Wire
 from tests.pipes.retry_kit import confirm, engine_of, nack, nacks, send_all, spans, wire_of
@@ -43,6 +46,19 @@ def test_other_confirms_wait_a_moment_for_company() -> None:
     assert len(wire.sent_back) == 1
     wire.advance(MS)
     assert len(wire.sent_back) == 2
+
+
+@pytest.mark.parametrize("kind", ["multi-unconfirmed", "reliable"])
+def test_half_of_a_window_of_three_is_one_message(kind: str) -> None:
+    """T-6: of three the first that is settled is reported at once, as nobody asked about the others."""
+    wire = Wire({kind: {"run_max": 1, "receive_window": 3}}, auto_settle=False)
+    wire.exchange()
+    send_all(wire, 3, batch=3)
+    wire.to_receiver.pop()  # the one that asks
+    wire.transfer(back=0)
+    before = len(wire.sent_back)
+    wire.settle()
+    assert len(wire.sent_back) == before + 1
 
 
 def test_what_the_sender_waits_for_is_confirmed_when_it_is_settled() -> None:
@@ -127,9 +143,10 @@ def test_what_is_beyond_the_limit_is_ignored_even_when_little_is_in_work() -> No
     assert (last.cum, last.done, last.limit) == (0, ((2, 4),), 4)
 
 
-def test_a_refused_unit_is_reported_as_not_held_at_once() -> None:
+@pytest.mark.parametrize("kind", ["resend", "sequential-confirm"])
+def test_a_refused_unit_is_reported_as_not_held_at_once(kind: str) -> None:
     """T-6, K-2: resend keeps no state behind it, so the sender must hear before it is forgotten."""
-    wire = Wire("resend", auto_settle=False)
+    wire = Wire({kind: {"run_max": 2}}, auto_settle=False)
     wire.send(1, 2)
     wire.exchange()
     before = len(wire.sent_back)
@@ -138,5 +155,20 @@ def test_a_refused_unit_is_reported_as_not_held_at_once() -> None:
         if isinstance(effect, Transmit) and isinstance(effect.frame, Confirm):
             assert (effect.frame.cum, effect.frame.held) == (0, ())
             before -= 1
+        assert not isinstance(effect, WakeAt), "nothing is left to be said"
     assert len(wire.sent_back) == before + 1
     assert wire.receiver.gauges()["in_work"] == 0
+
+
+def test_resend_keeps_nothing_of_what_it_had_no_room_for() -> None:
+    """V-5, P-9: one message fills the window; of another epoch's message nothing stays, not even its epoch."""
+    wire = Wire({"resend": {"receive_window": 1}}, auto_settle=False)
+    wire.send(1)
+    wire.transfer(1, back=0)
+    [first] = wire.sent
+    assert isinstance(first, Data)
+    [layer] = wire.receiver.layers
+    assert isinstance(layer, ConfirmingReceiver)
+    wire.arrive(replace(first, epoch=first.epoch + 1))
+    assert wire.receiver.counters()["over_limit"] == 1
+    assert list(layer.sessions) == [first.epoch]

@@ -243,6 +243,17 @@ def test_a_probe_of_a_lower_epoch_is_refused() -> None:
     assert isinstance(wire.to_sender[-1], Refused)
 
 
+def test_an_epoch_that_the_state_does_not_know_lacks_all_that_its_sender_knows_as_settled() -> None:
+    """L-10: the first message of a later epoch was settled, says its sender; the stored state has none of it."""
+    wire = Wire("sequential-confirm", boundary=DURABLE, auto_settle=False)
+    wire.send(1)
+    [frame] = wire.sent
+    assert isinstance(frame, Data)
+    wire.exchange()
+    wire.arrive(replace(frame, epoch=frame.epoch + 1, first=2, base=2))
+    assert [(n.epoch, n.ranges) for _, n in wire.notices] == [(frame.epoch + 1, ((1, 1),))]
+
+
 def test_a_receiver_state_behind_the_sender_is_noticed_and_does_not_stall() -> None:
     """L-10: the stored cursor is older than what the sender knows: StateRollback with the range."""
     wire = Wire("sequential-confirm", boundary=DURABLE)

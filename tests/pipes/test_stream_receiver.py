@@ -558,7 +558,9 @@ def test_the_older_of_two_readers_of_one_name_is_fenced_at_its_next_commit() -> 
     Reader(wire)
     assert delivered(wire) == bytes_of("a", "b")
     old.settle()
-    assert old.kinds_noticed() == [NoticeKind.FENCED]
+    assert [(notice.kind, notice.epoch, notice.ranges) for notice in old.notices] == [
+        (NoticeKind.FENCED, 0, ((1, 2),))
+    ]
     assert old.deadline is None
     assert position(wire) == 1
     wire.receiver.settle()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from surepipe.effects import Notice, NoticeKind, RejectReason
@@ -220,13 +222,14 @@ def test_a_sender_that_was_never_heard_takes_a_higher_life() -> None:
     assert wire.confirmed == {1, 2}
 
 
-def test_an_epoch_that_somebody_else_used_is_not_taken_for_ones_own() -> None:
+@pytest.mark.parametrize("theirs", [[b"theirs"], [b"theirs", b"theirs too"]])
+def test_an_epoch_that_somebody_else_used_is_not_taken_for_ones_own(theirs: list[bytes]) -> None:
     """L-5: the same life number by accident; what is stored under it are not our messages."""
     wire = StreamWire(hold=True, with_reader=False)
-    wire.store.append("pipe", "pipe", 1 << 20, 1, [b"theirs", b"theirs too"])
+    wire.store.append("pipe", "pipe", 1 << 20, 1, theirs)
     wire.send("a", "b")
     wire.sender.answer_all()
-    assert wire.stored() == [b"theirs", b"theirs too", b"a", b"b"]
+    assert wire.stored() == [*theirs, b"a", b"b"]
     assert wire.confirmed == {1, 2}
 
 
@@ -313,6 +316,37 @@ def test_a_restarted_sender_with_a_journal_appends_what_is_missing() -> None:
     assert counters.get("retransmitted", 0) == 0
 
 
+def test_a_restarted_sender_does_not_miss_what_its_former_life_saw_confirmed() -> None:
+    """S-6, L-6: a and b are confirmed and forgotten, the store has them: nothing went back, nothing is told."""
+    wire = StreamWire(hold=True, with_reader=False, journal=MemoryJournal())
+    wire.sender.answer_all()
+    wire.send("a", "b")
+    wire.sender.answer_all()
+    wire.send("c")
+    wire.sender.lose_call()
+    wire.sender.crash()
+    wire.sender.answer_all()
+    assert wire.stored() == [b"a", b"b", b"c"]
+    assert wire.sender.notices == []
+
+
+def test_a_store_that_has_more_than_an_older_journal_confirms_what_the_journal_has() -> None:
+    """L-4, O-3: b is stored, and the journal went back to a: told, nothing is repeated, and c follows."""
+    wire = StreamWire(hold=True, with_reader=False, journal=MemoryJournal())
+    wire.sender.answer_all()
+    wire.send("a")
+    older = copy.deepcopy(wire.journal)
+    wire.send("b")
+    wire.sender.answer_all()
+    wire.journal = older
+    wire.sender.crash()
+    wire.send("c")
+    wire.sender.answer_all()
+    assert ranges_of(wire.sender.notices) == [(NoticeKind.JOURNAL_ROLLBACK, ((2, 2),))]
+    assert wire.stored() == [b"a", b"b", b"c"]
+    assert wire.sender.sender.unconfirmed() == []
+
+
 def test_a_restarted_sender_without_a_journal_starts_a_new_epoch() -> None:
     """L-3: what was not stored is lost with the process; the new life is not mixed up with the old one."""
     wire = StreamWire(hold=True, with_reader=False)
@@ -342,6 +376,7 @@ def test_the_backlog_is_bounded_in_messages_and_bytes() -> None:
     wire.sender.answer_all()
     wire.send(b"z" * 50)
     assert wire.accepted[-1] == b"z" * 50, "a message above the whole bound goes alone"
+    assert wire.sender.sender.room_bytes == 0
 
 
 def test_frames_mean_nothing_to_a_stream() -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from surepipe.errors import ContractBroken
-from surepipe.pipes.message_queue import MAX_NUMBER, BoundedQueue, Enqueued, Message, OrderedQueue
+from surepipe.errors import ContractBroken, ContractViolation
+from surepipe.pipes.message_queue import (
+    MAX_NUMBER,
+    BoundedQueue,
+    Enqueued,
+    Message,
+    OrderedQueue,
+    Reason,
+)
 from surepipe.pipes.message_queue.checked import Checked
 from surepipe.queues.message_queue.rules import MessageQueueRules
 from tests.pipes.message_queues import FailingQueue, Make, Queue, checked
@@ -143,20 +150,49 @@ def test_the_rules_find_a_planted_fault(kind: type[BoundedQueue[Message]]) -> No
         walk(checked(lambda: kind(4, 12)), Random(1), steps=1_000)
 
 
-class RefusesRuns(BoundedQueue[Message]):
-    """Takes nothing of a run that holds a member, where that is a broken duty."""
+ANSWERS: dict[str, object] = {
+    "enqueue": Enqueued(False, Reason.FULL),
+    "enqueue_many": 0,
+    "enqueue_run": 0,
+    "slice_run": [],
+    "pick_one": Message(0),
+}
 
-    def enqueue_run(self, first: int, payloads: Sequence[bytes]) -> int:
-        members = self.snapshot()
-        if any(first + place in members for place in range(len(payloads))):
-            return 0
-        return super().enqueue_run(first, payloads)
+
+def forgiving(verb: str) -> Make:
+    """Makes queues that do nothing where this verb is called against its duty, and answer all the same."""
+
+    class Forgives(BoundedQueue[Message]):
+        pass
+
+    strict = cast("Callable[..., object]", getattr(BoundedQueue, verb))
+
+    def forgive(self: Forgives, *arguments: object) -> object:
+        try:
+            return strict(self, *arguments)
+        except ContractViolation:
+            return ANSWERS[verb]
+
+    setattr(Forgives, verb, forgive)
+    return lambda: Forgives(4, 12)
 
 
-def test_the_rules_want_broken_duties_refused_in_runs_too() -> None:
-    """message-queue Q-21: to take none of a run that repeats a number is no answer."""
+@pytest.mark.parametrize("verb", ANSWERS)
+def test_the_rules_want_broken_duties_refused_by_every_verb(verb: str) -> None:
+    """message-queue Q-3, Q-21: to answer as if nothing were amiss is no refusal."""
+    rules = rules_of(forgiving(verb))()
+    rules.begin()
+
+    def break_duties() -> None:
+        rules.pick_from_nothing()
+        rules.slice_run(1, 1)
+        for number in (1, 1, MAX_NUMBER):
+            rules.enqueue(number, b"")
+        rules.enqueue_many([1], [b""])
+        rules.enqueue_run(1, [b""])
+
     with pytest.raises(AssertionError, match="must raise ContractViolation"):
-        walk(lambda: RefusesRuns(4, 12), Random(1), steps=1_000)
+        break_duties()
 
 
 def test_a_walk_is_the_same_again_with_the_same_seed() -> None:

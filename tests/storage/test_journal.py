@@ -98,6 +98,7 @@ def test_an_older_life_is_fenced_from_rows_and_from_the_position(store: FaultySt
         NoteTransmitted(5),
         ForgetRows(5, 2),
         Renumber(6, texts("a"), (5,)),
+        Renumber(10, texts("a"), (5,), by=5),
     ):
         assert older.write(write) == WriteFenced(9)
     assert contents_of(store) == before
@@ -142,6 +143,17 @@ def test_a_life_that_is_overtaken_while_it_opens_writes_nothing() -> None:
     assert older.write(ForgetRows(5, 0)) == WriteFenced(9)
     assert newer[0].write(ForgetRows(9, 0)) == WriteStored()
     assert contents_of(store) == JournalContents(9, [JournalRows(9, 1, texts("a"))], 9, (9, 0))
+
+
+def test_numbering_again_may_be_repeated_when_its_answer_was_lost(store: FaultyStore) -> None:
+    """L-5, S-5: it is done once, and the new life that it began does not fence its own repeat."""
+    journal = open_journal(store, 5)
+    assert journal.write(AppendRows(5, 1, texts("a", "b"))) == WriteStored()
+    again = Renumber(6, texts("a", "b"), (5,), by=5)
+    store.script(Misfortune.UNKNOWN, on=AppendRun)
+    assert journal.write(again) == WriteUnknown()
+    assert journal.write(again) == WriteStored()
+    assert rows_of(store) == [(6, 1, texts("a", "b"))]
 
 
 def test_a_journal_that_was_taken_over_is_not_loaded_again(store: FaultyStore) -> None:

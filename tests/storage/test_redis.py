@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from importlib import resources
 
 import pytest
@@ -292,6 +293,46 @@ def test_one_command_of_the_callers_own_takes_part(redis_bench: RedisBench) -> N
             transaction.append(AppendRun("s", "p", 1, first, texts("x")))
         assert transaction.done == bool(seen)
         assert redis_bench.redis("GET", key) == seen
+
+
+def test_a_part_that_raises_is_forgotten_and_the_rest_is_done(redis_bench: RedisBench) -> None:
+    """S-11: its writes and its own command; another one may take the place of that."""
+    make(redis_bench)
+    key = redis_bench.keys.own("seen")
+    with redis_bench.store.transaction() as transaction:
+        transaction.append(AppendRun("s", "p", 1, 1, texts("a")))
+        for value, fault in (("no", ValueError), ("yes", None)):
+            with suppress(ValueError), transaction.part():
+                transaction.append(AppendRun("s", "p", 1, 2, texts(value)))
+                transaction.also("SET", key, value, keys=[key])
+                if fault:
+                    raise fault
+        transaction.append(AppendRun("s", "p", 1, 3, texts("b")))
+    assert transaction.done
+    assert read_payloads(redis_bench) == texts("a", "yes", "b")
+    assert redis_bench.redis("GET", key) == b"yes"
+
+
+@pytest.mark.parametrize(
+    ("parts", "size", "is_full"),
+    [
+        (PARTS_MAX - 1, 0, False),
+        (PARTS_MAX, 0, True),
+        (1, BYTES_MAX - 1, False),
+        (1, BYTES_MAX, True),
+    ],
+)
+def test_a_transaction_is_full_when_its_script_has_enough_to_do(
+    parts: int, size: int, is_full: bool
+) -> None:
+    """R-5: so many parts or so many bytes; what was taken back counts as a part and not as bytes."""
+    transaction = RedisTransaction()
+    for at in range(parts):
+        with suppress(ValueError), transaction.part():
+            transaction.append(AppendRun("s", "p", 1, at + 1, [bytes(BYTES_MAX)]))
+            raise ValueError
+    transaction.append(AppendRun("s", "p", 1, parts + 1, [bytes(size)]))
+    assert transaction.is_full is is_full
 
 
 def test_a_failing_command_of_the_callers_own_undoes_everything(redis_bench: RedisBench) -> None:

@@ -73,6 +73,13 @@ def test_reading_ends_with_the_page_that_reaches_the_number_of_messages(filled: 
     assert begins(read(filled, 4, most=1)) == [4]
 
 
+def test_a_read_that_has_what_it_wants_asks_no_more(filled: RedisBench) -> None:
+    """Entries 4 to 12 end with a page: one question is enough."""
+    known, before = incarnation_of(filled), filled.redis.calls().get("xrange", 0)
+    assert begins(read(filled, 4, most=9, known=known)) == [4, 7, 10]
+    assert filled.redis.calls()["xrange"] == before + 1
+
+
 def test_bytes_bound_what_comes_in_one_read(redis_bench: RedisBench) -> None:
     """Pages of 64 KiB: two and a bit are three."""
     make(redis_bench)

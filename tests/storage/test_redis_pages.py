@@ -34,7 +34,11 @@ def test_the_pages_of_a_run_hold_it_in_order(first: int, payloads: list[bytes], 
 
 @pytest.mark.parametrize(
     ("payloads", "overhead"),
-    [([b"x" * 100] * 500, 5), ([b"x" * n for n in range(100)], 101), ([b"", b"x" * 300], 5)],
+    [
+        *(([b"x" * 100] * 500, 5), ([b"x" * n for n in range(100)], 101)),
+        *(([b"", b"x" * size], overhead) for size, overhead in ((255, 3), (256, 5))),
+        *(([b"", b"x" * size], overhead) for size, overhead in ((65_535, 5), (65_536, 9))),
+    ],
 )
 def test_a_message_costs_at_most_as_many_bytes_as_its_length_needs(
     payloads: list[bytes], overhead: int

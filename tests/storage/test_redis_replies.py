@@ -10,7 +10,7 @@ from redis import exceptions
 
 from surepipe.storage.redis_keys import LAYOUT_VERSION
 from surepipe.storage.redis_link import Limits
-from surepipe.storage.redis_replies import meaning_of
+from surepipe.storage.redis_replies import meaning_of, moved_to
 from surepipe.storage.redis_store import RedisStore
 from surepipe.store_api import (
     KEEP_ALL,
@@ -390,6 +390,24 @@ def test_too_few_replicas_pass(own_bench: RedisBench) -> None:
     own_bench.redis("CONFIG", "SET", "min-replicas-to-write", "0")
     assert read_payloads(own_bench) == []
     assert put(own_bench, 1, "a") == Stored(1, 1, 1)
+
+
+def test_a_replica_that_does_not_answer_in_time_is_told_of(redis_bench: RedisBench) -> None:
+    """R-6: stored on the master alone: Unavailable, as it may be lost with it."""
+    make(redis_bench)
+    store = redis_bench.another(replicas=1, limits=Limits(answer_s=1.0))
+    outcome = store.append("s", "p", 1, 1, texts("a"))
+    assert isinstance(outcome, Unavailable)
+    assert "0 of 1 replicas" in outcome.detail
+    assert read_payloads(redis_bench) == texts("a")
+
+
+def test_the_address_of_a_slot_that_moved_is_read_from_the_error() -> None:
+    """MOVED names it; an empty host means the same host, and no other error has an address."""
+    assert moved_to(exceptions.MovedError("3999 127.0.0.1:6381")) == ("127.0.0.1", 6381)
+    assert moved_to(exceptions.MovedError("3999 :6381")) == ("", 6381)
+    assert moved_to(exceptions.AskError("3999 127.0.0.1:6381")) is None
+    assert moved_to(exceptions.ResponseError("ERR 3999 is no port")) is None
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from surepipe.store_api import (
     KEEP_ALL,
     AppendRun,
     Batch,
+    Created,
     Failed,
     Level,
     Stored,
@@ -161,6 +163,45 @@ def test_a_file_held_by_somebody_else_is_unavailable(one: SqliteBench) -> None:
             transaction.connection.execute("CREATE TABLE x (n)")
         holder.execute("ROLLBACK")
         assert store.append("s", "p", 1, 1, texts("a")) == Stored(1, 1, 1)
+    holder.close()
+
+
+def test_a_new_file_held_by_somebody_else_is_waited_for_within_the_timeout(tmp_path: Path) -> None:
+    """R-9: SQLite does not wait to switch a file to its log, so the store asks again; but not for ever."""
+    path = tmp_path / "store.db"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("CREATE TABLE theirs (n)")
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match="another process"):
+        SqliteStore(path, busy_timeout_s=0.01)
+    holder.execute("ROLLBACK")
+    holder.close()
+    SqliteStore(path, busy_timeout_s=0.01).close()
+
+
+def test_a_new_file_that_is_switched_by_somebody_else_is_asked_for_again(tmp_path: Path) -> None:
+    """R-9: SQLite says at once that it is busy; the store asks again, and then the other one is done."""
+    path = tmp_path / "store.db"
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("CREATE TABLE theirs (n)")
+    holder.execute("BEGIN IMMEDIATE")
+
+    class MeetsTheOther(sqlite3.Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            try:
+                return super().execute(sql, parameters)
+            except sqlite3.OperationalError:
+                holder.execute("ROLLBACK")
+                raise
+
+    def connect_without_patience(path: str, _busy_timeout_s: float) -> sqlite3.Connection:
+        return sqlite3.connect(
+            path, 0, isolation_level=None, check_same_thread=False, factory=MeetsTheOther
+        )
+
+    with SqliteStore(path, connect=connect_without_patience) as store:
+        assert not holder.in_transaction
+        assert isinstance(store.create("s", 1, KEEP_ALL), Created)
     holder.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -70,6 +71,29 @@ def test_sql_of_the_caller_happens_with_the_writes_or_not_at_all(bench: SqliteBe
         assert transaction.done is isinstance(outcome, Stored)
     assert effects_of(bench) == [10]
     assert read_payloads(bench) == texts("x")
+
+
+def test_a_part_that_raises_is_taken_back_and_the_rest_is_done(one: SqliteBench) -> None:
+    """S-11: its SQL and its requests, also those of a part inside it; the transaction goes on behind it."""
+    make_effects(one)
+    with one.store.transaction() as transaction:
+
+        def effect(n: int) -> None:
+            transaction.connection.execute("INSERT INTO effects VALUES (?)", (n,))
+            transaction.append(AppendRun("s", "p", 1, len(transaction.requests) + 1, texts(n)))
+
+        effect(10)
+        for is_bad in (False, True):
+            with suppress(ValueError), transaction.part():
+                effect(20 + is_bad)
+                with transaction.part():
+                    effect(30 + is_bad)
+                if is_bad:
+                    raise ValueError("boom")
+        effect(40)
+    assert transaction.done
+    assert effects_of(one) == [10, 20, 30, 40]
+    assert read_payloads(one) == texts(10, 20, 30, 40)
 
 
 def test_sql_of_the_caller_alone_is_a_transaction_too(one: SqliteBench) -> None:

@@ -253,6 +253,5 @@ class Handshake:
         if self.up or not (self.sending_open and self.receiving_open):
             return []
         self.up = True
-        self.attempts = 0
         self.open_at = None
         return [Notice(NoticeKind.UP, self.life, (), self.name)]

@@ -168,8 +168,8 @@ class Receiver(IndexReceiver):
         """What else is in work takes its place from what may be held."""
         others = self.former_count + self.repeated.count
         others_bytes = self.former_bytes + self.repeated.size_bytes
-        self.buffer.held_max = max(0, self.options.held_max - others)
-        self.buffer.held_max_bytes = max(0, self.options.held_max_bytes - others_bytes)
+        self.buffer.held_max = self.options.held_max - others
+        self.buffer.held_max_bytes = self.options.held_max_bytes - others_bytes
 
     def _count(self, offered: Offered, again: int) -> None:
         """Messages by what became of them; a frame that changed nothing touches one counter."""

@@ -64,8 +64,8 @@ class Receiver(IndexReceiver):
 
     @property
     def floor(self) -> int:
-        """Everything up to here counts as seen."""
-        return max(0, self.highest - self.dedupe_window)
+        """Everything up to here counts as seen; nothing while it is below 1."""
+        return self.highest - self.dedupe_window
 
     # From below.
 
@@ -128,7 +128,7 @@ class Receiver(IndexReceiver):
 
     def _fitting(self, run: Sequence[bytes]) -> Sequence[bytes]:
         in_work = self.work.count
-        run = run[: max(0, self.options.held_max - in_work)]
+        run = run[: self.options.held_max - in_work]
         room_bytes = self.options.held_max_bytes - self.work.size_bytes
         if size_of(run) > room_bytes:
             run, _ = prefix_within(list(run), room_bytes, at_least_one=not in_work)

@@ -275,8 +275,8 @@ class Receiver(StreamPlace):
                 self.previous_tag = None if self.tag == request.tag else self.previous_tag
                 self._go_on()
             case Fenced(by):
-                uncommitted = ((request.next, self.work.next - 1),)
-                ranges = uncommitted if request.next < self.work.next else ()
+                start = request.next if self.is_moved else self.committed
+                ranges = ((start, self.work.next - 1),) if start < self.work.next else ()
                 self._stop(NoticeKind.FENCED, ranges, f"owner {by} reads as {self.reader!r} now")
             case Failed(reason):
                 self._stop(NoticeKind.STALLED, (), reason)

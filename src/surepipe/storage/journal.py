@@ -401,8 +401,9 @@ class StoreJournal:
     def _trim_now_and_then(self, epoch: int, through: int) -> None:
         count, size = self._untrimmed
         if epoch == self._own.epoch:
-            count += max(0, through + 1 - self._own.first)
-            size += self._own.forget(through)
+            rows, row_bytes = self._own.forget(through)
+            count += rows
+            size += row_bytes
         else:
             count += TRIM_AFTER_MESSAGES
         self._untrimmed = [count, size]

@@ -64,13 +64,13 @@ class OwnRows:
             self.first, self.payloads, known = first, [], 0
         self.payloads.extend(payloads[known:])
 
-    def forget(self, through: int) -> int:
-        """Rows were confirmed; returns how many bytes they had."""
+    def forget(self, through: int) -> tuple[int, int]:
+        """Rows were confirmed; returns how many, and their bytes."""
         count = max(0, through + 1 - self.first)
         size = sum(map(len, self.payloads[:count]))
         del self.payloads[:count]
         self.first += count
-        return size
+        return count, size
 
     def from_row(self, row: int) -> tuple[int, list[bytes]]:
         """The rows from ``row`` on, or from the first that is still known."""

@@ -154,12 +154,13 @@ class Caller:
         return None
 
     def _replicated(self, replies: Sequence[Reply]) -> Unavailable | None:
-        if len(replies) < 2 or replies[1] == self._replicas:
+        if len(replies) < 2:
             return None
-        if isinstance(replies[1], int) and replies[1] > self._replicas:
+        heard = replies[1]
+        if isinstance(heard, int) and heard >= self._replicas:
             return None
         return Unavailable(
-            f"stored, but only {replies[1]!r} of {self._replicas} replicas said in time that they have it"
+            f"stored, but only {heard!r} of {self._replicas} replicas said in time that they have it"
         )
 
     # Another server than before.

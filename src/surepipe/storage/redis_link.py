@@ -330,9 +330,9 @@ def _server_run(connection: _Connection) -> ServerRun | None:
     for reply in replies:
         if not isinstance(reply, bytes):
             return None
-        fields |= dict(
-            line.split(b":", 1) for line in reply.splitlines() if b":" in line
-        )  # one `name:value` a line
+        for line in reply.splitlines():
+            name, _, value = line.partition(b":")
+            fields[name] = value
     if fields.get(b"role") == b"slave":
         raise exceptions.ReadOnlyError("the server is a replica")
     return ServerRun(fields.get(b"run_id", b""), fields.get(b"master_replid", b""))

@@ -40,14 +40,26 @@ class Covering:
     def of(self, change: Change) -> list[str]:
         """The tests that go where the change is: those of the module by name, then the others, fastest first.
 
-        Where none goes into the block, those that enter its function count: it may be new since.
+        Where none goes into the block, those that enter its function or its file count: either may be new since.
         """
-        found = self._through(change.block) or self._through(f"{change.block.split('#')[0]}#1")
+        found = (
+            self._through(change.block)
+            or self._through(f"{change.block.split('#')[0]}#1")
+            or self._into(change.file)
+        )
         own = f"/test_{Path(change.file).stem}"
         return sorted(found, key=lambda name: (own not in name, self.tests[name].seconds))
 
     def _through(self, block: str) -> list[str]:
         return [name for name, tried in self.tests.items() if block in tried.blocks]
+
+    def _into(self, file: str) -> list[str]:
+        inside = f"{file} "
+        return [
+            name
+            for name, tried in self.tests.items()
+            if any(block.startswith(inside) for block in tried.blocks)
+        ]
 
 
 def measure(

@@ -28,7 +28,10 @@ TESTS = {
         *("mutants/test_mutants.py", "simulation/test_required_rows.py"),
     ),
     "queues": ("queues", "pipes"),
-    "storage": ("storage", "scenarios", "actors"),
+    "storage": (
+        *("storage", "scenarios", "actors"),
+        *("spark/test_payloads.py", "spark/test_columns.py"),
+    ),
 }
 """The tests that go through a folder of the source and are quick. Not those that compare digests of whole runs:
 they notice any change, and can't say what is wrong with it."""

@@ -12,12 +12,14 @@
 #   make mutants  plant errors in machines, one by one, and see each found
 #   make operators  change machines and stores blindly, and see tests fail: make operators FILES='pipes/window.py storage'
 #   make hunt  look for broken promises under fresh seeds: make hunt MINUTES=60 SEED=1
+#   make nightly  the full counts of what CI runs in small: make nightly MINUTES=60
 #
 # PYTHON=...  interpreter to use      PYTEST_FLAGS=...  e.g. PYTEST_FLAGS='-k stream'      STAGES='power netns'
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := $(VENV)/.spark-classes
 EXTRAS := metrics,spark,test,dev
 PYTEST_FLAGS ?=
 STAGES ?=
@@ -31,24 +33,30 @@ CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(di
 # Hundreds of processes start here: each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help test stages spark spin mutants operators hunt demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
+.PHONY: help test stages spark spark-tests spark-stages spin mutants operators hunt nightly demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,16s/^# \{0,1\}//p' Makefile
+	@sed -n '4,17s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
 	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup --ignore tests/spark/processes $(PYTEST_FLAGS)
 
+# More stages at once than there are cores: most of them wait most of the time.
 stages: $(READY)
 	@echo "surepipe: running the stages with real processes"
-	@$(BIN)/python -m tests.real.run --jobs 2 $(STAGES)
+	@$(BIN)/python -m tests.real.run --jobs 3 $(STAGES)
 
-spark: $(READY)
-	@echo "surepipe: running Spark in processes of its own, and killing it"
+spark: spark-tests spark-stages
+
+spark-tests: $(CLASSES)
+	@echo "surepipe: running Spark in processes of its own"
 	@$(BIN)/python -m pytest tests/spark/processes -n 2 $(PYTEST_FLAGS)
-	@$(BIN)/python -m tests.real.run --jobs 2 spark
+
+spark-stages: $(CLASSES)
+	@echo "surepipe: killing Spark"
+	@$(BIN)/python -m tests.real.run --jobs 3 spark $(STAGES)
 
 mutants: $(READY)
 	@$(BIN)/python -m tests.mutants.runner
@@ -58,6 +66,9 @@ operators: $(READY)
 
 hunt: $(READY)
 	@$(BIN)/python -m tools.hunt --minutes $(MINUTES) --seed $(SEED)
+
+nightly: $(READY)
+	@$(BIN)/python -m tests.simulation.nightly --minutes $(MINUTES) $(if $(filter file,$(origin SEED)),,--seed $(SEED))
 
 spin: $(READY)
 	@echo "surepipe: asking SPIN what the explorer was asked"
@@ -94,6 +105,11 @@ lint-pyright: $(READY)
 	@echo "surepipe: pyright, strict"
 	@$(BIN)/pyright $(CODE)
 
+# Two dozen times Java starts Spark in `make spark`: an archive of the classes saves a third of each start.
+$(CLASSES): $(READY)
+	@echo "surepipe: keeping Spark's classes for Java (about a minute, once)"
+	@$(BIN)/python -m surepipe.spark.class_archive >$@ || echo "surepipe: each start of Spark takes longer" >&2
+
 # An environment remembers where it was made; one that came along with a copied tree is made anew.
 $(READY): pyproject.toml $(if $(filter $(CURDIR),$(shell cat $(READY) 2>/dev/null)),,moved)
 	@python=; \
@@ -111,7 +127,8 @@ $(READY): pyproject.toml $(if $(filter $(CURDIR),$(shell cat $(READY) 2>/dev/nul
 	if [ -f $(READY) ] && [ "$$(cat $(READY))" != "$(CURDIR)" ]; then clear=--clear; fi; \
 	echo "surepipe: preparing $(VENV) with $$($$python --version) (two or three minutes the first time)"; \
 	$$python -m venv $$clear $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@# Most of what is installed is never imported: what is, Python compiles then.
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --editable '.[$(EXTRAS)]'
 	@echo "$(CURDIR)" > $(READY)
 
 clean:

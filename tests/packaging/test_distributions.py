@@ -51,7 +51,7 @@ def stranger(distributions: Distributions, tmp_path_factory: pytest.TempPathFact
     venv.create(home / "env", symlinks=True)
     python = home / "env" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--quiet"]
-    run([*pip, str(distributions.wheel)], home)
+    run([*pip, "--no-compile", str(distributions.wheel)], home)
     return python
 
 

@@ -1,4 +1,4 @@
-"""All stages, in the order in which they run."""
+"""All stages, in the order in which they start: the longest first, and those that work beside those that wait."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.real import (
 from tests.real.stage import Stage
 
 STAGES: tuple[Stage, ...] = (
+    spark_kills.STAGE,
     kills.STAGE,
     points.STAGE,
+    spark_clusters.EXECUTORS,
     zombies.STAGE,
     proxies.STAGE,
     proxies.REPLIES,
-    tails.STAGE,
-    stacks.STAGE,
-    power.STAGE,
-    full.STAGE,
-    netns.STAGE,
-    threads.STAGE,
-    spark_kills.STAGE,
-    spark_clusters.EXECUTORS,
     spark_clusters.LOCAL_CLUSTER,
+    power.STAGE,
+    netns.STAGE,
+    stacks.STAGE,
+    tails.STAGE,
+    full.STAGE,
+    threads.STAGE,
 )

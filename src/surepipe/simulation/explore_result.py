@@ -31,6 +31,10 @@ class Explored(StrEnum):
     BOUNDED = "bounded, not exhausted"
 
 
+DRAIN_SHOWN = 20
+"""Steps of a drain that are printed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shortest:
     """A shortest schedule that breaks a property.
@@ -50,8 +54,17 @@ class Shortest:
     def __str__(self) -> str:
         lines = [f"{self.property} {NAMES[self.property]} VIOLATED in {self.length} steps"]
         lines += [f"{number:3}  {text}" for number, text in enumerate(self.steps, 1)]
-        lines += [f"  .  {text}" for text in self.drain]
+        lines += [f"  .  {text}" for text in _shown(self.drain)]
         return "\n".join(lines)
+
+
+def _shown(drain: Sequence[str]) -> Sequence[str]:
+    """Its beginning and its end: a pipe that stands still may be asked a thousand times."""
+    left_out = len(drain) - DRAIN_SHOWN
+    if left_out <= 1:
+        return drain
+    half = DRAIN_SHOWN // 2
+    return [*drain[:half], f"... {left_out} more steps like these ...", *drain[-half:]]
 
 
 @dataclass(frozen=True, slots=True)

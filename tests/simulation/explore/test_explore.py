@@ -43,6 +43,16 @@ def test_digests_of_states_count_the_same_as_whole_states() -> None:
         assert digested.holds
 
 
+def test_a_long_drain_is_printed_from_both_ends() -> None:
+    """simulation X-56: what a reader can take in; the object has all of it."""
+    shortest = found(explore(RESEND, Scope(messages=2, faults={"F8": 1}, properties=("P2",))))
+    long = replace(shortest, drain=tuple(f"step {n}" for n in range(1, 1_001)))
+    told = str(long).splitlines()[1 + len(shortest.steps) :]
+    assert (told[0], told[-1]) == ("  .  step 1", "  .  step 1000")
+    assert told[10] == "  .  ... 980 more steps like these ..."
+    assert len(told) == 21
+
+
 def test_states_that_differ_only_in_frames_on_the_way_are_two() -> None:
     """simulation X-47: one message, lost or not, confirmed or not; counted by hand once."""
     lossy = Scope(messages=1, faults={"F1": 1, "F2": 1}, properties=("P2",))

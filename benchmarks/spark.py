@@ -15,8 +15,8 @@ alternate while there is time. Beside each rate stand the processor seconds that
 
 Growth (``--growth``): the source over ``--longest`` messages and over a fiftieth, and the same of a replay, which
 calls a function for each message (so ``--longest 50000000`` takes ten minutes). What more messages take is shown
-by itself, too: a query takes some tenths of a second before its first message, and a rate over few messages is mostly
-that.
+by itself, too: a query takes some tenths of a second before its first message, and a rate over few messages is
+mostly that.
 """
 
 from __future__ import annotations

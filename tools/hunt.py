@@ -13,10 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from surepipe.simulation.campaign import catches_canary
+from surepipe.simulation.campaign import Failure, catches_canary
 from surepipe.simulation.drawing import draw_options
 from surepipe.simulation.faults import Mode
-from surepipe.simulation.findings import RunResult
 from surepipe.simulation.hop import judge_rows, replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import promise_of
@@ -48,20 +47,20 @@ def turn(subject: HopSubject, seed: int, corpus: Path) -> int:
         result = run_hop(subject, options_of(subject, one))
         if result.violations:
             found += 1
-            keep(subject, result, one, corpus)
+            keep(subject, Failure(one, result.violations[0], result.script), corpus)
     return found
 
 
-def keep(subject: HopSubject, result: RunResult, seed: int, corpus: Path) -> None:
+def keep(subject: HopSubject, failure: Failure, corpus: Path) -> None:
     """Shrink a run and file it, once for each subject and property."""
-    broken = result.violations[0]
+    broken = failure.violation
     name = f"{subject.name}-{broken.property}".replace(",", "").replace(" ", "_")
     path = corpus / f"{name}.json"
-    say(f"{subject.name}, seed {seed}: {broken}")
+    say(f"{subject.name}, {failure.origin}: {broken}")
     if path.exists():
         return
     shrunk = shrink(
-        result.script,
+        failure.script,
         lambda script: replay(subject, script),
         broken.property,
         replays_max=REPLAYS_MAX,

@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing was run yet."""
-    config.stash[_TOTALS] = {"runs": 0, "faults": {}, "pages": [], "memory": [], "missing": []}
+    config.stash[_TOTALS] = {"runs": 0, "faults": {}, "pages": [], "notes": [], "missing": []}
 
 
 class Simulate(Protocol):
@@ -100,7 +100,7 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
             if failure.page is not None:
                 _add(config.stash[_TOTALS], {"pages": [str(failure.page)]})
             raise
-        _count(config, done)
+        _count(config, found.subject.name, done)
         return done
 
     return run
@@ -151,10 +151,14 @@ def _seed(config: pytest.Config, nodeid: str) -> int:
     return int.from_bytes(blake2b(nodeid.encode(), digest_size=4).digest(), "big")
 
 
-def _count(config: pytest.Config, done: Simulated) -> None:
+def _count(config: pytest.Config, name: str, done: Simulated) -> None:
     _add(
         config.stash[_TOTALS],
-        {"runs": done.runs, "faults": dict(done.faults), "memory": list(done.memory)},
+        {
+            "runs": done.runs,
+            "faults": dict(done.faults),
+            "notes": [f"note: {name}: {note}" for note in done.notes],
+        },
     )
 
 
@@ -162,7 +166,7 @@ def _add(totals: dict[str, Any], more: Mapping[str, Any]) -> None:
     totals["runs"] += more.get("runs", 0)
     for fault, times in more.get("faults", {}).items():
         totals["faults"][fault] = totals["faults"].get(fault, 0) + times
-    for name in ("pages", "memory", "missing"):
+    for name in ("pages", "notes", "missing"):
         totals[name] += [one for one in more.get(name, []) if one not in totals[name]]
 
 
@@ -280,9 +284,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     )
     for page in totals["pages"]:
         terminalreporter.line(f"page: {page}")
-    if totals["memory"]:
-        from surepipe.pipelines.simulated.memory import told
-
-        terminalreporter.line(told(totals["memory"]))
-    for missing in totals["missing"]:
-        terminalreporter.line(missing)
+    for text in (*totals["notes"], *totals["missing"]):
+        terminalreporter.line(text)

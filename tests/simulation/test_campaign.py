@@ -15,6 +15,7 @@ from surepipe.simulation.options import Options
 from surepipe.simulation.promises import Promise, promise_of
 from surepipe.simulation.script_file import dump, parse
 from surepipe.simulation.subjects import HopSubject
+from tests.faults.product import BY_NAME
 from tests.simulation.kit import RELIABLE, RESEND
 
 STREAM = {"stream": {"start": "earliest"}}
@@ -38,7 +39,7 @@ HELD = (
 @pytest.mark.parametrize("subject", HELD, ids=lambda subject: subject.name)
 def test_a_pipe_keeps_its_claim_under_everything_that_it_tolerates(subject: HopSubject) -> None:
     """simulation X-43, X-38: seeds in claim mode; all marks are wanted in the nightly hunt, not in so few."""
-    found = campaign(subject, range(24), mode=Mode.CLAIM, required=())
+    found = campaign(subject, range(48), mode=Mode.CLAIM, required=())
     assert found.verdict == "held", str(found)
 
 
@@ -87,6 +88,13 @@ def test_a_run_that_meets_its_limit_is_no_pass() -> None:
     found = campaign(RELIABLE, range(1, 2), mode=Mode.NONE, base=Options(events_max=3), required=())
     assert found.limits == {"events": 1}
     assert found.verdict == "violated"
+
+
+def test_a_reader_that_waits_for_its_store_is_not_at_rest() -> None:
+    """simulation P11, F18: a store was down at the end of chaos, and nothing but deadlines was to come."""
+    subject = BY_NAME["stream"]
+    found = campaign(subject, [7391093], messages=16, required=(), causal=False)
+    assert found.verdict == "held", str(found)
 
 
 def test_a_hundred_seeds_see_all_drains_and_nearly_all_faults() -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 from surepipe.pipes.desk import Boundary
@@ -102,23 +98,6 @@ def digests(subject: Subject, seeds: int) -> list[str]:
         run_hop(subject, draw_options(seed, promise, mode=Mode.BREAK), judge=None).digest
         for seed in range(seeds)
     ]
-
-
-def test_two_processes_with_different_hash_seeds_agree() -> None:
-    """simulation X-12, the gate in small: six seeds of two subjects; ``tests.simulation.gate`` is whole."""
-    for number in (2, 6):
-        one, other = (
-            subprocess.run(
-                [sys.executable, "-m", "tests.simulation.gate", "digests", str(number), "6"],
-                env={**os.environ, "PYTHONHASHSEED": hash_seed},
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=120,
-            ).stdout.split()
-            for hash_seed in "12"
-        )
-        assert one == other == digests(SUBJECTS[number], 6)
 
 
 def test_twenty_digests_are_pinned() -> None:

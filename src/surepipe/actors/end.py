@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import cast
 
@@ -113,6 +114,8 @@ class End:
         if self._is_started:
             return
         self._is_started = True
+        if self._trace is not None and self._trace.with_reasons:
+            self.around.woken = partial(self._trace.woken, self.address, self.traced_pipe)
         self.around.alarm = self.runtime.alarm(self.around.ring)
         self._keeper = Keeper(
             self.runtime, self.address, self._new_life, self._gave_up, self.options.restarts

@@ -47,6 +47,8 @@ class Surroundings:
     notices: Notices
     clerk: Callable[[tuple[object, Request]], object] | None
     died: Callable[[Host, BaseException], None]
+    woken: Callable[[], object] | None = None
+    """Told whenever the deadline has passed, before the machine hears of it."""
     alarm: Alarm | None = None
     """The one deadline. Its ring sets ``due`` and rings the bell."""
     due: bool = False
@@ -138,6 +140,8 @@ class Host(ABC):
             return
         machine = self.machine
         if is_due:
+            if around.woken is not None:
+                around.woken()
             self.perform(machine.wake(self.now()))
         self.take_frames()
         while self._answers:

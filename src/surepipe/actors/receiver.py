@@ -269,6 +269,8 @@ class ReceiverActor(Host):
         if self._handed:
             self.failed_after_handed += 1
             return
+        if self._trace is not None:
+            self._trace.failed(work, seq)
         now, text = self.now(), error_text(error)
         if isinstance(error, Undecodable):
             self.perform(self.machine.failed(work.ticket, seq, text, now, final=True))

@@ -40,7 +40,9 @@ class TraceSink(Protocol):
     """Takes the rows of a trace; ``surepipe.simulation.TraceRecorder`` puts them into a file.
 
     Called from several threads, for one row at a time of each pipe. What it raises is logged once for each pipe;
-    the row is then missing, and an audit says so.
+    the row is then missing, and an audit says so. One that has a true attribute ``with_reasons`` is told
+    of each deadline that has passed and each attempt that failed, too: a simulation judges by them whether there
+    was a reason to do something again.
     """
 
     @property
@@ -67,6 +69,7 @@ class Tracing:
         self._promise = ""
         self._is_broken = False
         self.with_digests = sink.with_digests
+        self.with_reasons = getattr(sink, "with_reasons", False) is True
 
     def promise(self, guarantee: Guarantee, *, stored: bool) -> None:
         """What the pipe promises; ``stored``: its confirms tell that a store has a message."""
@@ -102,6 +105,10 @@ class Tracing:
             self._lives[node] = self._lives.get(node, 0) + 1
             self._steps[node] = 0
         self.row(node, "start", pipe, detail=self._promise)
+
+    def woken(self, node: str, pipe: str) -> None:
+        """A deadline of this node has passed."""
+        self.row(node, "wake", pipe)
 
     def crash(self, node: str, pipe: str, why: str) -> None:
         """That life is over, and another one may follow."""
@@ -237,6 +244,19 @@ class ReceiverTrace:
                     seq=first,
                     count=last - first + 1,
                 )
+
+    def failed(self, work: Work, seq: int) -> None:
+        """An attempt at this message came to nothing, whoever's fault it was."""
+        if self._tracing.with_reasons:
+            self._tracing.row(
+                self._node,
+                "failed",
+                _of_producer(self._pipe, work.producer),
+                epoch=work.epoch,
+                seq=seq,
+                count=1,
+                attempt=work.attempt,
+            )
 
 
 def sender_pipe(name: str, producer: str) -> str:

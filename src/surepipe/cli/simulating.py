@@ -69,6 +69,8 @@ class Findings:
     script: Path | None = None
     broken: list[Broken] = field(default_factory=list[Broken])
     missing: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
+    left_out: dict[str, int] = field(default_factory=dict[str, int])
     complaint: str = ""
     explored: list[str] = field(default_factory=list[str])
     property: str = ""
@@ -77,7 +79,7 @@ class Findings:
         """For people."""
         if self.failure:
             yield from (line(text) for text in self.failure.splitlines())
-        if self.assessment is not None:
+        if self.assessment is not None and not self.complaint:
             for verdict in (*self.assessment.pipes, *self.assessment.ways):
                 yield self._held(verdict)
         for text in self.explored:
@@ -87,6 +89,11 @@ class Findings:
             yield from (line(text, indent=2) for text in broken.lines)
         if self.missing:
             yield line(("not exercised: ", "warn"), ", ".join(self.missing))
+        if self.left_out:
+            named = ", ".join(f"{name} {count}" for name, count in self.left_out.items())
+            yield line(f"messages left out by stages, without faults: {named}")
+        for text in self.unreached:
+            yield line(("not exercised: ", "warn"), text)
         for note in self.notes:
             yield line(("note: ", "warn"), note)
 
@@ -94,8 +101,9 @@ class Findings:
         claim = verdict.explanation.headline if verdict.explanation else "refused"
         if self.failure:
             return line(f"{verdict.name}: {claim}; see above")
-        style = "warn" if self.missing else "good"
-        word = "not exercised" if self.missing else "held"
+        is_short = self.missing or self.unreached
+        style = "warn" if is_short else "good"
+        word = "not exercised" if is_short else "held"
         return line((f"{word} ", style), f"in {self.runs} schedules  {verdict.name}: {claim}")
 
     def as_document(self) -> dict[str, object]:
@@ -109,6 +117,8 @@ class Findings:
             "page": str(self.page) if self.page else None,
             "script": str(self.script) if self.script else None,
             "missing": list(self.missing),
+            "unreached": list(self.unreached),
+            "left_out": self.left_out,
             "notes": self.notes,
             "not_tolerated": [
                 {"fault": one.fault, "lines": list(one.lines), "page": str(one.page or "")}
@@ -152,7 +162,7 @@ def _run(request: Request, simulation: Simulation, found: Findings) -> None:
     jobs = min(request.jobs, -(-len(request.seeds) // PIECE))
     with crew(recipe, jobs) as workers:
         _campaign(request, simulation, workers, found)
-    if found.code is Exit.HELD and found.missing:
+    if found.code is Exit.HELD and (found.missing or found.unreached):
         found.code = Exit.NOT_EXERCISED
 
 
@@ -168,7 +178,8 @@ def _campaign(request: Request, simulation: Simulation, workers: Crew, found: Fi
                 broke = "violated" if found.failure else "nothing broke"
                 twin = _twin_of(request, _digests(results), held)
                 request.say(f"{_first(simulation, found)}: {broke}")
-            if found.failure:
+            if result.first is not None:
+                _make_sure(request, result, result.first.seed, found)
                 return
             if _is_late(request, started):
                 break
@@ -177,12 +188,14 @@ def _campaign(request: Request, simulation: Simulation, workers: Crew, found: Fi
         simulation.not_compared = tuple(
             sorted({name for one in results for name in one.not_compared})
         )
-        found.notes += [*_about_letters(simulation, found), *simulation.notes()]
+        found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
+        found.left_out = dict(results[0].left_out) if results else {}
+        found.notes += simulation.notes(found.dead, found.runs)
         broken: list[Broken | None] = []
         if request.faults is None and not _is_late(request, started):
             broken += workers.broken(untolerated(simulation.subject))
         if twin is not None:
-            _compare(twin, results, found)
+            _compare(twin, results, _digests(results), found)
     found.broken = [one for one in broken if one is not None and found.code is Exit.HELD]
     if request.explores:
         _explore(simulation, found)
@@ -218,15 +231,6 @@ def _missing(results: Sequence[PlanResult]) -> tuple[str, ...]:
     seen = {mark for result in results for mark in result.marks}
     wanted = {mark for result in results for mark in result.missing}
     return tuple(sorted(wanted - seen))
-
-
-def _about_letters(simulation: Simulation, found: Findings) -> Iterator[str]:
-    """Faults make a few of them; more than that comes of messages that are not what the stages expect."""
-    if 2 * found.dead > found.runs * simulation.messages:
-        yield (
-            "most messages became dead letters, so little was tried of what stands behind the stages: "
-            "give the sources rows like their own (simulate: sample:)"
-        )
 
 
 def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
@@ -273,7 +277,21 @@ def _twin_of(
     return twin
 
 
-def _compare(twin: subprocess.Popen[str], results: Sequence[PlanResult], found: Findings) -> None:
+def _make_sure(request: Request, result: PlanResult, seed: int, found: Findings) -> None:
+    """What a run broke counts when the run can be repeated."""
+    digests = {seed: result.digests[seed]}
+    with ExitStack() as held:
+        _compare(_twin_of(request, digests, held), [result], digests, found)
+    if found.code is Exit.NOT_DETERMINISTIC:
+        found.failure = ""
+
+
+def _compare(
+    twin: subprocess.Popen[str],
+    results: Sequence[PlanResult],
+    digests: Mapping[int, str],
+    found: Findings,
+) -> None:
     told, complaint = twin.communicate()
     if twin.returncode:
         found.code = Exit.NOT_DETERMINISTIC
@@ -281,7 +299,7 @@ def _compare(twin: subprocess.Popen[str], results: Sequence[PlanResult], found: 
         return
     other = json.loads(told)
     answers = {seed: said for result in results for seed, said in result.answers.items()}
-    for seed, digest in _digests(results).items():
+    for seed, digest in digests.items():
         if other["digests"][str(seed)] != digest:
             there = other["answers"].get(str(seed), [])
             found.code = Exit.NOT_DETERMINISTIC

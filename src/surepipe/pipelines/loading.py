@@ -84,7 +84,7 @@ def _plan(text: Text, root: Mapping) -> Plan:
     name = head.name if isinstance(head, Head) else ""
     found += [Problem(_issue_place(root, issue.path), issue.text) for issue in issues(links, name)]
     if isinstance(head, Head):
-        found += _about_samples(head, root)
+        found += [*_about_samples(head, root), *_about_empty_ends(head, root)]
     if found or not isinstance(head, Head):
         raise PipelineErrors(text, found)
     return Plan(
@@ -205,4 +205,16 @@ def _about_samples(head: Head, root: Mapping) -> Iterator[Problem]:
             yield Problem(
                 place,
                 f"sample has messages for {name!r}, which is no source: {nearest(name, known)}",
+            )
+
+
+def _about_empty_ends(head: Head, root: Mapping) -> Iterator[Problem]:
+    sections = [root.values.get(one.key) for one in (SOURCES, STAGES, SINKS)]
+    known = tuple(name for one in sections if isinstance(one, Mapping) for name in one.values)
+    for name in head.simulate.may_be_empty:
+        if name not in known:
+            place = key_place(root, ("simulate", "may_be_empty"))
+            yield Problem(
+                place,
+                f"may_be_empty has {name!r}, which is no source, stage or sink: {nearest(name, known)}",
             )

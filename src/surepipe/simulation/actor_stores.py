@@ -185,6 +185,7 @@ class LifeTrace:
     """The rows that the ends of a process write, as rows of the world."""
 
     with_digests = True
+    with_reasons = True
 
     def __init__(self, life: Life) -> None:
         self._life = life

@@ -300,10 +300,6 @@ def result_of(
     """What a finished world amounts to; ``own`` is what its deployment found."""
     chooser, options = world.chooser, world.options
     judged = tuple(judge(world.rows)) if judge else ()
-    if not world.is_fault_free:
-        # Rows of actors do not tell of every reason to repeat: of deadlines, of a life that begins anew within
-        # its process.
-        judged = tuple(one for one in judged if one.property != "P9")
     return RunResult(
         script=Script(world.subject.name, options.plain(), chooser.decisions(), options.seed),
         rows=world.rows,

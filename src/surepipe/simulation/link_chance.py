@@ -33,5 +33,7 @@ class LinkChance:
         self.bounds = (copied, overtaken, spiked, corrupt, stale)
         self.lost, self.lost_back = lost, lost_back
         self.total = sum(self.bounds)
+        self.burst_max = 1 if calm else options.loss_burst
+        """What stays on after the faults keeps losing at its rate, so that a bound on the time can be told."""
         self.burst_left = 0
         self.is_calm = not (lost or lost_back or self.total or self.jitter_us)

@@ -72,6 +72,10 @@ class Mishaps:
             case _:
                 self._trim(store)
         facts = {"fault": FAULTS[mishap.verb], "verb": mishap.verb, "lost": lost}
+        if mishap.verb == "empty" and self.streams:
+            facts["also"] = FAULTS[
+                "rollback"
+            ]  # streams may lie beside the positions of their readers
         self.world.note(mishap.store, 1, "fault", detail=as_detail(facts))
         self.wake()
 

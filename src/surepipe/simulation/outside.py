@@ -39,20 +39,32 @@ def speaking_life() -> Life | None:
 class Outside:
     """Something outside that stages act on: a bank, a mail server, a warehouse.
 
-    Inside a run it lives as long as that run. Outside of any (in a plain test of a function) it only counts.
+    Inside a run it lives as long as that run. One that was made before, in a module, say, is at the beginning of
+    each run as if nothing had been done to it. Outside of any run (in a plain test of a function) it only counts.
     """
 
     def __init__(self, name: str = "outside") -> None:
         self.name = name
         self._done: dict[str, Counter[Hashable]] = {}
         self._keys: dict[tuple[str, Hashable], None] = {}
-        self._world = _current[-1] if _current else None
-        if self._world is not None:
-            self._world.outsides.append(self)
+        self._world: ActorWorld | None = None
+        self._enter_run()
+
+    def _enter_run(self) -> None:
+        world = _current[-1] if _current else None
+        if world is not None and world is not self._world:
+            self._done, self._keys, self._world = {}, {}, world
+            world.outsides.append(self)
+
+    def __deepcopy__(self, memo: object) -> Outside:
+        """Itself: there is one world outside, whoever keeps a copy of what knows it."""
+        del memo
+        return self
 
     def do(self, action: str, value: Hashable, key: object = None) -> bool:
         """Do something that can't be undone. With a ``key`` that was used for this action before, nothing happens
         and False is returned: that is what an idempotency key is for."""
+        self._enter_run()
         life = self._world.speaks if self._world is not None else None
         if life is None:
             return self._do(action, value, key)
@@ -77,6 +89,7 @@ class Outside:
 
     def count(self, action: str) -> dict[Hashable, int]:
         """How often each value had this effect."""
+        self._enter_run()
         return dict(self._done.get(action, {}))
 
     def repeated(self) -> list[str]:

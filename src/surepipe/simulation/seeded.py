@@ -150,8 +150,8 @@ class SeededChooser:
     def _lose(self, chance: LinkChance, flight: Flight) -> Fate:
         if chance.burst_left:
             chance.burst_left -= 1
-        elif self.options.loss_burst > 1:
-            chance.burst_left = chance.source.below(self.options.loss_burst)
+        elif chance.burst_max > 1:
+            chance.burst_left = chance.source.below(chance.burst_max)
         fault = "F1" if flight.kind == "data" else "F2"
         self._note(f"network/{flight.link}", flight, "lose", (), fault)
         return Fate(is_lost=True)

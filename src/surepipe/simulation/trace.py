@@ -37,6 +37,7 @@ class Kind(StrEnum):
       it declares settled.
     * ``appended``: stream, index of the first. ``committed``: stream, reader, next.
     * ``renumbered``: the old identity in the columns, the new epoch and seq in ``detail``.
+    * ``failed``: a receiver hears that an attempt came to nothing; ``raised`` is what a handler or stage did.
     * ``fault``: fault, its id. ``phase``: phase, and of a drain network (fast or slow) and load.
     * ``end``: quiescent, limit, nodes {name: deadline, idle, gauges, waiting, next}; in real runs there is one for
       each node, with quiescent.
@@ -69,6 +70,7 @@ class Kind(StrEnum):
     CALLED = "called"
     RETURNED = "returned"
     RAISED = "raised"
+    FAILED = "failed"
     FAULT = "fault"
     PHASE = "phase"
     MARK = "mark"

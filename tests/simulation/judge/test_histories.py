@@ -139,6 +139,30 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         {"fault_free": True},
         "Message #1 was transmitted twice, and nothing had happened that calls for it.",
     ),
+    (
+        "P9",
+        "accept 1; deliver 1; settle 1; say 1; echo 1; deliver 1",
+        {},
+        "Message #1 was delivered twice, and nothing had happened that calls for it.",
+    ),
+    (
+        "P9",
+        "accept 1; deliver 1; raise 1; fail 1; deliver 1; deliver 1",
+        {},
+        "Message #1 was delivered 3 times, and there was reason for twice only.",
+    ),
+    (
+        "P9",
+        "accept 1; deliver 1; call 1; call 1",
+        {},
+        "Stage price was called twice for message #1, which was delivered once.",
+    ),
+    (
+        "P9",
+        "accept 1-2; deliver 1-2; call 1; call 2; wake sender; deliver 2; call 2; call 1",
+        {},
+        "Stage price was called twice for message #1, which was delivered once.",
+    ),
     # P10
     ("P10", "accept 1-2; append 1 at 1; append 2 at 3", {}, "Stream log went from index 1 to 3."),
     (
@@ -375,6 +399,9 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P9", "accept 1-3; deliver 1-3; raise 1; deliver 1-3", {}),
     ("P9", "accept 1; deliver 1; settle 1; wake sender; confirm 1; deliver 1", {}),
     ("P9", "accept 1; send 1; settle 1; confirm 1; crash sender; send 1", {"journaled": True}),
+    ("P9", "accept 1-2; deliver 1-2; fail 1; deliver 1-2", {}),
+    ("P9", "accept 1; wake sender; deliver 1; call 1; deliver 1; call 1", {}),
+    ("P9", "accept 1; deliver 1; call 1; call 1", {"entered": {"price": 2}}),
     ("P9", "accept 1; send 1; deliver 1", {"fault_free": True}),
     ("P9", "accept 1-2; deliver 1-2; raise 1; deliver 1-2", {"fault_free": True}),
     ("P10", "accept 1-3; append 1-2 at 1; append 3 at 3; settle 1-3; commit 3; commit 4", {}),

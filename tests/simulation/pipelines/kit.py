@@ -31,6 +31,11 @@ def bank_builder(*, with_key: bool) -> Callable[[], object]:
     return build
 
 
+def same(message: object) -> object:
+    """A stage that changes nothing."""
+    return message
+
+
 def orders() -> list[Order]:
     """The messages of the bank."""
     return [{"id": number} for number in range(MESSAGES)]

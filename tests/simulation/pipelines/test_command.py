@@ -121,6 +121,7 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
     done = _command(_project(tmp_path, stages), "--seeds", "2")
     assert done.returncode == Exit.UNUSABLE
     assert "shop_stages.py:4: a stage opens a socket" in done.stderr
+    assert "held" not in done.stdout
     assert '"shop_stages:price": "doubles:price"' in done.stderr
 
 

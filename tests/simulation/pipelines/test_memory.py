@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -11,8 +12,10 @@ import pytest
 
 from surepipe.cli.app import run
 from surepipe.cli.exits import Exit
+from surepipe.pipelines.simulated.memory import LARGE
 from surepipe.pipelines.simulated.outcome import Outcome
 from surepipe.pipelines.simulated.process_memory import ProcessMemory
+from surepipe.pipelines.simulated.project import project_modules
 from surepipe.pipelines.simulated.simulate import SimulationFailed, simulation_of
 from surepipe.pipelines.simulated.swallowing import swallowed_by
 
@@ -36,6 +39,25 @@ def price(order):
         return None
     SEEN.add(order["order"])
     return {**order, "cents": 320}
+"""
+HELPER = "stages_that_remember_helper"
+HELPED = f"""
+import json
+from {HELPER} import is_new
+def price(order):
+    return {{**order, "cents": json.loads("320")}} if is_new(order["order"]) else None
+"""
+HELPED_LATE = f"""
+def price(order):
+    from {HELPER} import is_new
+    return {{**order, "cents": 320}} if is_new(order["order"]) else None
+"""
+SEEN_BY_A_HELPER = """
+SEEN = {}
+def is_new(order):
+    was_seen = order in SEEN
+    SEEN[order] = True
+    return not was_seen
 """
 NUMBERED = """
 number = 0
@@ -69,9 +91,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "shop.yaml").write_text(PIPELINE.replace("MODULE", MODULE))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    sys.modules.pop(MODULE, None)
+    for name in (MODULE, HELPER):
+        sys.modules.pop(name, None)
     yield tmp_path
-    sys.modules.pop(MODULE, None)
+    for name in (MODULE, HELPER):
+        sys.modules.pop(name, None)
 
 
 def _stages(folder: Path, text: str) -> Path:
@@ -85,6 +109,54 @@ def test_a_message_that_only_a_failed_attempt_has_seen_is_found_lost(folder: Pat
         SimulationFailed, match=r"P2 no loss[\s\S]*stages keep .*\.SEEN between calls"
     ):
         simulation_of(_stages(folder, SEEN_BEFORE)).run(range(40))
+
+
+@pytest.mark.parametrize("stages", [HELPED, HELPED_LATE], ids=["at the top", "in the function"])
+def test_what_a_helper_of_the_project_remembers_is_found_too(folder: Path, stages: str) -> None:
+    """The stage imports it, from beside the file; of the libraries nothing is set back (simulation X-24, X-25)."""
+    (folder / f"{HELPER}.py").write_text(SEEN_BY_A_HELPER)
+    found = simulation_of(_stages(folder, stages)).campaign(range(40), stop_at_first=True)
+    assert found.violated["P2"] == 1
+    assert found.memory == (f"{HELPER}.SEEN",)
+
+
+PROJECT = {
+    "shelf/__init__.py": "",
+    "shelf/stages.py": "import json, yaml, shelf_tools\nfrom . import prices\nfrom .codes import CODES\n",
+    "shelf/prices.py": "import lib_of_others\n",
+    "shelf/codes.py": "CODES = {}\n",
+    "shelf/nobodys.py": "",
+    "shelf_tools.py": "import shelf_doubles\n",
+    "shelf_doubles.py": "",
+    "venv/site-packages/lib_of_others.py": "",
+}
+
+
+def test_only_what_stages_import_of_the_same_project_is_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not libraries, not doubles, and nothing that nobody imports (simulation X-25)."""
+    for name, text in PROJECT.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    places = [str(tmp_path), str(tmp_path / "venv" / "site-packages")]
+    monkeypatch.setattr(sys, "path", [*places, *sys.path])
+    stages, doubles, nobodys = map(
+        import_module, ("shelf.stages", "shelf_doubles", "shelf.nobodys")
+    )
+    found = {module.__name__ for module in project_modules([stages], tmp_path, without=[doubles])}
+    assert found == {"shelf", "shelf.stages", "shelf.prices", "shelf.codes", "shelf_tools"}
+    of_package = {module.__name__ for module in project_modules([stages])}
+    assert of_package == found - {"shelf_tools"}
+    for name in (
+        "shelf",
+        *found,
+        nobodys.__name__,
+        "shelf_tools",
+        "shelf_doubles",
+        "lib_of_others",
+    ):
+        sys.modules.pop(name, None)
 
 
 def test_numbers_that_begin_anew_after_a_crash_are_found(folder: Path) -> None:
@@ -233,6 +305,21 @@ def test_what_was_changed_is_named_when_a_run_is_over() -> None:
     assert memory.changed == tuple(f"stages.{name}" for name in named.split())
 
 
+def test_a_large_table_is_shared_and_its_growth_is_named() -> None:
+    """To copy it for each process would take most of the time (simulation X-25)."""
+    module = ModuleType("stages")
+    exec(f"table = {{n: [n] for n in range({LARGE})}}; small = [1]", vars(module))
+    table, small, memory = module.table, module.small, ProcessMemory([module])
+    memory.enter("first")
+    assert (module.table is table, module.small is small) == (True, False)
+    memory.reset()
+    assert not memory.changed
+    memory.enter("second")
+    module.table[-1] = []
+    memory.reset()
+    assert memory.changed == ("stages.table",)
+
+
 def _raises_again(message: object) -> object:
     try:
         return message
@@ -268,11 +355,11 @@ class _Swallows:
 @pytest.mark.parametrize("stage", [_raises_again, _expects_one, _falls_back, len])
 def test_a_stage_that_lets_the_rest_be_raised_is_not_blamed(stage: type) -> None:
     """It raises again, expects one kind, gives something else, or has no source."""
-    assert list(swallowed_by("price", stage)) == []
+    assert list(swallowed_by("stage price", stage)) == []
 
 
 @pytest.mark.parametrize("stage", [_Swallows, _Swallows()])
 def test_a_class_is_read_where_it_is_called(stage: type) -> None:
     """By its bare ``except`` at the end, with file and line."""
-    (said,) = swallowed_by("price", stage)
+    (said,) = swallowed_by("stage price", stage)
     assert f"stage price catches every exception at {__file__}:" in said

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import sqlite3
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from time import monotonic
 
@@ -22,6 +24,7 @@ from surepipe.pipelines.stages import Context
 from surepipe.simulation.options import Options
 
 Handler = Callable[..., object]
+SYSTEM = random.SystemRandom()
 
 
 def _seen(use: Callable[[], object]) -> list[object]:
@@ -43,6 +46,8 @@ def _seen(use: Callable[[], object]) -> list[object]:
         lambda: monotonic() + 0,
         lambda: datetime.now(UTC).isoformat(),
         lambda: random.random() + 0,
+        lambda: random.paretovariate(2) + 0,
+        lambda: SYSTEM.random() + 0,
         lambda: str(uuid.uuid4()),
     ],
 )
@@ -50,6 +55,29 @@ def test_clocks_and_chance_are_virtual(use: Callable[[], object]) -> None:
     """Two runs see the same, also by a name that was imported from its module (simulation X-25, XT-2)."""
     assert _seen(use) == _seen(use)
     assert len(_seen(use)) == 3
+
+
+def test_every_way_to_ask_for_the_date_gives_the_virtual_one() -> None:
+    """Runs begin in November 2023 (simulation X-25, XT-2)."""
+    asked: list[Callable[[], object]] = [
+        lambda: time.strftime("%Y"),
+        lambda: time.asctime()[-4:],
+        lambda: time.ctime()[-4:],
+        lambda: date.today().year,  # noqa: DTZ011
+        lambda: time.gmtime(time.clock_gettime(time.CLOCK_REALTIME)).tm_year,
+    ]
+    assert [str(_seen(one)[0]) for one in asked] == ["2023"] * len(asked)
+
+
+def test_a_stage_that_wants_to_end_the_process_fails_its_message() -> None:
+    """As it does in a real run (simulation X-3): it becomes a dead letter, and the others go through."""
+
+    def leaves(message: int) -> None:
+        if message == 2:
+            sys.exit(1)
+
+    _, outcome = run_one(handler_subject(lambda: leaves, [1, 2, 3]), Options(messages=3))
+    assert (outcome.dead, outcome.calls["handler"]) == (1, 7)
 
 
 def test_outside_of_stages_the_clock_is_the_real_one() -> None:
@@ -87,10 +115,27 @@ def _opens_a_socket(message: object) -> object:
     return socket.socket()
 
 
+def _asks_for_an_address(message: object) -> object:
+    return message, socket.getaddrinfo("localhost", 80)
+
+
+def _opens_a_database(message: object) -> object:
+    return message, sqlite3.connect("shop.db")
+
+
+def _asks_somebody(message: object) -> object:
+    return message, input()
+
+
 def _starts_a_thread(message: object) -> object:
     thread = threading.Thread(target=print)
     thread.start()
     return message
+
+
+def _wrong(run: object) -> bool:
+    del run
+    return False
 
 
 def _fine(run: object) -> bool:
@@ -102,6 +147,9 @@ def _fine(run: object) -> bool:
     ("use", "said"),
     [
         (_opens_a_socket, "opens a socket"),
+        (_asks_for_an_address, "asks for an address"),
+        (_opens_a_database, r"opens the database shop\.db"),
+        (_asks_somebody, "reads from the terminal"),
         (_starts_a_thread, "starts a thread"),
     ],
 )
@@ -117,6 +165,23 @@ def test_writing_to_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CannotSimulate, match=r"out\.txt"):
         run_one(handler_subject(lambda: _writes(tmp_path), [1]), Options(messages=1))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_in_memory_is_nobody_elses() -> None:
+    """So it is let through (simulation X-25)."""
+    assert _seen(lambda: sqlite3.connect(":memory:").execute("select 1").fetchone()) == [(1,)] * 3
+
+
+def test_what_can_not_be_repeated_is_not_taken_for_a_finding() -> None:
+    """The check says no, but the same seed goes another way when it is run again (simulation X-22, X-25)."""
+    own = random.Random(7)
+
+    def handle(message: object) -> object:
+        del message
+        return own.random()
+
+    with pytest.raises(NotDeterministic, match="went two ways"):
+        simulation_of(lambda: (handle, _wrong), messages=[1, 2]).run(range(2))
 
 
 def test_a_private_source_of_chance_shows_when_a_seed_is_run_twice() -> None:

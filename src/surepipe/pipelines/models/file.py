@@ -69,6 +69,11 @@ class Simulate(Part):
         description="for sources that can't be read in a simulation: their messages",
     )
     messages: Count | None = Field(default=None, description="messages of a run")
+    may_be_empty: Words = Field(
+        default=(),
+        description="sinks that need not get a message in a simulation; sources of which nothing need come out",
+        examples=[["alarms"]],
+    )
 
 
 def _whole(value: object) -> object:

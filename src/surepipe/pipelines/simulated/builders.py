@@ -12,6 +12,8 @@ from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulated.functions import Functions, module_of
+from surepipe.pipelines.simulated.process_memory import ProcessMemory
+from surepipe.pipelines.simulated.project import project_modules
 from surepipe.pipelines.simulated.subject import PlanSubject
 
 Builder: TypeAlias = Callable[[], object]
@@ -78,12 +80,18 @@ def built(builder: Builder) -> Functions:
 def handler_subject(
     builder: Builder, messages: Sequence[object], name: str = "handler"
 ) -> PlanSubject:
-    """A builder as a subject: it is called once for each run."""
-    module = module_of(builder)
+    """A builder as a subject: it is called once for each run, and once before to see where its handler is from.
+
+    The module of the builder is that of a test, which may note there what it sees: it is not set back.
+    """
+    beside = [one for one in (module_of(builder),) if one is not None]
+    handlers = [module_of(built(builder).find(HANDLER))]
+    own = project_modules([*beside, *(one for one in handlers if one is not None)])
     return PlanSubject(
         plan_around_handler(name),
         {"messages": list(messages)},
         lambda: built(builder),
-        modules=(module,) if module else (),
+        modules=own,
+        memory=ProcessMemory(one for one in own if one not in beside),
         needs_all=True,
     )

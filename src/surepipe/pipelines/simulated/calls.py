@@ -9,11 +9,13 @@ from __future__ import annotations
 import inspect
 from asyncio import events
 from asyncio.base_events import BaseEventLoop
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from surepipe.errors import words_of
 from surepipe.pipelines.assembly import About
+from surepipe.pipelines.calling import failing_only
 from surepipe.pipelines.simulated.sandbox import Slip
 from surepipe.pipelines.stages import Call, TimeLimit
 from surepipe.simulation.lives import Life, Touch
@@ -55,11 +57,21 @@ class VirtualClock:
         return life.at(f"{stage} {how}", act)
 
 
+def with_all_it_gives(call: Call) -> Call:
+    """The call of a flat-map: where that is a generator, its body is run within the call."""
+
+    def function(*given: object) -> object:
+        result = call.function(*given)
+        return list(cast("Iterator[object]", result)) if isinstance(result, Iterator) else result
+
+    return replace(call, function=function)
+
+
 class Calls:
     """Enters the functions of one process."""
 
-    def __init__(self, life: Life, told: Callable[[str, About, str], None]) -> None:
-        """``told``: of each call its part, what it is about, and its outcome."""
+    def __init__(self, life: Life, told: Callable[[str, About, object], None]) -> None:
+        """``told``: of each call its part, what it is about, and the message."""
         self._life = life
         self._world = life.world
         self._told = told
@@ -104,9 +116,10 @@ class Calls:
 
     def _entered(self, name: str, call: Call, message: object) -> object:
         world, life = self._world, self._life
-        self._row(call.about, "called", "", stage=name)
+        part = {"part": str(call.about.part)} if call.about and call.about.part else {}
+        self._row(call.about, "called", "", stage=name, **part)
         if call.about is not None:
-            self._told(name, call.about, "called")
+            self._told(name, call.about, message)
         before = world.speaks, world.speaking
         world.speaks, world.speaking = life, name
         world.remembers(life)
@@ -119,10 +132,13 @@ class Calls:
         except Slip:
             self._give_up()
             raise Crashed from None
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:
             life.check()
             self._row(call.about, "raised", f"{type(error).__name__}: {words_of(error)}")
-            raise
+            with failing_only(name):
+                raise
         finally:
             world.speaks, world.speaking = before
         life.check()

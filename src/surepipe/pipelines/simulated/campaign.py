@@ -12,8 +12,8 @@ from types import ModuleType
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulated.outcome import Outcome
-from surepipe.pipelines.simulated.reference import not_compared, with_expectations
-from surepipe.pipelines.simulated.sandbox import Refusal, Slip, sandboxed
+from surepipe.pipelines.simulated.reference import not_compared, with_enough, with_expectations
+from surepipe.pipelines.simulated.sandbox import Double, Refusal, Slip, sandboxed
 from surepipe.pipelines.simulated.subject import PlanSubject
 from surepipe.pipelines.simulated.visitors import can_be_flooded, is_open
 from surepipe.pipes.algebra.guarantees import Atom
@@ -97,6 +97,10 @@ class PlanResult:
     """globals of the stages' modules that runs have changed"""
     not_compared: tuple[str, ...] = ()
     """sinks that get something else in each run, even without faults"""
+    unreached: tuple[str, ...] = ()
+    """sentences about ends that nothing comes to, and sources of which nothing comes out"""
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    """of each stage: how many messages it gives nothing for, in a run without faults"""
     not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @property
@@ -151,13 +155,15 @@ def _of_one_end(subject: PlanSubject, options: Options) -> Iterator[str]:
 
 
 @contextmanager
-def quiet(modules: Iterable[ModuleType]) -> Generator[list[Refusal]]:
+def quiet(
+    modules: Iterable[ModuleType], doubles: Iterable[Double] = ()
+) -> Generator[list[Refusal]]:
     """While simulated pipes run: the sandbox is up, and they log nothing of the faults made on purpose."""
     logger = logging.getLogger("surepipe")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
-        with sandboxed(modules, speaking_life) as refused:
+        with sandboxed(modules, speaking_life, doubles) as refused:
             yield refused
     finally:
         logger.setLevel(level)
@@ -183,9 +189,12 @@ def repeat(subject: PlanSubject, script: Script) -> RunResult:
 def _played(
     subject: PlanSubject, options: Options, chooser: Chooser
 ) -> tuple[ActorWorld, Sequence[Violation]]:
-    with quiet(subject.modules) as refused:
+    with quiet(subject.modules, subject.doubles) as refused:
         try:
+            options = with_enough(subject, options)
             expecting = with_expectations(subject, options.messages)
+            if refused:
+                raise CannotSimulate(str(refused[0]), refused)
             world, own = play(expecting, options, chooser)
         except Slip as slip:
             raise CannotSimulate(str(slip), refused) from None
@@ -232,6 +241,9 @@ def run_seeds(
         if stop_at_first and found.violated:
             break
     found.not_compared = not_compared(subject)
+    known = subject.references.get(messages)
+    if known is not None:
+        found.unreached, found.left_out = known.unreached, known.left_out
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
     found.missing = tuple(sorted(wanted - found.marks.keys()))
     if not catches_canary(judge_rows):

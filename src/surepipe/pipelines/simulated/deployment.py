@@ -13,9 +13,16 @@ from surepipe.pipelines.assembly import About
 from surepipe.pipelines.engine.file_log import FileLog
 from surepipe.pipelines.engine.running import Engine
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
-from surepipe.pipelines.models.stages import AnySink, CsvSink, JsonlSink, StreamSink, Trying
+from surepipe.pipelines.models.stages import (
+    AnySink,
+    CsvSink,
+    JsonlSink,
+    StagePart,
+    StreamSink,
+    Trying,
+)
 from surepipe.pipelines.plan import Plan, Way
-from surepipe.pipelines.simulated.ends import judge_ends
+from surepipe.pipelines.simulated.ends import Ends, judge_ends
 from surepipe.pipelines.simulated.environment import SimulatedEnvironment
 from surepipe.pipelines.simulated.files import BareDisk, WorldFile
 from surepipe.pipelines.simulated.functions import Functions
@@ -102,6 +109,11 @@ class PlanDeployment:
         self.files: dict[str, WorldFile] = {}
         self.refusal: ConfigurationError | None = None
         self.calls: Counter[tuple[str, str]] = Counter()
+        self.flat_maps = {stage.name for stage in plan.stages if stage.flat_map is not None}
+        self._handled: dict[str, dict[str, str]] = {
+            end.name: {} for end in plan.ends if isinstance(end, StagePart)
+        }
+        """Of each stage that nothing follows: the messages that came to it."""
         self._messages = messages
         self._ways = ways
         self._expected = expected
@@ -167,8 +179,8 @@ class PlanDeployment:
     def _run(self, life: Life, node: str) -> None:
         """What ``surepipe run`` does, under a supervisor that starts it again when it stops."""
         environment = SimulatedEnvironment(self, life)
-        engine = Engine(self.plan, node, environment, once=True, until_idle=True)
         try:
+            engine = Engine(self.plan, node, environment, once=True, until_idle=True)
             engine.start()
             assert self._visitor is not None
             self._visitor.visit(life, engine, node)
@@ -220,10 +232,12 @@ class PlanDeployment:
             self._is_through = len(sure) == 1 or all(one.looked > latest for one in sure)
         return self._is_through
 
-    def called(self, name: str, about: About, outcome: str) -> None:
-        """A stage was called for a message."""
-        del outcome
+    def called(self, name: str, about: About, message: object) -> None:
+        """A stage is called for a message."""
         self.calls[name, about.key] += 1
+        handled = self._handled.get(name)
+        if handled is not None and about.key not in handled:
+            handled[about.key] = canonical(message)
 
     # The end.
 
@@ -234,6 +248,14 @@ class PlanDeployment:
             name: [message for message in messages if canonical(message) not in strange]
             for name, messages in self._contents().items()
         }
+
+    def at_ends(self, delivered: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
+        """What came to each sink, and to each stage that nothing follows."""
+        kept = {
+            name: [canonical(message) for message in messages]
+            for name, messages in delivered.items()
+        }
+        return kept | {name: [*handled.values()] for name, handled in self._handled.items()}
 
     def _contents(self) -> dict[str, list[object]]:
         return {sink.name: self._in(sink) for sink in self.plan.sinks}
@@ -306,7 +328,8 @@ class PlanDeployment:
         """What the sinks have, against what each way promises; and what the user's check says."""
         outcome = self.outcome(world)
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
-        found = list(judge_ends(world, outcome, self._ways, self._expected, doubts))
+        ends = Ends(self.at_ends(outcome.delivered), outcome.dead, self._expected)
+        found = list(judge_ends(world, ends, self._ways, doubts))
         if self._visitor is not None and not world.limit:
             found += self._judge_visitor(self._visitor, world)
         if self.functions.check is not None and not world.limit:

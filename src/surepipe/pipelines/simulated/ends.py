@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from surepipe.pipelines.plan import Way
-from surepipe.pipelines.simulated.outcome import Outcome, canonical
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.simulation.actor_world import ActorWorld
 from surepipe.simulation.findings import Violation
@@ -18,21 +18,27 @@ from surepipe.simulation.findings import Violation
 Claims = Mapping[Way, Mapping[str, Sequence[str]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the ends of a plan have, and how many dead letters there are; and what they are expected to have."""
+
+    got: Mapping[str, Sequence[str]]
+    dead: int
+    expected: Mapping[str, Sequence[str]]
+
+
 def judge_ends(
-    world: ActorWorld,
-    outcome: Outcome,
-    ways: Claims,
-    expected: Mapping[str, Sequence[str]],
-    doubts: Mapping[str, Atom | None],
+    world: ActorWorld, ends: Ends, ways: Claims, doubts: Mapping[str, Atom | None]
 ) -> Iterator[Violation]:
     """What does not hold of the ends that are expected to have something.
 
     ``doubts``: of a source, what its ways do not promise in this run. A claim begins when a message was accepted.
+    Without faults nobody has an excuse: each message comes out once, whatever is promised.
     """
     if world.limit:
         return
     faults = frozenset(world.faults)
-    for end, wanted in expected.items():
+    for end, wanted in ends.expected.items():
         claims = [claim for way, claim in ways.items() if way.end == end]
         doubted = {doubts.get(way.source) for way in ways if way.end == end}
         held = {
@@ -42,9 +48,10 @@ def judge_ends(
             and atom not in doubted
             and all(atom in claim and faults <= frozenset(claim[atom]) for claim in claims)
         }
-        got = [canonical(message) for message in outcome.delivered.get(end, ())]
-        is_single = len(claims) == 1
-        yield from _judge(_End(world, end, got, list(wanted), outcome.dead), held, is_single)
+        if world.is_fault_free:
+            held |= {Atom.NO_LOSS, Atom.NO_DUPLICATE}
+        one = _End(world, end, list(ends.got.get(end, ())), list(wanted), ends.dead)
+        yield from _judge(one, held, len(claims) == 1)
 
 
 class _End:

@@ -14,7 +14,7 @@ from surepipe.pipelines.links import AnyStore
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import AnySource
 from surepipe.pipelines.models.stages import AnySink, CsvSink, JsonlSink, PythonSink
-from surepipe.pipelines.simulated.calls import Calls, VirtualClock
+from surepipe.pipelines.simulated.calls import Calls, VirtualClock, with_all_it_gives
 from surepipe.pipelines.simulated.files import DiskInLife
 from surepipe.pipelines.simulated.places import RecorderInLife, RowsInLife
 from surepipe.pipelines.stages import Call, Context
@@ -86,6 +86,8 @@ class SimulatedEnvironment:
 
     def call(self, name: str, function: Call, message: object) -> object:
         """Enter the user's code."""
+        if name in self._deployment.flat_maps:
+            function = with_all_it_gives(function)
         return self._calls.enter(name, function, message)
 
     def notice(self, notice: PipeNotice) -> None:

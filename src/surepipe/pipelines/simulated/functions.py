@@ -46,6 +46,22 @@ def imported(path: str) -> Function:
     return found
 
 
+def keeper_of(path: str) -> tuple[ModuleType | type, str]:
+    """Where what 'module:name' names is kept (a module, a class), and under which name.
+
+    Raises ConfigurationError, also for what a class has from another one.
+    """
+    imported(path)
+    module, _, name = path.partition(":")
+    *classes, last = name.split(".")
+    keeper: ModuleType | type = import_module(module)
+    for step in classes:
+        keeper = getattr(keeper, step)
+    if last not in vars(keeper):
+        raise ConfigurationError(f"simulate: replace: {path} is written elsewhere: name that place")
+    return keeper, last
+
+
 def module_of(function: object) -> ModuleType | None:
     """Where a function was written."""
     return sys.modules.get(getattr(function, "__module__", "") or "")

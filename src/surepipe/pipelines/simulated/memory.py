@@ -6,17 +6,48 @@ and would not survive a real one, so it makes runs look better than they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Set
 from inspect import isroutine
 from itertools import count
 from types import ModuleType
 from typing import Any, TypeAlias, cast
 
+from surepipe.simulation.outside import Outside
+
 Memory: TypeAlias = Mapping[str, str]
 """The content of each global that can be compared, by its name."""
 
 _DEPTH = 6
+LARGE = 10_000
+"""So many parts make a value large."""
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None), count)
+
+
+def is_large(value: object) -> bool:
+    """A table, say: too much to be copied for each process, or to be read after each run."""
+    seen: dict[int, None] = {}
+    pending = [value]
+    count = 0
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = None
+        inner = _inner(one)
+        count += len(inner)
+        if count > LARGE:
+            return True
+        pending += inner.values() if isinstance(inner, Mapping) else inner
+    return False
+
+
+def _inner(value: object) -> Collection[object]:
+    if isinstance(value, _PLAIN) or _is_no_data(value):
+        return ()
+    if isinstance(value, Mapping | Set | list | tuple | deque):
+        return cast("Collection[object]", value)
+    return cast("Mapping[str, object]", getattr(value, "__dict__", {}))
 
 
 def memory_of(modules: Iterable[ModuleType]) -> Memory:
@@ -28,7 +59,7 @@ def memory_of(modules: Iterable[ModuleType]) -> Memory:
                 continue
             if isinstance(value, type) and value.__module__ == module.__name__:
                 found |= _of_class(f"{module.__name__}.{name}", value)
-            elif (text := _text(value, _DEPTH)) is not None:
+            elif (text := _content(value)) is not None:
                 found[f"{module.__name__}.{name}"] = text
     return found
 
@@ -53,15 +84,25 @@ def told(names: Iterable[str]) -> str:
 def _of_class(name: str, owner: type) -> Memory:
     """A list in a class is as global as one beside it."""
     fields = {key: value for key, value in vars(owner).items() if not key.startswith("__")}
-    texts = {key: _text(value, _DEPTH) for key, value in fields.items()}
+    texts = {key: _content(value) for key, value in fields.items()}
     return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
+
+
+def _is_no_data(value: object) -> bool:
+    return isinstance(value, type | ModuleType | Outside) or isroutine(value)
+
+
+def _content(value: Any) -> str | None:
+    if not is_large(value):
+        return _text(value, _DEPTH)
+    return f"{type(value).__name__} of {len(_inner(value))}"
 
 
 def _text(value: Any, depth: int) -> str | None:
     """The content of a value, the same for equal ones; None for what is not data."""
     if isinstance(value, _PLAIN):
         return repr(cast("object", value))
-    if depth == 0 or isinstance(value, type | ModuleType) or isroutine(value):
+    if depth == 0 or _is_no_data(value):
         return None
     if isinstance(value, Mapping):
         items = cast("Mapping[object, object]", value).items()

@@ -6,6 +6,7 @@ Both belong to the world and outlive processes, as files and servers do. What a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 from surepipe.pipelines.assembly import About, Row
@@ -64,7 +65,9 @@ class RowsInLife:
         end = self._at
         while end < len(rows.messages) and end - self._at < rows_max and rows.due_us[end] <= now:
             end += 1
-        found = [Row(rows.messages[number], str(number + 1)) for number in range(self._at, end)]
+        found = [
+            Row(deepcopy(rows.messages[number]), str(number + 1)) for number in range(self._at, end)
+        ]
         self._at = end
         rows.read = max(rows.read, end)
         return found
@@ -133,12 +136,13 @@ class RecorderInLife:
     def put(self, message: object, about: About, transaction: Transaction | None) -> None:
         """Take one message."""
         self._life.check()
+        entry = (about.key, deepcopy(message))  # what is done to the message later is not in it
         if self._call is not None:
             self._call(message, about, transaction)
         if not self._waits(transaction):
-            self._write([(about.key, message)])
+            self._write([entry])
         else:
-            self._pending.append((about.key, message))
+            self._pending.append(entry)
 
     def _waits(self, transaction: Transaction | None) -> bool:
         """Files are written a group at a time; a request or a call can't be held back, but by a transaction."""

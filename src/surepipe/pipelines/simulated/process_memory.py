@@ -5,8 +5,8 @@ would outlive every crash, and even the run. Here each life begins with what the
 imported, and has its own from there on. Whenever the user's code of another life is entered, the values are
 exchanged.
 
-Containers and objects of the modules' own classes are copied. Other objects (a client, a model) stay the same for
-all; ``functools.cache`` is emptied, as it keeps nothing for anybody else.
+Containers and objects of the modules' own classes are copied. Other objects (a client, a model), and large tables,
+stay the same for all; ``functools.cache`` is emptied, as it keeps nothing for anybody else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from inspect import isdatadescriptor, isroutine
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from surepipe.pipelines.simulated.memory import changed, memory_of
+from surepipe.pipelines.simulated.memory import changed, is_large, memory_of
 
 Owner: TypeAlias = ModuleType | type
 Values: TypeAlias = Mapping[tuple[Owner, str], Any]
@@ -113,7 +113,8 @@ class ProcessMemory:
 
     def _is_copied(self, value: object) -> bool:
         kind = type(value)
-        return kind is not object and kind.__module__ in (*_COPIED_FROM, *self._own)
+        is_ours = kind is not object and kind.__module__ in (*_COPIED_FROM, *self._own)
+        return is_ours and not is_large(value)
 
 
 def _name_of(owner: Owner) -> str:

@@ -31,6 +31,9 @@ from surepipe.simulation.randomness import Draws, draws
 Speaking: TypeAlias = Callable[[], Life | None]
 """The process whose user's code runs now; None while none does."""
 
+Double: TypeAlias = tuple[ModuleType | type, str, Any]
+"""Where a function is kept, under which name, and what stands in for it."""
+
 WALL_ORIGIN_NS = 1_700_000_000 * 1_000_000_000
 
 
@@ -98,6 +101,9 @@ def _virtual(name: str, real: Callable[..., Any], act: Callable[..., Any]) -> Ca
     return stand_in
 
 
+_GMTIME, _STRFTIME, _ASCTIME = time.gmtime, time.strftime, time.asctime
+
+
 def _clocks() -> dict[str, Callable[..., Any]]:
     def struct(make: Callable[[float], time.struct_time]) -> Callable[..., time.struct_time]:
         def at(life: Life, secs: float | None = None) -> time.struct_time:
@@ -117,30 +123,40 @@ def _clocks() -> dict[str, Callable[..., Any]]:
     def sleep(life: Life, seconds: float) -> None:
         life.sleep(round(seconds * 1_000_000))
 
-    counters = ("monotonic", "perf_counter", "process_time")
+    def strftime(life: Life, format: str, t: Any = None) -> str:
+        return _STRFTIME(format, _GMTIME(wall(life)) if t is None else t)
+
+    def asctime(life: Life, t: Any = None) -> str:
+        return _ASCTIME(_GMTIME(wall(life)) if t is None else t)
+
+    def ctime(life: Life, secs: float | None = None) -> str:
+        return _ASCTIME(_GMTIME(wall(life) if secs is None else secs))
+
+    def clock_ns(life: Life, clock: int) -> int:
+        is_wall = clock == getattr(time, "CLOCK_REALTIME", None)
+        return _wall_ns(life) if is_wall else nanoseconds(life)
+
+    def clock(life: Life, clock: int) -> float:
+        return clock_ns(life, clock) / 1e9
+
+    counters = ("monotonic", "perf_counter", "process_time", "thread_time")
     return {
-        **dict.fromkeys((*counters, "thread_time"), seconds),
+        **dict.fromkeys(counters, seconds),
         **dict.fromkeys([f"{name}_ns" for name in counters], nanoseconds),
         "time": wall,
         "time_ns": _wall_ns,
-        "localtime": struct(time.gmtime),
-        "gmtime": struct(time.gmtime),
+        "clock_gettime": clock,
+        "clock_gettime_ns": clock_ns,
+        "localtime": struct(_GMTIME),
+        "gmtime": struct(_GMTIME),
+        "strftime": strftime,
+        "asctime": asctime,
+        "ctime": ctime,
         "sleep": sleep,
     }
 
 
-RANDOM_NAMES = (
-    *("random", "randint", "randrange", "choice", "choices", "sample", "shuffle", "uniform"),
-    *(
-        "gauss",
-        "normalvariate",
-        "expovariate",
-        "betavariate",
-        "triangular",
-        "getrandbits",
-        "randbytes",
-    ),
-)
+RANDOM_NAMES = tuple(name for name in random.__all__ if hasattr(random.Random, name))
 
 
 def _chances() -> dict[str, Callable[..., Any]]:
@@ -218,13 +234,20 @@ class _Datetime(datetime_module.datetime, metaclass=_AnyDatetime):
 def _stand_ins() -> Iterator[tuple[ModuleType, str, Any]]:
     act: Callable[..., Any]
     for name, act in _clocks().items():
-        yield time, name, _virtual(name, getattr(time, name), act)
+        if hasattr(time, name):  # not every system has every clock
+            yield time, name, _virtual(name, getattr(time, name), act)
     for name, act in _chances().items():
         yield random, name, _virtual(name, getattr(random, name), act)
-    for name in ("uuid1", "uuid4"):
-        yield uuid, name, _virtual(name, getattr(uuid, name), _uuid4)
+    for name in ("uuid1", "uuid4", "uuid6", "uuid7"):
+        if hasattr(uuid, name):  # newer Pythons have more
+            yield uuid, name, _virtual(name, getattr(uuid, name), _uuid4)
     yield threading, "_start_new_thread", _virtual("start", _START, _no_thread)
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
+    yield (
+        random,
+        "_urandom",
+        _virtual("urandom", os.urandom, _bytes),
+    )  # what SystemRandom draws from
     secret: dict[str, Callable[..., Any]] = {
         "token_bytes": _bytes,
         "token_hex": _hex,
@@ -239,30 +262,33 @@ def _stand_ins() -> Iterator[tuple[ModuleType, str, Any]]:
 
 
 @contextmanager
-def sandboxed(modules: Iterable[ModuleType], speaking: Speaking) -> Generator[list[Refusal]]:
+def sandboxed(
+    modules: Iterable[ModuleType], speaking: Speaking, doubles: Iterable[Double] = ()
+) -> Generator[list[Refusal]]:
     """While this lasts, what stages call of the standard library is virtual, or refused. Gives what was refused.
 
-    ``modules``: those of the stages, where a name may have been imported from another one.
+    ``modules``: those of the stages, where a name may have been imported from another one. ``doubles`` stand in
+    for functions that stages call.
     """
     _hook()
-    replaced: list[tuple[dict[str, Any], str, Any]] = []
+    replaced: list[Double] = []
     before = _now.speaking, _now.refused
     _now.speaking, _now.refused = speaking, []
     try:
-        stand_ins = [(vars(module), name, stand_in) for module, name, stand_in in _stand_ins()]
-        by_real = {id(names[name]): stand_in for names, name, stand_in in stand_ins}
+        stand_ins: list[Double] = [*_stand_ins(), *doubles]
+        by_real = {id(vars(owner)[name]): stand_in for owner, name, stand_in in stand_ins}
         for module in modules:
             for name, value in list(vars(module).items()):
                 if id(value) in by_real:
-                    stand_ins.append((vars(module), name, by_real[id(value)]))
-        for names, name, stand_in in stand_ins:
-            replaced.append((names, name, names[name]))
-            names[name] = stand_in
+                    stand_ins.append((module, name, by_real[id(value)]))
+        for owner, name, stand_in in stand_ins:
+            replaced.append((owner, name, vars(owner)[name]))
+            setattr(owner, name, stand_in)
         with watched(_progress, _hung, Hang):
             yield _now.refused
     finally:
-        for names, name, real in reversed(replaced):
-            names[name] = real
+        for owner, name, real in reversed(replaced):
+            setattr(owner, name, real)
         _now.speaking, _now.refused = before
 
 
@@ -287,6 +313,10 @@ def _hung(frame: FrameType) -> str:
 _REFUSED = {
     "socket.__new__": "opens a socket",
     "socket.connect": "connects to a server",
+    "socket.getaddrinfo": "asks for an address",
+    "socket.gethostbyname": "asks for an address",
+    "socket.gethostbyaddr": "asks for an address",
+    "builtins.input": "reads from the terminal",
     "subprocess.Popen": "starts a process",
     "os.system": "starts a process",
     "os.fork": "starts a process",
@@ -295,6 +325,9 @@ _REFUSED = {
     "_thread.start_new_thread": "starts a thread",
     "os.remove": "removes a file",
     "os.rename": "renames a file",
+    "os.truncate": "cuts a file",
+    "os.link": "links a file",
+    "os.symlink": "links a file",
     "os.mkdir": "makes a folder",
     "os.rmdir": "removes a folder",
     "shutil.rmtree": "removes a folder",
@@ -310,19 +343,29 @@ def _hook() -> None:
 
 
 def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if event not in _REFUSED and event != "open":
+    if event not in _REFUSED and event not in ("open", "sqlite3.connect"):
         return
     if _now.speaking() is None:
         return
-    if event != "open":
+    if event in _REFUSED:
         _refuse(_REFUSED[event])
-    elif _is_writing(args):
+    elif event == "open" and _is_writing(args):
         _refuse(f"writes to the file {args[0]}")
+    elif event == "sqlite3.connect" and not _is_harmless(str(args[0])):
+        _refuse(f"opens the database {args[0]}")
 
 
 def _is_writing(args: tuple[Any, ...]) -> bool:
     flags = args[2] if len(args) > 2 else 0
     return isinstance(flags, int) and bool(flags & _WRITES)
+
+
+def _is_harmless(database: str) -> bool:
+    """One of memory, or only to be read."""
+    is_uri = database.startswith("file:")
+    return database in ("", ":memory:") or (
+        is_uri and any(word in database for word in ("mode=ro", "mode=memory", "immutable=1"))
+    )
 
 
 def _refuse(what: str) -> None:

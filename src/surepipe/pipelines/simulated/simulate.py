@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.loading import load
+from surepipe.pipelines.models.stages import PythonSink
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulated.builders import HANDLER, handler_subject
 from surepipe.pipelines.simulated.campaign import (
@@ -28,9 +30,10 @@ from surepipe.pipelines.simulated.campaign import (
     shrunk,
     within_reach,
 )
-from surepipe.pipelines.simulated.functions import Functions, imported, module_of
+from surepipe.pipelines.simulated.functions import Functions, imported, keeper_of, module_of
 from surepipe.pipelines.simulated.memory import changed, memory_of, told
 from surepipe.pipelines.simulated.process_memory import ProcessMemory
+from surepipe.pipelines.simulated.project import project_modules
 from surepipe.pipelines.simulated.rows import messages_of
 from surepipe.pipelines.simulated.subject import PlanSubject, require_pipes
 from surepipe.pipelines.simulated.swallowing import swallowed_by
@@ -71,7 +74,8 @@ class NotExercised(SimulationFailed):
 class Simulated:
     """What a simulation did: how many runs, events, deliveries and dead letters, how often each stage was called,
     which marks were seen, and which faults the subject does not promise to survive. ``memory`` names globals that
-    stages changed: a crash would lose what is in them."""
+    stages changed: a crash would lose what is in them. ``left_out``: for how many messages a stage gives nothing,
+    in a run without faults. ``notes``: what is to be said though everything holds."""
 
     runs: int
     events: int = 0
@@ -80,9 +84,11 @@ class Simulated:
     calls: Counter[str] = field(default_factory=Counter[str])
     marks: frozenset[str] = frozenset()
     faults: Counter[str] = field(default_factory=Counter[str])
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     not_tolerated: tuple[str, ...] = ()
     rows: Sequence[Row] = ()
     memory: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def subject_of_plan(
@@ -106,24 +112,38 @@ def subject_of_plan(
 
     finder = Functions(replaced)
     paths = [path for _, path in _paths(plan)]
-    modules = [module_of(finder.find(path)) for path in paths]
-    doubles = {module_of(finder.find(path)) for path in paths if path in replaced}
+    doubles = _modules(finder.find(path) for path in paths if path in replaced)
+    stages = _modules(finder.find(path) for path in paths if path not in replaced)
+    project = project_modules(stages, folder, without=doubles)
     return PlanSubject(
         plan,
         given,
         functions,
-        modules=tuple(dict.fromkeys(module for module in modules if module is not None)),
-        memory=ProcessMemory(one for one in modules if one is not None and one not in doubles),
+        modules=tuple(dict.fromkeys((*project, *doubles))),
+        doubles=tuple(
+            (*keeper_of(path), imported(double))
+            for path, double in replaced.items()
+            if path not in paths
+        ),
+        memory=ProcessMemory(one for one in project if one not in doubles),
         needs_all=False,
     )
 
 
+def _modules(functions: Iterable[object]) -> list[ModuleType]:
+    found = map(module_of, functions)
+    return [module for module in found if module is not None]
+
+
 def _paths(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The functions of all stages, with their names."""
+    """The functions of all stages and sinks, with what they are."""
     for stage in plan.stages:
         for path in (stage.call, stage.map, stage.filter, stage.flat_map):
             if path:
-                yield stage.name, path
+                yield f"stage {stage.name}", path
+    for sink in plan.sinks:
+        if isinstance(sink, PythonSink):
+            yield f"sink {sink.name}", sink.call
 
 
 @dataclass
@@ -148,12 +168,18 @@ class Simulation:
         numbers = list(seeds)
         found = self.campaign(numbers, stop_at_first=True)
         if found.first is not None:
+            self.check_twice([found.first.seed], found.digests)
             raise self.failed(found.first)
         self.check_twice(numbers[:TWICE], found.digests)
         if found.missing and len(numbers) >= EXERCISED_FROM:
             raise NotExercised(
                 f"{self.subject.name}: nothing broke in {found.runs} runs, but these never happened: "
                 f"{', '.join(found.missing)}. Give it more seeds or more messages."
+            )
+        if found.unreached:
+            told = "\n".join(found.unreached)
+            raise NotExercised(
+                f"{self.subject.name}: nothing broke in {found.runs} runs, but {told}"
             )
         return Simulated(
             found.runs,
@@ -163,7 +189,9 @@ class Simulation:
             found.calls,
             frozenset(found.marks),
             found.faults,
+            found.left_out,
             memory=self.memory,
+            notes=tuple(self.notes(found.dead, found.runs)),
         )
 
     def once(self, schedule: Options) -> Simulated:
@@ -247,15 +275,21 @@ class Simulation:
         text += "".join(f"Note: {note}.\n" for note in self.notes())
         return SimulationFailed(text, where, script)
 
-    def notes(self) -> Iterator[str]:
-        """What is to be said of the stages, whether or not a run has shown it."""
+    def notes(self, dead: int = 0, runs: int = 0) -> Iterator[str]:
+        """What is to be said of the stages, whether or not a run has shown it. ``dead``: how many dead letters
+        there were in so many runs."""
+        if 2 * dead > runs * self.messages:  # faults make a few of them
+            yield (
+                "most messages became dead letters, so little was tried of what stands behind the stages: "
+                "give the sources rows like their own (simulate: sample:)"
+            )
         names = {*self.memory, *self.subject.memory.changed}
         if names:
             yield told(sorted(names))
         for sink in self.not_compared:
             yield (
-                f"what {sink} gets was not compared, as it differs between two runs without faults (by the "
-                "time or by chance, say): write a check for it (simulate: check:)"
+                f"what {sink} gets was not compared, as it is not the same in all runs without faults (by the "
+                "time, by chance or by the order, say): write a check for it (simulate: check:)"
             )
         finder = Functions()
         for name, path in _paths(self.subject.plan):

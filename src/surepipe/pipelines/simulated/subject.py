@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.as_hops import chain_of, hop_of
+from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.plan import Plan, Way
@@ -20,6 +23,10 @@ from surepipe.pipes.algebra.guarantees import Guarantee, in_order
 from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop
 from surepipe.pipes.options import BacklogOptions, StreamOptions, micros
 from surepipe.simulation.promises import Promise
+
+if TYPE_CHECKING:
+    from surepipe.pipelines.simulated.reference import Reference
+    from surepipe.pipelines.simulated.sandbox import Double
 
 TIMER_US = 200_000
 
@@ -35,12 +42,14 @@ class PlanSubject:
     """the user's functions, for one run"""
     expected: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """of each sink: what comes out when nothing goes wrong"""
-    references: dict[int, Mapping[str, Sequence[str]]] = field(
-        default_factory=dict[int, Mapping[str, Sequence[str]]], compare=False, repr=False
+    references: dict[int, Reference] = field(
+        default_factory=dict[int, "Reference"], compare=False, repr=False
     )
-    """the same for numbers of messages that were asked for before"""
+    """where that comes from, for numbers of messages that were asked for before"""
     modules: tuple[ModuleType, ...] = ()
     """those of the stages"""
+    doubles: tuple[Double, ...] = ()
+    """of functions that stages call"""
     memory: ProcessMemory = field(default_factory=ProcessMemory, compare=False, repr=False)
     """of the stages: what each process has for itself"""
     needs_all: bool = False
@@ -112,9 +121,16 @@ class PlanSubject:
         return min(found, default=None)
 
     def facts(self) -> Mapping[str, object]:
-        """The claims of single pipes."""
-        journaled = all(pipe.journal is not None for pipe in self.plan.pipes)
-        return {"claims": self.claims, "journaled": journaled}
+        """The claims of single pipes, which have a journal, and how often a delivery calls a stage."""
+        pipes, name = self.plan.pipes, self.plan.name
+        journals = [f"{name}/{pipe.name}" for pipe in pipes if pipe.journal is not None]
+        facts: dict[str, object] = {"claims": self.claims, "journals": journals}
+        several = {part.name: most for part in self.plan.parts if (most := self._entered(part)) > 1}
+        return facts | ({"entered": several} if several else {})
+
+    def _entered(self, part: Node) -> int:
+        """On how many ways a delivery of one pipe comes to a stage or sink, before it is in another pipe."""
+        return max(_ways_to(self.plan, part).values(), default=0)
 
     def deployment(self) -> PlanDeployment:
         """One run."""
@@ -127,6 +143,15 @@ class PlanSubject:
             self.expected,
             memory=self.memory,
         )
+
+
+def _ways_to(plan: Plan, part: Node) -> Counter[str]:
+    """The same for each pipe."""
+    found = Counter[str]()
+    for name in plan.feeders(part.name):
+        feeder = plan.part(name)
+        found += Counter([name]) if isinstance(feeder, PipePart) else _ways_to(plan, feeder)
+    return found
 
 
 def _claim(guarantee: Guarantee) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ _EVERYTHING = frozenset({"Exception", "BaseException"})
 
 
 def swallowed_by(name: str, function: Function) -> Iterator[str]:
-    """A sentence for each place where the function of this stage catches everything and gives nothing."""
+    """A sentence for each place where the function of this part catches everything and gives nothing."""
     body: object = inspect.unwrap(function)
     if not inspect.isroutine(body):
         owner: type = body if inspect.isclass(body) else type(body)
@@ -31,7 +31,7 @@ def swallowed_by(name: str, function: Function) -> Iterator[str]:
         return
     for handler in dict.fromkeys(_swallowing(tree)):
         yield (
-            f"stage {name} catches every exception at {file}:{first + handler.lineno - 1} and then gives nothing, "
+            f"{name} catches every exception at {file}:{first + handler.lineno - 1} and then gives nothing, "
             "so a message for which anything fails is dropped without a word: catch only what you expect, and let "
             "the rest be raised. Then the message is tried again, and becomes a dead letter in the end"
         )

@@ -136,7 +136,7 @@ def named(look: Look) -> SwiftLook:
 DATA_SENT, CONFIRM_SENT = "(data sent)", "(confirm sent)"
 """In place of a kind: a frame is transmitted that carries messages, or that declares some settled."""
 _FRAMES = (DATA_SENT, CONFIRM_SENT, Kind.TRANSMIT, Kind.COPIED, Kind.ARRIVED)
-_SPOKEN_OF = (Kind.CONFIRMED, Kind.RAISED)
+_SPOKEN_OF = (Kind.CONFIRMED, Kind.CALLED, Kind.RAISED, Kind.FAILED)
 _TOLD_WITH_DIGESTS = (Kind.DELIVERED, Kind.SETTLED, Kind.DEAD, Kind.APPENDED)
 ONLY_FOUND: frozenset[str] = frozenset((*_FRAMES, *_SPOKEN_OF, *_TOLD_WITH_DIGESTS))
 """Of these rows the books only find the messages; where nobody asks, they need not."""
@@ -311,10 +311,9 @@ class Books:
         self.crashes += 1
         self.stirred += 1
         self._running.pop(row.node, None)
-        if not self.settings.journaled:
-            for book in self.pipes.values():
-                if book.sender == row.node:
-                    book.excused = book.positions.count
+        for book in self.pipes.values():
+            if book.sender == row.node and not self.settings.has_journal(book.pipe):
+                book.excused = book.positions.count
 
     def _fault(self, row: Row) -> None:
         if any(fault in row.detail for fault in _GOING_BACK):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from typing import ClassVar
 
 from surepipe.simulation.properties.base import Property, Report, times
-from surepipe.simulation.properties.books import DATA_SENT, Book, Books, SwiftLook
+from surepipe.simulation.properties.books import DATA_SENT, Book, Books, SwiftLook, frame_kind_in
 from surepipe.simulation.properties.places import Notes, Reached, Tally
-from surepipe.simulation.trace import LAYER, NODE, PIPE, SEQ, Cells, Kind
+from surepipe.simulation.properties.settings import facts_of
+from surepipe.simulation.trace import DETAIL, LAYER, NODE, PIPE, SEQ, Cells, Kind, Row
 
 HANDED_MAX = 64
 
@@ -18,8 +19,8 @@ class _Counts:
     """What P9 knows of one pipe. Pairs are (wakes and Nacks, crashes) so far."""
 
     __slots__ = (
-        *("accepted", "appended", "confirmed", "copies", "delivered", "failures", "first_delivery"),
-        *("handed", "pair", "reader", "redelivered", "resent", "sent", "stirred"),
+        *("accepted", "appended", "calls", "confirmed", "copies", "delivered", "failed", "raised"),
+        *("first_delivery", "handed", "pair", "reader", "redelivered", "resent", "sent", "stirred"),
     )
 
     def __init__(self) -> None:
@@ -28,13 +29,19 @@ class _Counts:
         self.first_delivery: Notes[int] = Notes()
         self.delivered, self.sent = Reached(), Reached()
         self.redelivered, self.resent = Tally(), Tally()
-        self.copies, self.failures = Tally(), Tally()
+        self.copies, self.raised, self.failed = Tally(), Tally(), Tally()
+        self.calls: Counter[tuple[str, int]] = Counter()
+        """Of each stage (as its rows name it), for each position."""
         self.handed: deque[tuple[int, int]] = deque(maxlen=HANDED_MAX)
         """The latest deliveries: what stands behind a message that fails is handed over again with it."""
         self.reader = ""
         self.pair: tuple[int, int] = (0, 0)
         self.stirred = -1
         """When the pair was counted."""
+
+    def failures(self, position: int) -> int:
+        """Attempts that failed, as told by whoever raised, or by whoever heard of it, or by both."""
+        return max(self.raised.of(position), self.failed.of(position))
 
 
 class DuplicateBudget(Property):
@@ -49,6 +56,8 @@ class DuplicateBudget(Property):
     message that the outer one knows to be settled, so in a stack its wakes count then, too, and each for all that
     earlier ones had sent. Without any faults and with answers faster than the timer there is one excuse:
     a stage that fails by itself.
+
+    A stage is called once for each delivery, on each way that leads to it.
     """
 
     id: ClassVar[str] = "P9"
@@ -66,7 +75,9 @@ class DuplicateBudget(Property):
             Kind.DELIVERED: self._delivered,
             DATA_SENT: self._transmitted,
             Kind.COPIED: self._copied,
+            Kind.CALLED: self._called,
             Kind.RAISED: self._raised,
+            Kind.FAILED: self._failed,
         }
 
     def _pair(self, book: Book, counts: _Counts) -> tuple[int, int]:
@@ -95,21 +106,48 @@ class DuplicateBudget(Property):
                 counts.confirmed.note(position, position + count - 1, self._pair(book, counts))
 
     def _copied(self, row: Cells) -> None:
-        del row
+        if frame_kind_in(row[DETAIL]) != "data":
+            return  # it speaks of messages, and brings none
         counts = self._counts[self.books.book.key]
         for _, position, count in self.books.parts:
             if position:
                 counts.copies.add(position, position + count - 1)
 
+    def _called(self, row: Cells) -> None:
+        counts = self._counts[self.books.book.key]
+        for _, position, _ in self.books.parts:
+            if not position:
+                continue
+            counts.calls[row[DETAIL], position] += 1
+            calls = counts.calls[row[DETAIL], position]
+            deliveries = counts.redelivered.of(position) + (position in counts.delivered)
+            stage = str(facts_of(Row(*row)).get("stage", ""))
+            if calls > deliveries * self.books.settings.entered.get(stage, 1):
+                self.fail(
+                    f"Stage {stage} was called {times(calls)} for message #{position}, "
+                    f"which was delivered {times(deliveries)}.",
+                    row,
+                    position=position,
+                    seq=row[SEQ],
+                )
+
     def _raised(self, row: Cells) -> None:
         del row
         counts = self._counts[self.books.book.key]
+        self._note_failure(counts, counts.raised)
+
+    def _failed(self, row: Cells) -> None:
+        del row
+        counts = self._counts[self.books.book.key]
+        self._note_failure(counts, counts.failed)
+
+    def _note_failure(self, counts: _Counts, failures: Tally) -> None:
         for _, position, count in self.books.parts:
             if position:
                 handed = (
                     last for first, last in reversed(counts.handed) if first <= position <= last
                 )
-                counts.failures.add(position, next(handed, position + count - 1))
+                failures.add(position, next(handed, position + count - 1))
 
     def _delivered(self, row: Cells) -> None:
         counts = self._counts[self.books.book.key]
@@ -151,7 +189,7 @@ class DuplicateBudget(Property):
         tally = counts.redelivered if delivered else counts.resent
         for position in range(first, last + 1):
             if self.books.settings.fault_free:  # stages may fail by themselves
-                excuses = counts.failures.of(position) if delivered else 0
+                excuses = counts.failures(position) if delivered else 0
             else:
                 excuses = self._excuses(book, counts, position, delivered=delivered)
             again = tally.of(position)
@@ -166,7 +204,7 @@ class DuplicateBudget(Property):
 
     def _excuses(self, book: Book, counts: _Counts, position: int, *, delivered: bool) -> int:
         is_settled_later = self.books.is_confirmed_by_store(book.key)
-        is_late = self.books.settings.journaled or is_settled_later
+        is_late = self.books.settings.has_journal(book.pipe) or is_settled_later
         now, known = self._pair(book, counts), counts.confirmed.of(position)
         is_forgotten = known is not None and is_late and self.books.crashes > known[1]
         if known is not None and not is_forgotten and book.pipe not in self._carried:
@@ -178,7 +216,7 @@ class DuplicateBudget(Property):
             at_delivery = counts.first_delivery.of(position)
             crashes = at_delivery if at_delivery is not None else until
             crashes -= self.books.takeovers  # both hear it, whichever is first
-        elsewhere = counts.copies.of(position) + counts.failures.of(position)
+        elsewhere = counts.copies.of(position) + counts.failures(position)
         wakes = now[0] - since[0]
         if book.pipe in self._carried:
             wakes = wakes * (wakes + 1) // 2  # each may send again all that earlier ones made

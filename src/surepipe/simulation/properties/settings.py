@@ -99,12 +99,16 @@ class Settings:
     retries: int | None = None
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
     journaled: bool = False
+    journals: tuple[str, ...] = ()
+    """The pipes whose senders have a journal, where not all of them do."""
     commits_first: bool = False
     """A position is stored before its messages come out: with a crash in between they never do."""
     confirms: bool = True
     fault_free: bool = False
     gauges: bool = False
     real: bool = False
+    entered: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How often a stage is called for one delivery, where that is more than once: several ways lead to it."""
     may_tell: bool = True
     """Whether rows may carry gauges. A run whose options say that they don't is not searched for them."""
 
@@ -123,13 +127,19 @@ class Settings:
             retries=number(facts.get("retries")),
             patterns={pipe: kind for pipe, kind in patterns if isinstance(kind, str)},
             journaled=facts.get("journaled") is True,
+            journals=words(facts.get("journals")),
             commits_first=facts.get("boundary") == "before",
             confirms=facts.get("confirms") is not False,
             fault_free=facts.get("fault_free") is True,
             gauges=told,
             real=facts.get("clock") == "wall",
+            entered=integers(facts.get("entered")),
             may_tell=told or "options" not in facts,
         )
+
+    def has_journal(self, pipe: str) -> bool:
+        """Whether what the sender of a pipe accepted outlives it."""
+        return self.journaled or pipe.partition("@")[0] in self.journals
 
     def claim_on(self, pipe: str) -> Claim:
         """What is claimed of one pipe."""

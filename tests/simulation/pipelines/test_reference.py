@@ -1,0 +1,404 @@
+"""What runs are compared with is itself held against the plan's functions, called without an engine."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from uuid import uuid4
+
+import pytest
+
+from surepipe.pipelines import loads
+from surepipe.pipelines.engine import flow
+from surepipe.pipelines.simulated.campaign import CannotSimulate, run_one
+from surepipe.pipelines.simulated.simulate import (
+    NotExercised,
+    Simulation,
+    SimulationFailed,
+    simulation_of,
+)
+from surepipe.pipelines.stages import Context
+from surepipe.simulation import Outside
+from surepipe.simulation.options import Options
+
+HEAD = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: none.jsonl}}
+pipes:
+  intake: {from: lines, journal: main, state: main, boundary: committed}
+"""
+SAMPLE = (
+    "simulate: {messages: 6, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}, {n: 5}, {n: 6}]}}\n"
+)
+Order = Mapping[str, int]
+
+
+def keep(order: Order) -> Order:
+    """Nothing is done."""
+    return order
+
+
+def odd(order: Order) -> bool:
+    """Every second one."""
+    return order["n"] % 2 == 1
+
+
+def above_ten(order: Order) -> bool:
+    """None of the sample."""
+    return order["n"] > 10
+
+
+def refuse(order: Order) -> Order:
+    """A field that no message has."""
+    return {"n": order["price"]}
+
+
+def simulation(
+    parts: str, *, faults: str = "none", head: str = HEAD, sample: str = SAMPLE
+) -> Simulation:
+    """The plan of a head and these parts. Functions are those of this module."""
+    text = f"{head}{parts}{sample}".replace("CALL ", f"{__name__}:")
+    return simulation_of(loads(text), faults=faults)
+
+
+ONE_STAGE = """\
+stages: {work: {from: intake, call: "CALL keep"}}
+sinks: {out: {from: work, kind: jsonl, path: out.jsonl}}
+"""
+
+
+def _stage(kind: str, name: str, more: str = "") -> str:
+    return ONE_STAGE.replace('call: "CALL keep"', f'{kind}: "CALL {name}"{more}')
+
+
+Made = Callable[[object, object, object], None]
+
+
+def drops(call: Made, following: Made, left_out: object) -> Made:
+    """An engine that calls stages and forgets what they give."""
+    del following, left_out
+    return call
+
+
+def repeats(call: Callable[..., object], following: Made, left_out: object) -> Made:
+    """An engine that hands over twice."""
+    del left_out
+
+    def run(message: object, about: object, turn: object) -> None:
+        result = call(message, about, turn)
+        following(result, about, turn)
+        following(result, about, turn)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        (drops, r"P2 no loss[\s\S]*1 messages never came out, such as \{\"n\":1\}"),
+        (repeats, r"P3 no duplicate[\s\S]*came out 1 times too often"),
+    ],
+    ids=["drops", "repeats"],
+)
+def test_an_engine_that_does_the_same_wrong_in_every_run_is_found(
+    monkeypatch: pytest.MonkeyPatch, engine: object, said: str
+) -> None:
+    """X-1, X-4, XT-15: planted where the engine hands on what a stage gave; no fault is needed."""
+    assert simulation(ONE_STAGE).run(range(2)).runs == 2
+    monkeypatch.setattr(flow, "_single", engine)
+    with pytest.raises(SimulationFailed, match=said):
+        simulation(ONE_STAGE).run(range(2))
+
+
+def forgets(call: Made, following: Made, left_out: object) -> Made:
+    """An engine that calls nothing."""
+    del call, following, left_out
+
+    def run(message: object, about: object, turn: object) -> None:
+        del message, about, turn
+
+    return run
+
+
+EFFECT = 'stages: {work: {from: intake, call: "CALL keep"}}\n'
+
+
+def test_an_engine_that_never_calls_the_last_stage_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """X-28: its messages are settled all the same; of a file, and of a handler alone."""
+    assert simulation(EFFECT).run(range(2)).calls == {"work": 12}
+    monkeypatch.setattr(flow, "_single", forgets)
+    with pytest.raises(SimulationFailed, match=r"P2 no loss[\s\S]*work: 1 messages never came out"):
+        simulation(EFFECT).run(range(2))
+    alone = simulation_of(lambda: keep, messages=[{"n": 1}, {"n": 2}], faults="none")
+    with pytest.raises(SimulationFailed, match=r"P2 no loss[\s\S]*handler: 2 messages never came"):
+        alone.run(range(2))
+
+
+FILTERED = """\
+stages:
+  some: {from: intake, filter: "CALL odd"}
+  large: {from: some, filter: "CALL above_ten"}
+sinks:
+  out: {from: some, kind: jsonl, path: out.jsonl}
+  alarms: {from: large, kind: jsonl, path: alarms.jsonl}
+"""
+
+
+def test_a_sink_that_gets_nothing_is_not_exercised_and_the_filters_are_named() -> None:
+    """X-4, X-29: unless the file says that this is meant; what is left out on purpose is counted."""
+    said = (
+        rf"alarms gets no message, even without faults: filter some \({__name__}:odd\) gives nothing for 3 of 6 "
+        rf"messages; filter large \({__name__}:above_ten\) gives nothing for 3 of 3 messages"
+    )
+    with pytest.raises(NotExercised, match=said):
+        simulation(FILTERED).run(range(2))
+    meant = SAMPLE.replace("{messages", "{may_be_empty: [alarms], messages")
+    found = simulation(FILTERED, sample=meant).run(range(2))
+    assert found.left_out == {"some": 3, "large": 3}
+
+
+def test_a_stage_that_fails_for_every_message_is_named_with_its_error() -> None:
+    """X-4: all messages become dead letters, and the sink gets none."""
+    parts = ONE_STAGE.replace('"CALL keep"', '"CALL refuse", retries: 2, dead_letter: main/dead')
+    with pytest.raises(
+        NotExercised, match=r"work .* fails for 6 of 6 messages \(KeyError: 'price'\)"
+    ):
+        simulation(parts).run(range(2))
+
+
+TWO_SOURCES = """\
+version: 1
+name: shop
+sources: {lines: {kind: stdin}, other: {kind: stdin}}
+pipes: {intake: {from: lines}, second: {from: other}}
+"""
+TWO_WAYS = """\
+stages:
+  work: {from: intake, call: "CALL keep"}
+  large: {from: second, filter: "CALL above_ten"}
+sinks: {out: {from: [work, large], kind: jsonl, path: out.jsonl}}
+"""
+
+
+def test_a_source_of_which_nothing_comes_out_is_told() -> None:
+    """X-4: the sink gets what the other source has."""
+    sample = SAMPLE.replace("lines: [", "other: [{n: 1}], lines: [")
+    with pytest.raises(
+        NotExercised, match="nothing of other comes out, even without faults: filter"
+    ):
+        simulation(TWO_WAYS, head=TWO_SOURCES, sample=sample).run(range(2))
+
+
+BANK = Outside("bank")
+
+
+def charge(order: Order) -> Order:
+    """Without a key."""
+    BANK.do("charge", order["n"])
+    return order
+
+
+def charge_by_key(order: Order, context: Context) -> Order:
+    """As it should be."""
+    BANK.do("charge", order["n"], key=context.id)
+    return order
+
+
+def all_charged_once(run: object) -> bool:
+    """It knows how many messages there are."""
+    del run
+    return BANK.count("charge") == dict.fromkeys(range(1, 7), 1)
+
+
+def test_a_check_that_knows_all_messages_is_not_asked_about_fewer() -> None:
+    """X-26, X-54: what is made shorter keeps them; the double of a module begins each run anew."""
+    checked = SAMPLE.replace("{messages", '{check: "CALL all_charged_once", messages')
+    found = simulation(_stage("call", "charge_by_key"), faults="claim", sample=checked)
+    assert found.run(range(6)).memory == ()
+    with pytest.raises(SimulationFailed, match=r"charge 1 happened twice[\s\S]*all_charged_once"):
+        simulation(_stage("call", "charge"), faults="claim", sample=checked).run(range(40))
+
+
+def fetch() -> object:
+    """From a server."""
+    return socket.socket()
+
+
+def five() -> int:
+    """In its place."""
+    return 5
+
+
+class Priced:
+    """Asks a function, and a method, which ask a server."""
+
+    def ask(self) -> object:
+        """From a server."""
+        return fetch()
+
+    def __call__(self, order: Order) -> Mapping[str, object]:
+        """With its prices."""
+        return {"n": order["n"], "prices": [fetch(), self.ask()]}
+
+
+def six(self: object) -> int:
+    """In place of a method."""
+    del self
+    return 6
+
+
+@pytest.mark.parametrize(
+    ("doubles", "prices"),
+    [({"fetch": "five"}, [5, 5]), ({"fetch": "five", "Priced.ask": "six"}, [5, 6])],
+)
+def test_a_double_may_stand_in_for_what_a_stage_calls(
+    doubles: dict[str, str], prices: list[int]
+) -> None:
+    """X-26: the lines that the command prints name the function that was at work, whoever called it."""
+    with pytest.raises(CannotSimulate, match="opens a socket"):
+        simulation(_stage("map", "Priced")).run(range(1))
+    named = ", ".join(f'"CALL {real}": "CALL {double}"' for real, double in doubles.items())
+    sample = SAMPLE.replace("{messages", f"{{replace: {{{named}}}, messages")
+    found = simulation(_stage("map", "Priced"), sample=sample)
+    _, outcome = run_one(found.subject, Options(messages=1))
+    assert outcome.delivered["out"] == [{"n": 1, "prices": prices}]
+    assert (fetch.__name__, Priced.ask.__name__) == ("fetch", "ask")
+
+
+def add(order: dict[str, int]) -> dict[str, int]:
+    """To the message itself."""
+    order["n"] += 1
+    return order
+
+
+def test_a_stage_before_the_pipe_may_change_its_message() -> None:
+    """X-24: the next run, and the next life, find the row as it was."""
+    head = HEAD.replace("from: lines", "from: work")
+    parts = ONE_STAGE.replace("from: intake", "from: lines").replace("from: work", "from: intake")
+    found = simulation(parts.replace("keep", "add"), head=head, faults="claim")
+    assert found.run(range(6)).runs == 6
+
+
+def test_what_no_engine_can_be_made_of_can_not_be_simulated() -> None:
+    """X-22: it is refused for what it is, and is no finding."""
+    parts = """\
+  second: {from: lines, journal: main}
+sinks: {out: {from: [intake, second], kind: jsonl, path: out.jsonl}}
+"""
+    with pytest.raises(CannotSimulate, match="pipes that commit to different stores"):
+        simulation(parts).run(range(1))
+
+
+# What is right is not blamed.
+
+
+class Totals:
+    """Memory of its own: what it gives depends on the order."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def __call__(self, order: Order) -> Order:
+        """The sum so far."""
+        self.total += order["n"]
+        return {**order, "total": self.total}
+
+
+def split(order: Order) -> Iterator[Order]:
+    """Two of one."""
+    yield {**order, "half": 1}
+    yield {**order, "half": 2}
+
+
+def ends_of(orders: list[Order]) -> list[Order]:
+    """Of a batch."""
+    return orders
+
+
+def chosen(order: Order) -> Order | None:
+    """By chance."""
+    return order if random.random() < 0.5 else None
+
+
+def drawn(order: Order, context: Context) -> Order:
+    """By chance that follows from the identity."""
+    return {**order, "n": context.random.getrandbits(1)}
+
+
+def named(order: Order, context: Context) -> Mapping[str, object]:
+    """By the identity, the clock and chance."""
+    return {**order, "id": str(context.id), "at": time.time(), "name": str(uuid4())}
+
+
+def dated(order: Order) -> Mapping[str, object]:
+    """By the day."""
+    return {**order, "day": time.strftime("%Y-%m-%d")}
+
+
+def not_three(order: Order) -> Order:
+    """One message fails for ever."""
+    if order["n"] == 3:
+        raise ValueError("three")
+    return order
+
+
+def at_second_try(order: Order, context: Context) -> Order:
+    """Each message fails once."""
+    if context.attempt == 1:
+        raise ValueError("not yet")
+    return order
+
+
+def as_pair(order: Order) -> tuple[int, object]:
+    """JSON has no tuples."""
+    return order["n"], {1: None}
+
+
+BRANCHES = """\
+stages:
+  work: {from: intake, call: "CALL not_three", retries: 2, dead_letter: main/dead}
+  both: {from: intake, call: "CALL keep"}
+sinks:
+  out: {from: work, kind: jsonl, path: out.jsonl}
+  all: {from: both, kind: csv, path: all.csv}
+"""
+BATCHES = """\
+stages:
+  some: {from: intake, batch: {max: 4}}
+  work: {from: some, flat-map: "CALL ends_of"}
+sinks: {out: {from: work, kind: jsonl, path: out.jsonl}}
+"""
+SECOND_HOP = """\
+  further: {from: work, journal: main, key: n, lanes: 3}
+stages:
+  work: {from: intake, flat-map: "CALL split"}
+  total: {from: further, call: "CALL Totals"}
+sinks:
+  halves: {from: work, kind: stream, store: main, stream: halves}
+  out: {from: total, kind: stdout}
+"""
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        *(_stage("call", name) for name in ("Totals", "drawn", "named", "dated", "as_pair")),
+        _stage("map", "chosen"),
+        _stage("call", "at_second_try", ", retries: 3, dead_letter: main/dead"),
+        _stage("flat-map", "split"),
+        BRANCHES,
+        BATCHES,
+        SECOND_HOP,
+        "sinks: {out: {from: intake, kind: csv, path: out.csv}}\n",
+    ],
+)
+@pytest.mark.parametrize("faults", ["none", "clock-step,poison"])
+def test_what_the_engine_does_with_right_functions_is_right(parts: str, faults: str) -> None:
+    """X-21, X-24: memory, chance, clocks, batches, dead letters, several pipes: none is taken for a loss."""
+    assert simulation(parts, faults=faults).run(range(2)).runs == 2

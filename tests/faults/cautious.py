@@ -24,7 +24,8 @@ STREAMS = ("stream", "stream, store syncs now and then", "stream, letters")
 NOTES: Mapping[str, list[str]] = {
     "sender-zombie without a journal: a replaced sender numbers anew only what it still keeps and was never "
     "answered for; index pipes on a bare route keep nothing, reliable and stream send nothing before they were "
-    "answered, and resend hears of one message before it sends the next, so nothing comes again": [
+    "answered, resend hears of one message before it sends the next, and a window hears of what it sent before it "
+    "hears that it is replaced, where frames are neither lost nor overtaken, so nothing comes again": [
         *cells(
             [
                 *("reliable", "reliable, committed"),
@@ -35,6 +36,7 @@ NOTES: Mapping[str, list[str]] = {
             Fault.SENDER_ZOMBIE,
         ),
         *cells(["dedupe", "continuous-index, local route"], RESTRAINING, Fault.SENDER_ZOMBIE),
+        *cells(["dedupe over multi-unconfirmed"], [Atom.MONOTONIC], Fault.SENDER_ZOMBIE),
     ],
     "store-rollback and store-crash, order and repeats, stream without a journal: what went back is read by an "
     "end that starts; a reader that runs keeps its place and stops where the stream has become shorter, and one "

@@ -52,6 +52,15 @@ def test_each_kind_of_change_is_made_where_it_can_be() -> None:
     assert {one.function for one in changes} == {"Sender.send"}
 
 
+def test_changes_with_the_same_words_have_names_of_their_own() -> None:
+    """simulation X-64: else only one of them would be tried."""
+    twice = "def send(run):\n    if run:\n        count(run)\n    else:\n        count(run)\n"
+    names = [one.name for one in Source("small.py", "small.py", twice).changes()]
+    removed = "small.py send: count(run) => pass"
+    assert [name for name in names if name.startswith(removed)] == [removed, f"{removed} (2)"]
+    assert len(set(names)) == len(names)
+
+
 def ranges_source() -> Source:
     """A file that is loaded."""
     return source_of(Path(str(ranges.__file__)))

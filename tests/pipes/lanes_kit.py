@@ -111,6 +111,12 @@ class LaneWire(Wire):
         ticket = self.open.pop(self.delivery_of(key).ticket).ticket
         self._step("receiver", lambda: self.receiver.failed(ticket, seq, ERROR, self.now))
 
+    def settle_at_once(self, key: Key) -> None:
+        """The handler of a key says in one word that it is done with all it has."""
+        delivery = self.open.pop(self.delivery_of(key).ticket)
+        done = tuple((seq, seq) for seq in delivery.seqs)
+        self._step("receiver", lambda: self.receiver.settled(delivery.ticket, done, self.now))
+
     def fail_for_good(self, key: Key) -> None:
         """The first message that a key has in work can't be handled, now or ever."""
         delivery = self.open.pop(self.delivery_of(key).ticket)

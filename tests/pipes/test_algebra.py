@@ -238,6 +238,34 @@ def test_a_receiver_crash_puts_nothing_out_of_order_that_is_sent_one_at_a_time()
     assert M not in survivors(hop("reliable", route=KEEPS_ORDER), Fault.RECEIVER_CRASH)
 
 
+@pytest.mark.parametrize(
+    ("above", "kept"),
+    [
+        ((), {N}),
+        (("strict-monotonic",), set[Atom]()),
+        (("dedupe", "strict-monotonic"), set[Atom]()),
+        (("dedupe",), {N}),
+        (("strict-monotonic", "sequential-confirm"), {N, G}),
+        (("reliable", "strict-monotonic"), {N, G}),
+    ],
+)
+def test_order_that_a_window_has_from_its_carrier_ends_with_a_receiver(
+    above: tuple[LayerText, ...], kept: set[Atom]
+) -> None:
+    """G-5: what drops older messages loses by that, unless one above sends again or one below waits for each."""
+    stack = hop(*above, "multi-unconfirmed", "resend")
+    assert survivors(stack, Fault.RECEIVER_CRASH) & {N, G} == kept
+
+
+def test_what_has_its_order_from_below_a_window_goes_back_after_a_receiver_crash() -> None:
+    """G-5: dedupe keeps the order of its carrier, and strict-monotonic one of its own; repeats come to neither."""
+    for above, kept in ("dedupe", {U}), ("strict-monotonic", {U, M}):
+        stack = committed(hop(above, "multi-unconfirmed", "resend"))
+        assert survivors(stack, Fault.RECEIVER_CRASH) & {U, M} == kept
+    ordered = committed(hop("dedupe", "strict-monotonic", "multi-unconfirmed", "resend"))
+    assert M in survivors(ordered, Fault.RECEIVER_CRASH)
+
+
 def test_a_pipe_that_stops_for_good_leaves_no_gap() -> None:
     """G-10: continuous-index waits for what a crash took; a journal's next life would go on behind it."""
     stopped = hop("continuous-index", route=LOCAL)

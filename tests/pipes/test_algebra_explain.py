@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.pipes.algebra import derive, derive_chain
+from surepipe.pipes.algebra import derive, derive_chain, remedy_for_fault
 from surepipe.pipes.algebra.explain import explain, explain_chain
 from surepipe.pipes.algebra.guarantees import Atom, Fault
 from surepipe.pipes.algebra.hops import LOCAL, Chain, Level, Store
 from surepipe.pipes.desk import Boundary
-from tests.pipes.hops_kit import ONE_WAY, POWER, committed, hop, layers_of, stream_hop
+from tests.pipes.hops_kit import ONE_WAY, POWER, PROCESS, committed, hop, layers_of, stream_hop
+
+IN_ONE_STORE = "with the state of one and the journal of the other in one store"
 
 
 def test_the_explanation_of_the_usual_stack() -> None:
@@ -113,10 +116,41 @@ def test_a_chain_is_explained_by_its_weak_hop() -> None:
     assert explained.composition == "reliable / lossy | reliable / lossy"
     relay = explained.lacks[0]
     assert (relay.fault, relay.atoms) == (Fault.RELAY_CRASH, (Atom.NO_DUPLICATE, Atom.MONOTONIC))
-    assert relay.remedy == (
-        "hand over from intake to onward committed, with the state of one and the journal of the "
-        "other in one store"
+    assert relay.remedy == f"hand over from intake to onward committed, {IN_ONE_STORE}"
+
+
+@pytest.mark.parametrize(
+    ("hand_overs", "changed"),
+    [
+        ("processed processed", ["hop0 to hop1", "hop1 to hop2"]),
+        ("committed committed processed", ["hop2 to hop3"]),
+        ("committed processed processed", []),
+    ],
+)
+def test_two_changes_at_once_are_advised_for_three_hops_and_one_for_any(
+    hand_overs: str, changed: list[str]
+) -> None:
+    """G-8: each relay that is not committed needs a change; of four hops two together are not looked for."""
+    kinds = tuple(map(Boundary, hand_overs.split()))
+    hops = [replace(committed(hop("reliable")), name=f"hop{n}") for n in range(len(kinds) + 1)]
+    chain = derive_chain(Chain("flow", tuple(hops), kinds))
+    advice = " and ".join(f"hand over from {two} committed, {IN_ONE_STORE}" for two in changed)
+    assert remedy_for_fault(chain, Fault.RELAY_CRASH) == (advice or None)
+
+
+def test_three_changes_at_once_are_not_looked_for() -> None:
+    """G-8: two stores to be raised are advised; with the hand-over between them they would be three."""
+    local = committed(hop("reliable"), PROCESS)
+    hops = (replace(local, name="intake"), replace(local, name="onward"))
+    two, three = (
+        derive_chain(Chain("flow", hops, (kind,)))
+        for kind in (Boundary.COMMITTED, Boundary.PROCESSED)
     )
+    assert remedy_for_fault(two, Fault.POWER_LOSS) == (
+        "in pipe intake, for store main, set synchronous to FULL and in pipe onward, for store main, "
+        "set synchronous to FULL"
+    )
+    assert remedy_for_fault(three, Fault.POWER_LOSS) is None
 
 
 @given(

@@ -414,6 +414,24 @@ def test_a_layer_that_is_not_the_outermost_must_not_give_messages_up() -> None:
     )
 
 
+def test_an_outermost_window_must_not_be_wider_than_its_receiver() -> None:
+    """bounds: in bytes; as many at both ends are enough, and an index pipe above it makes up for fewer."""
+    finding = only(hop(sized_window(1_001, received=1_000)))
+    assert str(finding) == (
+        "bounds: pipe orders: layer 0 (multi-unconfirmed) may have 1001 bytes under way and its receiver has "
+        "room for 1000, so small messages would pass a large one that found no room. Raise "
+        "receive_window_bytes to 1001, or lower window_bytes to 1000."
+    )
+    assert (finding.layer, finding.kind) == (0, "multi-unconfirmed")
+    assert refusals(hop(sized_window(1_000, received=1_000))) == ()
+    assert refusals(hop("continuous-index", sized_window(1_001, received=1_000))) == ()
+
+
+def sized_window(sent: int, *, received: int) -> LayerText:
+    """A window of so many bytes at either end."""
+    return {"multi-unconfirmed": {"window_bytes": sent, "receive_window_bytes": received}}
+
+
 def only(refused: Hop) -> Finding:
     """The one finding against a hop."""
     (finding,) = refusals(refused)

@@ -106,12 +106,13 @@ def test_the_very_first_message_can_be_let_through_again(repeats: str, settled: 
 
 
 def test_repeats_are_let_through_as_long_as_all_that_is_in_work_fits_the_window() -> None:
-    """A-14, V-5: three messages and one repeat fill a window of four; a second repeat has no room."""
+    """A-14, V-5: three messages and one repeat fill a window of four; a second one has no room and is dropped."""
     layers: LayerText = {KIND: {"repeats": "all", "receive_window": 4}}
     for repeats in ((3,), (3, 3)):
         wire = wire_with(3, layers, auto_settle=False)
         arrive_in_order(wire, 1, 2, 3, *repeats)
         assert wire.receiver.gauges()["in_work"] == 4
+        assert wire.receiver.counters()["duplicate"] == len(repeats) - 1
 
 
 def test_a_repeat_that_is_refused_makes_room_as_its_message_does() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from surepipe.effects import Notice, NoticeKind, RejectReason, Renumbered, Transmit
 from surepipe.pipes.frames import Frame, Numbered, Refused, RefusedReason, Unknown, tag_of
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.stack import SenderStack
 from tests.kit.runs import epoch_of
 from tests.kit.wire import SECOND, Faults, Wire
 
@@ -194,6 +196,24 @@ def test_a_life_refused_before_any_answer_takes_a_higher_number() -> None:
     wire.run()
     assert wire.settled == [1, 2, 3]
     assert wire.confirmed == {1, 2, 3}
+
+
+@pytest.mark.parametrize("kind", INDEX_KINDS)
+def test_two_lives_that_go_above_the_same_one_are_two(kind: str) -> None:
+    """L-7, simulation P17: the clock was set back, and the second life ends before anybody has heard of it."""
+    wire = Wire([kind, "resend" if kind == "strict-monotonic" else "multi-unconfirmed"])
+    known = (3 << 20) + 4711
+    taken: list[int] = []
+    for chance in (17, 18):
+        life = (1 << 20) + chance
+        layers = parse_layers(wire.layers)
+        sender = SenderStack(wire.pipe, layers, rng=random.Random(1), life_hint=life, reverse=True)
+        sender.wake(wire.now)
+        sender.send([b"a"], wire.now)
+        sender.frame(refused(life, known), wire.now)
+        ((epoch, _),) = sender.unconfirmed()
+        taken.append(epoch)
+    assert known < taken[0] < taken[1]
 
 
 def test_a_life_refused_after_an_answer_stops() -> None:

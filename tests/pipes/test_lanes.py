@@ -57,6 +57,18 @@ def test_a_failure_settles_what_stands_before_it_in_its_delivery() -> None:
     assert wire.confirmed == {1}
 
 
+def test_one_answer_for_messages_that_are_no_neighbours_settles_them_all() -> None:
+    """Between a:1, a:2 and a:3 stand messages of other keys, which are settled later (pipes P-2)."""
+    wire = LaneWire()
+    wire.say("a:1", "b:1", "a:2", "c:1", "a:3")
+    wire.settle_at_once("a")
+    wire.work("b")
+    wire.work("c")
+    wire.advance(20 * MS)
+    wire.exchange()
+    assert wire.confirmed == {1, 2, 3, 4, 5}
+
+
 def test_after_its_attempts_a_message_becomes_a_letter_and_then_its_key_goes_on() -> None:
     """The letter is stored before more of the key is delivered or confirmed; b never waits (pipes D-2, D-4)."""
     wire = LaneWire(boundary=LETTERS, auto_answer=False)

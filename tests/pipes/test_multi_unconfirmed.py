@@ -17,6 +17,7 @@ from tests.pipes.retry_kit import (
     assert_quiet,
     bounds_of,
     data_of,
+    is_gap_free,
     nacks,
     probes,
     send_all,
@@ -30,6 +31,12 @@ def send_singly(wire: Wire, *numbers: int) -> None:
     """Each message in a frame of its own."""
     for number in numbers:
         wire.send(number)
+
+
+def settle_all(wire: Wire) -> None:
+    """The handlers of all open deliveries return."""
+    while wire.open:
+        wire.settle()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -340,6 +347,72 @@ def test_a_receiver_without_room_ignores_and_counts_what_exceeds_it() -> None:
     wire.run(each_step=bounds_of(wire))
     assert wire.receiver.counters()["over_limit"] > 0
     assert wire.confirmed == set(range(1, 41))
+
+
+def test_what_found_no_room_is_not_overtaken_by_what_comes_later() -> None:
+    """8.2, G: repeats fill the receive window, 5 is turned away; when there is room, 6 and 7 wait for it."""
+    wire = Wire({"multi-unconfirmed": {"run_max": 1, "window": 4}}, auto_settle=False)
+    send_singly(wire, 1, 2, 3, 4)
+    repeats = list(wire.to_receiver)
+    wire.transfer()
+    settle_all(wire)
+    wire.exchange()
+    send_singly(wire, 5, 6, 7)
+    for frame in repeats:
+        wire.arrive(frame)
+    later = list(wire.to_receiver)
+    wire.transfer(3, back=0)
+    wire.settle()
+    wire.arrive(later[1])
+    assert wire.receiver.counters()["over_limit"] == 4
+    wire.arrive(later[0])
+    wire.settle()
+    wire.arrive(later[2])
+    assert wire.receiver.counters()["over_limit"] == 5
+    wire.arrive(later[1])
+    wire.auto_settle = True
+    settle_all(wire)
+    wire.run()
+    assert is_gap_free(wire.settled)
+    assert wire.confirmed == set(range(1, 8))
+
+
+def test_what_found_no_room_is_asked_for_when_there_is_room_again() -> None:
+    """T-7: one Nack names all that was left out, so that it comes again in order and not at many deadlines."""
+    wire = Wire({"multi-unconfirmed": {"run_max": 1, "window": 4}}, auto_settle=False)
+    send_singly(wire, 1, 2, 3, 4)
+    repeats = list(wire.to_receiver)
+    wire.transfer()
+    settle_all(wire)
+    wire.exchange()
+    send_singly(wire, 5, 6, 7)
+    for frame in repeats:
+        wire.arrive(frame)
+    wire.transfer(3, back=0)
+    settle_all(wire)
+    wire.advance(20 * MS)
+    assert [frame.missing for frame in nacks(wire.sent_back)] == [((5, 7),)]
+
+
+def test_a_message_that_is_given_up_is_waited_for_no_longer() -> None:
+    """T-10: 5 found no room and is given up; 6 is taken as soon as the base has passed it."""
+    wire = Wire({"multi-unconfirmed": {"run_max": 1, "window": 4}}, auto_settle=False)
+    send_singly(wire, 1, 2, 3, 4)
+    repeats = list(wire.to_receiver)
+    wire.transfer()
+    settle_all(wire)
+    wire.exchange()
+    send_singly(wire, 5, 6)
+    for frame in repeats:
+        wire.arrive(frame)
+    sixth = wire.to_receiver[1]
+    assert isinstance(sixth, Data)
+    wire.transfer(2, back=0)
+    settle_all(wire)
+    wire.arrive(sixth)
+    assert not wire.open
+    wire.arrive(replace(sixth, base=6))
+    assert [delivery.first for delivery in wire.open.values()] == [6]
 
 
 def test_a_receiver_bounds_the_bytes_in_work_and_still_takes_one_large_message() -> None:

@@ -93,6 +93,13 @@ def test_waits_of_each_run_double_with_jitter_up_to_the_limit() -> None:
     assert len(set(waits)) > 1
 
 
+def test_a_wait_below_a_microsecond_is_one_and_not_none() -> None:
+    """T-2: a deadline lies ahead of its transmission, or time would stand still at it."""
+    wire = wire_of(rto_initial_s=1e-7, jitter=0.0)
+    wire.send(1)
+    assert wire.deadline["sender"] == wire.now + 1
+
+
 def test_at_most_a_burst_is_sent_again_at_one_wake_and_the_rest_follows_the_answer() -> None:
     """T-2: burst_max 4 of 20 due frames, oldest first; the next Confirm releases the next burst."""
     wire = wire_of(burst_max=4, jitter=0.0)

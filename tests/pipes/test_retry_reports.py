@@ -9,8 +9,17 @@ import pytest
 from surepipe.effects import Transmit, WakeAt
 from surepipe.pipes.confirming import ConfirmingReceiver
 from surepipe.pipes.frames import Confirm, Data, Probe
-from tests.kit.wire import MS, Wire
-from tests.pipes.retry_kit import confirm, engine_of, nack, nacks, send_all, spans, wire_of
+from tests.kit.wire import MS, SECOND, Wire
+from tests.pipes.retry_kit import (
+    confirm,
+    data_of,
+    engine_of,
+    nack,
+    nacks,
+    send_all,
+    spans,
+    wire_of,
+)
 
 
 def test_a_confirm_goes_out_at_once_on_ask_repeat_probe_and_hole() -> None:
@@ -112,6 +121,28 @@ def test_a_nack_sends_the_named_part_of_a_run_again() -> None:
     assert spans(wire)[1:] == [(4, 6)]
     runs = [(run.first, run.last, run.waits) for run in engine_of(wire).flights.runs]
     assert runs == [(1, 3, 1), (4, 6, 1), (7, 10, 1)]
+
+
+def test_what_a_nack_sends_again_keeps_the_patience_that_it_had() -> None:
+    """T-2, T-7: after two silent waits the third is of four seconds; the Nack begins it anew, no shorter."""
+    wire = wire_of(jitter=0.0)
+    wire.send(1)
+    wire.advance(4 * SECOND)
+    wire.arrive_back(nack(wire, (1, 1)))
+    wire.advance(4 * SECOND)
+    assert data_of(wire, 1) == [at * SECOND for at in (0, 1, 3, 4, 8)]
+
+
+def test_the_nack_of_another_incarnation_brings_a_first_wait_again() -> None:
+    """T-5, T-7: all is due and sent at once, and the wait after it is the first one."""
+    wire = wire_of(jitter=0.0)
+    wire.send(1)
+    wire.arrive_back(confirm(wire, 0))
+    wire.advance(4 * SECOND)
+    wire.crash_receiver()
+    wire.arrive_back(nack(wire, (1, 1)))
+    wire.advance(SECOND)
+    assert data_of(wire, 1) == [at * SECOND for at in (0, 1, 3, 4, 5)]
 
 
 def test_closing_says_the_last_confirm_and_the_sender_goes_on() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from surepipe.effects import Deliver, NoticeKind
+from surepipe.pipes.codec import decode, encode
+from surepipe.pipes.confirming import SESSIONS_MAX
 from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.frames import Confirm, Data, Probe, Refused, RefusedReason
+from surepipe.pipes.frames import Confirm, Data, Frame, Numbered, Probe, Refused, RefusedReason
 from surepipe.pipes.options import LayerText
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
@@ -110,6 +113,50 @@ def test_retry_carrier_works_over_a_carrier_that_repeats() -> None:
     wire.run(Faults(loss=0.3, back_loss=0.0, duplication=0.1))
     assert wire.settled == list(range(1, 41))
     assert wire.confirmed == set(range(1, 41))
+
+
+def as_numbered(unit: Data) -> Frame:
+    """A frame of another kind of pipe."""
+    return Numbered(unit.pipe, unit.layer, unit.epoch, unit.first, unit.payloads)
+
+
+def as_a_later_one(unit: Data) -> Frame:
+    """No sender of this kind sends the second before the first is confirmed."""
+    return replace(unit, first=unit.first + 1)
+
+
+@pytest.mark.parametrize("spoiled", [as_numbered, as_a_later_one])
+def test_what_a_carrier_brought_and_nobody_takes_goes_back_to_it(
+    spoiled: Callable[[Data], Frame],
+) -> None:
+    """8.3, K-2: the carrier sends it again, and then it is as it should be."""
+    wire = Wire([CARRIER, "multi-unconfirmed"])
+    wire.send(1)
+    carried, unit = carried_unit(wire)
+    wire.arrive(replace(carried, payloads=[encode(spoiled(unit))]))
+    wire.run()
+    assert (wire.settled, wire.confirmed) == ([1], {1})
+
+
+def test_a_unit_of_one_life_too_many_goes_back_to_the_carrier() -> None:
+    """V-5, K-2: of eight lives something is in work, so there is no place for a ninth."""
+    wire = Wire([CARRIER, "multi-unconfirmed"], auto_settle=False)
+    wire.send(1)
+    carried, unit = carried_unit(wire)
+    lives = [encode(replace(unit, epoch=unit.epoch + more)) for more in range(SESSIONS_MAX + 1)]
+    wire.arrive(replace(carried, payloads=lives))
+    assert wire.receiver.counters()["over_limit"] == 1
+    assert wire.receiver.layers[1].gauges()["in_work"] == SESSIONS_MAX
+
+
+def carried_unit(wire: Wire) -> tuple[Data, Data]:
+    """Take the one frame from the wire: it, and the unit that it carries."""
+    [carried] = wire.to_receiver
+    wire.to_receiver.clear()
+    assert isinstance(carried, Data)
+    unit = decode(carried.payloads[0])
+    assert isinstance(unit, Data)
+    return carried, unit
 
 
 def test_a_confirm_of_what_was_never_sent_is_ignored() -> None:

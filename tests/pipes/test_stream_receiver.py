@@ -345,15 +345,29 @@ def test_every_call_survives_unavailable() -> None:
     assert position(wire) == 4
 
 
+def test_an_outage_after_a_read_begins_with_the_first_pause() -> None:
+    """S-1, T-2: pauses double within one outage; what was read ends it."""
+    wire = reading("a", "b", hold=True, read_max=1, jitter=0.0)
+    reader = wire.receiver
+    reader.answer(outcome=Unavailable())
+    wire.advance(100 * MS)
+    reader.answer_all()
+    reader.settle()
+    assert isinstance(reader.answer(at=1, outcome=Unavailable()), ReadFrom)
+    wire.advance(100 * MS)
+    assert reader.asked()[-1] == "DescribeStream"
+
+
 def test_a_long_outage_is_told_once() -> None:
-    """T-11: with the place of the reader."""
+    """T-11: with the place of the reader, which is in the stream and in no epoch."""
     wire = reading("a", hold=True)
     reader = wire.receiver
     for _ in range(200):
         if reader.calls:
             reader.answer(outcome=Unavailable())
         wire.advance(SECOND)
-    assert [notice.kind for notice in reader.notices] == [NoticeKind.UNANSWERED]
+    [notice] = reader.notices
+    assert (notice.kind, notice.epoch, notice.ranges) == (NoticeKind.UNANSWERED, 0, ((1, 1),))
 
 
 def test_a_claim_whose_answer_was_lost_does_not_fence_the_claimer() -> None:

@@ -9,10 +9,10 @@ import pytest
 from surepipe.effects import Effect, OpenLife, Persist, Renumber, WriteFenced
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.frames import Confirm, Data, Refused, RefusedReason
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.options import LayerText, parse_layers
 from surepipe.pipes.stack import SenderStack
 from tests.kit.journal import MemoryJournal
-from tests.kit.wire import SECOND, Wire
+from tests.kit.wire import MS, SECOND, Wire
 
 
 @pytest.mark.parametrize("kind", ["resend", "multi-unconfirmed", "sequential-confirm", "reliable"])
@@ -58,6 +58,19 @@ def test_the_oldest_message_has_room_when_bytes_are_short() -> None:
     wire.drop()
     wire.run(until_us=60 * SECOND)
     assert wire.settled == [1, 2, 3]
+
+
+@pytest.mark.parametrize("bound", [{"receive_window": 2}, {"receive_window_bytes": 200}])
+def test_what_is_refused_above_a_window_is_not_overtaken(bound: dict[str, object]) -> None:
+    """K-2: strict-monotonic had no room for a message. Until that one comes again the window takes no later one,
+    which would make it come too late: it was lost, on a route without any fault."""
+    strict: LayerText = {"strict-monotonic": {"run_max": 1, **bound}}
+    window: LayerText = {"multi-unconfirmed": {"run_max": 2, "window": 8}}
+    wire = Wire([strict, window, {"resend": {"run_max": 2}}], handler_us=50 * MS)
+    wire.send(*[b"x" * size for size in (150, 90, 1) * 5])
+    wire.run(until_us=600 * SECOND)
+    assert wire.receiver.counters()["over_limit"] > 0
+    assert wire.settled == list(range(1, 16))
 
 
 def test_a_unit_that_the_carrier_had_no_room_for_is_offered_again() -> None:

@@ -66,6 +66,50 @@ def test_algebra_receiver_crash_brings_an_older_message_again_also_where_nothing
     assert not judge_rows(run.rows), "what is promised now, is kept"
 
 
+def test_algebra_receiver_crash_what_drops_older_messages_loses_what_a_window_brings_again() -> (
+    None
+):
+    """algebra: receiver crash: no-loss was derived for strict-monotonic over a window over resend (pipes G-10).
+
+    1. the window answers its carrier when #1 arrives, and the receiver ends before #1 is settled;
+    2. resend brings #2, which is passed on; the window sends #1 again, too late for strict-monotonic.
+    """
+    layers = layer("strict-monotonic"), layer("multi-unconfirmed"), layer("resend")
+    stack = hop("strict-monotonic over window over resend", *layers)
+    script = load(SCRIPTS / "strict-over-window-over-resend.json")
+    run = replay(stack, script, judge=lambda rows: judge(rows, ["P2"]))
+    assert run.stale is None
+    assert run.violates("P2") is not None
+    derived = derive(hop_of(stack))
+    assert not derived.guarantee.holds(Atom.NO_LOSS, frozenset({Fault.RECEIVER_CRASH}))
+    reason = derived.reason(Atom.NO_LOSS, Fault.RECEIVER_CRASH)
+    assert reason.text.endswith("brings later messages first, too late for strict-monotonic")
+    assert not judge_rows(run.rows), "what is promised now, is kept"
+
+
+def test_algebra_receiver_crash_takes_the_order_that_dedupe_has_from_its_carrier() -> None:
+    """algebra: receiver crash: monotonic was derived for dedupe over a window over resend, committed (pipes G-10).
+
+    As above, and dedupe passes #1 on after #2.
+    """
+    layers = layer("dedupe"), layer("multi-unconfirmed"), layer("resend")
+    stack = hop(
+        "dedupe over window over resend, committed, journal",
+        *layers,
+        journaled=True,
+        durable=True,
+        boundary=Boundary.COMMITTED,
+    )
+    script = load(SCRIPTS / "dedupe-over-window-over-resend.json")
+    run = replay(stack, script, judge=lambda rows: judge(rows, ["P4"]))
+    assert run.stale is None
+    assert run.violates("P4") is not None
+    guarantee = derive(hop_of(stack)).guarantee
+    assert not guarantee.holds(Atom.MONOTONIC, frozenset({Fault.RECEIVER_CRASH}))
+    assert guarantee.holds(Atom.NO_DUPLICATE, frozenset({Fault.RECEIVER_CRASH}))
+    assert not judge_rows(run.rows), "what is promised now, is kept"
+
+
 def test_algebra_bounds_a_receiver_short_of_bytes_lets_small_messages_pass_large_ones() -> None:
     """algebra: bounds: the receiver's bytes were below those of the window, and nothing said so."""
     narrow = {"multi-unconfirmed": {"window_bytes": 4096, "receive_window_bytes": 1024}}
@@ -167,6 +211,20 @@ def test_harness_shrinking_a_partition_that_heals_never_becomes_one_that_does_no
     assert result.stale is None
     assert len(of_kind(result.rows, "settled")) == 1
     assert [row.detail.count('"fault":"F6"') for row in of_kind(result.rows, "fault")] == [1, 0]
+
+
+def test_harness_receiver_zombie_what_is_held_behind_its_messages_is_asked_for_before_the_end() -> (
+    None
+):
+    """harness: receiver zombie: P11, a false alarm. The zombie settled what the receiver misses, and the sender
+    has nothing left to say; the receiver asks when the hole is old, and the run ended before that."""
+    stack = hop("three", *map(layer, ("continuous-index", "reliable", "multi-unconfirmed")))
+    run = replay(stack, load(SCRIPTS / "held-behind-a-zombie.json"))
+    assert run.stale is None
+    assert run.violations == ()
+    asked = [row.time_us for row in of_kind(run.rows, "transmit") if "unknown" in row.detail]
+    [rest] = [row.time_us for row in of_kind(run.rows, "phase") if "quiescent" in row.detail]
+    assert asked[-1] > rest + 3_000_000
 
 
 def test_harness_receiver_zombie_a_script_told_it_as_a_pause_that_every_claim_covers() -> None:

@@ -57,8 +57,8 @@ SCOPES = list(nightly_scopes.nightly())
 
 @pytest.mark.parametrize("night", SCOPES, ids=lambda night: night.id)
 def test_every_scope_of_the_night_can_be_explored(night: NightScope) -> None:
-    """simulation X-51: no fault that can strike nobody, and two of each kind; here only its first states."""
+    """simulation X-51: no fault that can strike nobody, one or two of each kind; here only its first states."""
     explored = explore(night.subject, replace(night.scope, states_max=20))
     assert explored.verdict is Explored.BOUNDED
-    assert set(night.scope.faults.values()) == {nightly_scopes.TIMES}
+    assert set(night.scope.faults.values()) in ({1}, {nightly_scopes.TIMES})
     assert nightly_scopes.BY_ID[night.id].scope == night.scope

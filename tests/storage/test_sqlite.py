@@ -18,6 +18,7 @@ from surepipe.storage.sqlite_pages import PAGE_MAX_BYTES
 from surepipe.storage.sqlite_writer import Writer
 from surepipe.store_api import (
     KEEP_ALL,
+    AppendRun,
     Batch,
     Exists,
     Failed,
@@ -145,7 +146,8 @@ def test_a_long_run_takes_several_pages_and_is_one_append(one: SqliteBench) -> N
 # Waiting.
 
 
-def test_an_append_wakes_the_thread_that_waits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside_sql", [False, True])
+def test_an_append_wakes_the_thread_that_waits(tmp_path: Path, beside_sql: bool) -> None:
     """S-7: with a timeout of an hour and no polling in between, the wait returns when the entry is there."""
     waiting = threading.Event()
 
@@ -160,7 +162,10 @@ def test_an_append_wakes_the_thread_that_waits(tmp_path: Path) -> None:
         thread = threading.Thread(target=lambda: hints.append(store.wait("s", 1, HOUR_US)))
         thread.start()
         assert waiting.wait(FAILS_LOUDLY_AFTER_S)
-        store.append("s", "p", 1, 1, texts("a"))
+        with store.transaction() as transaction:
+            transaction.append(AppendRun("s", "p", 1, 1, texts("a")))
+            if beside_sql:
+                transaction.connection.execute("SELECT 1")
         thread.join(FAILS_LOUDLY_AFTER_S)
         assert hints == [Hint()]
 

@@ -69,14 +69,21 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "no" / "store.db")
 
 
-def test_another_layout_names_the_step_to_take(one: SqliteBench) -> None:
-    """R-2's rule for SQLite: another version of the layout is refused, not guessed at."""
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("UPDATE surepipe_layout SET version = 99", "99"),
+        ("DELETE FROM surepipe_layout", "-1"),
+    ],
+)
+def test_another_layout_names_the_step_to_take(one: SqliteBench, change: str, found: str) -> None:
+    """R-2's rule for SQLite: another version of the layout, or none, is refused, not guessed at."""
     one.store.close()
     connection = sqlite3.connect(one.path)
-    connection.execute("UPDATE surepipe_layout SET version = 99")
+    connection.execute(change)
     connection.commit()
     connection.close()
-    with pytest.raises(ConfigurationError, match=r"layout 99 .*begin with a new file"):
+    with pytest.raises(ConfigurationError, match=rf"layout {found} .*begin with a new file"):
         SqliteStore(one.path)
 
 
@@ -95,24 +102,27 @@ def test_a_file_of_the_users_own_gets_the_tables_too(tmp_path: Path) -> None:
 
 
 def test_a_file_that_can_only_be_read_fails_writes_with_the_reason(one: SqliteBench) -> None:
-    """S-1, F30: a permanent failure that says what to change; reading goes on."""
+    """S-1, F30: a permanent failure that says what to change. Reading goes on, and writing when that was done."""
     make(one)
     put(one, 1, "a")
+    mode = "ro"
 
-    def connect_to_read(path: str, busy_timeout_s: float) -> sqlite3.Connection:
+    def connect_with_rights(path: str, busy_timeout_s: float) -> sqlite3.Connection:
         return sqlite3.connect(
-            f"file:{path}?mode=ro",
+            f"file:{path}?mode={mode}",
             busy_timeout_s,
             isolation_level=None,
             check_same_thread=False,
             uri=True,
         )
 
-    with SqliteStore(one.path, connect=connect_to_read) as store:
+    with SqliteStore(one.path, connect=connect_with_rights) as store:
         outcome = store.append("s", "p", 1, 2, texts("b"))
         assert isinstance(outcome, Failed)
         assert "change its rights" in outcome.reason
         assert isinstance(store.read("s", 1, 9, 9), Batch)
+        mode = "rw"
+        assert store.append("s", "p", 1, 2, texts("b")) == Stored(2, 1, 2)
 
 
 def test_a_full_disk_stores_nothing_and_goes_on_when_there_is_room(

@@ -96,6 +96,22 @@ def test_a_part_that_raises_is_taken_back_and_the_rest_is_done(one: SqliteBench)
     assert read_payloads(one) == texts(10, 20, 30, 40)
 
 
+def test_a_part_takes_back_what_came_before_a_part_inside_it_that_was_taken_back(
+    one: SqliteBench,
+) -> None:
+    """S-11: the end of the inner part is no later beginning of the outer one."""
+    make_effects(one)
+    with one.store.transaction() as transaction:
+        with suppress(ZeroDivisionError), transaction.part():
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            with suppress(ValueError), transaction.part():
+                raise ValueError("inside")
+            raise ZeroDivisionError
+        transaction.connection.execute("INSERT INTO effects VALUES (2)")
+    assert transaction.done
+    assert effects_of(one) == [2]
+
+
 def test_sql_of_the_caller_alone_is_a_transaction_too(one: SqliteBench) -> None:
     """S-11: without any request the block is done when it is committed."""
     make_effects(one)
@@ -165,6 +181,30 @@ def test_the_caller_can_neither_end_the_transaction_nor_touch_the_stores_tables(
     assert effects_of(one) == []
     assert put(one, 2, "b") == Stored(2, 1, 2)
     assert read_payloads(one) == texts("a", "b")
+
+
+def test_a_lent_connection_that_the_caller_closed_is_replaced(one: SqliteBench) -> None:
+    """S-11: whether the block raises or not, nothing of it is done, and the store goes on."""
+    make_effects(one)
+
+    def close_it() -> bool:
+        with one.store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            transaction.connection.close()
+        return transaction.done
+
+    def close_and_raise() -> None:
+        with one.store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            transaction.connection.close()
+            raise ZeroDivisionError
+
+    assert not close_it()
+    assert put(one, 1, "a") == Stored(1, 1, 1)
+    with pytest.raises(ZeroDivisionError):
+        close_and_raise()
+    assert put(one, 2, "b") == Stored(2, 1, 2)
+    assert effects_of(one) == []
 
 
 def test_changes_to_the_lent_connection_end_with_the_block(one: SqliteBench) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Protocol, TypeAlias, TypeVar
@@ -29,6 +29,7 @@ from surepipe.effects import (
     Renumbered,
 )
 from surepipe.pipes.algebra.guarantees import Guarantee, in_order
+from surepipe.pipes.ranges import RangeSet
 
 logger = logging.getLogger("surepipe")
 Columns: TypeAlias = Mapping[str, str | int]
@@ -208,9 +209,11 @@ class ReceiverTrace:
         self._node = node
         self._pipe = pipe
         self._lock = threading.Lock()
+        self._handed: defaultdict[tuple[str, int], RangeSet] = defaultdict(RangeSet)
 
     def delivered(self, effect: Deliver, *, settled: bool) -> None:
-        """Handed to whoever consumes; ``settled``: with that, by the pipe's boundary, it is settled."""
+        """Handed to whoever consumes; ``settled``: with that, by the pipe's boundary, it is settled, if it was not
+        before: a message that failed is handed over again."""
         pipe = _of_producer(self._pipe, effect.producer)
         seqs = effect.seqs or range(effect.first, effect.first + len(effect.payloads))
         at = 0
@@ -227,7 +230,14 @@ class ReceiverTrace:
                 self._node, "delivered", pipe, attempt=effect.attempt, digests=digests, **where
             )
             if settled:
-                self._tracing.row(self._node, "settled", pipe, **where)
+                self._handed_over(pipe, effect.epoch, first, last)
+
+    def _handed_over(self, pipe: str, epoch: int, first: int, last: int) -> None:
+        known = self._handed[pipe, epoch]
+        for start, end in known.missing(first, last):
+            where: dict[str, str | int] = {"epoch": epoch, "seq": start, "count": end - start + 1}
+            self._tracing.row(self._node, "settled", pipe, **where)
+        known.add(first, last)
 
     def settled(self, work: Work, through: int) -> None:
         """The consumer has come so far with a work; from any thread."""

@@ -92,6 +92,12 @@ class Session:
     holes: Holes
     settled: RangeSet = field(default_factory=RangeSet)
     in_work: InWork = field(default_factory=InWork)
+    left_out: tuple[int, int] | None = None
+    """The lowest and the highest new message that came and was not kept.
+
+    What comes behind the lowest is not kept either until that one is: it would overtake it, over a carrier that
+    brought them in order.
+    """
 
     def raise_base(self, base: int) -> None:
         """The sender says that everything below ``base`` is settled."""
@@ -99,6 +105,25 @@ class Session:
             self.cum = base - 1
             self._join()
             self.holes.raise_base(self.cum + 1)
+            self.taken_through(self.cum)
+
+    def leave_out(self, first: int, last: int) -> None:
+        """These are not kept. Repeats may be among them, and those need not come again."""
+        new = [
+            gap
+            for part in self.settled.missing(max(first, self.cum + 1), last)
+            for gap in self.in_work.ranges.missing(*part)
+        ]
+        if new:
+            low, high = self.left_out or new[0]
+            self.left_out = min(low, new[0][0]), max(high, new[-1][1])
+
+    def taken_through(self, last: int) -> None:
+        """The lowest that was left out may have come in."""
+        if self.left_out and last >= self.left_out[0]:
+            _, high = self.left_out
+            self.left_out = None
+            self.leave_out(last + 1, high)
 
     def settle(self, first: int, last: int) -> None:
         """These messages are settled."""
@@ -188,6 +213,7 @@ class ConfirmingReceiver(ReceiverLayer):
             session.clock.hurry(now)
         if fitting < last:
             self.port.count("over_limit", last - fitting)
+            session.leave_out(fitting + 1, last)
             self.port.refuse(token)
         elif token is not None and not session.in_work.answer_for(first, last, token):
             self.port.settle(token)
@@ -202,6 +228,7 @@ class ConfirmingReceiver(ReceiverLayer):
             taken, size = self._room_for(session, start, payloads)
             if taken:
                 session.in_work.add(start, start + taken - 1, size)
+                session.taken_through(start + taken - 1)
                 self.port.hand_up(frame.epoch, start, part_of(payloads, 0, taken))
             if taken < len(payloads):
                 fitting = start + taken - 1
@@ -229,6 +256,8 @@ class ConfirmingReceiver(ReceiverLayer):
         A message larger than the byte bound is taken when nothing else is in work. So is the oldest that is not
         settled, whatever is in work: others may be waiting for it above, and the bytes would never come free.
         """
+        if session.left_out and first > session.left_out[0]:
+            return 0, 0
         works = [other.in_work for other in self.sessions.values()]
         count = self.options.held_max - sum(work.ranges.count() for work in works)
         count = min(count, len(payloads), session.cum + self.options.held_max - first + 1)
@@ -293,6 +322,10 @@ class ConfirmingReceiver(ReceiverLayer):
         for token in session.in_work.settle(first, last):
             self.port.settle(token)
         session.settle(first, last)
+        if session.left_out and self.names_holes:
+            # There is room again: ask for what was left out, or each would come at a deadline of its own.
+            highest = min(session.left_out[1], session.cum + self.options.held_max)
+            session.holes.shown(highest, self.port.now)
         session.clock.settle(self.port.now, last - first + 1, session.cum)
         self._after_answer(epoch, session)
 
@@ -301,6 +334,7 @@ class ConfirmingReceiver(ReceiverLayer):
         session = self.sessions[epoch]
         for token in session.in_work.refuse(first, last):
             self.port.refuse(token)
+        session.leave_out(first, last)
         session.clock.settle(self.port.now, 0, session.cum)
         self._after_answer(epoch, session)
 

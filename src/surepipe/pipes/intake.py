@@ -65,6 +65,19 @@ class IntakePort(Protocol):
         ...
 
 
+_CHANCE = (1 << 20) - 1
+"""The lower bits of a life's number, which are drawn when it begins by the clock."""
+
+
+def next_life(above: int, own: int) -> int:
+    """A number above another one, for a life that began below it.
+
+    Two lives in turn may have to go above the same one, while nobody has heard of the first (a clock was set
+    back): what was drawn for each keeps their numbers apart.
+    """
+    return above + 1 + (own & _CHANCE)
+
+
 @stateful
 class Intake:
     """Accepts into the outermost layer's buffers. Volatile: what is accepted is lost with the process."""
@@ -213,7 +226,7 @@ class Intake:
         self.report_confirmed()
         waiting = [*self.outermost.waiting(), *self.renumbered]
         former, first = self.life, self.next - len(waiting)
-        self.life, self.next = above + 1, 1 + len(waiting)
+        self.life, self.next = next_life(above, self.life), 1 + len(waiting)
         if waiting:
             self.port.emit(Renumbered(former, first, len(waiting), self.life, 1))
         self.renumbered = waiting

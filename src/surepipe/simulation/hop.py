@@ -224,14 +224,21 @@ class HopWorld(World):
 
     def _is_over(self, entry: Entry) -> bool:
         if self.quiescent_at >= 0:
-            grace = GRACE_TIMERS * self.options.timer_us
-            return entry[0] > self.quiescent_at + grace
+            return entry[0] > self.quiescent_at + self._grace_us()
         if isinstance(entry[4], Wake) and all(isinstance(e[4], Wake) for e in self.heap):
             processes = [node.current for node in self.nodes]
             if all(p and _at_rest(p.machine) for p in processes):
                 self.quiescent_at = self.now
                 self._phase("quiescent")
         return False
+
+    def _grace_us(self) -> int:
+        """A receiver may hold what waits for messages that its zombie settled: it asks when the hole is old."""
+        grace = GRACE_TIMERS * self.options.timer_us
+        holds = any(
+            node.current and node.current.machine.gauges().get("held") for node in self.nodes
+        )
+        return max(grace, self.promise.calm_us) if holds else grace
 
     def end(self) -> None:
         """The last row: how things stand."""

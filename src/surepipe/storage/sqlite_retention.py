@@ -67,12 +67,12 @@ def make_room(
     readers = readers_of(connection, stream)
     unread = min((following for _, following in readers), default=stream.next + 1)
     keep = stream.next if stream.retention.force else unread - 1
-    oldest = _oldest_page(connection, stream, 0)
     while (
-        oldest and oldest.end <= keep and _broken(stream, oldest, stream.size_bytes, size, now_us)
+        (oldest := _oldest_page(connection, stream, 0))
+        and oldest.end <= keep
+        and _broken(stream, oldest, stream.size_bytes, size, now_us)
     ):
         stream = _remove_below(connection, stream, oldest.end)
-        oldest = _oldest_page(connection, stream, 0)
     if stream.retention.force:
         return stream, ""
     # Read pages that stay as anchors are no reason to refuse new messages for ever.

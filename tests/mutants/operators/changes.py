@@ -47,11 +47,14 @@ class Change:
     line: int
     before: str
     after: str
+    nth: int
+    """of the changes of its function that have the same words"""
 
     @property
     def name(self) -> str:
         """What stays the same when lines move."""
-        return f"{self.file} {self.function}: {self.before} => {self.after}"
+        which = f" ({self.nth})" if self.nth > 1 else ""
+        return f"{self.file} {self.function}: {self.before} => {self.after}{which}"
 
     def __str__(self) -> str:
         return (
@@ -113,6 +116,7 @@ class Walk:
     _path: list[str] = field(default_factory=list[str])
     _open: list[str] = field(default_factory=list[str])
     _counts: Counter[str] = field(default_factory=Counter[str])
+    _worded: Counter[tuple[str, str, str]] = field(default_factory=Counter[tuple[str, str, str]])
 
     def definitions(self, body: Sequence[ast.stmt]) -> None:
         """Of a module or class: only what its functions do counts."""
@@ -239,15 +243,18 @@ class Walk:
             undo = _put(edits)
             after = _head(statement)
             _put(undo)
+        function = ".".join(self._path)
+        self._worded[function, before, after] += 1
         change = Change(
             self.file,
             len(self.changes),
             kind,
-            ".".join(self._path),
+            function,
             self._open[-1],
             statement.lineno,
             before,
             after,
+            self._worded[function, before, after],
         )
         self.changes.append((change, edits))
 

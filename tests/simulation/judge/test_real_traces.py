@@ -173,6 +173,33 @@ def test_a_dead_letter_is_settled_and_named_in_the_trace() -> None:
     assert found.held
 
 
+def test_what_was_settled_before_it_was_handled_is_settled_once_though_it_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    """Boundary before, and the third of five fails once: it and what stands behind it are handed over twice."""
+    steps, trace = StepRuntime(1), RecordedRows()
+    store = SqliteStore(tmp_path / "orders.db", level=Level.PROCESS)
+    calls: list[object] = []
+
+    def handle(message: object) -> None:
+        calls.append(message)
+        if calls.count(3) == 1 and message == 3:
+            raise ValueError("not now")
+
+    with Pipe(
+        "orders", journal=store, state=store, boundary="before", runtime=steps, trace=trace
+    ) as pipe:
+        pipe.receive(handle)
+        pipe.send_many(list(range(1, 6)))
+        pipe.flush(60)
+        steps.advance(60)
+    store.close()
+    assert calls == [1, 2, 3, 3, 4, 5]
+    found = audit(trace.rows)
+    assert (found.pipe("orders").settled, found.pipe("orders").repeated) == (5, 0)
+    assert found.held
+
+
 def test_two_writers_of_a_stream_and_its_reader_make_one_trace() -> None:
     """Each writer's messages are judged by themselves; a confirm there says that the store has it."""
     trace, store, got = RecordedRows(), MemoryStore(), list[object]()

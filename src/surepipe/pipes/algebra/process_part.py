@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults
 from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop, Level
@@ -226,23 +227,39 @@ def _brings_older_again(standing: Standing) -> str | None:
     """A crash is a loss: what sends again brings an older message late, where nothing above holds it back."""
     if standing.atom is not Atom.MONOTONIC or not any(map(_sends_again, standing.layers)):
         return None
-    return _loses_flight(standing)
+    return _loses_flight(standing) or _passes_what_was_in_work(standing)
 
 
 def _passes_what_was_in_work(standing: Standing) -> str | None:
     """Order that comes from a carrier ends where the pipe above answers it before messages are settled.
 
     A window that sends again by itself does that. What was in work at the crash is then brought again by the
-    window, and the carrier brings later messages first.
+    window, and the carrier brings later messages first. What drops older messages loses it.
     """
-    if standing.atom is not Atom.GAP_FREE:
-        return None
-    for layer in standing.layers[:-1]:
-        if layer.kind in ORDERS_ITSELF:
+    layers, late = standing.layers, ""
+    if standing.atom is Atom.NO_LOSS:
+        layers = tuple(dropwhile(_passes_on_what_comes, layers))
+        if not layers or layers[0].is_retry:
+            return None
+        late = f", too late for {layers[0].kind}"
+    for layer in layers[:-1]:
+        if _keeps_order(standing.atom, layer):
             return None
         if layer.kind == "multi-unconfirmed":
-            return f"{layer.kind} sends again what was in work, and its carrier brings later messages first"
+            what = "sends again what was in work, and its carrier brings later messages first"
+            return f"{layer.kind} {what}{late}"
     return None
+
+
+def _passes_on_what_comes(layer: LayerOptions) -> bool:
+    """Whether a layer brings nothing again and drops nothing for coming late."""
+    return not layer.is_retry and layer.kind != "strict-monotonic"
+
+
+def _keeps_order(atom: Atom, layer: LayerOptions) -> bool:
+    """Whether order does not depend on what is below this layer."""
+    restrains = atom is Atom.MONOTONIC and layer.kind in RESTRAIN_ORDER
+    return restrains or layer.kind in ORDERS_ITSELF
 
 
 def _volatile_stream(standing: Standing) -> str | None:

@@ -150,6 +150,8 @@ class LifeStore(StoreVerbs):
         if done is None or not is_heard:
             is_done, done = False, (Unavailable("no answer, on purpose"),) * len(requests)
         transaction.done, transaction.outcomes = is_done, done
+        if not is_done:
+            life.world.note(self.name, 1, "refused")
         if trouble is not None:
             life.meet(trouble)
 

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from surepipe.machines import Machine
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.desk import Boundary
+from surepipe.pipes.stream_place import Phase
 from surepipe.simulation.chooser import Chooser
 from surepipe.simulation.events import Event, Happening, Submit, Wake
 from surepipe.simulation.faults import CATALOGUE, kind_of, names_of
@@ -28,6 +29,8 @@ from surepipe.simulation.trace import RollingDigest, Row
 from surepipe.simulation.world import Entry, World, as_detail, collector_at_rest
 from surepipe.store_api import Level
 
+_ASKING = frozenset(Phase) - {Phase.WAITING, Phase.DELIVERING, Phase.STOPPED}
+"""A reader that waits for an answer of its store, and does not know yet what there is."""
 GRACE_TIMERS = 4
 """For so many timeouts after the end of all work a deadline may pass; what it transmits is a finding."""
 
@@ -252,10 +255,14 @@ class HopWorld(World):
 
 def _at_rest(machine: Machine) -> bool:
     """Whether a machine waits for nothing; nor may inner layers of a stack, which have confirms of their own, nor
-    a reader, which has nothing in work while its store does not answer, and more to read."""
+    a reader, which has nothing in work while its store does not answer, and perhaps more to read."""
     layers = getattr(machine, "layers", ())
-    is_idle = bool(getattr(machine, "idle", True)) and not machine.gauges().get("lag")
-    return is_idle and not any(getattr(layer, "in_flight", 0) for layer in layers)
+    if not getattr(machine, "idle", True) or machine.gauges().get("lag"):
+        return False
+    return not any(
+        getattr(layer, "in_flight", 0) or getattr(layer, "phase", None) in _ASKING
+        for layer in layers
+    )
 
 
 def _standing(node: Node) -> dict[str, object]:

@@ -38,6 +38,7 @@ class Kind(StrEnum):
     * ``appended``: stream, index of the first. ``committed``: stream, reader, next.
     * ``renumbered``: the old identity in the columns, the new epoch and seq in ``detail``.
     * ``failed``: a receiver hears that an attempt came to nothing; ``raised`` is what a handler or stage did.
+    * ``refused``: a store did not take a transaction, or was not heard; its messages are taken again.
     * ``fault``: fault, its id. ``phase``: phase, and of a drain network (fast or slow) and load.
     * ``end``: quiescent, limit, nodes {name: deadline, idle, gauges, waiting, next}; in real runs there is one for
       each node, with quiescent.
@@ -71,6 +72,7 @@ class Kind(StrEnum):
     RETURNED = "returned"
     RAISED = "raised"
     FAILED = "failed"
+    REFUSED = "refused"
     FAULT = "fault"
     PHASE = "phase"
     MARK = "mark"

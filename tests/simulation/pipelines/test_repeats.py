@@ -22,6 +22,7 @@ from surepipe.simulation.trace import Kind
 from surepipe.store_api import Transaction
 from tests.simulation.pipelines.kit import MESSAGES, bank
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 SEEDS = range(12)
 FAULTS = ["copy", "confirm-loss", "receiver-crash", "poison", "store-outage"]
 COPYING = """\
@@ -96,6 +97,15 @@ def test_repeats_that_have_a_reason_are_left_alone(tmp_path: Path, mode: Mode) -
     found = run_seeds(subject, SEEDS, mode=mode, messages=MESSAGES, each=seen)
     assert found.violated["P9"] == 0, found.failures
     assert {Kind.WAKE, Kind.FAILED, Kind.COPIED, Kind.CALLED} <= seen.kinds
+
+
+def test_messages_of_a_transaction_that_a_store_refused_are_taken_again() -> None:
+    """P9, F30: several together, then one by one, without a new delivery; in seed 281 both call stages."""
+    seen = Seen()
+    subject = simulation_of(EXAMPLES / "orders.yaml", messages=MESSAGES).subject
+    run_seeds(subject, range(278, 284), mode=Mode.BREAK, messages=12, each=seen)
+    assert not seen.broken
+    assert {Kind.REFUSED, Kind.CALLED} <= seen.kinds
 
 
 def test_a_store_that_was_emptied_has_lost_its_streams_too(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ class DuplicateBudget(Property):
     earlier ones had sent. Without any faults and with answers faster than the timer there is one excuse:
     a stage that fails by itself.
 
-    A stage is called once for each delivery, on each way that leads to it.
+    A stage is called once for each delivery, on each way that leads to it, and again for each transaction that a
+    store did not take.
     """
 
     id: ClassVar[str] = "P9"
@@ -66,6 +67,7 @@ class DuplicateBudget(Property):
         super().__init__(books, report)
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._carried: set[str] = set()
+        self._refusals = 0
 
     def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Deliveries, transmissions, and what excuses them."""
@@ -78,6 +80,7 @@ class DuplicateBudget(Property):
             Kind.CALLED: self._called,
             Kind.RAISED: self._raised,
             Kind.FAILED: self._failed,
+            Kind.REFUSED: self._refused,
         }
 
     def _pair(self, book: Book, counts: _Counts) -> tuple[int, int]:
@@ -122,7 +125,8 @@ class DuplicateBudget(Property):
             calls = counts.calls[row[DETAIL], position]
             deliveries = counts.redelivered.of(position) + (position in counts.delivered)
             stage = str(facts_of(Row(*row)).get("stage", ""))
-            if calls > deliveries * self.books.settings.entered.get(stage, 1):
+            entered = self.books.settings.entered.get(stage, 1)
+            if calls > deliveries * entered + self._refusals:
                 self.fail(
                     f"Stage {stage} was called {times(calls)} for message #{position}, "
                     f"which was delivered {times(deliveries)}.",
@@ -130,6 +134,10 @@ class DuplicateBudget(Property):
                     position=position,
                     seq=row[SEQ],
                 )
+
+    def _refused(self, row: Cells) -> None:
+        del row
+        self._refusals += 1
 
     def _raised(self, row: Cells) -> None:
         del row

@@ -1,4 +1,4 @@
-"""What sources give under simulation: the first rows of a file, samples, values of a model, or m0, m1, ..."""
+"""What sources give under simulation: samples, the first rows of a file, values of a model, or m0, m1, ..."""
 
 from __future__ import annotations
 

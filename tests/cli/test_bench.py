@@ -310,6 +310,14 @@ def test_a_bench_that_is_stopped_removes_what_it_has_written(
     assert not list(folder.rglob(f"{PREFIX}*"))
 
 
+def test_a_bench_ends_when_it_was_told_to_while_nobody_could_hear_it(folder: Path) -> None:
+    """An interrupt during a callback of SQLite is lost, but noted."""
+    request = bench.Request(None, messages=100_000_000, seconds=50, failures=[KeyboardInterrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        bench.bench_all(request)
+    assert not list(folder.rglob(f"{PREFIX}*"))
+
+
 @pytest.mark.usefixtures("folder")
 def test_the_document_tells_the_machine_that_it_was_made_on(
     surepipe: Command,

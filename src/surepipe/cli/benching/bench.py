@@ -44,6 +44,8 @@ class Request:
     seconds: float
     with_stages: bool = False
     redis: str | None = None
+    failures: list[BaseException] = field(default_factory=list[BaseException])
+    """What ends it before its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def bench_all(request: Request) -> Report:
     report = Report()
     for plan in plans:
         probed_levels(plan)  # a server that does not answer is told before anything is measured
-    with _ended_by_signal():
+    with _ended_by_signals(request.failures):
         for plan in plans:
             rows = messages_of(plan, SAMPLE_ROWS, folder)
             report.loop_per_s = max(report.loop_per_s, loop_per_s(next(iter(rows.values()))))
@@ -203,7 +205,7 @@ def _run(
 ) -> Run:
     counts = {part.name: places.count_of(part.name) for part in plan.stores}
     doubles = plan.simulate.replace
-    return Run(plan, gauge, counts, sources.__getitem__, doubles, request.seconds)
+    return Run(plan, gauge, counts, sources.__getitem__, doubles, request.seconds, request.failures)
 
 
 def _store_figures(plan: Plan, loaded: Gauge, places: Places) -> list[StoreFigures]:
@@ -234,15 +236,20 @@ def _took(histogram: Histogram | None) -> Took | None:
 
 
 @contextmanager
-def _ended_by_signal() -> Generator[None]:
-    """SIGTERM ends a bench as Ctrl-C does: what it has written is removed."""
+def _ended_by_signals(failures: list[BaseException]) -> Generator[None]:
+    """SIGTERM ends a bench as Ctrl-C does: what it has written is removed.
+
+    It is noted, too: what is raised while SQLite calls back (it counts commands here) is lost.
+    """
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         del number, frame
-        raise KeyboardInterrupt
+        failures.append(KeyboardInterrupt())
+        raise failures[-1]
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {one: signal.signal(one, end) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)

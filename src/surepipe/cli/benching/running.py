@@ -30,13 +30,14 @@ class Run:
     source: Callable[[str], Source]
     doubles: Mapping[str, str]
     seconds: float
+    failures: list[BaseException]
+    """What ends it before its time: parts that can't go on are noted here, and whoever stops it."""
 
 
 def run(wanted: Run) -> bool:
     """Run until all is through; False when the time was over before. Raises what starting and sources raise."""
-    failures: list[BaseException] = []
     engines = [
-        Engine(wanted.plan, node, _world(wanted, failures), once=True, until_idle=True)
+        Engine(wanted.plan, node, _world(wanted), once=True, until_idle=True)
         for node in nodes_in_flow(wanted.plan)
     ]
     started: list[Engine] = []
@@ -46,7 +47,7 @@ def run(wanted: Run) -> bool:
             engine.start()
             started.append(engine)
         end = time.monotonic() + wanted.seconds + DRAIN_S
-        is_through = all(_is_through(engine, end, failures) for engine in engines)
+        is_through = all(_is_through(engine, end, wanted.failures) for engine in engines)
     finally:
         for engine in engines:
             if engine in started:
@@ -54,14 +55,14 @@ def run(wanted: Run) -> bool:
     return is_through
 
 
-def _world(wanted: Run, failures: list[BaseException]) -> BenchWorld:
+def _world(wanted: Run) -> BenchWorld:
     return BenchWorld(
         wanted.plan,
         gauge=wanted.gauge,
         counts=wanted.counts,
         sources=wanted.source,
         doubles=wanted.doubles,
-        stopped=failures.append,
+        stopped=wanted.failures.append,
     )
 
 

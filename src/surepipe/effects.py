@@ -258,8 +258,8 @@ class Renumber:
     epochs ``replaces``: one atomic write.
 
     ``by`` is the life that asks (0: not told). The new number is higher than any, so only ``by`` can show that the
-    asker was replaced: when the journal has opened a life above it (other than ``epoch``, a repeat of this write),
-    the answer is ``WriteFenced``. Otherwise a replaced sender would take the journal back.
+    asker was replaced: when the journal has opened a life above it (other than ``epoch`` by a former try of this
+    write), the answer is ``WriteFenced``. Otherwise a replaced sender would take the journal back.
 
     ``moved`` says which messages these were. It is kept with them: this life may end before it can tell.
     """

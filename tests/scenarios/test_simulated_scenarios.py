@@ -138,6 +138,19 @@ def test_receiver_zombie_hands_over_late_what_it_had_stored() -> None:
     assert found.verdict == "held", str(found)
 
 
+def test_sender_zombie_numbered_again_into_the_life_of_its_successor() -> None:
+    """sender: zombie: refused by a receiver that knew life 2, it took life 3, which the next sender had. Both
+    shared its rows, until the zombie numbered them away, and #2 was lost (pipes L-2, L-7)."""
+    layers = layer("sequential-confirm"), layer("reliable")
+    stack = hop("sequential-confirm over reliable, journal", *layers, journaled=True)
+    run = replay(stack, load(SCRIPTS / "life-of-its-successor.json"))
+    assert run.stale is None
+    assert run.violations == ()
+    renumbering = [row for row in run.rows if '"renumber e3 0"' in row.detail]
+    assert [row.kind for row in renumbering] == ["refused"]
+    assert [row.seq for row in of_kind(run.rows, "confirmed")] == [1, 2]
+
+
 def test_boundary_before_confirms_while_its_handler_works() -> None:
     """boundary: before: a message is settled when the handler gets it, so a confirm during a slow handler is
     honest (P8), and a zombie of the receiver is none of its excuses."""

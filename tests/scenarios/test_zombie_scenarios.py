@@ -24,6 +24,7 @@ from surepipe.store_api import (
     ClaimOutcome,
     ClaimReader,
     GetPosition,
+    OpenOutcome,
     Transaction,
     Unavailable,
 )
@@ -190,6 +191,56 @@ def test_journal_sender_that_could_not_begin_until_it_was_replaced(inside: Sqlit
         older.send(2)
     newer.send(3, until="confirmed")
     assert told.kinds() == ["Fenced"]
+    newer.close()
+    with pytest.raises(PipeStopped):
+        older.close()
+
+
+class StreamAway(FaultyStore):
+    """A store whose stream of messages does not answer for a while, though its journal does."""
+
+    is_away = False
+
+    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
+        """No answer about the messages."""
+        if self.is_away and stream == "orders":
+            return Unavailable("away")
+        return super().open_producer(stream, producer, epoch, base)
+
+
+def test_journal_sender_that_goes_above_its_successor_when_that_one_began_anew(
+    inside: SqliteStore,
+) -> None:
+    """journal: sender paused: the number above its successor was taken, by the next life of that one.
+
+    Both had that life. Each stored its messages under the same numbers, and then either lost its own (L-2, L-7).
+    1. the older one opens the journal, and its stream does not answer; 2. a successor is served, dies and begins
+    anew, one above; 3. the older one is told of the successor's first life, and goes one above that.
+    """
+    steps, told, noted = StepRuntime(5), Noted(), Noted()
+    first, second = StreamAway(inside), StreamAway(inside)
+    first.is_away = True
+    older = sending(first, steps, told)
+    steps.advance(0.1)
+    newer = sending(second, steps, noted)
+    newer.send(1, until="confirmed")
+    second.is_away = True
+    newer.sender.crash()
+    newer.send(2)
+    steps.advance(1)
+    first.is_away = False
+    steps.advance(20)
+    with pytest.raises(PipeStopped, match="has taken over"):
+        older.send("lost")
+    second.is_away = False
+    newer.send(3, until="confirmed")
+    got: list[object] = []
+    with StreamReceiver("orders", LAYERS, store=inside) as reader:
+        reader.receive(got.append)
+        assert reader.catch_up(10)
+    assert got == [1, 2, 3]
+    assert "Fenced" in told.kinds()
+    assert "Fenced" not in noted.kinds()
     newer.close()
     with pytest.raises(PipeStopped):
         older.close()

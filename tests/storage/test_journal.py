@@ -156,6 +156,23 @@ def test_numbering_again_may_be_repeated_when_its_answer_was_lost(store: FaultyS
     assert rows_of(store) == [(6, 1, texts("a", "b"))]
 
 
+def test_numbering_again_under_the_number_of_a_newer_life_is_no_repeat(store: FaultyStore) -> None:
+    """L-2, L-7, S-5: both went one above life 6. The older one is refused: it had not done this before."""
+    older = open_journal(store, 5)
+    open_journal(store, 6)
+    newer = open_journal(store, 7)
+    assert newer.write(AppendRows(7, 1, texts("a"))) == WriteStored()
+    again = Renumber(7, (), (5,), by=5)
+    store.script(Misfortune.UNKNOWN, on=OpenProducer)
+    assert older.write(again) == WriteUnknown()
+    for _ in range(2):
+        assert older.write(again) == WriteFenced(7)
+    with pytest.raises(errors.Fenced, match="life 7"):
+        older.load()
+    assert newer.write(AppendRows(7, 2, texts("b"))) == WriteStored()
+    assert rows_of(store) == [(7, 1, texts("a", "b"))]
+
+
 def test_a_journal_that_was_taken_over_is_not_loaded_again(store: FaultyStore) -> None:
     """L-2: by another object, that is, from elsewhere. Its own lives, also by renumbering, are no reason."""
     older = open_journal(store, 5)

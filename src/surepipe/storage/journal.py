@@ -339,14 +339,15 @@ class StoreJournal:
         return outcome
 
     def _renumber(self, write: Renumber) -> WriteOutcome:
-        self._lives = max(self._lives, write.epoch)
         if write.by:
             asking = self._streams.open_producer(self.stream, self._pipe, write.by, 1)
             if isinstance(asking, Unavailable):
                 return WriteUnknown()
-            # Fenced by the new epoch itself: this is a repeat of what was done.
-            if isinstance(asking, Fenced) and asking.by != write.epoch:
+            # Fenced by the new epoch, begun here: a repeat of what was done. A life that began elsewhere may have
+            # this very number, because both went one above the same life.
+            if isinstance(asking, Fenced) and not asking.by == write.epoch == self._lives:
                 return _refusal(asking)
+        self._lives = max(self._lives, write.epoch)
         head = head_of(write.replaces, write.moved)
         outcome = self._append(self._run(write.epoch, 1, [head, *write.payloads]))
         if not isinstance(outcome, Stored):

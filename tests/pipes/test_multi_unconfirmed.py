@@ -349,17 +349,23 @@ def test_a_receiver_without_room_ignores_and_counts_what_exceeds_it() -> None:
     assert wire.confirmed == set(range(1, 41))
 
 
-def test_what_found_no_room_is_not_overtaken_by_what_comes_later() -> None:
-    """8.2, G: repeats fill the receive window, 5 is turned away; when there is room, 6 and 7 wait for it."""
+def full_of_repeats(*later: int) -> Wire:
+    """Repeats of 1 to 4, which are settled, fill the receiver; the later ones are on their way."""
     wire = Wire({"multi-unconfirmed": {"run_max": 1, "window": 4}}, auto_settle=False)
     send_singly(wire, 1, 2, 3, 4)
     repeats = list(wire.to_receiver)
     wire.transfer()
     settle_all(wire)
     wire.exchange()
-    send_singly(wire, 5, 6, 7)
+    send_singly(wire, *later)
     for frame in repeats:
         wire.arrive(frame)
+    return wire
+
+
+def test_what_found_no_room_is_not_overtaken_by_what_comes_later() -> None:
+    """8.2, G: repeats fill the receive window, 5 is turned away; when there is room, 6 and 7 wait for it."""
+    wire = full_of_repeats(5, 6, 7)
     later = list(wire.to_receiver)
     wire.transfer(3, back=0)
     wire.settle()
@@ -379,15 +385,7 @@ def test_what_found_no_room_is_not_overtaken_by_what_comes_later() -> None:
 
 def test_what_found_no_room_is_asked_for_when_there_is_room_again() -> None:
     """T-7: one Nack names all that was left out, so that it comes again in order and not at many deadlines."""
-    wire = Wire({"multi-unconfirmed": {"run_max": 1, "window": 4}}, auto_settle=False)
-    send_singly(wire, 1, 2, 3, 4)
-    repeats = list(wire.to_receiver)
-    wire.transfer()
-    settle_all(wire)
-    wire.exchange()
-    send_singly(wire, 5, 6, 7)
-    for frame in repeats:
-        wire.arrive(frame)
+    wire = full_of_repeats(5, 6, 7)
     wire.transfer(3, back=0)
     settle_all(wire)
     wire.advance(20 * MS)
@@ -396,15 +394,7 @@ def test_what_found_no_room_is_asked_for_when_there_is_room_again() -> None:
 
 def test_a_message_that_is_given_up_is_waited_for_no_longer() -> None:
     """T-10: 5 found no room and is given up; 6 is taken as soon as the base has passed it."""
-    wire = Wire({"multi-unconfirmed": {"run_max": 1, "window": 4}}, auto_settle=False)
-    send_singly(wire, 1, 2, 3, 4)
-    repeats = list(wire.to_receiver)
-    wire.transfer()
-    settle_all(wire)
-    wire.exchange()
-    send_singly(wire, 5, 6)
-    for frame in repeats:
-        wire.arrive(frame)
+    wire = full_of_repeats(5, 6)
     sixth = wire.to_receiver[1]
     assert isinstance(sixth, Data)
     wire.transfer(2, back=0)

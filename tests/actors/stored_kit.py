@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from surepipe.actors import Pipe
@@ -35,9 +36,8 @@ def put_effect(message: object, transaction: Transaction) -> None:
 
 def effects_in(store: SqliteStore) -> list[object]:
     """All effects, in the order in which they were made."""
-    with sqlite3.connect(store.path) as connection:
+    with closing(sqlite3.connect(store.path)) as connection:
         rows = connection.execute("SELECT message FROM effects ORDER BY rowid").fetchall()
-    connection.close()
     return [message for (message,) in rows]
 
 

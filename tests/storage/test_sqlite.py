@@ -105,7 +105,11 @@ def test_a_connection_that_ignores_the_setting_lowers_the_level(tmp_path: Path) 
 
     def connect_carelessly(path: str, busy_timeout_s: float) -> sqlite3.Connection:
         return sqlite3.connect(
-            path, busy_timeout_s, isolation_level=None, check_same_thread=False, factory=Careless
+            path,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=Careless,
         )
 
     with SqliteStore(tmp_path / "store.db", connect=connect_carelessly) as store:
@@ -242,7 +246,11 @@ def test_a_read_sees_one_moment(tmp_path: Path) -> None:
 
     def connect_interrupted(path: str, busy_timeout_s: float) -> sqlite3.Connection:
         return sqlite3.connect(
-            path, busy_timeout_s, isolation_level=None, check_same_thread=False, factory=Interrupted
+            path,
+            timeout=busy_timeout_s,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=Interrupted,
         )
 
     path = tmp_path / "store.db"

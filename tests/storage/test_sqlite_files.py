@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,9 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_another_layout_names_the_step_to_take(one: SqliteBench, change: str, found: str) -> None:
     """R-2's rule for SQLite: another version of the layout, or none, is refused, not guessed at."""
     one.store.close()
-    connection = sqlite3.connect(one.path)
-    connection.execute(change)
-    connection.commit()
-    connection.close()
+    with closing(sqlite3.connect(one.path)) as connection:
+        connection.execute(change)
+        connection.commit()
     with pytest.raises(ConfigurationError, match=rf"layout {found} .*begin with a new file"):
         SqliteStore(one.path)
 
@@ -110,7 +110,7 @@ def test_a_file_that_can_only_be_read_fails_writes_with_the_reason(one: SqliteBe
     def connect_with_rights(path: str, busy_timeout_s: float) -> sqlite3.Connection:
         return sqlite3.connect(
             f"file:{path}?mode={mode}",
-            busy_timeout_s,
+            timeout=busy_timeout_s,
             isolation_level=None,
             check_same_thread=False,
             uri=True,
@@ -206,7 +206,7 @@ def test_a_new_file_that_is_switched_by_somebody_else_is_asked_for_again(tmp_pat
 
     def connect_without_patience(path: str, _busy_timeout_s: float) -> sqlite3.Connection:
         return sqlite3.connect(
-            path, 0, isolation_level=None, check_same_thread=False, factory=MeetsTheOther
+            path, timeout=0, isolation_level=None, check_same_thread=False, factory=MeetsTheOther
         )
 
     with SqliteStore(path, connect=connect_without_patience) as store:

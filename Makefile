@@ -7,6 +7,7 @@
 #   make distclean   ... and the environment too
 #   make stages  real processes, killed, paused, cut off, without power (minutes; some need root)
 #   make spark   drivers and executors of Spark, killed; clusters; runs by the command (three minutes)
+#   make pythons the core of the tests on every other Python from 3.11 up that this machine has
 #   make spin    what the explorer says of the patterns, said again by SPIN (half a minute; Debian package spin)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
 #   make mutants  plant errors in machines, one by one, and see each found
@@ -33,11 +34,11 @@ CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(di
 # Hundreds of processes start here: each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help test stages spark spark-tests spark-stages spin mutants operators hunt nightly demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
+.PHONY: help test stages spark spark-tests spark-stages pythons spin mutants operators hunt nightly demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,17s/^# \{0,1\}//p' Makefile
+	@sed -n '4,18s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
@@ -57,6 +58,9 @@ spark-tests: $(CLASSES)
 spark-stages: $(CLASSES)
 	@echo "surepipe: killing Spark"
 	@$(BIN)/python -m tests.real.run --jobs 3 spark $(STAGES)
+
+pythons: $(READY)
+	@$(BIN)/python -m tools.interpreters
 
 mutants: $(READY)
 	@$(BIN)/python -m tests.mutants.runner
@@ -136,4 +140,4 @@ clean:
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
-	@rm -rf $(VENV)
+	@rm -rf $(VENV) $(VENV)-3.*

@@ -21,6 +21,8 @@ settings.register_profile(
     database=None,
     suppress_health_check=_SUPPRESSED,
 )
+# For an interpreter that is not the default one: the same examples, fewer of them.
+settings.register_profile("brief", settings.get_profile("ci"), max_examples=20)
 settings.register_profile(
     "deep",
     max_examples=5_000,

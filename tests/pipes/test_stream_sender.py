@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import pytest
 
@@ -157,6 +158,45 @@ def test_after_an_outage_the_store_is_asked_what_it_has() -> None:
     wire.sender.answer_all()
     assert wire.stored() == [b"1", b"2"]
     assert wire.confirmed == {1, 2}
+
+
+def runs_asked(wire: StreamWire) -> list[tuple[int, Sequence[bytes]]]:
+    """The appends that wait for an answer."""
+    found = [request for _, request in wire.sender.calls]
+    return [(run.first, run.payloads) for run in found if isinstance(run, AppendRun)]
+
+
+@pytest.mark.parametrize("stored", [3, 4, 5, 6])
+def test_what_a_store_has_beyond_an_append_is_not_asked_for_again(stored: int) -> None:
+    """st9, L-7: a process that this one replaced appends its rows, too, so an answer goes beyond what was asked.
+
+    The place of the next append stayed behind what was confirmed and gone: it was cut from the end of what waits,
+    other payloads under these numbers or none, and an append of nothing was asked again and again.
+    """
+    wire = held(calls_max=1)
+    wire.send(*range(6))
+    wire.store.append("pipe", "pipe", 1 << 20, 1, [str(n).encode() for n in range(stored)])
+    wire.sender.answer()
+    rest = [str(n).encode() for n in range(stored, 6)]
+    assert runs_asked(wire) == ([(stored + 1, rest[:2])] if rest else [])
+    wire.sender.answer_all()
+    assert wire.stored() == [str(n).encode() for n in range(6)]
+    assert wire.confirmed == set(range(1, 7))
+
+
+def test_a_full_stream_that_got_the_run_meanwhile_is_not_asked_for_it_again() -> None:
+    """st9: Full is answered to the first append after the answer to the second told that the store has both."""
+    wire = held()
+    wire.send(*range(6))
+    wire.store.append("pipe", "pipe", 1 << 20, 1, [b"0", b"1"])
+    wire.sender.answer(1)
+    wire.sender.answer(0, outcome=Full("entries"))
+    wire.sender.lose_call()
+    assert wire.confirmed == {1, 2, 3, 4}
+    wire.advance(SECOND // 2)
+    assert runs_asked(wire) == [(5, [b"4", b"5"])]
+    wire.sender.answer_all()
+    assert wire.stored() == [str(n).encode() for n in range(6)]
 
 
 def test_a_full_stream_is_asked_again_until_there_is_room() -> None:

@@ -15,6 +15,7 @@ from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import parse_layers
 from surepipe.simulation.campaign import campaign
 from surepipe.simulation.faults import Mode, chosen
+from surepipe.simulation.findings import RunResult
 from surepipe.simulation.hop import judge_rows, replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import hop_of, promise_of
@@ -151,6 +152,37 @@ def test_sender_zombie_numbered_again_into_the_life_of_its_successor() -> None:
     assert [row.seq for row in of_kind(run.rows, "confirmed")] == [1, 2]
 
 
+def test_sender_zombie_appends_rows_that_its_successor_waits_to_append() -> None:
+    """sender: zombie: its successor was answered beyond what it had asked, and appended nothing from then on,
+    again and again, until its journal answered (P12, pipes L-7).
+
+    1. #9 and #10 are stored in the journal, and the sender sleeps; 2. its successor opens the stream, which has
+    nothing, and appends from #1 on; 3. the sleeper wakes and appends all ten; 4. the successor's append of #7 is
+    answered "I have all to #10": their payloads went, and its place stayed at #9.
+    """
+    run = replayed("appended-by-a-replaced-sender")
+    appended = [
+        (row.seq, row.count) for row in of_kind(run.rows, "appended") if row.epoch < 998274003
+    ]
+    assert appended == [(1, 2), (3, 2), (5, 2), (7, 2), (9, 2)]
+    assert run.events < 300
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "numbered-by-a-replaced-sender",  # P17: it went on under its epoch, which its successor had loaded
+        "sent-by-a-replaced-sender",  # P9: it sent what its successor had loaded, and so did that one
+        "counted-by-a-replaced-sender",  # P20: it counted what its successor had told of first
+        "carried-by-copies",  # P9: with frames of an inner layer the network copied messages
+    ],
+)
+def test_harness_zombies_are_held_to_what_they_did(script: str) -> None:
+    """harness: zombies: false alarms. What a journal gives to a successor was accepted before its life, by one
+    that may go on with it; whatever a frame carries is copied with it; and each life counts for itself."""
+    replayed(script)
+
+
 def test_boundary_before_confirms_while_its_handler_works() -> None:
     """boundary: before: a message is settled when the handler gets it, so a confirm during a slow handler is
     honest (P8), and a zombie of the receiver is none of its excuses."""
@@ -181,6 +213,15 @@ def test_corruption_and_stale_frames_are_told_apart() -> None:
         }
     assert seen == {"F3", "F27"}
     assert [kind.id for kind in chosen(["stale"])] == ["F27"]
+
+
+def replayed(name: str) -> RunResult:
+    """The run of a script, in which nothing is wrong any more."""
+    script = load(SCRIPTS / f"{name}.json")
+    run = replay(next(one for one in QUARRY if one.name == script.subject), script)
+    assert run.stale is None
+    assert run.violations == ()
+    return run
 
 
 STREAM = {"stream": {"start": "earliest"}}

@@ -10,14 +10,17 @@ from collections.abc import Iterable, Mapping
 
 from surepipe.pipes.layers import SenderLayer
 from surepipe.pipes.reorder import ReorderBuffer
+from surepipe.pipes.stream_sender import Sender as StreamSender
 from surepipe.pipes.window import WindowSender
 
 
 def assert_layers(layers: Iterable[object]) -> None:
-    """Assert what holds of each layer: of senders with a window, and of receivers with a reorder buffer."""
+    """Assert what holds of each layer: of senders with a window or a store, of receivers with a reorder buffer."""
     for layer in layers:
         if isinstance(layer, WindowSender):
             _assert_window(layer)
+        elif isinstance(layer, StreamSender):
+            _assert_appending(layer)
         elif isinstance(buffer := getattr(layer, "buffer", None), ReorderBuffer):
             _assert_buffer(buffer)
 
@@ -62,6 +65,14 @@ def _assert_window(layer: WindowSender) -> None:
         )
     if layer.in_flight:
         assert runs, f"{layer.in_flight} messages are on the way, and nothing would send them again"
+
+
+def _assert_appending(layer: StreamSender) -> None:
+    first, base, following = layer.first, layer.base, layer.next
+    assert first <= base <= following, f"base {base} is not within {first}..{following}"
+    assert first <= layer.next_append <= following, (
+        f"{layer.next_append} is to be appended next, and {first}..{following - 1} are here"
+    )
 
 
 def _assert_buffer(buffer: ReorderBuffer) -> None:

@@ -32,7 +32,8 @@ class Sender(SenderLayer):
 
     Opening: asks what the store has of this epoch. Ready: appends. Stopped: fenced, or refused for good.
     ``payloads`` starts at seq ``first``: what ``retain`` keeps, then from ``base`` on what is not confirmed.
-    All below ``next_append`` was asked to be appended since the last opening.
+    All below ``next_append`` was asked to be appended since the last opening, or a store has it from an earlier
+    life; so it is never below ``base``, except for what is kept and appended again.
     """
 
     TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng", "calls", "stream", "producer")
@@ -241,12 +242,18 @@ class Sender(SenderLayer):
         kept = max(self.first, self.base - self.options.retain)
         del self.payloads[: kept - self.first]
         self.first = kept
+        # A process that this one replaced may have appended more of this epoch than was asked for here. Its
+        # payloads went with the confirm: asked for again, they would be others, or none, under the same numbers.
+        self.next_append = max(self.next_append, self.base)
 
     def _wait_for_room(self, asked: Asked, bound: str) -> None:
-        """Nothing from this run on was stored; what was asked after it can only leave a gap."""
+        """Nothing from this run on was stored by it; what was asked after it can only leave a gap.
+
+        By now the store may have the run all the same, from a process that this one replaced.
+        """
         assert isinstance(asked.request, AppendRun)
         self._forget_calls()
-        self.next_append = asked.request.first
+        self.next_append = max(asked.request.first, self.base)
         self._note_failure(f"stream {self.stream!r} is full ({bound})")
         self.resume_at = self.port.now + self.calls.pause(self.failures)
 

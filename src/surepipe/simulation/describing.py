@@ -11,6 +11,7 @@ from hashlib import blake2b
 from operator import attrgetter
 from typing import Protocol, TypeAlias, cast
 
+from surepipe.pipes import codec
 from surepipe.pipes.frames import (
     Confirm,
     Data,
@@ -92,6 +93,15 @@ def describe(frame: object) -> Description:
     if known is None:
         known = _KNOWN[type(frame)] = _reader_of(frame)
     return known(frame)
+
+
+def carried(frame: object) -> list[tuple[int, int, int]]:
+    """The messages of the pipe (epoch, first, count) that a frame of an inner layer brings, run by run."""
+    if not isinstance(frame, Data | Numbered):
+        return []
+    if frame.layer == 0:
+        return [(frame.epoch, frame.first, len(frame.payloads))]
+    return [run for payload in frame.payloads for run in carried(codec.decode(payload))]
 
 
 class Carrier(Protocol):

@@ -11,7 +11,7 @@ from heapq import heapify
 
 from surepipe.pipes import codec
 from surepipe.simulation.chooser import PLAIN_FATE, Cut, Fate
-from surepipe.simulation.describing import DETAILS, describe
+from surepipe.simulation.describing import DETAILS, carried, describe
 from surepipe.simulation.events import Flight, Happening, Target
 from surepipe.simulation.options import Tie
 from surepipe.simulation.world import World, as_detail
@@ -106,7 +106,10 @@ class Link:
         """One more of the same transmission."""
         told = (*flight.told[:7], copy, *flight.told[8:])
         twin = Flight(flight.link, flight.frame, flight.kind, flight.about, flight.cause, told)
-        self._row("copied", twin, {"fault": fault, "frame": flight.kind})
+        facts: dict[str, object] = {"fault": fault, "frame": flight.kind}
+        if flight.told[4] != "0":  # of an inner layer
+            facts["carries"] = carried(flight.frame)
+        self._row("copied", twin, facts)
         return twin
 
     def lost(self, flight: Flight, **why: str) -> None:

@@ -230,15 +230,19 @@ class Node:
         *,
         is_loaded: bool = False,
     ) -> None:
-        """The sender counted these messages as taken; a repeat (from a journal) says nothing new."""
+        """The sender counted these messages as taken. Loaded from a journal, they may be known by now.
+
+        What a successor has loaded is told all the same by the process that stored it, when it hears that it did.
+        """
         self.highest_epoch = max(self.highest_epoch, epoch)
-        start, new = 0, payloads
-        if self.keeper.has_journal:
+        start = 0
+        if is_loaded:
             start = next(
                 (at for at in range(len(payloads)) if (epoch, first + at) not in self.accepted),
                 len(payloads),
             )
-            new = payloads[start:]
+        new = payloads[start:]
+        if self.keeper.has_journal:
             self.accepted.update((epoch, first + at) for at in range(start, len(payloads)))
         if new:
             detail = '{"loaded":true}' if is_loaded else ""

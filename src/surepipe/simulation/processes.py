@@ -205,6 +205,8 @@ class Process:
             self.acts[type(effect)](effect)
         if trouble.is_end:
             self.unperformed(effects[len(done) :])
+        elif self.is_watched:
+            self.tell_state()
         self.node.befall(self, trouble)
 
     def unperformed(self, effects: Sequence[Effect]) -> None:

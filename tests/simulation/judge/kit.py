@@ -1,7 +1,7 @@
 """Histories written by hand: a line of words for each row, such as ``accept 1-3`` or ``crash sender``.
 
 Messages are those of epoch 1 unless ``e2`` stands behind them; their payloads are made from their identity, and
-``=x`` gives another one. ``t5`` is the time in seconds from that line on.
+``=x`` gives another one. ``late accept 1``: by the life before. ``t5`` is the time in seconds from that line on.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Writer:
     pipe: str = PIPE
     time_us: int = 0
     lives: dict[str, int] = field(default_factory=dict[str, int])
+    is_late: bool = False
+    """What is written is of the life before: one that was replaced, and goes on."""
 
     def row(self, node: str, kind: str, text: str = "", detail: str = "", **more: str) -> Row:
         """Add a row that speaks of the messages in ``text``: ``2-4 e2 =x``."""
@@ -45,7 +47,7 @@ class Writer:
         row = Row(
             "r",
             node,
-            self.lives.get(node, 1),
+            self.lives.get(node, 1) - self.is_late,
             len(self.rows),
             more.get("cause", ""),
             self.time_us,
@@ -127,6 +129,13 @@ def _unknown(writer: Writer, text: str) -> None:
 
 def _loaded(writer: Writer, text: str) -> None:
     writer.row("sender", Kind.ACCEPTED, text, '{"loaded":true}')
+
+
+def _carry(writer: Writer, text: str) -> None:
+    """A copy of a frame of an inner layer, which brings these messages."""
+    epoch, first, last, _ = messages_of(text)
+    facts = {"frame": "data", "carries": [[epoch, first, last - first + 1]]}
+    writer.row("network", Kind.COPIED, "7", json.dumps(facts)).layer = "1"
 
 
 def _renumber(writer: Writer, text: str) -> None:
@@ -215,6 +224,7 @@ VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "resend": _resend_by_wake,
     "say": _frame(Kind.TRANSMIT, "confirm", "receiver"),
     "copy": _frame(Kind.COPIED, "data", "network"),
+    "carry": _carry,
     "echo": _frame(Kind.COPIED, "confirm", "network"),
     "arrive": _frame(Kind.ARRIVED, "data", "receiver"),
     "nack": _frame(Kind.ARRIVED, "nack", "sender"),
@@ -244,7 +254,8 @@ def history(text: str, **facts: object) -> list[Row]:
     """The rows of a history; its lines are separated by semicolons."""
     writer = Writer([run_row(**facts)])
     for line in filter(None, (one.strip() for one in text.split(";"))):
-        verb, _, rest = line.partition(" ")
+        writer.is_late = line.startswith("late ")
+        verb, _, rest = line.removeprefix("late ").partition(" ")
         if verb[0] == "t" and verb[1:].isdigit():
             writer.time_us = int(verb[1:]) * 1_000_000
         else:

@@ -123,6 +123,18 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     ),
     (
         "P9",
+        "accept 1-2; carry 1; deliver 1-2; deliver 1; deliver 2",
+        {},
+        "Message #2 was delivered twice, and nothing had happened that calls for it.",
+    ),
+    (
+        "P9",
+        "start sender; crash sender; start sender; load 1; send 1; send 1; send 1",
+        {"journaled": True},
+        "Message #1 was transmitted 3 times, and there was reason for twice only.",
+    ),
+    (
+        "P9",
         "accept 1; wake sender; deliver 1; deliver 1",
         {"fault_free": True},
         "Message #1 was delivered twice, and nothing had happened that calls for it.",
@@ -332,6 +344,12 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         {},
         "Message #2 got a number of epoch 3, which an earlier life of the sender had used.",
     ),
+    (
+        "P17",
+        "start sender; start sender; load 1; accept 2",
+        {},
+        "Message #2 got a number of epoch 1, which an earlier life of the sender had used.",
+    ),
     # P18 to P20
     ("P18", "crash receiver ValueError: 7", {}, "The machine of receiver raised ValueError: 7."),
     (
@@ -351,6 +369,12 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         "accept 1-3; gauges sender in_flight=1 backlog=1 +accepted=3 +confirmed=0",
         {},
         "sender took 3 messages and accounts for 2: 2 wait, 0 are confirmed or given up.",
+    ),
+    (
+        "P20",
+        "start sender; start sender; load 1; late accept 1; late gauges sender in_flight=2 +accepted=2",
+        {},
+        "sender counts 2 accepted and the trace tells of 1.",
     ),
     (
         "P20",
@@ -397,6 +421,12 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P9", "accept 1; start sender; send 1; start sender; send 1; crash receiver; send 1", {}),
     ("P9", "accept 1; copy 1; deliver 1; deliver 1", {}),
     ("P9", "accept 1-3; deliver 1-3; raise 1; deliver 1-3", {}),
+    ("P9", "accept 1-2; carry 1; deliver 1-2; deliver 1", {}),
+    (
+        "P9",
+        "start sender; start sender; load 1; late accept 1; late send 1; send 1; send 1",
+        {"journaled": True},
+    ),
     ("P9", "accept 1; deliver 1; settle 1; wake sender; confirm 1; deliver 1", {}),
     ("P9", "accept 1; send 1; settle 1; confirm 1; crash sender; send 1", {"journaled": True}),
     ("P9", "accept 1-2; deliver 1-2; fail 1; deliver 1-2", {}),
@@ -444,7 +474,13 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P16", "accept 1-2; arrive 2; crash receiver; settle 2", {"patterns": {"orders": "reliable"}}),
     ("P17", "start sender; accept 1; crash sender; start sender; load 1-2; accept 1 e2", {}),
     ("P17", "accept 1; accept 1; append 1 at 1; deliver 1", {}),
+    ("P17", "start sender; start sender; load 1; late accept 1; late accept 2", {}),
     ("P18", "crash receiver; arrive; gauges receiver +malformed=1", {"gauges": True}),
+    (
+        "P18",
+        "start receiver; late arrive; arrive; arrive; late gauges receiver +foreign=1; gauges receiver +foreign=2",
+        {"gauges": True},
+    ),
     ("P19", "gauges sender in_flight=4 held=9", {"bounds": {"in_flight": 4}}),
     (
         "P20",
@@ -452,6 +488,11 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
         {},
     ),
     ("P20", "accept 1; gauges sender in_flight=0 +accepted=1", {"confirms": False}),
+    (
+        "P20",
+        "start sender; start sender; load 1; late accept 1; late gauges sender in_flight=1 +accepted=1",
+        {},
+    ),
 )
 
 

@@ -161,6 +161,8 @@ class Books:
         """Crashes of anything, takeovers, and stores that went back."""
         self.takeovers = 0
         """Processes that were replaced while they lived: each may still act on whatever it hears."""
+        self.before_start: dict[str, tuple[int, int]] = {}
+        """(wakes, crashes) when the latest life of each node began, without what this start adds to them."""
         self.gauges: dict[str, int] = {}
         self.counters: dict[str, int] = {}
         """What the row at hand tells of its node."""
@@ -294,6 +296,7 @@ class Books:
 
     def _start(self, row: Row) -> None:
         """A start is the first wake of a machine; a second start of a node without a crash is a takeover."""
+        self.before_start[row.node] = (self.wakes.get(row.node, 0), self.crashes)
         self._woken(row.node)
         if self._running.get(row.node, row.incarnation) != row.incarnation:
             self.crashes += 1

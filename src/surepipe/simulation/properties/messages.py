@@ -93,9 +93,10 @@ def never_came_out(first: int, last: int) -> str:
 class Identity(Property):
     """P17: an identity is one message for ever, and a new life of a sender begins a higher epoch.
 
-    Rows that a journal gave to a later life are not new: they say ``loaded`` in their detail. A process that was
-    replaced while it slept goes on under its own, lower epoch. Where the clock may be set back a new life may
-    begin lower too (and is then refused, and numbers again); it never takes an epoch that was used.
+    Rows that a journal gave to a later life are not new: they say ``loaded`` in their detail, and their epoch is
+    that of a life before it, also when nothing else tells of it yet: that one may live and go on under its epoch.
+    A process that was replaced while it slept goes on under its own, lower epoch. Where the clock may be set back
+    a new life may begin lower too (and is then refused, and numbers again); it never takes an epoch that was used.
     """
 
     id: ClassVar[str] = "P17"
@@ -103,6 +104,8 @@ class Identity(Property):
     def __init__(self, books: Books, report: Report) -> None:
         super().__init__(books, report)
         self._lives: dict[str, dict[int, tuple[int, str]]] = {}
+        self._loaded: dict[tuple[str, int], tuple[int, str]] = {}
+        """Which life was the first to find an epoch in its journal."""
         self._known: tuple[str, int, str, int] | None = None
         """Whose messages were accepted last, when all was right with them."""
 
@@ -130,17 +133,26 @@ class Identity(Property):
         if not book.accepted_now:
             return False
         this = (row.incarnation, row.run)
+        if facts_of(row).get("loaded"):
+            self._loaded.setdefault((book.key, row.epoch), this)
+            return False
         lives = self._lives.setdefault(book.key, {})
         owner = lives.setdefault(row.epoch, this)
-        is_used = owner != this or (
-            len(lives) > 1
-            and "clock-step" not in self.books.settings.faults
-            and any(
-                epoch > row.epoch and (life[1] != row.run or life[0] < row.incarnation)
-                for epoch, life in lives.items()
+        finder = self._loaded.get((book.key, row.epoch))
+        is_found = finder is not None and finder[1] == row.run and finder[0] <= row.incarnation
+        is_used = (
+            owner != this
+            or is_found
+            or (
+                len(lives) > 1
+                and "clock-step" not in self.books.settings.faults
+                and any(
+                    epoch > row.epoch and (life[1] != row.run or life[0] < row.incarnation)
+                    for epoch, life in lives.items()
+                )
             )
         )
-        if is_used and not facts_of(row).get("loaded"):
+        if is_used:
             position = book.accepted_now[0][1]
             self.fail(
                 f"Message #{position} got a number of epoch {row.epoch}, which an earlier life of the "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from surepipe.simulation.properties.base import Property, Report, times
 from surepipe.simulation.properties.books import DATA_SENT, Book, Books, SwiftLook, frame_kind_in
-from surepipe.simulation.properties.places import Notes, Reached, Tally
+from surepipe.simulation.properties.places import Notes, Parts, Reached, Tally
 from surepipe.simulation.properties.settings import facts_of
 from surepipe.simulation.trace import DETAIL, LAYER, NODE, PIPE, SEQ, Cells, Kind, Row
 
@@ -48,10 +48,12 @@ class DuplicateBudget(Property):
     """P9: deliveries and transmissions of a message are at most one, and one for each excuse.
 
     An excuse is a wake of the sender (the start of a life is one; over a stream the reader's wakes count too) or a
-    Nack (or a link made anew) while the message was unconfirmed, a copy that the network made, a failed attempt
-    (of one before it in the same delivery, too), and a crash between its delivery and the processing of its
-    confirm; for a transmission, a crash while it was unconfirmed. A takeover, and a store that went back, are
-    crashes. A journal may note a confirm later than its sender knows it, so there a crash after the confirm counts
+    Nack (or a link made anew) while the message was unconfirmed, a copy that the network made (of a frame of an
+    inner layer, too: it ``carries`` messages of the pipe), a failed attempt (of one before it in the same
+    delivery, too), and a crash between its delivery and the processing of its confirm; for a transmission, a crash
+    while it was unconfirmed. A takeover, and a store that went back, are crashes. A message that is first told of
+    by the life that found it in its journal was accepted before that life began, perhaps by one that goes on with
+    it. A journal may note a confirm later than its sender knows it, so there a crash after the confirm counts
     too, and what wakes the next life. An inner layer has confirms of its own: it may send again what carries a
     message that the outer one knows to be settled, so in a stack its wakes count then, too, and each for all that
     earlier ones had sent. Without any faults and with answers faster than the timer there is one excuse:
@@ -94,11 +96,16 @@ class DuplicateBudget(Property):
         return counts.pair
 
     def _accepted(self, row: Cells) -> None:
-        del row
         book = self.books.book
         counts = self._counts[book.key]
+        if not book.accepted_now:
+            return
+        pair = self._pair(book, counts)
+        if row[DETAIL] and facts_of(Row(*row)).get("loaded"):
+            wakes, crashes = self.books.before_start.get(row[NODE], (0, 0))
+            pair = (pair[0] - (self.books.wakes.get(row[NODE], 0) - wakes), crashes)
         for _, position, count in book.accepted_now:
-            counts.accepted.note(position, position + count - 1, self._pair(book, counts))
+            counts.accepted.note(position, position + count - 1, pair)
 
     def _confirmed(self, row: Cells) -> None:
         del row
@@ -111,10 +118,16 @@ class DuplicateBudget(Property):
     def _copied(self, row: Cells) -> None:
         if frame_kind_in(row[DETAIL]) != "data":
             return  # it speaks of messages, and brings none
-        counts = self._counts[self.books.book.key]
-        for _, position, count in self.books.parts:
+        self._note_copies(self.books.book, self.books.parts)
+        if row[LAYER] not in ("", "0"):
+            outermost = self.books.of(row[PIPE])
+            for epoch, first, count in _runs(facts_of(Row(*row)).get("carries")):
+                self._note_copies(outermost, outermost.positions.find(epoch, first, count))
+
+    def _note_copies(self, book: Book, parts: Parts) -> None:
+        for _, position, count in parts:
             if position:
-                counts.copies.add(position, position + count - 1)
+                self._counts[book.key].copies.add(position, position + count - 1)
 
     def _called(self, row: Cells) -> None:
         counts = self._counts[self.books.book.key]
@@ -229,6 +242,12 @@ class DuplicateBudget(Property):
         if book.pipe in self._carried:
             wakes = wakes * (wakes + 1) // 2  # each may send again all that earlier ones made
         return wakes + max(0, until - crashes) + elsewhere
+
+
+def _runs(told: object) -> list[tuple[int, int, int]]:
+    """The runs of messages that a row says a frame carries."""
+    runs = cast("list[list[int]]", told) if isinstance(told, list) else []
+    return [(epoch, first, count) for epoch, first, count in runs]
 
 
 def _though(excuses: int) -> str:

@@ -22,7 +22,7 @@ class Totality(Property):
     def __init__(self, books: Books, report: Report) -> None:
         super().__init__(books, report)
         self._ignored: dict[tuple[str, int], int] = {}
-        self._arrivals: dict[str, int] = {}
+        self._arrivals: dict[tuple[str, int], int] = {}
 
     def looks(self) -> Mapping[str, Look]:
         """Crashes that are none of the faults, and counters."""
@@ -41,7 +41,8 @@ class Totality(Property):
             self.fail(f"The machine of {row.node} raised {raised}.", row)
 
     def _arrived(self, row: Row) -> None:
-        self._arrivals[row.node] = self._arrivals.get(row.node, 0) + 1
+        life = (row.node, row.incarnation)
+        self._arrivals[life] = self._arrivals.get(life, 0) + 1
 
     def _counted(self, row: Row) -> None:
         counters = self.books.counters
@@ -51,7 +52,7 @@ class Totality(Property):
         life = (row.node, row.incarnation)
         before = self._ignored.get(life, 0)
         self._ignored[life] = ignored
-        arrivals = self._arrivals.pop(row.node, 0)
+        arrivals = self._arrivals.pop(life, 0)
         # Answers of stores that come late are counted with the frames, one by one too.
         if ignored - before > max(1, arrivals):
             self.fail(
@@ -99,9 +100,9 @@ class Conservation(Property):
 
     def _accept(self, row: Row) -> None:
         if not row.layer and not facts_of(row).get("loaded"):
+            # Also what a successor has found in the journal before the life that accepted it could tell.
             life = (row.node, row.incarnation)
-            fresh = sum(count for _, _, count in self.books.book.accepted_now)
-            self._accepted[life] = self._accepted.get(life, 0) + fresh
+            self._accepted[life] = self._accepted.get(life, 0) + row.count
 
     def _confirm(self, row: Row) -> None:
         if not row.layer:

@@ -143,10 +143,12 @@ class LifeStore(StoreVerbs):
         done = self._store.call_all(requests, fate if is_heard else PLAIN)
         is_done = done is not None and all(isinstance(one, Stored | Committed) for one in done)
         if done is not None and is_done:
-            for request, outcome in zip(requests, done, strict=True):
-                self._tell(request, outcome)
+            # What the transaction settles is settled by its commit: told the other way round, a position would be
+            # committed beyond messages that nobody has settled yet.
             for change in transaction.changes:
                 change()
+            for request, outcome in zip(requests, done, strict=True):
+                self._tell(request, outcome)
         if done is None or not is_heard:
             is_done, done = False, (Unavailable("no answer, on purpose"),) * len(requests)
         transaction.done, transaction.outcomes = is_done, done

@@ -155,8 +155,11 @@ class Chooser(Protocol):
         """Those for which the handler always raises."""
         ...
 
-    def submit(self, number: int, left: int) -> tuple[int, int]:
-        """How long after the one before the application makes this offer, and of how many messages."""
+    def submit(self, offer: str, left: int) -> tuple[int, int]:
+        """How long after the one before the application makes this offer, and of how many messages.
+
+        ``offer``: a name that no other offer of the run has, whichever source makes it.
+        """
         ...
 
     def cuts(self, links: Sequence[str], chaos_us: int) -> Sequence[Cut]:

@@ -171,7 +171,7 @@ class HopWorld(World):
         at = made = 0
         while made < self.options.messages:
             number = len(offers) + 1
-            after, count = self.chooser.submit(number, self.options.messages - made)
+            after, count = self.chooser.submit(f"submit {number}", self.options.messages - made)
             at += after
             payloads = [self._payload(made + place) for place in range(1, count + 1)]
             made += count

@@ -127,9 +127,9 @@ class ScriptChooser:
                 found.append(named[at])
         return frozenset(found)
 
-    def submit(self, number: int, left: int) -> tuple[int, int]:
+    def submit(self, offer: str, left: int) -> tuple[int, int]:
         """As the script says, else one message at once."""
-        found = self._all("workload", f"submit {number}")
+        found = self._all("workload", offer)
         after = self._number(found.get("after"), self._options.gap_us)
         return after, max(1, min(left, self._number(found.get("count"), 1)))
 

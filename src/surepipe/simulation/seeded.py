@@ -299,7 +299,7 @@ class SeededChooser:
             self._note("stage/handler", name, "poison", (), "F20")
         return frozenset(chosen)
 
-    def submit(self, number: int, left: int) -> tuple[int, int]:
+    def submit(self, offer: str, left: int) -> tuple[int, int]:
         """By the shape of the workload."""
         options = self.options
         if options.shape == "at-once":
@@ -320,9 +320,9 @@ class SeededChooser:
             after = source.below(4 * options.gap_us + 1)
         count = min(left, count)
         if after != options.gap_us:
-            self._note("workload", f"submit {number}", "after", (after,))
+            self._note("workload", offer, "after", (after,))
         if count != 1:
-            self._note("workload", f"submit {number}", "count", (count,))
+            self._note("workload", offer, "count", (count,))
         return after, count
 
     def handling(self, call: Event, epoch: int, first: int, count: int) -> tuple[int, int]:

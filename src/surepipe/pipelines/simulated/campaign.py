@@ -171,8 +171,7 @@ def quiet(
 
 def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, Outcome]:
     """One run by chance. Raises CannotSimulate when a stage did what it must not."""
-    chooser = NodeSeeds(options)
-    world, own = _played(subject, options, chooser)
+    world, own = _played(subject, options, NodeSeeds)
     result = result_of(world, own)
     assert isinstance(world.outcome, Outcome)
     return result, world.outcome
@@ -183,19 +182,20 @@ def repeat(subject: PlanSubject, script: Script) -> RunResult:
     options = replace(Options.of(script.options), seed=script.seed)
     if subject.needs_all:
         options = replace(options, messages=subject.most)
-    return result_of(*_played(subject, options, NodeScript(script)))
+    return result_of(*_played(subject, options, lambda _: NodeScript(script)))
 
 
 def _played(
-    subject: PlanSubject, options: Options, chooser: Chooser
+    subject: PlanSubject, options: Options, chooser_for: Callable[[Options], Chooser]
 ) -> tuple[ActorWorld, Sequence[Violation]]:
+    """``chooser_for``: asked last, because a chooser that draws is made for the options that are final."""
     with quiet(subject.modules, subject.doubles) as refused:
         try:
             options = with_enough(subject, options)
             expecting = with_expectations(subject, options.messages)
             if refused:
                 raise CannotSimulate(str(refused[0]), refused)
-            world, own = play(expecting, options, chooser)
+            world, own = play(expecting, options, chooser_for(options))
         except Slip as slip:
             raise CannotSimulate(str(slip), refused) from None
         finally:

@@ -153,7 +153,8 @@ class PlanDeployment:
             at = number = 0
             while len(due) < len(messages):
                 number += 1
-                after, count = chooser.submit(number, len(messages) - len(due))
+                offer = f"submit {number} of {source.name}"
+                after, count = chooser.submit(offer, len(messages) - len(due))
                 at += after
                 due += [at] * count
             last = max(last, at)

@@ -169,6 +169,14 @@ def _chances() -> dict[str, Callable[..., Any]]:
     return {name: through(name) for name in RANDOM_NAMES}
 
 
+def _system_chance(name: str) -> Callable[..., Any]:
+    def draw(life: Life, self: object, *args: Any) -> Any:
+        del self
+        return getattr(_chance(life), name)(*args)
+
+    return _virtual(name, vars(random.SystemRandom)[name], draw)
+
+
 def _uuid4(life: Life, *_: object) -> uuid.UUID:
     return uuid.UUID(int=_chance(life).getrandbits(128), version=4)
 
@@ -194,9 +202,6 @@ def _pick(life: Life, items: Sequence[Any]) -> Any:
 
 
 _REAL_DATETIME = datetime_module.datetime
-
-
-_START: Callable[..., Any] = vars(threading)["_start_new_thread"]
 
 
 def _no_thread(life: Life, *args: Any) -> None:
@@ -231,7 +236,7 @@ class _Datetime(datetime_module.datetime, metaclass=_AnyDatetime):
         return cls.now()
 
 
-def _stand_ins() -> Iterator[tuple[ModuleType, str, Any]]:
+def _stand_ins() -> Iterator[Double]:
     act: Callable[..., Any]
     for name, act in _clocks().items():
         if hasattr(time, name):  # not every system has every clock
@@ -241,13 +246,11 @@ def _stand_ins() -> Iterator[tuple[ModuleType, str, Any]]:
     for name in ("uuid1", "uuid4", "uuid6", "uuid7"):
         if hasattr(uuid, name):  # newer Pythons have more
             yield uuid, name, _virtual(name, getattr(uuid, name), _uuid4)
-    yield threading, "_start_new_thread", _virtual("start", _START, _no_thread)
+    # Below ``start`` the audit hook would still refuse, but the thread would stay among those about to start.
+    yield threading.Thread, "start", _virtual("start", threading.Thread.start, _no_thread)
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
-    yield (
-        random,
-        "_urandom",
-        _virtual("urandom", os.urandom, _bytes),
-    )  # what SystemRandom draws from
+    for name in ("random", "getrandbits", "randbytes"):  # what all else of SystemRandom is made of
+        yield random.SystemRandom, name, _system_chance(name)
     secret: dict[str, Callable[..., Any]] = {
         "token_bytes": _bytes,
         "token_hex": _hex,
@@ -323,6 +326,7 @@ _REFUSED = {
     "os.posix_spawn": "starts a process",
     "os.exec": "starts a process",
     "_thread.start_new_thread": "starts a thread",
+    "_thread.start_joinable_thread": "starts a thread",
     "os.remove": "removes a file",
     "os.rename": "renames a file",
     "os.truncate": "cuts a file",

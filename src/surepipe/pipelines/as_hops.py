@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from surepipe.pipelines.links import AnyStore, Node
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.sources import replays
 from surepipe.pipelines.models.stages import SinkBase, StagePart, StreamSink, Trying
 from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart
 from surepipe.pipelines.plan import Plan, Way
@@ -74,9 +75,11 @@ def chain_of(plan: Plan, way: Way, levels: Levels) -> hops.Chain:
     pipes = [plan.pipe(name) for name in way.names if isinstance(plan.part(name), PipePart)]
     end = plan.part(way.end)
     inner = tuple(hop_of(plan, pipe, levels) for pipe in pipes[:-1])
-    last = hop_of(plan, pipes[-1], levels, end)
+    first, *others = (*inner, hop_of(plan, pipes[-1], levels, end))
+    source = next(one for one in plan.sources if one.name == way.source)
+    first = replace(first, reread=replays(source))
     hand_over = tuple(pipe.settled for pipe in pipes[:-1])
-    return hops.Chain(f"{way.source} to {way.end}", (*inner, last), hand_over)
+    return hops.Chain(f"{way.source} to {way.end}", (first, *others), hand_over)
 
 
 def _route(pipe: PipePart, stream: hops.Store | None) -> hops.Route:

@@ -19,7 +19,8 @@ from surepipe.simulation.randomness import Draws, draws
 
 
 def messages_of(plan: Plan, count: int, folder: Path) -> dict[str, Sequence[object]]:
-    """Of each source of a plan. Raises ConfigurationError when a file that is there can't be read."""
+    """Of each source of a plan. Raises ConfigurationError when a file can't be read, and when it is not there or
+    empty and nothing else says what its rows are like: a run of no messages, or of made-up ones, shows nothing."""
     return {source.name: _of_source(plan, source, count, folder) for source in plan.sources}
 
 
@@ -35,7 +36,21 @@ def _of_source(plan: Plan, source: AnySource, count: int, folder: Path) -> Seque
         model = imported(source.model)
         if isinstance(model, type) and issubclass(model, BaseModel):
             return _of_model(model, count)
+    if isinstance(source, JsonlSource | CsvSource):
+        raise ConfigurationError(
+            f"source {source.name}: {source.path} {_missing(source, folder)}, so there is nothing to simulate with: "
+            f"put some rows there, or write them down (simulate: {{sample: {{{source.name}: [...]}}}})"
+        )
     return [f"m{number}" for number in range(count)]
+
+
+def _missing(source: FileSource, folder: Path) -> str:
+    return "has no rows" if _found(source, folder) else f"is not there, nor in {folder.resolve()}"
+
+
+def _found(source: FileSource, folder: Path) -> Path | None:
+    path = str(source.path)
+    return next((place for place in (Path(path), folder / path) if place.is_file()), None)
 
 
 def _filled(sample: list[object], count: int) -> list[object]:
@@ -43,9 +58,7 @@ def _filled(sample: list[object], count: int) -> list[object]:
 
 
 def _of_file(source: FileSource, count: int, folder: Path) -> list[object]:
-    path = next(
-        (p for p in (Path(str(source.path)), folder / str(source.path)) if p.is_file()), None
-    )
+    path = _found(source, folder)
     if path is None:
         return []
     try:

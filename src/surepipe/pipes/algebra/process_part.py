@@ -72,10 +72,19 @@ def _sender_crash(standing: Standing) -> str | None:
     if ends_with_process := _volatile_stream(standing):
         return ends_with_process
     if standing.only_restrains:
-        return _passes_rows_again(standing)
+        return _retold(standing) or _passes_rows_again(standing)
     if standing.hop.journal is None:
         return "without a journal, accepted messages that are not confirmed end with the sender"
     return _loses_flight(standing)
+
+
+def _retold(standing: Standing) -> str | None:
+    """Only a journal takes a row and stores how far its source was read in one step; else the place comes later."""
+    hop = standing.hop
+    is_one_step = hop.journal is not None and hop.journal.transactional
+    if standing.atom is not Atom.NO_DUPLICATE or not hop.reread or is_one_step:
+        return None
+    return "the source gives rows again that were taken, and not yet known to be confirmed, before the crash"
 
 
 def _passes_rows_again(standing: Standing) -> str | None:
@@ -94,7 +103,7 @@ def _sender_zombie(standing: Standing) -> str | None:
     if not any(layer.is_cursor for layer in standing.layers):
         return "no layer has a cursor that would refuse a replaced sender"
     if standing.hop.journal is not None or standing.hop.route.one_way:
-        return _passes_rows_again(standing)
+        return _retold(standing) or _passes_rows_again(standing)
     return "without a journal, a replaced sender that was never answered numbers its messages anew"
 
 

@@ -1,0 +1,328 @@
+"""Pipelines drawn from a seed, each in a folder as a user has it: correct ones, and those with a planted error.
+
+    .venv/bin/python -m tests.simulation.pipelines.generated --plans 300 --seeds 12
+    .venv/bin/python -m tests.simulation.pipelines.generated --planted --plans 10
+
+A correct plan may not be called broken, whatever it consists of, and no planted error may go unseen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from surepipe.pipelines.assessing import assess
+from surepipe.pipelines.loading import load
+from surepipe.pipelines.simulated.simulate import (
+    Simulation,
+    SimulationFailed,
+    simulation_of_plan,
+)
+
+STORES = """\
+  main: {kind: sqlite, path: main.db, durability: power}
+  other: {kind: redis, url: "redis://localhost", durability: power}
+"""
+
+# What a stage may be, with what stands for it in the file. Each takes a row and gives rows like it.
+STEPS = {
+    "priced": ("map", "def priced(row):\n    return {**row, 'total': int(row['n']) * 3}\n"),
+    "some": ("filter", "def some(row):\n    return int(row['n']) % 3 != 1\n"),
+    "slowly": (
+        "call",
+        "async def slowly(row):\n    await asyncio.sleep(0.01)\n    return {**row, 'slow': True}\n",
+    ),
+    "halved": (
+        "flat-map",
+        "def halved(row):\n    yield {**row, 'half': 1}\n    yield {**row, 'half': 2}\n",
+    ),
+    "booked": (
+        "call",
+        (
+            "BOOKS = Outside('books')\n\n"
+            "def booked(row, context):\n    BOOKS.do('book', json.dumps(row), key=context.id.key)\n    return row\n"
+        ),
+    ),
+    "cached": (
+        "call",
+        (
+            "class cached:\n    def __init__(self):\n        self.known = {}\n"
+            "    def __call__(self, row):\n"
+            "        return {**row, 'twice': self.known.setdefault(row['n'], int(row['n']) * 2)}\n"
+        ),
+    ),
+    "hurried": (
+        "call",
+        "def hurried(row, context):\n    context.sleep(0.001)\n    return {**row, 'tried': context.attempt > 0}\n",
+    ),
+}
+IMPORTS = "import asyncio\nimport json\nfrom surepipe.simulation import Outside\n\n\n"
+OPEN = "def opened(rows):\n    return rows\n\n\n"
+LAYERS = (
+    "",
+    "layers: [reliable]",
+    "layers: [sequential-confirm]",
+    "layers: [resend]",
+    "layers: [multi-unconfirmed]",
+    "layers: [continuous-index, multi-unconfirmed]",
+    "layers: [strict-monotonic, multi-unconfirmed]",
+    "layers: [dedupe, multi-unconfirmed]",
+    "layers: [continuous-index, resend]",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pipeline: the text of its file, the text of its functions, the rows of its sources."""
+
+    seed: int
+    document: str
+    functions: str
+    rows: dict[str, list[dict[str, object]]]
+    planted: str = ""
+
+    @property
+    def module(self) -> str:
+        """The name of the module of its functions."""
+        return f"steps_{self.planted.replace('-', '_') or 'of'}_{self.seed}"
+
+    def write(self, folder: Path) -> Path:
+        """Put it into a folder, and say which file is the pipeline."""
+        (folder / f"{self.module}.py").write_text(IMPORTS + self.functions)
+        for name, rows in self.rows.items():
+            lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+            (folder / f"{name}.jsonl").write_text(lines)
+            if rows:
+                cells = "".join(",".join(map(str, row.values())) + "\n" for row in rows)
+                (folder / f"{name}.csv").write_text(",".join(rows[0]) + "\n" + cells)
+        file = folder / "pipeline.yaml"
+        file.write_text(self.document.replace("STEPS", self.module))
+        return file
+
+
+class _Draw:
+    """What is drawn for one case."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(f"plan {seed}")
+        self.functions: dict[str, str] = {}
+        self.names: Counter[str] = Counter()
+        self.pipes: list[str] = []
+        self.stages: list[str] = []
+        self.sinks: list[str] = []
+        self.sources: list[str] = []
+        self.rows: dict[str, list[dict[str, object]]] = {}
+        self.loses = False
+        """Whether some row may not come out, or only among the dead letters."""
+
+    def name(self, kind: str) -> str:
+        self.names[kind] += 1
+        return f"{kind}{self.names[kind]}"
+
+    def source(self, count: int) -> str:
+        name = self.name("source")
+        start = 100 * len(self.sources)
+        kind = self.random.choice(
+            ["jsonl"] * 4 + ["csv", "python", "repeatable", "stdin", "stream"]
+        )
+        rows: list[dict[str, object]] = [
+            {"n": start + number, "who": "abc"[number % 3]} for number in range(count)
+        ]
+        self.rows[name] = rows
+        text = {
+            "jsonl": f"kind: jsonl, path: {name}.jsonl",
+            "csv": f"kind: csv, path: {name}.csv",
+            "stdin": "kind: stdin",
+            "stream": f"kind: stream, store: main, stream: of.{name}",
+            "python": 'kind: python, call: "STEPS:rows"',
+            "repeatable": 'kind: python, call: "STEPS:rows", repeatable: true',
+        }[kind]
+        if "STEPS" in text:
+            self.functions["rows"] = "def rows():\n    return ()\n"
+        self.sources.append(f"  {name}: {{{text}}}\n")
+        return name
+
+    def pipe(self, feeders: Sequence[str], *, place: str = "") -> str:
+        draw, name = self.random, self.name("pipe")
+        parts = [f"from: [{', '.join(feeders)}]"]
+        route = draw.choice(["local", "local", "tcp", "sqlite", "sqlite", "redis"])
+        if route == "tcp":
+            parts += ['route: {kind: tcp, address: "127.0.0.1:7400"}', "node: away"]
+        elif route in ("sqlite", "redis"):
+            store = "main" if route == "sqlite" else "other"
+            parts.append(f"route: {{kind: {route}, store: {store}}}")
+            parts += draw.choice([[], ["node: away"]])
+        if route in ("local", "tcp"):
+            parts.append(draw.choice(LAYERS))
+        parts += draw.choice([[], ["journal: main"], ["journal: main"]])
+        boundary = draw.choice(
+            ["processed", "processed", "committed", "committed", "before", "handed"]
+        )
+        parts.append(f"boundary: {boundary}")
+        if boundary == "committed" or draw.random() < 0.3:
+            parts.append(f"state: {'other' if route == 'redis' else 'main'}")
+        if draw.random() < 0.2:
+            parts += ["key: who", "lanes: 2"]
+        parts += [place] if place else []
+        self.pipes.append(f"  {name}: {{{', '.join(filter(None, parts))}}}\n")
+        return name
+
+    def stage(self, feeder: str, chosen: str = "") -> str:
+        draw = self.random
+        step = chosen or draw.choice([*STEPS, "batch"])
+        name = self.name(step)
+        failing = draw.choice(["", "", ", retries: 5, dead_letter: main/dead"])
+        if step == "batch":
+            self.functions["opened"] = OPEN
+            self.stages.append(f"  {name}: {{from: {feeder}, batch: {{max: 3}}}}\n")
+            self.stages.append(f'  open{name}: {{from: {name}, flat-map: "STEPS:opened"}}\n')
+            return f"open{name}"
+        self.loses |= step == "some" or bool(failing)
+        kind, self.functions[step] = STEPS[step]
+        self.stages.append(f'  {name}: {{from: {feeder}, {kind}: "STEPS:{step}"{failing}}}\n')
+        return name
+
+    def sink(self, feeders: Sequence[str]) -> str:
+        name = self.name("sink")
+        kind = self.random.choice(["jsonl", "jsonl", "python", "idempotent", "stream", "http"])
+        text = {
+            "jsonl": f"kind: jsonl, path: out/{name}.jsonl",
+            "stream": f"kind: stream, store: main, stream: to.{name}",
+            "http": 'kind: http, url: "http://127.0.0.1:9/in", idempotent: true',
+            "python": 'kind: python, call: "STEPS:kept"',
+            "idempotent": 'kind: python, call: "STEPS:kept", idempotent: true',
+        }[kind]
+        if "STEPS" in text:
+            self.functions["kept"] = "def kept(row):\n    return None\n"
+        self.sinks.append(f"  {name}: {{from: [{', '.join(feeders)}], {text}}}\n")
+        return name
+
+    def case(self, seed: int, messages: int) -> Case:
+        samples = ", ".join(f"{name}: {json.dumps(rows)}" for name, rows in self.rows.items())
+        check = ', check: "STEPS:balanced"' if "balanced" in self.functions else ""
+        text = (
+            f"version: 1\nname: plan{seed}\nstores:\n{STORES}sources:\n{''.join(self.sources)}"
+            f"pipes:\n{''.join(self.pipes)}"
+            + (f"stages:\n{''.join(self.stages)}" if self.stages else "")
+            + f"sinks:\n{''.join(self.sinks)}"
+            + f"simulate: {{messages: {messages}, sample: {{{samples}}}{check}}}\n"
+        )
+        return Case(seed, text, "\n\n".join(self.functions.values()), self.rows)
+
+
+def _drawn(seed: int) -> Case:
+    draw = _Draw(seed)
+    random = draw.random
+    messages = random.choice([3, 6, 6, 12, 24])
+    feeders = [draw.source(messages) for _ in range(random.choice([1, 1, 1, 2]))]
+    ends: list[str] = []
+    shape = random.choice(["line", "line", "line", "two pipes", "fan out", "fan in", "aside"])
+    if len(feeders) == 2 and shape != "fan in" and random.random() < 0.5:
+        first, second = draw.pipe(feeders[:1]), draw.pipe(feeders[1:])
+        ends = [first, second]
+    else:
+        ends = [draw.pipe(feeders)]
+    if shape == "fan out":
+        ends = [draw.stage(ends[0]), draw.stage(ends[0]), *ends[1:]]
+    elif shape == "two pipes":
+        ends = [draw.pipe([draw.stage(ends[0]) if random.random() < 0.5 else ends[0]]), *ends[1:]]
+    elif shape == "aside":
+        draw.sink([ends[0]])
+    for _ in range(random.choice([0, 1, 1, 2])):
+        ends = [draw.stage(ends[0]), *ends[1:]]
+    if random.random() < 0.5:
+        draw.sink(ends)
+    else:
+        for end in ends:
+            draw.sink([end])
+    keeps_all = shape == "line" and len(feeders) == 1 and len(draw.sinks) == 1
+    if keeps_all and not draw.loses and random.random() < 0.5:
+        # It speaks of all messages: what it says of fewer is about their number.
+        draw.functions["balanced"] = (
+            "def balanced(run):\n    found = {int(row['n']) for row in run.delivered['sink1']}\n"
+            f"    return found == set(range({messages}))\n"
+        )
+    return draw.case(seed, messages)
+
+
+def case_of(seed: int) -> Case:
+    """The correct pipeline of a seed: one that ``surepipe check`` has nothing against."""
+    for number in range(1000):
+        case = _drawn(1000 * seed + number)
+        with _simulation(case, "none") as simulation:
+            promised = simulation.subject.promise.claim
+            is_fair = "balanced" not in case.functions or "no-loss" in promised
+            if assess(simulation.subject.plan).usable and is_fair:
+                return case
+    raise AssertionError(f"seed {seed} draws no plan that can be used")
+
+
+@contextmanager
+def _simulation(case: Case, faults: str) -> Generator[Simulation]:
+    """The simulation of a case, in a folder that is gone when the block ends."""
+    path = list(sys.path)
+    with tempfile.TemporaryDirectory() as folder:
+        file = case.write(Path(folder))
+        try:
+            importlib.invalidate_caches()
+            yield simulation_of_plan(load(file), folder=file.parent, faults=faults)
+        finally:
+            sys.path[:] = path
+            sys.modules.pop(case.module, None)
+
+
+MODES = ("none", "claim")
+
+
+def alarms(case: Case, seeds: range) -> Iterator[str]:
+    """What a simulation says against a correct pipeline, under each choice of faults."""
+    for mode in MODES:
+        with _simulation(case, mode) as simulation:
+            found = simulation.campaign(seeds)
+            for failure in found.failures.values():
+                yield f"{mode}, seed {failure.seed}: {failure.violation}"
+            yield from (f"{mode}: {text}" for text in found.unreached)
+            yield from (f"{mode}: {text}" for text in simulation.notes() if _is_alarm(text))
+            try:
+                simulation.check_twice(seeds[:2], found.digests)
+            except SimulationFailed as error:
+                yield f"{mode}: {error}"
+
+
+def _is_alarm(note: str) -> bool:
+    """A batch has other company in each run, and this is said; the rest would be wrong of a correct plan."""
+    return "was not compared" not in note
+
+
+def main() -> None:
+    """Run what the command line asks for, and count."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plans", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=12)
+    asked = parser.parse_args()
+    started, false, runs = time.monotonic(), 0, 0
+    for seed in range(asked.first, asked.first + asked.plans):
+        case = case_of(seed)
+        found = list(alarms(case, range(asked.seeds)))
+        runs += len(MODES) * asked.seeds
+        false += bool(found)
+        for text in found:
+            sys.stdout.write(f"plan {seed}: {text}\n")
+            sys.stdout.flush()
+    took = time.monotonic() - started
+    sys.stdout.write(f"{asked.plans} plans, {runs} runs, {false} false alarms, {took:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from itertools import count
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.pipelines import PipelineErrors, Plan, loads
+from surepipe.pipelines.problems import PROBLEMS_MAX
 from tests.pipelines.broken_files import BROKEN
 from tests.pipelines.files import pipe, pipeline
 
@@ -126,3 +131,76 @@ def _load_or_refuse(data: str | bytes) -> None:
     except PipelineErrors as errors:
         outcome = errors
     assert isinstance(outcome, Plan) or outcome.problems
+
+
+def many(made: Callable[[int], str], n: int) -> str:
+    """So many of one kind, on one line."""
+    return ", ".join(made(number) for number in range(n))
+
+
+LONG_LINES: dict[str, Callable[[int], str]] = {
+    "keys of a pipeline": lambda n: f"{{version: 1, name: a, {many(lambda i: f'k{i}: 1', n)}}}",
+    "keys of a source": lambda n: pipeline(
+        sources=f"sources: {{s: {{kind: jsonl, path: a, {many(lambda i: f'k{i}: 1', n)}}}}}"
+    ),
+    "feeders that are unknown": lambda n: pipeline(
+        pipes=f"pipes: {{p: {{from: [{many(lambda i: f'x{i}', n)}]}}}}"
+    ),
+    "one feeder many times": lambda n: pipeline(
+        pipes=f"pipes: {{p: {{from: [{many(lambda _: 'lines', n)}]}}}}"
+    ),
+    "layers": lambda n: pipeline(pipes=pipe(f"layers: [{many(lambda i: f'x{i}', n)}]")),
+    "one key many times": lambda n: pipeline(sources=f"sources: {{{many(lambda _: 'k: 1', n)}}}"),
+    "sources that nothing takes": lambda n: pipeline(
+        sources=f"sources: {{{many(lambda i: f's{i}: {{kind: jsonl, path: a}}', n)}}}",
+        pipes="pipes: {intake: {from: s0}}",
+    ),
+    "stages that are fed from nowhere": lambda n: pipeline(
+        stages=f"stages: {{{many(lambda i: f'x{i}: {{from: y{i}, map: a:b}}', n)}}}"
+    ),
+}
+
+
+def calls_of(text: str) -> int:
+    """How many functions are called to refuse a file."""
+    calls = count()
+
+    def called(frame: object, event: str, argument: object) -> None:
+        del frame, event, argument
+        next(calls)
+
+    sys.setprofile(called)
+    try:
+        with pytest.raises(PipelineErrors):
+            loads(text)
+    finally:
+        sys.setprofile(None)
+    return next(calls)
+
+
+@pytest.mark.parametrize("title", LONG_LINES)
+def test_a_file_twice_as_long_is_not_four_times_the_work(title: str) -> None:
+    """One long line, wrong all along: it is the calls that are counted, not the time."""
+    made = LONG_LINES[title]
+    assert calls_of(made(800)) < 2.6 * calls_of(made(400))
+
+
+@pytest.mark.parametrize("title", LONG_LINES)
+def test_so_many_problems_are_told_of_and_that_there_are_more(title: str) -> None:
+    """Nobody reads a thousand; the last line says that they are not all."""
+    with pytest.raises(PipelineErrors) as caught:
+        loads(LONG_LINES[title](PROBLEMS_MAX + 50))
+    assert len(caught.value.problems) <= PROBLEMS_MAX
+    assert str(caught.value).endswith(
+        f"there is more: mend these {len(caught.value.problems)} first"
+    )
+    assert len(str(caught.value)) < 1000 * PROBLEMS_MAX
+
+
+def test_a_password_on_a_long_line_is_not_shown() -> None:
+    """Many addresses in one word, and the last '@' far behind the first of them."""
+    text = pipeline(stores="stores: {main: {kind: redis, url: 'redis://u:hunter2@h', odd: 1}}")
+    with pytest.raises(PipelineErrors) as caught:
+        loads(text)
+    assert "hunter2" not in str(caught.value)
+    assert "'odd' is no key" in str(caught.value)

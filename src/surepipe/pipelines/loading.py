@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,15 @@ from surepipe.pipelines.parts import (
     validate,
 )
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.problems import PipelineErrors, Place, Problem, Text, nearest
+from surepipe.pipelines.problems import (
+    Enough,
+    Found,
+    PipelineErrors,
+    Place,
+    Problem,
+    Text,
+    nearest,
+)
 from surepipe.pipelines.reading import read_file, read_text
 from surepipe.pipelines.structure import Link, issues
 from surepipe.pipelines.wording import keys_of, quoted
@@ -75,18 +84,28 @@ def loads(data: bytes | str, name: str = "pipeline.yaml") -> Plan:
 
 
 def _plan(text: Text, root: Mapping) -> Plan:
-    found: list[Problem] = []
     if _is_newer(root):
         raise PipelineErrors(text, [_newer(root)])
+    found = Found()
+    try:
+        plan = _plan_of(root, found)
+    except Enough:
+        raise PipelineErrors(text, found, is_cut=True) from None
+    if found or plan is None:
+        raise PipelineErrors(text, found)
+    return plan
+
+
+def _plan_of(root: Mapping, found: Found) -> Plan | None:
     head = _head(root, found)
     parts = {section.key: _parts(section, root, found) for section in SECTIONS}
     links = [one for section in SECTIONS for one in _links(section, root, parts[section.key])]
     name = head.name if isinstance(head, Head) else ""
-    found += [Problem(_issue_place(root, issue.path), issue.text) for issue in issues(links, name)]
+    found += (Problem(_issue_place(root, issue.path), issue.text) for issue in issues(links, name))
     if isinstance(head, Head):
-        found += [*_about_samples(head, root), *_about_empty_ends(head, root)]
+        found += chain(_about_samples(head, root), _about_empty_ends(head, root))
     if found or not isinstance(head, Head):
-        raise PipelineErrors(text, found)
+        return None
     return Plan(
         name=head.name,
         description=head.description,
@@ -119,7 +138,7 @@ def _newer(root: Mapping) -> Problem:
     )
 
 
-def _head(root: Mapping, found: list[Problem]) -> BaseModel | None:
+def _head(root: Mapping, found: Found) -> BaseModel | None:
     """Everything but the parts; keys that are neither are refused here."""
     sections = tuple(section.key for section in SECTIONS)
     known = (*keys_of(Head), *sections)
@@ -130,7 +149,7 @@ def _head(root: Mapping, found: list[Problem]) -> BaseModel | None:
     return validate(data, (root, ()), _HEAD, "the pipeline", found)
 
 
-def _parts(section: Section[Any], root: Mapping, found: list[Problem]) -> dict[str, Any]:
+def _parts(section: Section[Any], root: Mapping, found: Found) -> dict[str, Any]:
     """The entries of a section that could be read."""
     node = root.values.get(section.key)
     if node is None or (isinstance(node, Scalar) and node.value is None):

@@ -28,7 +28,7 @@ from surepipe.pipelines.nodes import (
     key_place,
     step_into,
 )
-from surepipe.pipelines.problems import Problem, nearest
+from surepipe.pipelines.problems import Found, Problem, nearest
 from surepipe.pipelines.wording import joined, lower_first, quoted, said_of
 from surepipe.pipes.options import KINDS, LayerOptions
 
@@ -79,9 +79,7 @@ def model_of_kind(models: Sequence[type[BaseModel]], kind: Node | None) -> type[
     return None
 
 
-def read_entry(
-    section: Section[Any], name: str, root: Node, found: list[Problem]
-) -> BaseModel | None:
+def read_entry(section: Section[Any], name: str, root: Node, found: Found) -> BaseModel | None:
     """One entry as its part, or None; what is wrong with it goes to ``found``."""
     base: Path = (section.key, name)
     entry = find(root, base)
@@ -111,7 +109,7 @@ def validate(
     at: tuple[Node, Path],
     section: Section[Any],
     what: str,
-    found: list[Problem],
+    found: Found,
 ) -> BaseModel | None:
     """The part, or None; each error of pydantic goes to ``found`` with its place."""
     try:
@@ -240,7 +238,7 @@ def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
 # Layers.
 
 
-def read_layers(node: Node, what: str, found: list[Problem]) -> tuple[LayerOptions, ...] | None:
+def read_layers(node: Node, what: str, found: Found) -> tuple[LayerOptions, ...] | None:
     """The layers of a pipe, or None; what is wrong with each goes to ``found``."""
     items = node.items if isinstance(node, Row) else [node]
     if not items:
@@ -252,7 +250,7 @@ def read_layers(node: Node, what: str, found: list[Problem]) -> tuple[LayerOptio
     return None if None in layers else tuple(layer for layer in layers if layer is not None)
 
 
-def _layer(node: Node, what: str, found: list[Problem]) -> LayerOptions | None:
+def _layer(node: Node, what: str, found: Found) -> LayerOptions | None:
     options: Node | None = None
     named: Node = node
     word = node.value if isinstance(node, Scalar) else None
@@ -274,7 +272,7 @@ def _layer(node: Node, what: str, found: list[Problem]) -> LayerOptions | None:
 
 
 def _with_options(
-    model: type[LayerOptions], options: Node | None, what: str, found: list[Problem]
+    model: type[LayerOptions], options: Node | None, what: str, found: Found
 ) -> LayerOptions | None:
     if options is None or (isinstance(options, Scalar) and options.value is None):
         return model()

@@ -102,7 +102,7 @@ class Plan:
     _order: list[Node] = field(default_factory=list[Node], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        found = issues([link(part) for part in (*self.stores, *self.parts)], self.name)
+        found = tuple(issues([link(part) for part in (*self.stores, *self.parts)], self.name))
         if found:
             raise ConfigurationError("\n".join(f"{self.name}: {issue.text}" for issue in found))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from surepipe.pipelines.nodes import Mapping, Node, Row, Scalar, ScalarValue
-from surepipe.pipelines.problems import PipelineErrors, Place, Problem, Text
+from surepipe.pipelines.problems import Enough, Found, PipelineErrors, Place, Problem, Text
 
 BYTES_MAX = 256 * 1024
 DEPTH_MAX = 40
@@ -102,24 +102,23 @@ class _Reader:
 
     def __init__(self, text: Text) -> None:
         self._text = text
-        self._found: list[Problem] = []
+        self._found = Found()
 
     def read(self, written: str) -> Node | None:
         """The root node, or None when there is no document. Raises PipelineErrors with all that was found."""
         root: Node | None = None
+        is_cut = False
         try:
             events = self._watched(yaml.parse(written, Loader=yaml.SafeLoader))
             for event in events:
                 if isinstance(event, yaml.NodeEvent):
                     root = self._node(event, events, 0)
-        except yaml.MarkedYAMLError as error:
-            self._found.append(_said(error))
-        except yaml.YAMLError as error:
-            self._found.append(Problem(_START, f"this is no YAML: {str(error).splitlines()[0]}"))
-        except RecursionError:
-            self._found.append(Problem(_START, "this is nested too deeply"))
+        except Enough:
+            is_cut = True
+        except (yaml.YAMLError, RecursionError) as error:
+            raise PipelineErrors(self._text, [*self._found, _told(error)]) from None
         if self._found:
-            raise PipelineErrors(self._text, self._found)
+            raise PipelineErrors(self._text, self._found, is_cut=is_cut)
         return root
 
     def _watched(self, events: Iterator[yaml.Event]) -> Iterator[yaml.Event]:
@@ -229,6 +228,14 @@ def _mark(mark: object) -> yaml.Mark:
 
 def _stop(event: yaml.Event, why: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=f"={why}", problem_mark=_mark(event.start_mark))
+
+
+def _told(error: yaml.YAMLError | RecursionError) -> Problem:
+    if isinstance(error, yaml.MarkedYAMLError):
+        return _said(error)
+    if isinstance(error, RecursionError):
+        return Problem(_START, "this is nested too deeply")
+    return Problem(_START, f"this is no YAML: {str(error).splitlines()[0]}")
 
 
 def _said(error: yaml.MarkedYAMLError) -> Problem:

@@ -6,6 +6,8 @@ looked at as a whole. Each issue has the path of the word it is about.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import normpath
@@ -72,22 +74,20 @@ class Issue:
     text: str
 
 
-def issues(links: Sequence[Link], pipeline: str = "") -> tuple[Issue, ...]:
-    """Everything that does not add up in the parts of the pipeline of this name."""
+def issues(links: Sequence[Link], pipeline: str = "") -> Iterator[Issue]:
+    """Everything that does not add up in the parts of the pipeline of this name, found as it is asked for."""
     nodes = {link.name: link for link in links if link.role != "store"}
     stores = {link.name: link for link in links if link.role == "store"}
-    return (
-        *_own(links),
-        *_names(links),
-        *_feeders(nodes, stores),
-        *_stores(links, stores),
-        *_own_streams(links, pipeline),
-        *_cycles(nodes),
-        *_dead_ends(nodes),
-        *_without_pipe(nodes),
-        *_without_key(nodes),
-        *_places(nodes, tuple(stores.values())),
-    )
+    yield from _own(links)
+    yield from _names(links)
+    yield from _feeders(nodes, stores)
+    yield from _stores(links, stores)
+    yield from _own_streams(links, pipeline)
+    yield from _cycles(nodes)
+    yield from _dead_ends(nodes)
+    yield from _without_pipe(nodes)
+    yield from _without_key(nodes)
+    yield from _places(nodes, tuple(stores.values()))
 
 
 def _own(links: Sequence[Link]) -> Iterator[Issue]:
@@ -97,8 +97,8 @@ def _own(links: Sequence[Link]) -> Iterator[Issue]:
 
 
 def _names(links: Sequence[Link]) -> Iterator[Issue]:
-    names = [link.name for link in links if link.role == "store"]
-    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+    names = Counter(link.name for link in links if link.role == "store")
+    for name in (name for name, count in names.items() if count > 1):
         yield Issue(("stores", name), f"there are two stores {name}: give one another name")
     seen: dict[str, Link] = {}
     for link in (link for link in links if link.role != "store"):
@@ -114,9 +114,12 @@ def _names(links: Sequence[Link]) -> Iterator[Issue]:
 def _feeders(nodes: Mapping[str, Link], stores: Mapping[str, Link]) -> Iterator[Issue]:
     fitting = [name for name, link in nodes.items() if link.role != "sink"]
     for link in nodes.values():
+        before: set[str] = set()
         for number, feeder in enumerate(link.feeders):
             path = (link.section, link.name, "from", number)
-            if feeder in link.feeders[:number]:
+            is_repeated = feeder in before
+            before.add(feeder)
+            if is_repeated:
                 yield Issue(path, f"{feeder} feeds {link.role} {link.name} twice: write it once")
             elif feeder not in nodes:
                 what = "a store, and a source of kind stream reads one" if feeder in stores else ""
@@ -154,26 +157,32 @@ def _stores(links: Sequence[Link], stores: Mapping[str, Link]) -> Iterator[Issue
 
 def _own_streams(links: Sequence[Link], pipeline: str) -> Iterator[Issue]:
     """Streams of the pipeline's own pipes are written by nobody else: what is put there comes back, or harms."""
-    pipes = [link for link in links if link.role == "pipe"]
+    stores_of = {
+        link.name: {use.store for use in link.stores} for link in links if link.role == "pipe"
+    }
     for link in links:
-        for use in (use for use in link.stores if use.stream):
-            for pipe in pipes:
-                own = f"{pipeline}/{pipe.name}"
-                is_own = use.stream == own or use.stream.startswith((f"{own}/", f"{own}>"))
-                if is_own and use.store in {one.store for one in pipe.stores}:
-                    word = "dead_letter" if use.what == "dead_letter" else "stream"
-                    yield Issue(
-                        (link.section, link.name, word),
-                        f"{use.stream} belongs to pipe {pipe.name}: name another stream",
-                    )
+        for use in (use for use in link.stores if use.stream.startswith(f"{pipeline}/")):
+            pipe = re.split("[/>]", use.stream.removeprefix(f"{pipeline}/"), maxsplit=1)[0]
+            if use.store in stores_of.get(pipe, ()):
+                word = "dead_letter" if use.what == "dead_letter" else "stream"
+                yield Issue(
+                    (link.section, link.name, word),
+                    f"{use.stream} belongs to pipe {pipe}: name another stream",
+                )
 
 
 def _cycles(nodes: Mapping[str, Link]) -> Iterator[Issue]:
     """One issue for each cycle, at the first of its nodes in the file."""
     flowing = set(in_flow({name: link.feeders for name, link in nodes.items()}))
+    takers: dict[str, list[str]] = {name: [] for name in nodes if name not in flowing}
+    for name in takers:
+        for feeder in nodes[name].feeders:
+            if feeder in takers:
+                takers[feeder].append(name)
+    flowing.update(in_flow(takers))  # fed from a cycle, and on none
     done: set[str] = set()
     for start in (name for name in nodes if name not in flowing):
-        cycle = _cycle_from(start, nodes)
+        cycle = [] if start in done else _cycle_from(start, nodes)
         if cycle and not done.intersection(cycle):
             done.update(cycle)
             way = " -> ".join([*reversed(cycle), cycle[-1]])
@@ -185,17 +194,24 @@ def _cycles(nodes: Mapping[str, Link]) -> Iterator[Issue]:
 
 def _cycle_from(start: str, nodes: Mapping[str, Link]) -> list[str]:
     """The names of a cycle through ``start``, against the flow; empty when there is none."""
-    pending = [[start]]
-    seen: set[str] = set()
+    pending, came_by = [start], {start: ""}
     while pending:
-        names = pending.pop()
-        for feeder in nodes[names[-1]].feeders:
+        name = pending.pop()
+        for feeder in nodes[name].feeders:
             if feeder == start:
-                return names
-            if feeder in nodes and feeder not in seen:
-                seen.add(feeder)
-                pending.append([*names, feeder])
+                return _way_to(name, came_by)
+            if feeder in nodes and feeder not in came_by:
+                came_by[feeder] = name
+                pending.append(feeder)
     return []
+
+
+def _way_to(name: str, came_by: Mapping[str, str]) -> list[str]:
+    """The names from where a walk began to this one."""
+    names = [name]
+    while came_by[names[-1]]:
+        names.append(came_by[names[-1]])
+    return names[::-1]
 
 
 def _all_known(nodes: Mapping[str, Link]) -> bool:
@@ -222,10 +238,11 @@ def _without_pipe(nodes: Mapping[str, Link]) -> Iterator[Issue]:
     if not _all_known(nodes):
         return
     fed = {feeder for link in nodes.values() for feeder in link.feeders}
+    behind_pipes: set[str] = set()
     for link in nodes.values():
         if link.role in ("source", "pipe") or link.name in fed:
             continue
-        if way := _bare_way(link.name, nodes):
+        if way := _bare_way(link.name, nodes, behind_pipes):
             yield Issue(
                 (link.section, link.name, "from"),
                 f"{way[-1]} reaches {link.role} {link.name} through no pipe, so nothing delivers it: "
@@ -233,17 +250,22 @@ def _without_pipe(nodes: Mapping[str, Link]) -> Iterator[Issue]:
             )
 
 
-def _bare_way(end: str, nodes: Mapping[str, Link]) -> list[str]:
-    """The names from an end back to a source, without a pipe among them."""
-    pending, seen = [[end]], {end}
+def _bare_way(end: str, nodes: Mapping[str, Link], behind_pipes: set[str]) -> list[str]:
+    """The names from an end back to a source, without a pipe among them.
+
+    ``behind_pipes``: parts that have no such way; those on this walk are added when it finds none.
+    """
+    pending, came_by = [end], {end: ""}
     while pending:
-        names = pending.pop()
-        if nodes[names[-1]].role == "source":
-            return names
-        for feeder in nodes[names[-1]].feeders:
-            if feeder in nodes and feeder not in seen and nodes[feeder].role != "pipe":
-                seen.add(feeder)
-                pending.append([*names, feeder])
+        name = pending.pop()
+        if nodes[name].role == "source":
+            return _way_to(name, came_by)
+        for feeder in nodes[name].feeders:
+            is_new = feeder in nodes and feeder not in came_by and feeder not in behind_pipes
+            if is_new and nodes[feeder].role != "pipe":
+                came_by[feeder] = name
+                pending.append(feeder)
+    behind_pipes.update(came_by)
     return []
 
 
@@ -302,13 +324,16 @@ def _shared_files(
     nodes: Mapping[str, Link], stores: Sequence[Link], node_of: Mapping[str, str]
 ) -> Iterator[Issue]:
     """A file that a sink writes has no other part on that node: each would undo what the other did."""
-    owners = [*stores, *(link for link in nodes.values() if link.role == "source")]
+    owners: dict[str, list[Link]] = {}
+    for link in (*stores, *(link for link in nodes.values() if link.role == "source")):
+        if link.file:
+            owners.setdefault(normpath(link.file), []).append(link)
     for sink in (link for link in nodes.values() if link.role == "sink" and link.file):
-        for owner in owners:
-            is_near = owner.role == "store" or node_of[owner.name] == node_of[sink.name]
-            if is_near and owner.file and normpath(owner.file) == normpath(sink.file):
+        same = owners.setdefault(normpath(sink.file), [])
+        for owner in same:
+            if owner.role == "store" or node_of[owner.name] == node_of[sink.name]:
                 yield Issue(
                     (sink.section, sink.name, "path"),
                     f"this is the file of {owner.role} {owner.name} too: name another one",
                 )
-        owners.append(sink)
+        same.append(sink)

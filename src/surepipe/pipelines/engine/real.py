@@ -220,7 +220,7 @@ class RealEnvironment:
                 return Printed(sys.stdout, is_json=part.format == "json")
             case HttpSink():
                 headers = {name: value.reveal() for name, value in part.headers.items()}
-                return Posted(part.url.reveal(), headers)
+                return Posted(part.url.reveal(), headers, answer_s=part.time_limit_s)
             case PythonSink():
                 return Handed(self._handing(part))
             case _:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import http.client
 import logging
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.observe.serving import Answer, PageServer, Place
+from surepipe.observe.metrics import MetricsServer
+from surepipe.observe.serving import CONNECTIONS_MAX, Answer, PageServer, Place
 
 
 def broken() -> Answer:
@@ -27,7 +30,10 @@ def server() -> Iterator[PageServer]:
 
 
 def ask(
-    server: PageServer, path: str = "/", method: str = "GET", host: str = "localhost"
+    server: PageServer | MetricsServer,
+    path: str = "/",
+    method: str = "GET",
+    host: str = "localhost",
 ) -> http.client.HTTPResponse:
     """The answer: its status and headers."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
@@ -120,3 +126,51 @@ def test_what_is_no_place_is_refused(text: str) -> None:
     """With an example of one."""
     with pytest.raises(ConfigurationError, match=r"write a port, or host:port, such as 0\.0\.0\.0"):
         Place.read(text)
+
+
+@pytest.fixture(params=["page", "metrics"])
+def served(request: pytest.FixtureRequest) -> Iterator[PageServer | MetricsServer]:
+    """Each server of this package."""
+    made = PageServer({"/metrics": lambda: Answer("text/plain", "")}, port=0)
+    with made if request.param == "page" else MetricsServer([], port=0) as found:
+        yield found
+    made.close()
+
+
+def test_clients_that_say_nothing_take_no_more_than_their_bound(
+    served: PageServer | MetricsServer,
+) -> None:
+    """Four hundred of them: so many threads at the most, and who asks is answered."""
+    before = set(threading.enumerate())
+    with ExitStack() as clients:
+        for _ in range(400):
+            clients.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        assert ask(served, "/metrics").status == 200
+        threads = set(threading.enumerate()) - before
+        assert len(threads) <= CONNECTIONS_MAX + 2  # two that have answered may be on their way out
+        served.close()
+        for thread in threads:
+            thread.join(10)
+        assert not [thread for thread in threads if thread.is_alive()]
+
+
+def test_a_client_that_sends_its_request_by_the_byte_makes_room(
+    served: PageServer | MetricsServer,
+) -> None:
+    """It has sent half a line, and the bound is reached: it goes first."""
+    with ExitStack() as clients:
+        first = clients.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        first.sendall(b"GET /met")
+        for _ in range(CONNECTIONS_MAX):
+            clients.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+        assert ask(served, "/metrics").status == 200
+        first.settimeout(10)
+        assert first.recv(1) == b""
+
+
+@pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("shop.example", 421)])
+def test_metrics_are_given_to_this_machine_only(host: str, status: int) -> None:
+    """Another name is what a page of another site has after pointing its name here."""
+    with MetricsServer([], port=0) as server:
+        assert ask(server, "/metrics", host=host).status == status
+        assert ask(server, "/other", host=host).status == (404 if status == 200 else 421)

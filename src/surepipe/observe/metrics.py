@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -24,10 +24,9 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from surepipe.errors import ConfigurationError
 from surepipe.observe.gauges import GAUGES
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
-from surepipe.observe.serving import Place
+from surepipe.observe.serving import Answer, PageServer
 
 _US = "_us"
 
@@ -129,20 +128,17 @@ class MetricsServer:
         registry = CollectorRegistry()
         asked = pipes if callable(pipes) else lambda: pipes
         registry.register(PipeCollector(asked, latencies, parts))
-        try:
-            self._server, self._thread = start_http_server(port, address, registry)
-        except OSError as error:
-            raise ConfigurationError(
-                f"metrics can't be served at {address}:{port}: {(error.strerror or str(error)).lower()}"
-            ) from None
-        self.port: int = self._server.server_port
-        self.url = f"{Place(address, self.port).url}/metrics"
+
+        def page() -> Answer:
+            return Answer("text/plain; version=0.0.4", generate_latest(registry).decode())
+
+        self._server = PageServer({"/metrics": page}, port=port, address=address, what="metrics")
+        self.port: int = self._server.port
+        self.url = f"{self._server.url}metrics"
 
     def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """Stop serving. A repeat does nothing."""
+        self._server.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
 """Serves a few pages, for looking at: nothing can be changed through it.
 
 It answers GET and HEAD only, and, where it listens on this machine only, no request that calls it by another
-machine's name: a web site that points its own name here learns nothing.
+machine's name: a web site that points its own name here learns nothing. Connections, and so threads, are bounded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,10 @@ from surepipe.errors import ConfigurationError
 logger = logging.getLogger("surepipe")
 DEFAULT_PORT = 8470
 LOCAL = "127.0.0.1"
+CONNECTIONS_MAX = 32
+"""Open connections, each with its thread. Beyond it the oldest goes: who looks needs some milliseconds."""
+IDLE_S = 10.0
+_ROOM_S = 1.0
 
 
 class Place(NamedTuple):
@@ -61,6 +66,7 @@ class Answer:
 
 class PageServer:
     """Serves pages while it is open, each made when it is asked for. ``pages``: by path, as in ``/status.json``.
+    ``what`` they are, for errors.
 
     Port 0 takes any that is free. Raises ConfigurationError when the port can't be had.
     """
@@ -71,6 +77,7 @@ class PageServer:
         *,
         port: int = DEFAULT_PORT,
         address: str = LOCAL,
+        what: str = "the page",
     ) -> None:
         try:
             kind = _Server6 if ":" in address else _Server
@@ -78,7 +85,7 @@ class PageServer:
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise ConfigurationError(
-                f"the page can't be served at {address}:{port}: {why.lower()}; give another place"
+                f"{what} can't be served at {address}:{port}: {why.lower()}; give another place"
             ) from None
         self._server.pages = dict(pages)
         self._server.only_local = _is_local(address)
@@ -94,6 +101,7 @@ class PageServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        self._server.end_all()
 
     def __enter__(self) -> Self:
         return self
@@ -109,8 +117,43 @@ class PageServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # with the 5 of the standard library a burst waits for seconds
     pages: Mapping[str, Callable[[], Answer]]
     only_local = True
+
+    def __init__(
+        self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]
+    ) -> None:
+        self._open: dict[socket.socket, None] = {}
+        self._room = threading.Condition()
+        super().__init__(address, handler)
+
+    def process_request(self, request: object, client_address: object) -> None:
+        """Serve a connection on a thread of its own; the oldest makes room for it."""
+        connection = cast("socket.socket", request)
+        with self._room:
+            if len(self._open) >= CONNECTIONS_MAX:
+                _end(next(iter(self._open)))
+            if not self._room.wait_for(lambda: len(self._open) < CONNECTIONS_MAX, _ROOM_S):
+                connection.close()  # all of them are at work
+                return
+            self._open[connection] = None
+        super().process_request(connection, client_address)
+
+    def shutdown_request(self, request: object) -> None:
+        """A connection has ended."""
+        connection = cast("socket.socket", request)
+        super().shutdown_request(connection)
+        with self._room:
+            self._open.pop(connection, None)
+            self._room.notify()
+
+    def end_all(self) -> None:
+        """End what is open, so that no thread waits for a client that says nothing."""
+        with self._room:
+            for connection in self._open:
+                _end(connection)
+            self._room.wait_for(lambda: not self._open, _ROOM_S)
 
     def server_bind(self) -> None:
         """Without the lookup of this machine's name, which may take seconds and is of no use here."""
@@ -124,12 +167,18 @@ class _Server(ThreadingHTTPServer):
             logger.exception("a request for a page was not answered")
 
 
+def _end(connection: socket.socket) -> None:
+    """Wake whoever waits for this connection."""
+    with suppress(OSError):  # it has ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
+
+
 class _Server6(_Server):
     address_family = socket.AF_INET6
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = 10
+    timeout = IDLE_S
     server_version = "surepipe"
     sys_version = ""
 

@@ -25,7 +25,10 @@ MOVED = b"HTTP/1.1 %d Moved\r\nLocation: http://u:hunter2@elsewhere/x\r\nContent
 
 
 class Server:
-    """Answers each request with the next of these bytes, and keeps what it got. ``ends``: closes behind each answer."""
+    """Answers each request with the next of these bytes, and keeps what it got.
+
+    ``ends``: it closes behind each answer.
+    """
 
     def __init__(
         self,

@@ -90,7 +90,8 @@ class Posted(AtOnce):
     """A POST for each message, with its identity as Idempotency-Key, over connections that are kept.
 
     A message counts as taken when the server has answered 2xx and the answer has come to its end. Nothing is
-    followed and nothing is tried again here: what fails goes back to the pipe, which tries again by the sink's rules.
+    followed and nothing is tried again here: what fails goes back to the pipe, which tries again by the sink's
+    rules.
     """
 
     takes_many_at_once = True
@@ -229,8 +230,8 @@ def _require_an_end(answer: BaseHTTPResponse) -> None:
     is_told = "Content-Length" in headers or "Transfer-Encoding" in headers
     if not (is_told or ends_by_closing or answer.status in (204, 205)):
         raise OSError(
-            f"the server answered {answer.status} without a length, and did not say that it closes: the answer may "
-            "not be whole"
+            f"the server answered {answer.status} without a length, and did not say that it closes: the answer "
+            "may not be whole"
         )
 
 

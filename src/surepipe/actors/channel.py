@@ -14,7 +14,7 @@ from surepipe.actors.end import EndOptions
 from surepipe.actors.face import EXIT_S, Face
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.notices import NoticeCallback, log_notice
-from surepipe.actors.routes import Route
+from surepipe.actors.routes import Route, link_counters
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
@@ -160,6 +160,7 @@ class ChannelFace(Face):
         self.role = role
         self.guarantee, self.guarantee_back = plan.guarantees(role)
         self._gone = gone
+        self._route = plan.route
         side = plan.route.sender if role is Role.CALLER else plan.route.receiver
         self.end = ChannelEnd(name, role, side, plan.terms, plan.options)
         self.sender = self.receiver = self.end
@@ -276,8 +277,11 @@ class ChannelFace(Face):
     # Questions.
 
     def counters(self) -> dict[str, int]:
-        """Everything counted at this end, by name, since it was made; gauges of what stands now too."""
-        return self.end.counters() | self.end.gauges()
+        """Everything counted at this end, by name, since it was made; gauges of what stands now too.
+
+        ``link_...`` is what the link counts that its route runs on.
+        """
+        return self.end.counters() | self.end.gauges() | link_counters(self._route)
 
 
 class Channel(ChannelFace):

@@ -23,7 +23,7 @@ from surepipe.actors.handling import HandlingFace
 from surepipe.actors.keys import KeyChoice, chosen_lanes
 from surepipe.actors.notices import NoticeCallback, log_notice
 from surepipe.actors.replaying import ReplayingFace
-from surepipe.actors.routes import Route
+from surepipe.actors.routes import Route, link_counters
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.stored import Letters, StoreRoles
 from surepipe.actors.supervision import RestartPolicy
@@ -76,6 +76,7 @@ class PipeSender(ReplayingFace):
             StoreRoles(journal=journal, letters=dead_letter),
             route=SharedRoute(route, name),
         )
+        self._route = route
         self.guarantee = parts.guarantee
         self._composition = parts.composition
         self._journal = parts.journal
@@ -105,8 +106,8 @@ class PipeSender(ReplayingFace):
         self.sender.stop(timeout)
 
     def counters(self) -> dict[str, int]:
-        """Everything counted since the sender was made, and gauges of what stands now."""
-        return self.sender.counters() | self.sender.gauges()
+        """Everything counted since the sender was made, gauges of what stands now, ``link_...`` of its link."""
+        return self.sender.counters() | self.sender.gauges() | link_counters(self._route)
 
 
 class PipeReceiver(HandlingFace):
@@ -149,6 +150,7 @@ class PipeReceiver(HandlingFace):
             attempts=Attempts(retries, retry_min_s, retry_max_s),
             lanes=chosen_lanes(name, key, lanes),
         )
+        self._route = route
         self.guarantee = parts.guarantee
         self.dead_letters = parts.letters
         self._composition = parts.composition
@@ -179,5 +181,5 @@ class PipeReceiver(HandlingFace):
         self.receiver.stop(timeout)
 
     def counters(self) -> dict[str, int]:
-        """Everything counted since the receiver was made, and gauges of what stands now."""
-        return self.receiver.counters() | self.receiver.gauges()
+        """Everything counted since the receiver was made, gauges of what stands now, ``link_...`` of its link."""
+        return self.receiver.counters() | self.receiver.gauges() | link_counters(self._route)

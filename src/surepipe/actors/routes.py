@@ -8,7 +8,7 @@ from that. Sending never blocks and never raises: what can't be carried now is r
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from surepipe.actors.runtime import Runtime
 from surepipe.pipes.algebra import hops
@@ -147,3 +147,14 @@ class LocalRoute:
         self.sender = LocalSide(has_reverse=not one_way)
         self.receiver = LocalSide(has_reverse=not one_way, may_send=not one_way)
         self.sender.join(self.receiver)
+
+
+@runtime_checkable
+class _Counting(Protocol):
+    def counters(self) -> dict[str, int]: ...
+
+
+def link_counters(route: Route) -> dict[str, int]:
+    """What the link counts on which a route runs, as ``link_...``: connections, strangers, frames lost."""
+    counted = route.counters() if isinstance(route, _Counting) else {}
+    return {f"link_{name}": count for name, count in counted.items()}

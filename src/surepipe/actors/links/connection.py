@@ -10,7 +10,6 @@ import asyncio
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol, cast
@@ -18,6 +17,7 @@ from typing import Protocol, cast
 from surepipe.actors.links.greeting import Greeting, Stranger
 from surepipe.actors.links.network import NETWORK
 from surepipe.actors.links.records import Incoming, TooLong, What, sealed_record
+from surepipe.actors.links.security import Wire
 from surepipe.errors import ConfigurationError
 
 WRITE_MAX = 256 * 1024
@@ -33,8 +33,8 @@ class Limits:
     ``queue_max_bytes``: frames that wait for the socket; one that does not fit is lost, as on any route, and
     counted. ``frame_max_bytes``: the largest frame. ``heartbeat_s``: the longest silence that an idle connection
     keeps; after three times that without a sound the other side is taken for dead. ``greeting_s``: who has not
-    shown the key by then is dropped. ``strangers_max``: connections that have not shown it yet. Raises
-    ConfigurationError for what can't work.
+    shown the key by then is dropped. ``strangers_max``: connections that have not shown it yet; one more, and the
+    oldest of the address that has most of them is dropped. Raises ConfigurationError for what can't work.
     """
 
     queue_max_bytes: int = 16 << 20
@@ -67,7 +67,7 @@ class Owner(Protocol):
     """The link that a connection belongs to."""
 
     def met(self, connection: Connection) -> bool:
-        """Somebody is there; False when there is no room for one more whom nobody knows."""
+        """Somebody is there; False when this side is closing."""
         ...
 
     def trusted(self, connection: Connection) -> None:
@@ -86,7 +86,7 @@ class Owner(Protocol):
         """Something happened that people may want to know."""
         ...
 
-    def broke_rules(self, connection: Connection, why: str) -> None:
+    def broke_rules(self, connection: Connection, why: str, detail: str = "") -> None:
         """The connection is dropped: whoever is there does not know the key, or does what nobody may."""
         ...
 
@@ -94,12 +94,14 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """Carries frames while it lives."""
 
-    def __init__(self, owner: Owner, greeting: Callable[[], Greeting], limits: Limits) -> None:
+    def __init__(self, owner: Owner, wire: Wire, greeting: Greeting, limits: Limits) -> None:
         self.is_trusted = False
         self.peer = ""
+        self.host = ""
         self._owner = owner
+        self._wire = wire
         self._limits = limits
-        self._incoming = Incoming(greeting(), limits.frame_max_bytes + 1)
+        self._incoming = Incoming(greeting, limits.frame_max_bytes + 1)
         self._lock = threading.Lock()
         self._queue: deque[bytes] = deque()
         self._queued_bytes = 0
@@ -107,12 +109,16 @@ class Connection(asyncio.Protocol):
         self._may_write = True
         self._is_over = False
         self._is_dropped = False
-        self._early = b""
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard = self._spoke = 0.0
         self._descriptor = -1
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it stands there and has not shown the key. One that was dropped ends a turn later."""
+        return not self.is_trusted and not self._is_dropped
 
     # From any thread.
 
@@ -149,36 +155,33 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_MAX)
-        self.peer = str(cast("object", transport.get_extra_info("peername")))
+        where = cast("tuple[object, ...] | None", transport.get_extra_info("peername"))
+        self.peer, self.host = str(where), str(where[0]) if where else ""
         self._descriptor = cast("socket.socket", transport.get_extra_info("socket")).fileno()
         NETWORK.descriptors.add(self._descriptor)
         if not self._owner.met(self):
-            self._drop("strangers_refused")
+            self.give_way()
             return
         self._heard = self._spoke = self._loop.time()
         self._timer = self._loop.call_later(self._limits.greeting_s, self._too_slow)
+        self._wire.begin()
         self._say_replies()
         self._greet_if_ready()
-        if self._early:
-            self.data_received(self._early)
-            self._early = b""
 
     def data_received(self, data: bytes) -> None:
         """Take what arrived, as far as it is whole."""
-        if self._loop is None:  # TLS may hand over bytes before it says that it is ready
-            self._early += data
-            return
+        assert self._loop is not None
         self._heard = self._loop.time()
         try:
-            for what, body in self._incoming.take(data):
+            for what, body in self._incoming.take(self._wire.take(data)):
                 self._greet_if_ready()
                 self._take(what, body)
             self._say_replies()
             self._greet_if_ready()
         except TooLong:
             self._drop("oversized")
-        except Stranger:
-            self._drop("forged" if self.is_trusted else "strangers")
+        except Stranger as stranger:
+            self._drop("forged" if self.is_trusted else "strangers", str(stranger))
 
     def pause_writing(self) -> None:
         """The socket takes no more for now."""
@@ -201,7 +204,7 @@ class Connection(asyncio.Protocol):
             self._queue.clear()
         if lost:
             self._owner.count("frames_lost", lost)
-        if not self.is_trusted and not self._is_dropped:
+        if self.is_stranger:
             self._owner.broke_rules(
                 self, "strangers"
             )  # gone without a word, or with the wrong ones
@@ -214,6 +217,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and self.is_trusted:
             self._pump(everything=True)
             self._write(What.BYE)
+            self._transport.write(self._wire.end())
         if self._transport is not None:
             self._transport.close()
 
@@ -222,19 +226,20 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def turn_away(self) -> None:
-        """TLS did not let it in. It may have ended by itself, and then it was counted as a stranger."""
-        if not self._is_over:
-            self._drop("strangers")
+    def give_way(self) -> None:
+        """End for want of room, or because this side is closing."""
+        self._drop("strangers_refused")
 
     def _say_replies(self) -> None:
         assert self._transport is not None
-        for reply in self._incoming.replies:
-            self._transport.write(reply)
-        self._incoming.replies.clear()
+        if self._wire.is_ready and self._incoming.replies:
+            self._transport.write(self._wire.give(b"".join(self._incoming.replies)))
+            self._incoming.replies.clear()
+        if owed := self._wire.owed():
+            self._transport.write(owed)
 
     def _greet_if_ready(self) -> None:
-        if self.is_trusted or self._incoming.seal is None:
+        if self.is_trusted or self._incoming.seal is None or not self._wire.is_ready:
             return
         self._say_replies()
         self.is_trusted = True
@@ -246,9 +251,11 @@ class Connection(asyncio.Protocol):
         if not self.is_trusted:
             self._drop("strangers")
 
-    def _drop(self, why: str) -> None:
+    def _drop(self, why: str, detail: str = "") -> None:
         self._is_dropped = True
-        self._owner.broke_rules(self, why)
+        self._owner.broke_rules(self, why, detail)
+        if self._transport is not None and (reason := self._wire.owed()):
+            self._transport.write(reason)
         self.abort()
 
     def _take(self, what: int, body: bytes) -> None:
@@ -275,7 +282,7 @@ class Connection(asyncio.Protocol):
             if not batch:
                 return
             self._spoken()
-            self._transport.write(batch)
+            self._transport.write(self._wire.give(batch))
             is_more = len(batch) >= WRITE_MAX
             if is_more and not everything:
                 assert self._loop is not None
@@ -297,7 +304,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         assert self._incoming.seal is not None
         self._spoken()
-        self._transport.write(sealed_record(self._incoming.seal, what))
+        self._transport.write(self._wire.give(sealed_record(self._incoming.seal, what)))
 
     def _spoken(self) -> None:
         assert self._loop is not None

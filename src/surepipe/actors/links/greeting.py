@@ -180,18 +180,39 @@ class ConnectingGreeting(_Half):
         return Said(self._mine + _proof(self._proofs, b"connecting"))
 
 
-class NoGreeting:
-    """Nothing to say: the connection knows who is there, or nobody asks."""
+class WelcomingGreeting:
+    """The listening side where TLS, or nobody, asks who is there: it says that it lets the other side in.
+
+    With TLS 1.3 the connecting side is through with its handshake before the listener has looked at its
+    certificate. Without a word of the listener it would take itself for connected, be dropped, and come again at
+    once, for ever.
+    """
 
     wants = 0
 
     def begin(self) -> Said:
-        """Begin at once."""
-        return Said(b"", NoSeal())
+        """Say it as soon as the wire carries it."""
+        return Said(MAGIC, NoSeal())
 
     def take(self, message: bytes) -> Said:
         """Never asked: it wants nothing."""
         raise Stranger(f"{len(message)} bytes that nobody asked for")
+
+
+class WelcomeGreeting:
+    """The connecting side, which waits to be let in."""
+
+    wants = len(MAGIC)
+
+    def begin(self) -> Said:
+        """Wait for the other."""
+        return Said(b"")
+
+    def take(self, message: bytes) -> Said:
+        """The listening side's word."""
+        if message != MAGIC:
+            raise Stranger("another protocol or version")
+        return Said(b"", NoSeal())
 
 
 def _proof(key: bytes, who: bytes) -> bytes:

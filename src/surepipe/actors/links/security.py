@@ -1,13 +1,18 @@
-"""Who may speak over a link: those who share a key, those with a certificate, or, on one machine, anybody."""
+"""Who may speak over a link: those who share a key, those with a certificate, or, on one machine, anybody.
+
+Each kind brings a wire, which turns bytes of the socket into bytes of the connection (TLS, or nothing), and a
+greeting, which is spoken over the wire.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import secrets
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from surepipe.actors.links.greeting import (
     KEY,
@@ -15,11 +20,139 @@ from surepipe.actors.links.greeting import (
     ConnectingGreeting,
     Greeting,
     ListeningGreeting,
-    NoGreeting,
+    Stranger,
+    WelcomeGreeting,
+    WelcomingGreeting,
 )
 from surepipe.errors import ConfigurationError
 
 KEY_MIN = 32
+READ_MAX = 256 * 1024
+
+
+class Wire(Protocol):
+    """What lies between the socket and the greeting. ``is_ready``: it carries bytes of the connection by now."""
+
+    is_ready: bool
+
+    def begin(self) -> None:
+        """The socket is connected."""
+        ...
+
+    def take(self, data: bytes) -> bytes:
+        """Bytes of the connection in what the socket brought. Raises Stranger."""
+        ...
+
+    def give(self, data: bytes) -> bytes:
+        """What the socket is to carry for bytes of the connection."""
+        ...
+
+    def owed(self) -> bytes:
+        """What the wire itself has to say to the other side, once."""
+        ...
+
+    def end(self) -> bytes:
+        """The last bytes: nothing follows."""
+        ...
+
+
+class PlainWire:
+    """Bytes of the socket are bytes of the connection."""
+
+    is_ready = True
+
+    def begin(self) -> None:
+        """Be ready at once."""
+
+    def take(self, data: bytes) -> bytes:
+        """As it is."""
+        return data
+
+    def give(self, data: bytes) -> bytes:
+        """As it is."""
+        return data
+
+    def owed(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def end(self) -> bytes:
+        """Nothing."""
+        return b""
+
+
+class TlsWire:
+    """TLS between two buffers of bytes.
+
+    The listening side makes its part only when somebody speaks: of those who connect and say nothing there may be
+    many, and each TLS object takes memory that a silent stranger has not paid for.
+    """
+
+    def __init__(self, context: ssl.SSLContext, *, listening: bool, name: str | None) -> None:
+        self.is_ready = False
+        self._context = context
+        self._listening = listening
+        self._name = name
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls: ssl.SSLObject | None = None
+
+    def begin(self) -> None:
+        """The connecting side speaks first."""
+        if not self._listening:
+            self._advance()
+
+    def take(self, data: bytes) -> bytes:
+        """Go on with the handshake, then open what came in."""
+        self._in.write(data)
+        if not self.is_ready:
+            self._advance()
+        return self._opened() if self.is_ready else b""
+
+    def give(self, data: bytes) -> bytes:
+        """Seal, behind whatever the handshake has to say."""
+        assert self._tls is not None
+        self._tls.write(data)
+        return self._out.read()
+
+    def owed(self) -> bytes:
+        """Messages of the handshake, or the alert that tells the other side why it is refused."""
+        return self._out.read()
+
+    def end(self) -> bytes:
+        """Say that nothing follows, so that a cut connection can be told from a closed one."""
+        if self._tls is not None and self.is_ready:
+            try:
+                self._tls.unwrap()
+            except ssl.SSLError:  # the other side has not said so yet, and is not waited for
+                return self._out.read()
+        return self._out.read()
+
+    def _advance(self) -> None:
+        if self._tls is None:
+            self._tls = self._context.wrap_bio(
+                self._in, self._out, server_side=self._listening, server_hostname=self._name
+            )
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError as error:
+            raise Stranger(str(error)) from None
+        self.is_ready = True
+
+    def _opened(self) -> bytes:
+        assert self._tls is not None
+        pieces: list[bytes] = []
+        try:
+            while piece := self._tls.read(READ_MAX):
+                pieces.append(piece)
+        except ssl.SSLWantReadError:
+            return b"".join(pieces)
+        except ssl.SSLZeroReturnError:  # it said its last; the socket tells the rest
+            return b"".join(pieces)
+        except ssl.SSLError as error:
+            raise Stranger(str(error)) from None
+        return b"".join(pieces)
 
 
 class SharedKey:
@@ -50,10 +183,10 @@ class SharedKey:
         kind = ListeningGreeting if listening else ConnectingGreeting
         return kind(self._key, secrets.token_bytes(KEY + NONCE))
 
-    def context(self, *, listening: bool) -> ssl.SSLContext | None:
+    def wires(self, *, listening: bool, host: str) -> Callable[[], Wire]:
         """No TLS."""
-        del listening
-        return None
+        del listening, host
+        return PlainWire
 
     def __repr__(self) -> str:
         return "SharedKey(...)"
@@ -72,12 +205,16 @@ class MutualTls:
     name: str | None = None
 
     def greeting(self, *, listening: bool) -> Greeting:
-        """TLS has greeted already."""
-        del listening
-        return NoGreeting()
+        """TLS knows who is there; the listening side says that it does."""
+        return WelcomingGreeting() if listening else WelcomeGreeting()
 
-    def context(self, *, listening: bool) -> ssl.SSLContext:
-        """The context of one side. Raises ConfigurationError when a file does not do."""
+    def wires(self, *, listening: bool, host: str) -> Callable[[], Wire]:
+        """Makes the wire of each connection. Raises ConfigurationError when a file does not do."""
+        context = self._context(listening=listening)
+        name = None if listening else self.name or host
+        return lambda: TlsWire(context, listening=listening, name=name)
+
+    def _context(self, *, listening: bool) -> ssl.SSLContext:
         purpose = ssl.Purpose.CLIENT_AUTH if listening else ssl.Purpose.SERVER_AUTH
         try:
             context = ssl.create_default_context(purpose, cafile=str(self.ca))
@@ -96,14 +233,13 @@ class OneMachine:
     """No key: for processes of one machine that may all trust each other. Loopback addresses only."""
 
     def greeting(self, *, listening: bool) -> Greeting:
-        """Nobody asks."""
-        del listening
-        return NoGreeting()
+        """Nobody asks; the listening side says what it is."""
+        return WelcomingGreeting() if listening else WelcomeGreeting()
 
-    def context(self, *, listening: bool) -> ssl.SSLContext | None:
+    def wires(self, *, listening: bool, host: str) -> Callable[[], Wire]:
         """No TLS."""
-        del listening
-        return None
+        del listening, host
+        return PlainWire
 
 
 Security: TypeAlias = SharedKey | MutualTls | OneMachine

@@ -14,14 +14,13 @@ import asyncio
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Sequence
 from random import Random
 from typing import cast
 
 from surepipe.actors.links.connection import Connection, Limits
 from surepipe.actors.links.network import NETWORK, Network
 from surepipe.actors.links.security import (
-    MutualTls,
     OneMachine,
     Security,
     address_of,
@@ -69,7 +68,7 @@ class TcpSide:
         self._security = security
         self._limits = limits
         self._listening = listening
-        self._context = security.context(listening=listening)
+        self._wires = security.wires(listening=listening, host=self._host)
         self._lock = threading.Lock()
         self._everybody: dict[int, Connection] = {}
         self._connections: dict[int, Connection] = {}
@@ -80,7 +79,6 @@ class TcpSide:
         self._server: asyncio.Server | None = None
         self._dialing: asyncio.Task[None] | None = None
         self._gone: asyncio.Event | None = None
-        self._doorways: set[asyncio.Task[None]] = set()
         self._warned: set[str] = set()
         self._has_lost = False
         """Whether frames may have been lost since somebody connected last."""
@@ -165,12 +163,13 @@ class TcpSide:
     # As the owner of connections, on the network thread.
 
     def met(self, connection: Connection) -> bool:
-        """Somebody is there, and may be anybody yet."""
-        strangers = len(self._everybody) - len(self._connections) + len(self._doorways)
-        is_full = self._listening and strangers >= self._limits.strangers_max
-        if is_full or self._landing is None:  # or this side is closing
+        """Somebody is there, and may be anybody yet. For one too many, another has to go."""
+        if self._landing is None:  # this side is closing
             return False
         self._everybody[id(connection)] = connection
+        strangers = [each for each in self._everybody.values() if each.is_stranger]
+        if self._listening and len(strangers) > self._limits.strangers_max:
+            _most_in_the_way(strangers).give_way()
         return True
 
     def trusted(self, connection: Connection) -> None:
@@ -217,12 +216,13 @@ class TcpSide:
         with self._lock:
             self._counted[name] += by
 
-    def broke_rules(self, connection: Connection, why: str) -> None:
+    def broke_rules(self, connection: Connection, why: str, detail: str = "") -> None:
         """Count it, and tell it the first time: a wrong key or bound is a mistake that somebody can repair."""
         self.count(why)
         told = _BROKEN_RULES.get(why)
         if told is not None and self._loop is not None:
-            self._warn_once(why, f"connection with {connection.peer} dropped: {told}")
+            because = f" ({detail})" if detail else ""
+            self._warn_once(why, f"connection with {connection.peer} dropped: {told}{because}")
 
     def _remember(self, tag: int, connection: Connection) -> None:
         with self._lock:
@@ -242,48 +242,12 @@ class TcpSide:
     # Listening and connecting.
 
     def _new_connection(self) -> Connection:
-        return Connection(
-            self, lambda: self._security.greeting(listening=self._listening), self._limits
-        )
-
-    def _accepted(self) -> asyncio.BaseProtocol:
-        return self._new_connection() if self._context is None else _Doorway(self._let_in)
-
-    def _let_in(self, transport: asyncio.Transport) -> None:
-        """TLS comes first, in a task of its own: asyncio would not tell of those who fail it."""
-        if len(self._doorways) >= self._limits.strangers_max or self._landing is None:
-            self.count("strangers_refused")
-            transport.abort()
-            return
-        task = asyncio.get_running_loop().create_task(self._secure(transport))
-        self._doorways.add(task)
-        task.add_done_callback(self._doorways.discard)
-
-    async def _secure(self, transport: asyncio.Transport) -> None:
-        assert self._context is not None
-        connection = self._new_connection()
-        connection.peer = str(cast("object", transport.get_extra_info("peername")))
-        try:
-            secured = await asyncio.get_running_loop().start_tls(
-                transport,
-                connection,
-                self._context,
-                server_side=True,
-                ssl_handshake_timeout=self._limits.greeting_s,
-            )
-        except OSError as error:  # SSLError and the timeout are of this kind too
-            logger.debug("%s: %s", self, error)
-            secured = None
-        if secured is None:
-            connection.turn_away()
-            transport.abort()
-        else:
-            self._doorways.discard(_own_task())  # he must not be counted as standing before himself
-            connection.connection_made(secured)
+        greeting = self._security.greeting(listening=self._listening)
+        return Connection(self, self._wires(), greeting, self._limits)
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accepted, self._host, self._port)
+        self._server = await loop.create_server(self._new_connection, self._host, self._port)
         self._port = self._server.sockets[0].getsockname()[1]
         NETWORK.descriptors.update(each.fileno() for each in self._server.sockets)
 
@@ -291,10 +255,11 @@ class TcpSide:
         self._dialing = asyncio.get_running_loop().create_task(self._dial_for_ever())
 
     async def _dial_for_ever(self) -> None:
-        wait = WAIT_MIN_S
+        loop = asyncio.get_running_loop()
+        wait = WAIT_MIN_S / 2
         while True:
             self._gone = asyncio.Event()
-            counted = self._counted["connections"]
+            counted, began = self._counted["connections"], loop.time()
             try:
                 await self._dial()
                 await self._gone.wait()
@@ -302,28 +267,21 @@ class TcpSide:
                 self.count("dials_failed")
                 reason = str(error) or type(error).__name__
                 self._warn_once("unreachable", f"no connection yet, and tries go on: {reason}")
-            if self._counted["connections"] > counted:
-                wait = WAIT_MIN_S
+            was_there = self._counted["connections"] > counted
+            wait = next_wait(wait, loop.time() - began if was_there else None)
             await asyncio.sleep(wait * (0.5 + self._rng.random()))
-            wait = min(2 * wait, WAIT_MAX_S)
 
     async def _dial(self) -> None:
-        tls = self._security if isinstance(self._security, MutualTls) else None
         async with asyncio.timeout(self._limits.greeting_s):  # wait_for may swallow the word to end
             await asyncio.get_running_loop().create_connection(
-                self._new_connection,
-                self._host,
-                self._port,
-                ssl=self._context,
-                server_hostname=(tls.name or self._host) if tls else None,
+                self._new_connection, self._host, self._port
             )
 
     async def _end(self) -> None:
-        tasks = [*self._doorways, *([self._dialing] if self._dialing else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._dialing = None
+        if self._dialing is not None:
+            self._dialing.cancel()
+            await asyncio.gather(self._dialing, return_exceptions=True)
+            self._dialing = None
         if self._server is not None:
             NETWORK.descriptors.difference_update(each.fileno() for each in self._server.sockets)
             self._server.close()
@@ -365,23 +323,26 @@ class TcpSide:
         return f"tcp {'listening on' if self._listening else 'to'} {self._host}:{self._port}"
 
 
-def _own_task() -> asyncio.Task[None]:
-    task = asyncio.current_task()
-    assert task is not None
-    return cast("asyncio.Task[None]", task)
+def next_wait(before: float, lived_s: float | None) -> float:
+    """How long to wait before the next dial, after a wait of ``before`` and a connection that lived so long.
+
+    A connection that ends as fast as it came is no better than none: whoever takes one and drops it, for ever,
+    must not be dialled eighteen times a second.
+    """
+    if lived_s is not None and lived_s >= before:
+        return WAIT_MIN_S
+    return min(2 * before, WAIT_MAX_S)
 
 
-class _Doorway(asyncio.Protocol):
-    """Where a connection waits until TLS has looked at it; what it says meanwhile is not read."""
+def _most_in_the_way(strangers: Sequence[Connection]) -> Connection:
+    """The oldest of the address that has most of them.
 
-    def __init__(self, let_in: Callable[[asyncio.Transport], None]) -> None:
-        self._let_in = let_in
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Nothing is read before TLS reads it."""
-        there = cast("asyncio.Transport", transport)
-        there.pause_reading()
-        self._let_in(there)
+    So a crowd of one address can't keep the peer of another out; and within a crowd the peer that has the key
+    greets within a round trip, while those who have it not grow old.
+    """
+    crowds = Counter(each.host for each in strangers)
+    largest = max(crowds.values())
+    return next(each for each in strangers if crowds[each.host] == largest)
 
 
 class TcpRoute:

@@ -28,7 +28,7 @@ name: outbox
 expect:
   delivery: exactly-once
   order: absolute
-  tolerates: [sender-crash, receiver-crash, handler-failure, power-loss]
+  tolerates: [process-crash, bad-stage, host-power-loss]
 stores:
   shop: {kind: sqlite, path: shop.db}
   road: {kind: redis, url: "${REDIS_URL}", durability: power}

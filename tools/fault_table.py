@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from surepipe.pipes.algebra.guarantees import Atom, Fault
+from surepipe.pipes.algebra.guarantees import Atom, Fault, faults_told
 from surepipe.simulation.script_file import load
 from surepipe.simulation.subjects import HopSubject
 from tests.faults.cautious import CAUTIOUS, NOTES
@@ -45,6 +45,8 @@ of its guarantee:
 - *caution n*: not covered, and no run was found that breaks it; note n says why;
 - a dot: the fault can't occur there.
 
+In brackets stands the part of a word of `expect` that was tried, such as `process-crash (sender-crash)`.
+
 **Plain patterns.** The six patterns with nothing added, explored exhaustively: the number of steps of the shortest
 schedule that breaks the property (P2 no loss, P3 no duplicates, P4 monotonic, P5 strict, P6g gap-free, P7
 absolute). *any*: on a route that may change the order of frames; *later*: counting only what was accepted after
@@ -72,7 +74,7 @@ def product_table(subject: HopSubject) -> str:
     found = {(cell.fault, cell.atom): text_of(cell) for cell in CELLS if cell.subject == subject}
     atoms = [atom for atom in Atom if any(atom is known for _, known in found)]
     rows = [
-        [fault.value, *(found.get((fault, atom), ".") for atom in atoms)]
+        [faults_told(frozenset({fault})), *(found.get((fault, atom), ".") for atom in atoms)]
         for fault in Fault
         if any((fault, atom) in found for atom in atoms)
     ]

@@ -17,11 +17,14 @@ from surepipe.pipes.algebra.guarantees import (
     MEANING,
     ORDER_NAMES,
     ROUTE,
+    WORD_MEANING,
+    WORDS,
     Atom,
     Claim,
     Fault,
     Faults,
     atoms_text,
+    faults_text,
     in_order,
 )
 from surepipe.pipes.algebra.hops import Hop, composition
@@ -102,8 +105,19 @@ def _made_of(claim: Claim) -> str:
 
 
 def faults() -> str:
-    """Everything that may go wrong."""
-    return table(["fault", "what happens"], [[f"`{f}`", MEANING[f]] for f in Fault])
+    """Everything that may go wrong: what happens to people, and the faults behind that."""
+    words = [[f"`{word}`", WORD_MEANING[word], _behind(word)] for word in WORDS]
+    details = [[f"`{f}`", MEANING[f]] for f in Fault if f.value not in WORDS]
+    return "\n\n".join(
+        [
+            table(["word", "what happens to you", "the faults behind it"], words),
+            table(["fault behind a word", "what happens"], details),
+        ]
+    )
+
+
+def _behind(word: str) -> str:
+    return ", ".join(f"`{f}`" for f in in_order(WORDS[word]) if f.value != word)
 
 
 # One pattern.
@@ -139,7 +153,7 @@ def _promise(subject: Hop) -> list[str]:
         return [NEVER] * len(Atom) + [f"refused: `{found[0].code}`", NEVER]
     derived = derive(subject)
     cells = [_under(derived.guarantee.tolerated(atom), derived.exhibits) for atom in Atom]
-    lacks = ", ".join(derived.headline.lacks())
+    lacks = faults_text(frozenset(derived.headline.lacks()))
     return [*cells, names(derived.headline), lacks or "nothing"]
 
 
@@ -245,7 +259,7 @@ def _verdict(item: Worked) -> str:
 
 
 def _accepted(derived: Derived | DerivedChain) -> str:
-    lacks = ", ".join(derived.headline.lacks()) or "nothing"
+    lacks = faults_text(frozenset(derived.headline.lacks())) or "nothing"
     return f"**{names(derived.headline)}**; does not survive {lacks}"
 
 

@@ -55,4 +55,4 @@ def test_a_guarantee_prints_as_what_it_promises() -> None:
     """One line; ``explain`` gives the reasons."""
     route = FaultyRoute(LocalRoute(), loss=0.1)
     with Pipe("orders", route=route) as pipe:
-        assert str(pipe.guarantee).startswith("orders: exactly-once, absolute; tolerates route, ")
+        assert str(pipe.guarantee).startswith("orders: exactly-once, absolute; tolerates network, ")

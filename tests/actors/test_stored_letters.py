@@ -197,7 +197,7 @@ def test_the_level_of_the_letters_enters_the_guarantee(tmp_path: Path) -> None:
                 retries=2,
                 dead_letter=letters,
             ) as pipe:
-                assert ("power-loss" in str(pipe.guarantee.headline)) is tolerates
+                assert ("host-power-loss" in str(pipe.guarantee.headline)) is tolerates
 
 
 def test_letters_of_several_producers_of_one_stream_are_told_apart(tmp_path: Path) -> None:

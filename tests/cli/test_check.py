@@ -10,7 +10,7 @@ from tests.cli.kit import Command
 from tests.pipelines.files import pipe, pipeline
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.yaml"
-WEAK = pipe("expect: {delivery: exactly-once, tolerates: [sender-crash]}")
+WEAK = pipe("expect: {delivery: at-least-once, tolerates: [sender-crash]}")
 
 
 @pytest.fixture
@@ -27,8 +27,7 @@ SOUND_TEXT = (
     "\n"
     "pipe intake  reliable / local\n"
     "  delivers     exactly-once, absolute order\n"
-    "  through      route, relay-crash, handler-failure, store-outage, store-crash, store-rollback, "
-    "store-trim, clock-step\n"
+    "  through      network, bad-stage, store-outage, store-crash, store-rollback, store-trim, clock-step\n"
 )
 
 
@@ -39,8 +38,9 @@ def test_a_sound_pipeline_is_explained_pipe_by_pipe_and_end_to_end(
     answer = surepipe("check", shop)
     assert answer.code == Exit.HELD
     assert answer.out.startswith(SOUND_TEXT)
-    assert "  not through  sender-crash: without a journal," in answer.out
-    assert "add  name a journal\n" in answer.out
+    assert "  not through  process-crash, process-replaced: without a journal," in answer.out
+    commit = "use boundary committed with receiver state and sink in one store"
+    assert f"add  name a journal and {commit}\n" in answer.out
     assert "end to end lines to out  lines -> intake -> price -> out\n" in answer.out
     assert answer.out.endswith("\nheld: nothing is expected; see expect\n")
 
@@ -62,8 +62,8 @@ def test_an_expectation_that_is_not_met_is_code_1_at_its_place(
     assert "not met: 1 of what is expected does not hold" in answer.out
     first, shown, _ = answer.err.splitlines()
     assert first == (
-        "shop.yaml:5:31: expectation: pipe intake: exactly-once, none; tolerates sender-crash is expected, and "
-        "no-loss does not survive sender-crash: without a journal, accepted messages that are not confirmed end "
+        "shop.yaml:5:31: expectation: pipe intake: at-least-once, none; tolerates process-crash is expected, and "
+        "no-loss does not survive process-crash: without a journal, accepted messages that are not confirmed end "
         "with the sender. Name a journal."
     )
     assert shown.startswith("    5 | pipes: {intake")
@@ -76,7 +76,7 @@ def test_a_claim_may_be_required_on_the_command_line(surepipe: Command, shop: Pa
         "check", shop, "-r", "exactly-once", "-r", "at-least-once; tolerates sender-crash"
     )
     assert (held.code, broken.code) == (Exit.HELD, Exit.VIOLATED)
-    assert "lines to out: at-least-once, none; tolerates sender-crash is expected" in broken.err
+    assert "lines to out: at-least-once, none; tolerates process-crash is expected" in broken.err
 
 
 def test_a_claim_with_a_slip_is_one_line(surepipe: Command, shop: Path) -> None:
@@ -147,7 +147,9 @@ def test_json_has_everything_that_the_text_has(surepipe: Command, shop: Path) ->
         "gap-free",
     ]
     lack = intake["not_tolerated"][0]
-    assert (lack["fault"], lack["remedy"]) == ("sender-crash", "name a journal")
+    assert (lack["fault"], lack["word"]) == ("sender-crash", "process-crash")
+    assert lack["remedy"].startswith("name a journal and use boundary committed")
+    assert intake["through"][:2] == ["network", "bad-stage"]
     assert intake["unmet"][0]["remedies"] == ["name a journal"]
     assert answer.json["ways"][0]["parts"] == ["lines", "intake", "price", "out"]
 

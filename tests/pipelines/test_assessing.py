@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from surepipe.pipelines import Assessment, assess, load, loads
-from surepipe.pipes.algebra.guarantees import Atom, Claim, Fault
+from surepipe.pipelines.as_hops import chain_of
+from surepipe.pipes.algebra.derivation import evaluate_chain
+from surepipe.pipes.algebra.guarantees import PROCESS_CRASH, Atom, Claim, Fault
 from surepipe.store_api import Level
 from tests.pipelines.files import pipe, pipeline, stage
 
@@ -13,6 +16,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.yaml"
 DURABLE = "journal: main, state: main, boundary: committed"
 STREAM_SINK = "sinks: {out: {from: price, kind: stream, store: %s, stream: prices}}"
 TWO_PIPES = "pipes: {intake: {from: lines, %s}, next: {from: price, %s}}"
+COMMIT = "use boundary committed with receiver state and sink in one store"
 AFTER_NEXT = "sinks: {out: {from: next, kind: stdout}}"
 
 
@@ -48,10 +52,14 @@ def test_an_expectation_that_does_not_hold_names_the_faults_and_the_remedy() -> 
     """pipes G-8, G-9: a pipe without a journal."""
     expected = "expect: {delivery: exactly-once, tolerates: [sender-crash]}"
     assessment = judged(pipes=pipe(expected))
-    (finding,) = assessment.pipes[0].unmet
+    lost, repeated = assessment.pipes[0].unmet
     assert (assessment.usable, assessment.held) == (True, False)
-    assert finding.faults == (Fault.SENDER_CRASH,)
-    assert finding.remedies == ("name a journal",)
+    assert frozenset(lost.faults) == PROCESS_CRASH
+    assert (
+        "do not survive process-crash" in lost.why or "does not survive process-crash" in lost.why
+    )
+    assert lost.remedies == ("name a journal",)
+    assert repeated.remedies == (COMMIT,)
 
 
 def test_an_end_to_end_expectation_is_asked_of_every_way() -> None:
@@ -122,9 +130,52 @@ def test_a_relay_crash_is_survived_when_the_hand_over_is_committed(
     first: str, second: str, *, survives: bool
 ) -> None:
     """pipes G-7, al20: the boundary of a pipe is how its relay hands over."""
-    assessment = judged(pipes=TWO_PIPES % (first, second), sinks=AFTER_NEXT)
-    assert assessment.usable
-    assert (Fault.RELAY_CRASH in tolerated(assessment)) == survives
+    plan = loads(pipeline(pipes=TWO_PIPES % (first, second), sinks=AFTER_NEXT))
+    assert assess(plan).usable
+    (way,) = plan.ways()
+    survived = evaluate_chain(replace(chain_of(plan, way, {}), linked=())).guarantee.no_duplicate
+    assert (Fault.RELAY_CRASH in (survived or ())) == survives
+
+
+ENDS = (
+    "expect: {delivery: exactly-once, tolerates: [sender-crash, receiver-crash, handler-failure]}"
+)
+KEPT = "sinks: {out: {from: next, kind: jsonl, path: out.jsonl}}"
+
+
+def test_who_names_the_ends_of_a_process_is_judged_by_its_crash() -> None:
+    """The trap: kill -9 ends the relay, too, which nobody had named, and what it had settled comes again."""
+    pipes = TWO_PIPES % ("journal: main, state: main", DURABLE)
+    assessment = judged(ENDS, pipes=pipes, sinks=KEPT)
+    (finding,) = assessment.ways[0].unmet
+    assert frozenset(finding.faults) == PROCESS_CRASH
+    assert "no-duplicate does not survive process-crash: in pipe intake" in finding.why
+    (note,) = (note for note in assessment.notes if "write that" in note)
+    assert "names sender-crash, receiver-crash; these ends are in one process" in note
+    assert judged(ENDS, pipes=TWO_PIPES % (DURABLE, DURABLE), sinks=KEPT).held
+
+
+def test_the_word_is_the_same_as_the_faults_behind_it() -> None:
+    """Fine names are understood, and a crash of the process is what they are."""
+    words = "expect: {delivery: exactly-once, tolerates: [process-crash, bad-stage]}"
+    for pipes in (
+        TWO_PIPES % ("journal: main, state: main", DURABLE),
+        TWO_PIPES % (DURABLE, DURABLE),
+    ):
+        by_word, by_ends = (
+            judged(words, pipes=pipes, sinks=KEPT),
+            judged(ENDS, pipes=pipes, sinks=KEPT),
+        )
+        assert by_word.ways[0].unmet == by_ends.ways[0].unmet
+        assert not any("write that" in note for note in by_word.notes)
+
+
+def test_the_ends_of_two_processes_crash_each_for_itself() -> None:
+    """The sender may be another machine's: then a person may mean it alone."""
+    route = "route: {kind: tcp, address: 'localhost:1'}, node: there"
+    expected = "expect: {delivery: exactly-once, tolerates: [sender-crash]}"
+    assert judged(expected, pipes=pipe(f"{route}, journal: main")).held
+    assert not judged(expected, pipes=pipe("journal: main")).held
 
 
 def test_a_hand_over_before_is_refused() -> None:
@@ -273,4 +324,8 @@ def test_a_long_chain_of_pipes_is_assessed_with_remedies() -> None:
     explanation = assessment.ways[0].explanation
     assert explanation is not None
     remedies = {lack.fault: lack.remedy for lack in explanation.lacks}
-    assert remedies[Fault.SENDER_CRASH] == "in pipe intake, name a journal"
+    everywhere = "pipes intake and p1 and p2 and p3 and p4 and p5 and p6 and p7"
+    assert (
+        remedies[Fault.SENDER_CRASH]
+        == f"in {everywhere}, name a journal and in {everywhere}, {COMMIT}"
+    )

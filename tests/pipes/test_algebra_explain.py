@@ -23,9 +23,9 @@ def test_the_explanation_of_the_usual_stack() -> None:
     text = str(explain(derive(hop("continuous-index", "multi-unconfirmed"))))
     everything_else = "store-outage, store-crash, store-rollback, store-trim, clock-step"
     lossless = (
-        f"route, receiver-crash, relay-crash, receiver-zombie, handler-failure, {everything_else}"
+        f"network, receiver-crash, relay-crash, receiver-zombie, bad-stage, {everything_else}"
     )
-    ordered = f"route, sender-crash, relay-crash, handler-failure, {everything_else}"
+    ordered = f"network, sender-crash, relay-crash, bad-stage, {everything_else}"
     journal = "without a journal, accepted messages that are not confirmed end with the sender"
     anew = "without a journal, a replaced sender that was never answered numbers its messages anew"
     again = "with boundary processed, what was settled and not confirmed is delivered again"
@@ -33,7 +33,7 @@ def test_the_explanation_of_the_usual_stack() -> None:
     in_turn = "layer 0 (continuous-index) passes on what comes next and nothing else"
     assert text.splitlines() == [
         "orders: continuous-index > multi-unconfirmed / lossy",
-        f"  exactly-once, absolute; tolerates route, relay-crash, handler-failure, {everything_else}",
+        f"  exactly-once, absolute; tolerates network, relay-crash, bad-stage, {everything_else}",
         (
             "  no-loss: layer 1 (multi-unconfirmed) sends again until the receiver has confirmed; "
             f"survives {lossless}"
@@ -52,7 +52,7 @@ def test_the_explanation_of_the_usual_stack() -> None:
         ),
         f"  lacks receiver-zombie (no-duplicate and monotonic): {again}; to add it: {commit}",
         (
-            f"  lacks power-loss (no-loss, no-duplicate, monotonic and gap-free): {journal} and {again}; "
+            f"  lacks host-power-loss (no-loss, no-duplicate, monotonic and gap-free): {journal} and {again}; "
             f"to add it: name a journal and {commit} and for the new store, set synchronous to FULL"
         ),
     ]

@@ -15,18 +15,22 @@ from surepipe.errors import ConfigurationError
 from surepipe.pipes.algebra.guarantees import (
     ALL_FAULTS,
     DELIVERY_NAMES,
-    GROUPS,
     MEANING,
     ORDER_NAMES,
+    PROCESS_CRASH,
     ROUTE,
+    WORD_MEANING,
+    WORDS,
     Atom,
     Claim,
     Fault,
     Guarantee,
     atoms_text,
     faults_text,
+    faults_told,
     in_order,
     parse_faults,
+    word_of,
 )
 
 fault_sets = st.frozensets(st.sampled_from(list(Fault)))
@@ -41,9 +45,17 @@ def test_there_are_eighteen_faults_and_each_has_a_meaning() -> None:
     assert all(MEANING.values())
 
 
-def test_the_group_route_is_the_six_faults_of_routes() -> None:
-    """G-2: ROUTE."""
-    assert GROUPS == {"route": ROUTE}
+def test_every_fault_is_behind_one_word_of_people() -> None:
+    """One vocabulary: the words cover all faults, none twice, and each says what happens."""
+    behind = [fault for members in WORDS.values() for fault in members]
+    assert sorted(behind) == sorted(Fault)
+    assert list(WORDS) == list(WORD_MEANING)
+    assert [word_of(fault) for fault in in_order(PROCESS_CRASH)] == ["process-crash"] * 3
+
+
+def test_the_word_network_is_the_six_faults_of_routes() -> None:
+    """G-2: ROUTE; an earlier word for it is read as well."""
+    assert parse_faults(["network"]) == parse_faults(["route"]) == ROUTE
     assert [fault.value for fault in in_order(ROUTE)] == [
         "route-loss",
         "route-duplication",
@@ -88,7 +100,7 @@ def test_names_that_mean_the_same_make_equal_claims() -> None:
     """at-least-once with absolute is exactly-once with absolute (V-3)."""
     weaker = Claim.named("at-least-once", "absolute", ["route"])
     assert weaker == Claim.named("exactly-once", "absolute", ["route"])
-    assert str(weaker) == "exactly-once, absolute; tolerates route"
+    assert str(weaker) == "exactly-once, absolute; tolerates network"
 
 
 def test_every_set_of_atoms_has_a_pair_of_names() -> None:
@@ -213,9 +225,22 @@ def test_an_absent_atom_holds_under_nothing_and_an_empty_set_under_no_fault() ->
 def test_sets_print_in_one_order_with_groups_in_place_of_their_members() -> None:
     """However the set was built."""
     backwards = frozenset(reversed(Fault))
-    assert faults_text(backwards).startswith("route, sender-crash, receiver-crash, relay-crash")
+    assert faults_text(backwards).startswith("network, process-crash, process-replaced, bad-stage")
     assert faults_text(ROUTE - {Fault.ROUTE_LOSS}).startswith("route-duplication, route-reordering")
     assert parse_faults(faults_text(ALL_FAULTS).split(", ")) == ALL_FAULTS
+    assert faults_told(ROUTE | {Fault.SENDER_CRASH}) == "network, process-crash (sender-crash)"
+
+
+def test_what_strikes_together_is_survived_together_or_not_at_all() -> None:
+    """kill -9 asks nobody which end of a process was meant."""
+    half = Guarantee(no_loss=ROUTE | PROCESS_CRASH, no_duplicate=ROUTE | {Fault.SENDER_CRASH})
+    assert half.bound([PROCESS_CRASH]) == Guarantee(ROUTE | PROCESS_CRASH, ROUTE)
+    assert half.bound([]) == half
+    named = Claim.named("exactly-once", tolerates=["sender-crash", "network"])
+    assert named.bound([PROCESS_CRASH]).tolerates == ROUTE | PROCESS_CRASH
+    assert (
+        str(named.bound([PROCESS_CRASH])) == "exactly-once, none; tolerates network, process-crash"
+    )
 
 
 def test_printing_does_not_depend_on_hashes() -> None:

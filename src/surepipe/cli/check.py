@@ -28,7 +28,7 @@ def check(
             "-r",
             metavar="CLAIM",
             help="What must hold from each source to each sink, such as 'exactly-once, absolute; "
-            "tolerates route, sender-crash'. May be given several times.",
+            "tolerates network, process-crash'. May be given several times.",
         ),
     ] = None,
     engine: Annotated[

@@ -25,7 +25,8 @@ def simulate(
         str | None,
         typer.Option(
             metavar="claim|break|none|NAME,...",
-            help="Which faults: those that are promised to be survived, and then some beyond; or only these.",
+            help="Which faults: those that are promised to be survived, and then some beyond; or only these, in "
+            "the words of expect, such as process-crash,network.",
             show_default=False,
         ),
     ] = None,

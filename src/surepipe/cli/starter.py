@@ -14,7 +14,7 @@ name: {name}
 expect:
   delivery: exactly-once
   order: absolute
-  tolerates: [route, sender-crash, receiver-crash, handler-failure, power-loss]
+  tolerates: [network, process-crash, bad-stage, store-outage, host-power-loss]
 
 stores:
   main: {{kind: sqlite, path: .surepipe/{name}.db}}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, Piece, line
 from surepipe.pipes.algebra.findings import Code, Finding
-from surepipe.pipes.algebra.guarantees import Claim, faults_text
+from surepipe.pipes.algebra.guarantees import WORDS, Claim, Fault, faults_told, word_of
 
 if TYPE_CHECKING:
     from surepipe.pipelines import Assessment, Document, PipelineErrors, Verdict
@@ -101,7 +101,34 @@ def _way(verdict: Verdict, assessment: Assessment) -> Iterator[Line]:
         yield _field("not through", f"as pipe {one_pipe}")
     else:
         yield from _lacks(explanation)
+    yield from _though(explanation, verdict, assessment)
     yield from _expectations(verdict)
+
+
+def _though(explanation: Explanation, verdict: Verdict, assessment: Assessment) -> Iterator[Line]:
+    """Why a way survives what one of its pipes, by itself, does not."""
+    claim = explanation.headline
+    pipes = [pipe for pipe in assessment.pipes if pipe.name in verdict.parts]
+    for number, pipe in enumerate(pipes):
+        if pipe.explanation is None:
+            continue
+        more = claim.tolerates - pipe.explanation.headline.tolerates
+        kept = [one.survives for one in pipe.explanation.atoms if one.atom in claim.atoms]
+        weaker = frozenset(f for f in more if all(s is not None and f in s for s in kept))
+        promised = pipe.explanation.headline
+        if weaker:
+            why = f"pipe {pipe.name} promises {promised.delivery}, {_order(promised)}, which does not survive it"
+            yield _field(
+                "though", faults_told(weaker), f": {why}; what is promised end to end does"
+            )
+        if more - weaker:
+            crash = more - weaker
+            why = (
+                "what it loses, the pipe before it brings again"
+                if number
+                else "the end that is meant is another one"
+            )
+            yield _field("though", faults_told(crash), f": not pipe {pipe.name} by itself; {why}")
 
 
 def _same_as_pipe(explanation: Explanation, assessment: Assessment) -> str:
@@ -121,7 +148,7 @@ def _promise(explanation: Explanation, verdict: Verdict, engine: str) -> Iterato
         order = f"{_order(verdict.per_key)} per key, {order} across keys"
     delivery = headline.delivery if engine != "spark" else delivery_on_spark(headline.delivery)
     yield _field("delivers", (f"{delivery}, {order}", "good"))
-    yield _field("through", faults_text(headline.tolerates) or "no fault")
+    yield _field("through", faults_told(headline.tolerates) or "no fault")
 
 
 def _order(claim: Claim) -> str:
@@ -130,11 +157,11 @@ def _order(claim: Claim) -> str:
 
 def _lacks(explanation: Explanation) -> Iterator[Line]:
     """Faults that it does not survive; those with one reason and one remedy together."""
-    groups: dict[tuple[str, str | None], list[str]] = {}
+    groups: dict[tuple[str, str | None], set[Fault]] = {}
     for lack in explanation.lacks:
-        groups.setdefault((lack.because, lack.remedy), []).append(lack.fault.value)
+        groups.setdefault((lack.because, lack.remedy), set()).update(lack.faults)
     for (because, remedy), faults in groups.items():
-        yield _field("not through", (", ".join(faults), "warn"), f": {because}")
+        yield _field("not through", (faults_told(frozenset(faults)), "warn"), f": {because}")
         if remedy is None:
             yield line("no small change adds it", indent=_COLUMN + 4)
         else:
@@ -246,12 +273,14 @@ def _explanation_as_json(explanation: Explanation) -> dict[str, object]:
         ],
         "not_tolerated": [
             {
-                "fault": one.fault.value,
+                "fault": fault.value,
+                "word": word_of(fault),
                 "atoms": [atom.value for atom in one.atoms],
                 "because": one.because,
                 "remedy": one.remedy,
             }
             for one in explanation.lacks
+            for fault in one.faults
         ],
         "warnings": [_finding_as_json(one) for one in explanation.warnings],
         "notes": list(explanation.notes),
@@ -263,6 +292,7 @@ def _claim_as_json(claim: Claim) -> dict[str, object]:
         "delivery": claim.delivery,
         "order": claim.order,
         "tolerates": sorted(claim.tolerates),
+        "through": [word for word, faults in WORDS.items() if faults <= claim.tolerates],
     }
 
 

@@ -6,8 +6,9 @@ a way ends in what its sink is: a store that takes part in the transaction of ``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from surepipe.pipelines.links import AnyStore, Node
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
@@ -16,6 +17,7 @@ from surepipe.pipelines.models.stages import SinkBase, StagePart, StreamSink, Tr
 from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipes.algebra import hops
+from surepipe.pipes.algebra.guarantees import NO_FAULTS, PROCESS_REPLACED, Fault, Faults
 from surepipe.pipes.desk import Boundary
 from surepipe.store_api import Level
 
@@ -67,6 +69,7 @@ def hop_of(plan: Plan, pipe: PipePart, levels: Levels, end: Node | None = None) 
         retries=retries,
         lanes=pipe.lanes or 0,
         forced_trim=_may_pass_reader(pipe),
+        linked=_linked(plan, (pipe,)),
     )
 
 
@@ -79,7 +82,32 @@ def chain_of(plan: Plan, way: Way, levels: Levels) -> hops.Chain:
     source = next(one for one in plan.sources if one.name == way.source)
     first = replace(first, reread=replays(source))
     hand_over = tuple(pipe.settled for pipe in pipes[:-1])
-    return hops.Chain(f"{way.source} to {way.end}", (first, *others), hand_over)
+    name, linked = f"{way.source} to {way.end}", _linked(plan, pipes)
+    return hops.Chain(name, (first, *others), hand_over, linked)
+
+
+def _linked(plan: Plan, pipes: Sequence[PipePart]) -> tuple[Faults, ...]:
+    """Faults that strike together, as the ends that they strike are in one process.
+
+    1. A person names sender-crash and receiver-crash of two pipes in a row, and thinks of the process.
+    2. That process is the relay between the two pipes, too, and kill -9 asks nobody which end was meant.
+    3. So what the relay repeats counts, although nobody named relay-crash.
+    """
+    receivers = [plan.places[pipe.name].node for pipe in pipes]
+    ends = {
+        Fault.SENDER_CRASH: {plan.places[pipes[0].name].sender},
+        Fault.RECEIVER_CRASH: {receivers[-1]},
+        Fault.RELAY_CRASH: set(receivers[:-1]),
+    }
+    pairs = (
+        frozenset({one, other}) for one, other in combinations(ends, 2) if ends[one] & ends[other]
+    )
+    crash = NO_FAULTS.union(*pairs)
+    if len(pipes) == 1 and crash:
+        crash |= {Fault.RELAY_CRASH}  # there is none
+    # Between two pipes there is always a process that is receiver and sender.
+    replaced = PROCESS_REPLACED if crash or len(pipes) > 1 else NO_FAULTS
+    return tuple(filter(None, (crash, replaced)))
 
 
 def _route(pipe: PipePart, stream: hops.Store | None) -> hops.Route:

@@ -21,7 +21,7 @@ from surepipe.pipes.algebra import check_claim, explain, explain_chain, refusals
 from surepipe.pipes.algebra.derivation import Derived, DerivedChain, evaluate, evaluate_chain
 from surepipe.pipes.algebra.explain import Explanation
 from surepipe.pipes.algebra.findings import Finding
-from surepipe.pipes.algebra.guarantees import Claim
+from surepipe.pipes.algebra.guarantees import Claim, faults_text, together
 from surepipe.pipes.algebra.hops import Chain
 from surepipe.pipes.algebra.problems import joint_problems
 
@@ -168,13 +168,16 @@ class _Asked:
         explanation: Explanation,
     ) -> Verdict:
         """The verdict about what was derived; ``of_one_key``: the same without lanes, where there are some."""
-        unmet = [finding for claim in self.required for finding in check_claim(derived, claim)]
-        for one in self.expected:
-            if one.per == "key":
-                unmet += check_claim(of_one_key or derived, one.claim)
+        linked = derived.hop.linked if isinstance(derived, Derived) else derived.chain.linked
+        required = [claim.bound(linked) for claim in self.required]
+        expected = [(one.per, one.claim.bound(linked)) for one in self.expected]
+        unmet = [finding for claim in required for finding in check_claim(derived, claim)]
+        for per, claim in expected:
+            if per == "key":
+                unmet += check_claim(of_one_key or derived, claim)
             else:
-                unmet += _across_keys(derived, of_one_key, one.claim)
-        claims = (*(one.claim for one in self.expected), *self.required)
+                unmet += _across_keys(derived, of_one_key, claim)
+        claims = (*(claim for _, claim in expected), *required)
         per_key = None if of_one_key is None else of_one_key.headline
         return Verdict(name, parts, explanation, (), claims, tuple(dict.fromkeys(unmet)), per_key)
 
@@ -194,6 +197,7 @@ def _across_keys(
 
 def _notes(plan: Plan, levels: Levels, ways: Sequence[Way]) -> Iterator[str]:
     yield from _about_stores(plan, levels)
+    yield from _about_expectations(plan, ways)
     for source in plan.sources:
         if isinstance(source, HttpSource):
             yield (
@@ -211,6 +215,24 @@ def _notes(plan: Plan, levels: Levels, ways: Sequence[Way]) -> Iterator[str]:
     yield from _about_fan_in(plan, ways)
     if len(ways) >= WAYS_MAX:
         yield f"there are more than {WAYS_MAX} ways; the first {WAYS_MAX} were judged"
+
+
+def _about_expectations(plan: Plan, ways: Sequence[Way]) -> Iterator[str]:
+    """Who names one end of a process names the process."""
+    asked = [
+        (f"pipe {pipe.name} expects", pipe.expect, hop_of(plan, pipe, {}).linked)
+        for pipe in plan.pipes
+    ]
+    asked += [("expect names", plan.expect, chain_of(plan, way, {}).linked) for way in ways[:1]]
+    for where, expect, linked in asked:
+        if expect is None:
+            continue
+        claim = expect.claim
+        meant = claim.bound(linked).tolerates
+        if meant != claim.tolerates:
+            words = faults_text(together(meant - claim.tolerates, linked))
+            named = faults_text(claim.tolerates & together(meant - claim.tolerates, linked))
+            yield f"{where} {named}; these ends are in one process, so it is judged as {words}: write that"
 
 
 def _about_stores(plan: Plan, levels: Levels) -> Iterator[str]:

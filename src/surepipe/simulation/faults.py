@@ -6,12 +6,13 @@ what the claim tolerates, all of it together; break mode adds at least one beyon
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.algebra.guarantees import Fault
+from surepipe.pipes.algebra.guarantees import FAULTS_OF, NO_FAULTS, WORDS, Fault
 from surepipe.simulation.options import Options
 from surepipe.simulation.randomness import Draws
 from surepipe.simulation.script import Decision
@@ -356,14 +357,16 @@ def names_of(options: Options, ids: Iterable[str] = ()) -> tuple[str, ...]:
 
 
 def chosen(words: Sequence[str]) -> tuple[FaultKind, ...]:
-    """Kinds by id, kind or name of a claim. Raises ConfigurationError for a word that is none of these."""
+    """Kinds by the words that `expect` knows, by kind or by id. Raises ConfigurationError for any other."""
     found: dict[str, FaultKind] = {}
     for word in words:
-        fitting = [k for k in CATALOGUE if word in (k.id, k.kind) or word in k.names]
+        names = FAULTS_OF.get(word, NO_FAULTS)
+        fitting = [k for k in CATALOGUE if word in (k.id, k.kind) or names.intersection(k.names)]
         if not fitting:
-            raise ConfigurationError(
-                f"{word!r} is no fault: known are {', '.join(k.kind for k in CATALOGUE)}"
-            )
+            kinds = [kind.kind for kind in CATALOGUE if kind.kind not in FAULTS_OF]
+            close = difflib.get_close_matches(word, [*FAULTS_OF, *kinds], n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(WORDS)}"
+            raise ConfigurationError(f"{word!r} is no fault: {hint}")
         found |= {kind.id: kind for kind in fitting}
     return tuple(found.values())
 

@@ -4,7 +4,7 @@
     from surepipe.simulation.strategies import messages, schedules
     from surepipe.testing.once import simulate_once
 
-    @given(schedules(faults=["receiver-crash", "handler-failure"]), messages())
+    @given(schedules(faults=["process-crash", "bad-stage"]), messages())
     def test_no_customer_is_charged_twice(schedule, orders):
         simulate_once(build, schedule, messages=orders)
 
@@ -71,7 +71,7 @@ def schedules(
 ) -> Options:
     """The options of a run: which faults, how much of each, which seed decides when. The least one is calm.
 
-    ``faults``: by id, kind or name of a claim, or ``claim`` for all that one atom of ``promise`` tolerates.
+    ``faults``: by the words of `expect`, kind or id, or ``claim`` for all that one atom of ``promise`` tolerates.
     ``most`` bounds the messages. Raises ConfigurationError for a word that is no fault.
     """
     promise = promise or Promise()

@@ -11,6 +11,7 @@ import pytest
 
 from surepipe.actors.codecs import choose_codec
 from surepipe.cli.exits import Exit
+from surepipe.pipelines import assess, load
 from surepipe.storage.sqlite import SqliteStore
 from surepipe.store_api import Batch
 from surepipe.testing.servers import RedisServer
@@ -83,7 +84,7 @@ def test_killed_twenty_times_the_orders_are_in_file_and_stream_once_and_in_order
 ON_REDIS = """\
 version: 1
 name: far
-expect: {delivery: exactly-once, order: absolute, tolerates: [sender-crash, receiver-crash]}
+expect: {delivery: exactly-once, order: absolute, tolerates: process-crash}
 stores: {main: {kind: redis, url: "${SHOP_REDIS}"}}
 sources: {lines: {kind: jsonl, path: examples/data/orders.jsonl}}
 pipes:
@@ -119,10 +120,43 @@ def test_killed_again_and_again_on_redis_the_audit_of_all_lives_finds_nothing_lo
     assert audited.stdout.endswith("held: 0 lost, 0 repeated, in order\n")
 
 
+TRAP = """\
+version: 1
+name: trap
+expect: {delivery: exactly-once, tolerates: [sender-crash, receiver-crash, handler-failure]}
+stores: {main: {kind: sqlite, path: trap.db}}
+sources: {lines: {kind: jsonl, path: examples/data/orders.jsonl}}
+pipes:
+  intake: {from: lines, journal: main, state: main}
+  next: {from: work, journal: main, state: main, boundary: committed}
+stages: {work: {from: intake, call: "tests.pipelines.run.test_kills:as_it_is"}}
+sinks: {out: {from: next, kind: jsonl, path: trap.jsonl}}
+"""
+
+
+def test_a_process_is_killed_whole_whichever_end_was_named(tmp_path: Path) -> None:
+    """Both ends of each pipe are named, and the process is the relay, too: what it had settled is there again.
+
+    So `check` must not say that the expectation is held; it names the word, and with its remedy nothing repeats.
+    """
+    orders = 4_000
+    write_orders(tmp_path, orders)
+    path = tmp_path / "trap.yaml"
+    path.write_text(TRAP)
+    assessment = assess(load(path))
+    (unmet,) = assessment.ways[0].unmet
+    assert "no-duplicate does not survive process-crash" in unmet.why
+    path.write_text(TRAP.replace("expect:", "# expect:"))
+    killed(tmp_path, path, "trap.jsonl", CYCLES)
+    found = numbers(tmp_path / "trap.jsonl")
+    assert set(found) == set(range(1, orders + 1))
+    assert len(found) > orders
+
+
 CHAIN = """\
 version: 1
 name: chain
-expect: {delivery: exactly-once, order: absolute, tolerates: [sender-crash, receiver-crash]}
+expect: {delivery: exactly-once, order: absolute, tolerates: process-crash}
 stores: {main: {kind: sqlite, path: chain.db}}
 sources: {lines: {kind: jsonl, path: examples/data/orders.jsonl}}
 stages:

@@ -28,11 +28,11 @@ from surepipe.pipelines.models.common import (
 )
 from surepipe.pipelines.models.layers import LAYERS_SCHEMA, layers_of
 from surepipe.pipelines.models.stores import RetentionPart
-from surepipe.pipes.algebra.guarantees import GROUPS, Claim, Fault
+from surepipe.pipes.algebra.guarantees import FAULTS_OF, WORDS, Claim
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerOptions, StreamOptions
 
-FAULT_WORDS: tuple[str, ...] = (*GROUPS, *(fault.value for fault in Fault))
+FAULT_WORDS: tuple[str, ...] = tuple(FAULTS_OF)
 
 
 def _fault(word: str) -> str:
@@ -64,7 +64,8 @@ class Expect(Part):
         tuple[FaultWord, ...], BeforeValidator(row_of), WithJsonSchema(_FAULTS_SCHEMA)
     ] = Field(
         default=(),
-        description="the faults under which this must hold; route stands for all of the route",
+        description=f"what this must survive, all of it together: {', '.join(WORDS)}, "
+        "or the faults behind these words",
     )
     per: Literal["pipe", "key"] = Field(
         default="pipe",

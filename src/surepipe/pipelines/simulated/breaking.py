@@ -9,7 +9,7 @@ from pathlib import Path
 from surepipe.pipelines.simulated.campaign import PlanFailure, run_seeds, shrunk
 from surepipe.pipelines.simulated.simulate import Simulation
 from surepipe.pipelines.simulated.subject import PlanSubject
-from surepipe.pipes.algebra.guarantees import Atom, Fault
+from surepipe.pipes.algebra.guarantees import ROUTE, WORDS, Atom, Fault, in_order
 from surepipe.simulation.faults import chosen
 from surepipe.simulation.findings import Violation
 from surepipe.simulation.shrink import Shrunk
@@ -39,16 +39,17 @@ class _Daring(PlanSubject):
 
 
 def untolerated(subject: PlanSubject) -> Iterator[str]:
-    """The faults that an atom which is promised at all does not survive."""
-    promise = subject.promise
-    for fault in Fault:
-        if fault in NOT_HERE:
-            continue
-        for atom in Atom:
-            tolerated = promise.tolerates(atom.value)
-            if tolerated is not None and fault.value not in tolerated:
-                yield fault.value
-                break
+    """What an atom that is promised at all does not survive: words, where all faults behind one are meant."""
+    promises = [subject.promise.tolerates(atom.value) for atom in Atom]
+    for word, members in WORDS.items():
+        here = in_order(members - NOT_HERE)
+        lacking = [
+            fault.value
+            for fault in here
+            if any(known is not None and fault.value not in known for known in promises)
+        ]
+        is_whole = len(lacking) == len(here) and members != ROUTE
+        yield from [word] if is_whole and lacking else lacking
 
 
 def broken_by(simulation: Simulation, fault: str) -> Broken | None:

@@ -44,6 +44,7 @@ from surepipe.pipes.algebra.repairs import (
     remedies_for,
     search,
     structure_edits,
+    whole_chain,
 )
 
 PAIRS_UP_TO = 3
@@ -88,6 +89,8 @@ def derive_chain(chain: Chain) -> DerivedChain:
 
 def check_claim(derived: Derived | DerivedChain, claim: Claim) -> tuple[Finding, ...]:
     """What of the claim does not hold, one finding for each cause; empty when it is met."""
+    linked = derived.hop.linked if isinstance(derived, Derived) else derived.chain.linked
+    claim = claim.bound(linked)
     cells: dict[tuple[Reason, tuple[Fault, ...]], list[Atom]] = {}
     for atom in Atom:
         if atom in claim.atoms:
@@ -146,7 +149,7 @@ def _expectation(
     faults: tuple[Fault, ...],
 ) -> Finding:
     one = len(atoms) == 1
-    missing = f"{'does' if one else 'do'} not survive {', '.join(faults)}"
+    missing = f"{'does' if one else 'do'} not survive {faults_text(frozenset(faults))}"
     if not faults:
         missing = f"{'is' if one else 'are'} not provided"
     where = f"in pipe {reason.pipe} " if reason.pipe != derived.name else ""
@@ -205,7 +208,8 @@ def _process_remedy(derived: Derived | DerivedChain, goal: Claim, kept: Claim) -
 
         # Pairs of changes are tried on short chains only: their number grows with the square of the hops.
         depth = 2 if len(derived.chain.hops) <= PAIRS_UP_TO else 1
-        return search([Edit("", derived.chain)], chain_edits, accept_chain, depth)
+        found = search([Edit("", derived.chain)], chain_edits, accept_chain, depth)
+        return found or whole_chain(derived.chain, accept_chain)
 
     def accept(hop: Hop) -> bool:
         return not problems(hop) and _reaches(old, evaluate(hop).guarantee, goal, kept)

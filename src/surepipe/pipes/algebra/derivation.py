@@ -3,6 +3,7 @@
     parts = the route's own guarantee, then each layer's declaration applied to the part below it
     guarantee = for each atom: its route part, and every process fault with no obstacle
     chain = the intersection of its hops, where an inner crash is a relay-crash
+    what strikes together (the ends of one process) is survived together or not at all
 
 Nothing here asks whether the composition is allowed; ``algebra`` does.
 """
@@ -22,6 +23,8 @@ from surepipe.pipes.algebra.guarantees import (
     Fault,
     Faults,
     Guarantee,
+    in_order,
+    together,
 )
 from surepipe.pipes.algebra.hops import Chain, Hop
 from surepipe.pipes.algebra.process_part import Standing, obstacle, survives
@@ -82,8 +85,11 @@ class Derived:
         route = self.parts[0].tolerated(atom)
         if route is None:
             return self._route_reason(atom, None)
-        text = obstacle(Standing(self.hop, self.hop.layers, atom, route), fault)
-        return Reason(self.name, text or "nothing stands against it", of_route=False)
+        standing = Standing(self.hop, self.hop.layers, atom, route)
+        struck = in_order(together(frozenset({fault}), self.hop.linked))
+        texts = dict.fromkeys(filter(None, (obstacle(standing, one) for one in struck)))
+        text = " and ".join(texts) or "nothing stands against it"
+        return Reason(self.name, text, of_route=False)
 
     def because(self, atom: Atom) -> str:
         """Why the atom is as it is: lanes, the outermost layer that makes it so, else the route."""
@@ -142,6 +148,15 @@ class DerivedChain:
 
     def reason(self, atom: Atom, fault: Fault | None) -> Reason:
         """Why ``atom`` does not survive ``fault`` (None: why it is not provided at all)."""
+        if fault is None:
+            found = self._reason(atom, None)
+        else:
+            struck = in_order(together(frozenset({fault}), self.chain.linked))
+            found = next(filter(None, (self._reason(atom, one) for one in struck)), None)
+        return found or Reason(self.name, "the hops together do not survive it", of_route=False)
+
+    def _reason(self, atom: Atom, fault: Fault | None) -> Reason | None:
+        """Of the first hop that does not survive it."""
         for number, hop in enumerate(self.hops):
             standing_in = self._as_seen_by(number, fault)
             if standing_in is None and fault is not None:
@@ -149,7 +164,7 @@ class DerivedChain:
             wanted = NO_FAULTS if standing_in is None else frozenset({standing_in})
             if not hop.guarantee.holds(atom, wanted):
                 return replace(hop.reason(atom, standing_in), layer=None, kind="")
-        return Reason(self.name, "the hops together do not survive it", of_route=False)
+        return None
 
     def _as_seen_by(self, number: int, fault: Fault | None) -> Fault | None:
         """The fault of one hop that a fault of the chain is; None when it doesn't concern that hop."""
@@ -169,7 +184,7 @@ def evaluate(hop: Hop) -> Derived:
     guarantee = whole(hop, hop.layers, parts[0])
     if hop.lanes:
         guarantee = replace(guarantee, monotonic=None, gap_free=None)
-    return Derived(hop, parts, guarantee)
+    return Derived(hop, parts, guarantee.bound(hop.linked))
 
 
 def whole(hop: Hop, layers: Sequence[LayerOptions], route_part: Guarantee) -> Guarantee:
@@ -189,7 +204,7 @@ def evaluate_chain(chain: Chain) -> DerivedChain:
     guarantee = seen[0]
     for part in seen[1:]:
         guarantee &= part
-    return DerivedChain(chain, hops, guarantee)
+    return DerivedChain(chain, hops, guarantee.bound(chain.linked))
 
 
 def _as_part(guarantee: Guarantee, first: bool, last: bool) -> Guarantee:

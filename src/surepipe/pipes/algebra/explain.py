@@ -15,6 +15,8 @@ from surepipe.pipes.algebra.guarantees import (
     Faults,
     atoms_text,
     faults_text,
+    in_order,
+    together,
 )
 from surepipe.pipes.algebra.hops import Hop, composition
 from surepipe.pipes.options import StreamOptions
@@ -36,16 +38,25 @@ class AtomLine:
 
 @dataclass(frozen=True, slots=True)
 class LackLine:
-    """A fault that the headline does not survive, the atoms that break, and what would add it."""
+    """Faults that the headline does not survive, the atoms that break, and what would add them.
 
-    fault: Fault
+    There are several where they strike together; ``fault`` is the first.
+    """
+
+    faults: tuple[Fault, ...]
     atoms: tuple[Atom, ...]
     because: str
     remedy: str | None
 
+    @property
+    def fault(self) -> Fault:
+        """The first."""
+        return self.faults[0]
+
     def __str__(self) -> str:
         remedy = f"to add it: {self.remedy}" if self.remedy else "no small change adds it"
-        return f"{self.fault} ({atoms_text(self.atoms)}): {self.because}; {remedy}"
+        named = faults_text(frozenset(self.faults))
+        return f"{named} ({atoms_text(self.atoms)}): {self.because}; {remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +116,28 @@ def _atom_line(derived: Derived, atom: Atom) -> AtomLine:
 
 
 def _lacks(derived: Derived | DerivedChain) -> tuple[LackLine, ...]:
-    headline = derived.headline
-    return tuple(_lack_line(derived, fault, headline.atoms) for fault in headline.lacks())
+    headline, found = derived.headline, list[LackLine]()
+    linked = derived.hop.linked if isinstance(derived, Derived) else derived.chain.linked
+    left = frozenset(headline.lacks())
+    for fault in headline.lacks():
+        if fault in left:
+            struck = together(frozenset({fault}), linked)
+            found.append(_lack_line(derived, in_order(struck), headline.atoms))
+            left -= struck
+    return tuple(found)
 
 
 def _lack_line(
-    derived: Derived | DerivedChain, fault: Fault, headline: frozenset[Atom]
+    derived: Derived | DerivedChain, faults: tuple[Fault, ...], headline: frozenset[Atom]
 ) -> LackLine:
+    fault = faults[0]
     broken = tuple(
         atom
         for atom in Atom
         if atom in headline and fault not in (derived.guarantee.tolerated(atom) or NO_FAULTS)
     )
     reasons = dict.fromkeys(derived.reason(atom, fault).text for atom in broken)
-    return LackLine(fault, broken, " and ".join(reasons), remedy_for_fault(derived, fault))
+    return LackLine(faults, broken, " and ".join(reasons), remedy_for_fault(derived, fault))
 
 
 def _notes(derived: Derived) -> tuple[str, ...]:

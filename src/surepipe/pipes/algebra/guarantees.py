@@ -88,8 +88,46 @@ STORE_FAULTS: Faults = frozenset(
 )
 """What only a store can do: tolerated for certain where there is none."""
 
-GROUPS: Mapping[str, Faults] = {"route": ROUTE}
-"""Names that stand for several faults in a claim."""
+PROCESS_CRASH: Faults = frozenset({Fault.SENDER_CRASH, Fault.RECEIVER_CRASH, Fault.RELAY_CRASH})
+PROCESS_REPLACED: Faults = frozenset({Fault.SENDER_ZOMBIE, Fault.RECEIVER_ZOMBIE})
+
+WORDS: Mapping[str, Faults] = {
+    "network": ROUTE,
+    "process-crash": PROCESS_CRASH,
+    "process-replaced": PROCESS_REPLACED,
+    "bad-stage": frozenset({Fault.HANDLER_FAILURE}),
+    "store-outage": frozenset({Fault.STORE_OUTAGE}),
+    "store-crash": frozenset({Fault.STORE_CRASH}),
+    "host-power-loss": frozenset({Fault.POWER_LOSS}),
+    "store-rollback": frozenset({Fault.STORE_ROLLBACK}),
+    "store-trim": frozenset({Fault.STORE_TRIM}),
+    "clock-step": frozenset({Fault.CLOCK_STEP}),
+}
+"""What happens to people, in their words, and the faults behind each. Every fault is behind one word.
+
+This is the one vocabulary: of `expect`, `check`, `simulate --faults`, the schema and the tables. The names of
+the faults themselves are understood wherever a word is.
+"""
+
+WORD_MEANING: Mapping[str, str] = {
+    "network": "frames are lost, repeated, delayed, damaged or overtaken, and for a while none gets through",
+    "process-crash": "a process ends anywhere, as by kill -9, and is started again",
+    "process-replaced": "a process is taken for dead and replaced, and goes on running beside its successor",
+    "bad-stage": "a stage, a handler or a sink raises, some times or always for one message",
+    "store-outage": "a store does not answer, or answers late, and nobody knows whether the call was done",
+    "store-crash": "a store's server ends and comes back with what it has kept",
+    "host-power-loss": "the machine loses power: all processes and stores end, and what was not synced is gone",
+    "store-rollback": "a store comes back older than it was, as from a backup, or empty",
+    "store-trim": "a stream is cut ahead of a reader",
+    "clock-step": "the wall clock jumps, forwards or back",
+}
+
+FAULTS_OF: Mapping[str, Faults] = {
+    **WORDS,
+    **{fault.value: frozenset({fault}) for fault in Fault},
+    "route": ROUTE,
+}
+"""Everything that may be written: words, then the faults behind them, and an earlier word for network."""
 
 
 def in_order(faults: Faults) -> tuple[Fault, ...]:
@@ -98,13 +136,32 @@ def in_order(faults: Faults) -> tuple[Fault, ...]:
 
 
 def faults_text(faults: Faults) -> str:
-    """The faults, comma separated, with the name of a group in place of its members."""
-    words: list[str] = []
-    for name, members in GROUPS.items():
+    """The faults, comma separated: a word where all faults behind it are meant, else these by name."""
+    texts: list[str] = []
+    for word, members in WORDS.items():
+        texts += [word] if members <= faults else in_order(members & faults)
+    return ", ".join(texts)
+
+
+def faults_told(faults: Faults) -> str:
+    """The same for people: what is meant of a word in part stands behind it."""
+    texts: list[str] = []
+    for word, members in WORDS.items():
         if members <= faults:
-            words.append(name)
-            faults -= members
-    return ", ".join([*words, *in_order(faults)])
+            texts.append(word)
+        elif part := in_order(members & faults):
+            texts.append(f"{word} ({', '.join(part)})")
+    return ", ".join(texts)
+
+
+def word_of(fault: Fault) -> str:
+    """The word that a fault is behind."""
+    return next(word for word, members in WORDS.items() if fault in members)
+
+
+def together(faults: Faults, linked: Iterable[Faults]) -> Faults:
+    """These faults, and all that can't strike without them: the two ends of one process crash at once."""
+    return faults.union(*(one for one in linked if one & faults))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +211,17 @@ class Guarantee:
             if atom in atoms and not follows:
                 tolerates &= self.tolerated(atom) or NO_FAULTS
         return Claim(atoms, tolerates)
+
+    def bound(self, linked: Sequence[Faults]) -> Guarantee:
+        """The same where faults strike together: what is survived in part only is not survived."""
+        return Guarantee(
+            *(
+                None
+                if faults is None
+                else frozenset(f for f in faults if together(frozenset({f}), linked) <= faults)
+                for faults in self._row()
+            )
+        )
 
     def __le__(self, other: Guarantee) -> bool:
         return all(other.holds(atom, faults) for atom, faults in self.items())
@@ -235,6 +303,10 @@ class Claim:
         """The strongest order name that these atoms make."""
         return _strongest(self.atoms, _ORDER)
 
+    def bound(self, linked: Sequence[Faults]) -> Claim:
+        """The same where faults strike together: who names one of them means all."""
+        return Claim(self.atoms, together(self.tolerates, linked))
+
     def lacks(self) -> tuple[Fault, ...]:
         """The faults that are not tolerated."""
         return in_order(ALL_FAULTS - self.tolerates)
@@ -255,9 +327,8 @@ def atoms_text(atoms: Iterable[Atom]) -> str:
 
 
 def parse_faults(words: Sequence[str]) -> Faults:
-    """Read fault and group names; ConfigurationError names the word that is neither."""
-    known: dict[str, Faults] = {**GROUPS, **{fault.value: frozenset({fault}) for fault in Fault}}
-    return NO_FAULTS.union(*(_look_up("fault", word, known) for word in words))
+    """Read words and names of faults; ConfigurationError names what is neither."""
+    return NO_FAULTS.union(*(_look_up("fault", word, FAULTS_OF, WORDS) for word in words))
 
 
 def _words(text: str) -> list[str]:
@@ -269,9 +340,9 @@ def _strongest(atoms: frozenset[Atom], names: Mapping[str, tuple[Atom, ...]]) ->
     return max(fitting, key=lambda name: len(names[name]))
 
 
-def _look_up(what: str, word: str, known: Mapping[str, T]) -> T:
+def _look_up(what: str, word: str, known: Mapping[str, T], named: Iterable[str] | None = None) -> T:
     if word in known:
         return known[word]
     close = difflib.get_close_matches(word, known, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "known are " + ", ".join(known)
+    hint = f"did you mean {close[0]!r}?" if close else "known are " + ", ".join(named or known)
     raise ConfigurationError(f"{word!r} is no {what}: {hint}")

@@ -104,6 +104,7 @@ class Hop:
     ``lanes``: messages of so many different keys are handled at once (0: one after the other).
     ``forced_trim``: the stream's retention may pass a reader that has not read yet.
     ``reread``: it is fed by a source that is read again after a crash, from the place that was stored last.
+    ``linked``: faults that strike together, because both ends are in one process.
     Raises ConfigurationError without layers, or for a stream layer without the store of the stream.
     """
 
@@ -121,6 +122,7 @@ class Hop:
     forced_trim: bool = False
     reread: bool = False
     channel_back: tuple[LayerOptions, ...] | None = None
+    linked: tuple[Faults, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -162,11 +164,13 @@ class Chain:
 
     ``handed``: accepted by the next sender. ``processed``: confirmed by the next hop, or in its journal.
     ``committed``: the cursor moves and the next hop's journal (or stream) grows in one transaction.
+    ``linked``: faults that strike together, because ends of the chain are in one process.
     """
 
     name: str
     hops: tuple[Hop, ...]
     hand_over: tuple[Boundary, ...]
+    linked: tuple[Faults, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.hand_over) != len(self.hops) - 1:
@@ -176,13 +180,16 @@ class Chain:
             )
 
     def relayed(self) -> tuple[Hop, ...]:
-        """The hops, each with the boundary and the sink that its hand-over makes."""
+        """The hops, each with the boundary and the sink that its hand-over makes.
+
+        What strikes together is said of the whole chain: a hop survives in part what the one before makes good.
+        """
         joints = zip(self.hops, self.hops[1:], self.hand_over, strict=False)
         inner = (
-            replace(hop, boundary=boundary, sink=after.journal or after.stream)
+            replace(hop, boundary=boundary, sink=after.journal or after.stream, linked=())
             for hop, after, boundary in joints
         )
-        return (*inner, self.hops[-1])
+        return (*inner, replace(self.hops[-1], linked=()))
 
 
 def confirms_return(route: Route) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from surepipe.pipes.algebra.declarations import Reverse, declaration_of
 from surepipe.pipes.algebra.findings import Code, Finding
-from surepipe.pipes.algebra.guarantees import ROUTE, Guarantee, in_order
+from surepipe.pipes.algebra.guarantees import ROUTE, Guarantee, faults_text, in_order
 from surepipe.pipes.algebra.hops import Chain, Hop, Store, composition, window_of
 from surepipe.pipes.algebra.route_part import reverse_path, route_parts
 from surepipe.pipes.desk import Boundary
@@ -83,7 +83,7 @@ def _of_carrier(hop: Hop, number: int, carrier: Guarantee) -> Iterator[Finding]:
             lossy = f"{hop.label(number + 1)} over {lossy}"
         why = (
             f"{label} requires an at-least-once carrier, and {lossy} loses messages under "
-            f"{', '.join(broken)}"
+            f"{faults_text(frozenset(broken))}"
         )
         yield replace(_finding(hop, Code.UNMET_CARRIER, why, layer=number), faults=broken)
 

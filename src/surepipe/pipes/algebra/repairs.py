@@ -156,6 +156,68 @@ def _hand_overs(chain: Chain, number: int) -> Iterator[Edit[Chain]]:
     )
 
 
+def whole_chain(chain: Chain, accept: Callable[[Chain], bool]) -> str | None:
+    """What makes all hops of a process survive its crash, without the changes that it does as well without.
+
+    A crash takes all ends of a process at once, so no change of one hop shows alone.
+    """
+    changes = _everywhere(chain)
+    if not accept(_made(chain, changes)):
+        return None
+    for change in changes:
+        fewer = [one for one in changes if one is not change]
+        if accept(_made(chain, fewer)):
+            changes = fewer
+    pipes: dict[str, list[str]] = {}
+    for pipe, text, _ in changes:
+        pipes.setdefault(text, []).append(pipe)
+    return " and ".join(
+        f"in pipe{'s' * (len(names) > 1)} {' and '.join(names)}, {text}"
+        for text, names in pipes.items()
+    )
+
+
+_Change: TypeAlias = tuple[str, str, Callable[[Chain], Chain]]
+
+
+def _made(chain: Chain, changes: Sequence[_Change]) -> Chain:
+    for _, _, change in changes:
+        chain = change(chain)
+    return chain
+
+
+def _everywhere(chain: Chain) -> list[_Change]:
+    """A journal and boundary committed for each hop that can have them, all in one store."""
+    homes = (_home(hop) for hop in chain.hops)
+    home = next((store for store in homes if store != NEW_STORE), NEW_STORE)
+    found: list[_Change] = []
+    for number, hop in enumerate(chain.hops):
+        if hop.stream is None and hop.journal != home:
+            found.append((hop.name, "name a journal", _changed(number, journal=home)))
+        if hop.layers[0].is_cursor:
+            text = "use boundary committed with receiver state and sink in one store"
+            kept = {"boundary": Boundary.COMMITTED, "receiver_state": hop.stream or home}
+            if any(getattr(hop, name) != value for name, value in kept.items()):
+                change = _changed(number, **kept, sink=hop.stream or home)
+                found.append((hop.name, text, change))
+    return found
+
+
+def _changed(number: int, **parts: object) -> Callable[[Chain], Chain]:
+    """One hop changed, and the hand-over after it where its boundary is."""
+
+    def change(chain: Chain) -> Chain:
+        hop = replace(chain.hops[number], **parts)  # type: ignore[arg-type]  # names of fields
+        hand_over = chain.hand_over
+        if number < len(hand_over):
+            hand_over = _with(
+                hand_over, number, hop.boundary if "boundary" in parts else hand_over[number]
+            )
+        return replace(chain, hops=_with(chain.hops, number, hop), hand_over=hand_over)
+
+    return change
+
+
 T = TypeVar("T")
 
 

@@ -38,7 +38,7 @@ def test_a_sound_pipeline_is_explained_pipe_by_pipe_and_end_to_end(
     answer = surepipe("check", shop)
     assert answer.code == Exit.HELD
     assert answer.out.startswith(SOUND_TEXT)
-    assert "  not through  process-crash, process-replaced: without a journal," in answer.out
+    assert "  not through  process-crash: without a journal," in answer.out
     commit = "use boundary committed with receiver state and sink in one store"
     assert f"add  name a journal and {commit}\n" in answer.out
     assert "end to end lines to out  lines -> intake -> price -> out\n" in answer.out

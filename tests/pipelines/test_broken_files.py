@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from surepipe.pipelines import PipelineErrors, Plan, loads
 from surepipe.pipelines.problems import PROBLEMS_MAX
 from tests.pipelines.broken_files import BROKEN
-from tests.pipelines.files import pipe, pipeline
+from tests.pipelines.files import pipe, pipeline, stage
 
 SIGNS = st.sampled_from(
     [*"{}[]:,-?&*!|>'\"%@`#~ \n\t$", "a", "1", "from", "kind", "null", "é", "\x00", "<<"]
@@ -204,3 +204,28 @@ def test_a_password_on_a_long_line_is_not_shown() -> None:
         loads(text)
     assert "hunter2" not in str(caught.value)
     assert "'odd' is no key" in str(caught.value)
+
+
+def test_what_cannot_be_is_told_although_another_part_is_not_understood() -> None:
+    """All of it at once: nobody mends a word of a source to be told of a boundary that was wrong all the time."""
+    sources = "sources: {lines: {kind: jsonl, path: a.jsonl, paht: b}}"
+    more = pipe("boundary: committed")
+    with pytest.raises(PipelineErrors) as raised:
+        loads(pipeline(sources=sources, pipes=more, stages=stage("retries: 5")))
+    said = [problem.text for problem in raised.value.problems]
+    assert ["paht" in said[0], *(text.partition(":")[0] for text in said[1:])] == [
+        True,
+        "boundary",
+        "no-dead-letter",
+    ]
+    assert "stage price: after 5 attempts" in said[2]
+    assert "Write dead_letter: main/price.dead, or drop retries." in said[2]
+
+
+def test_nothing_is_told_of_a_pipe_that_touches_what_is_not_understood() -> None:
+    """What stands in for it would be judged, and nobody has written that."""
+    sinks = "sinks: {out: {from: price, kind: stdout, paht: b}}"
+    with pytest.raises(PipelineErrors) as raised:
+        loads(pipeline(sinks=sinks, pipes=pipe("boundary: committed")))
+    (only,) = raised.value.problems
+    assert "paht" in only.text

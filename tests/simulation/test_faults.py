@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.algebra.guarantees import Fault
+from surepipe.pipes.algebra.guarantees import WORDS, Fault
 from surepipe.pipes.desk import Boundary
 from surepipe.simulation.drawing import draw_options
 from surepipe.simulation.faults import (
@@ -100,12 +100,21 @@ def test_a_subject_without_stores_meets_no_store_faults() -> None:
     assert not on & {"store-crash", "store-outage", "store-refuses", "trim"}
 
 
-def test_faults_are_chosen_by_kind_id_or_the_name_of_a_claim() -> None:
+def test_faults_are_chosen_by_the_words_of_expect_by_kind_and_by_id() -> None:
     """simulation X-22: and a word that is none of these is refused with what is known."""
+    crashes = {kind.id for kind in chosen(["sender-crash", "receiver-crash", "relay-crash"])}
+    assert {kind.id for kind in chosen(["process-crash"])} == crashes
+    assert {kind.id for word in WORDS for kind in chosen([word])} == {
+        kind.id for kind in CATALOGUE if set(kind.names) - {ALWAYS, NEVER}
+    }
     assert [kind.id for kind in chosen(["route-loss", "copy"])] == ["F1", "F2", "F3"]
     assert [kind.id for kind in chosen(["F8"])] == ["F8"]
-    with pytest.raises(ConfigurationError, match="'gravity' is no fault: known are data-loss"):
+    with pytest.raises(
+        ConfigurationError, match="'gravity' is no fault: known are network, process-crash"
+    ):
         chosen(["gravity"])
+    with pytest.raises(ConfigurationError, match="did you mean 'process-crash'"):
+        chosen(["proces-crash"])
 
 
 def test_options_of_a_seed_do_not_depend_on_others() -> None:

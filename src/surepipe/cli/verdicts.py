@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, Piece, line
-from surepipe.pipes.algebra.findings import Code, Finding
+from surepipe.pipes.algebra.findings import Finding
 from surepipe.pipes.algebra.guarantees import WORDS, Claim, Fault, faults_told, word_of
 
 if TYPE_CHECKING:
@@ -34,10 +34,16 @@ def as_lines(assessment: Assessment, file: str, *, why: bool = False) -> Iterato
 
 
 def as_problems(assessment: Assessment, document: Document) -> Iterator[str]:
-    """What is refused or not met, each at its place in the file."""
+    """What is refused or not met, each once, at its place in the file."""
+    yield from dict.fromkeys(_problems(assessment, document))
+
+
+def _problems(assessment: Assessment, document: Document) -> Iterator[str]:
+    from surepipe.pipelines.assessing import path_of
+
     for verdict in assessment.pipes:
         for finding in verdict.refused:
-            yield document.show(_path(finding), str(finding))
+            yield document.show(path_of(finding), str(finding))
         for finding in verdict.unmet:
             yield document.show(("pipes", verdict.name, "expect"), str(finding))
     for verdict in assessment.ways:
@@ -51,19 +57,6 @@ def as_problems(assessment: Assessment, document: Document) -> Iterator[str]:
 
 def _end_to_end(finding: Finding, verdict: Verdict) -> str:
     return str(finding).replace(f"pipe {finding.pipe}:", f"{verdict.name}:", 1)
-
-
-def _path(finding: Finding) -> tuple[str | int, ...]:
-    """The word in the file that a finding about a pipe is about."""
-    base = ("pipes", finding.pipe)
-    if finding.layer is not None:
-        return (*base, "layers", finding.layer)
-    word = {
-        Code.BOUNDARY: "boundary",
-        Code.SPLIT_STORE: "boundary",
-        Code.VOLATILE_STORE: "journal" if "journal" in finding.why else "state",
-    }.get(finding.code)
-    return base if word is None else (*base, word)
 
 
 def _verdict(title: str, verdict: Verdict, engine: str, *, why: bool) -> Iterator[Line]:

@@ -11,7 +11,7 @@ from surepipe.pipelines.as_hops import Levels, chain_of, declared_level, hop_of
 from surepipe.pipelines.links import link
 from surepipe.pipelines.models.pipes import Expect, PipePart
 from surepipe.pipelines.models.sources import HttpSource, replays
-from surepipe.pipelines.models.stages import HttpSink, PythonSink, StagePart
+from surepipe.pipelines.models.stages import HttpSink, PythonSink, SinkBase, StagePart, Trying
 from surepipe.pipelines.models.stores import RedisStorePart
 from surepipe.pipelines.on_actors import actor_refusals
 from surepipe.pipelines.on_spark import spark_notes, spark_refusals
@@ -20,7 +20,7 @@ from surepipe.pipelines.structure import Issue
 from surepipe.pipes.algebra import check_claim, explain, explain_chain, refusals
 from surepipe.pipes.algebra.derivation import Derived, DerivedChain, evaluate, evaluate_chain
 from surepipe.pipes.algebra.explain import Explanation
-from surepipe.pipes.algebra.findings import Finding
+from surepipe.pipes.algebra.findings import Code, Finding
 from surepipe.pipes.algebra.guarantees import Claim, faults_text, together
 from surepipe.pipes.algebra.hops import Chain
 from surepipe.pipes.algebra.problems import joint_problems
@@ -94,11 +94,11 @@ def assess(
     broken = {verdict.name for verdict in pipes if verdict.refused}
     ways = tuple(plan.ways())
     derivations: dict[Chain, _Derivation] = {}
-    verdicts = tuple(
-        _of_way(plan, way, known, require, derivations)
+    judged = (
+        _of_way(plan, way, known, require, derivations, broken=bool(broken & {*way.names}))
         for way in ways
-        if not broken.intersection(way.names)
     )
+    verdicts = tuple(verdict for verdict in judged if verdict is not None)
     on_spark = (engine or plan.engine.kind) == "spark"
     return Assessment(
         plan,
@@ -113,12 +113,68 @@ def assess(
 
 def _of_pipe(plan: Plan, pipe: PipePart, levels: Levels) -> Verdict:
     hop = hop_of(plan, pipe, levels)
-    if found := refusals(hop):
+    if found := pipe_refusals(plan, pipe, levels):
         return Verdict(pipe.name, (pipe.name,), None, refused=found)
     derived = evaluate(hop)
     of_one_key = evaluate(replace(hop, lanes=0)) if hop.lanes else None
     asked = _Asked([] if pipe.expect is None else [pipe.expect])
     return asked.judge(pipe.name, (pipe.name,), derived, of_one_key, explain(derived))
+
+
+def pipe_refusals(plan: Plan, pipe: PipePart, levels: Levels | None = None) -> tuple[Finding, ...]:
+    """Why a pipe can't be, each with remedies that can be written into a file, at the part that they change."""
+    found: list[Finding] = []
+    for finding in refusals(hop_of(plan, pipe, levels or {})):
+        writable = tuple(one for one in finding.remedies if one not in _NOT_IN_FILES)
+        if finding.code is Code.NO_DEAD_LETTER:
+            found += _without_letters(
+                plan, pipe, replace(finding, remedies=("drop give_up_after_s",))
+            )
+        else:
+            found.append(replace(finding, remedies=writable))
+    return tuple(dict.fromkeys(found))
+
+
+_NOT_IN_FILES = ("carry the confirms on a channel", "give the route a way back")
+
+
+def _without_letters(plan: Plan, pipe: PipePart, finding: Finding) -> Iterator[Finding]:
+    """Stages and sinks have retries and dead letters, and a pipe has neither."""
+    parts = [
+        part
+        for part in plan.reach(pipe.name)
+        if isinstance(part, Trying) and part.retries is not None and part.dead_letter is None
+    ]
+    if "retries" not in finding.why:
+        yield finding
+        return
+    store = next((store.name for store in plan.stores), None)
+    for part in parts:
+        section = "sinks" if isinstance(part, SinkBase) else "stages"
+        stream = f"{store or 'STORE'}/{part.name}.dead"
+        new = "" if store else " and a store for it"
+        yield Finding(
+            Code.NO_DEAD_LETTER,
+            pipe.name,
+            f"after {part.retries} attempts there is no place to put the message, so the limit would lose it",
+            (f"write dead_letter: {stream}{new}", "drop retries"),
+            part=(section, part.name),
+        )
+
+
+def path_of(finding: Finding) -> tuple[str | int, ...]:
+    """The word in the file that a finding is about."""
+    if finding.part is not None:
+        return (*finding.part, "retries")
+    base = ("pipes", finding.pipe)
+    if finding.layer is not None:
+        return (*base, "layers", finding.layer)
+    word = {
+        Code.BOUNDARY: "boundary",
+        Code.SPLIT_STORE: "boundary",
+        Code.VOLATILE_STORE: "journal" if "journal" in finding.why else "state",
+    }.get(finding.code)
+    return base if word is None else (*base, word)
 
 
 def _of_way(
@@ -127,10 +183,15 @@ def _of_way(
     levels: Levels,
     require: Sequence[Claim],
     derivations: dict[Chain, _Derivation],
-) -> Verdict:
+    *,
+    broken: bool,
+) -> Verdict | None:
+    """None: one of its pipes is refused, so that there is nothing to derive."""
     chain = chain_of(plan, way, levels)
     if found := joint_problems(chain):
         return Verdict(chain.name, way.names, None, refused=found)
+    if broken:
+        return None
     asked = _Asked([] if plan.expect is None else [plan.expect], require)
     found_before = derivations.get(chain)
     if found_before is None:  # remedies are found by trying, which takes its time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -11,9 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assessing import path_of, pipe_refusals
 from surepipe.pipelines.links import link, unreadable
 from surepipe.pipelines.models.common import PART_NAME
 from surepipe.pipelines.models.file import Head
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.sources import JsonlSource
+from surepipe.pipelines.models.stages import StagePart, StdoutSink
+from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.nodes import Mapping, Node, Row, Scalar, find, key_place, step_into
 from surepipe.pipelines.parts import (
     PIPES,
@@ -37,6 +43,7 @@ from surepipe.pipelines.problems import (
     nearest,
 )
 from surepipe.pipelines.reading import read_file, read_text
+from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import Link, issues
 from surepipe.pipelines.wording import keys_of, quoted
 
@@ -101,10 +108,18 @@ def _plan_of(root: Mapping, found: Found) -> Plan | None:
     parts = {section.key: _parts(section, root, found) for section in SECTIONS}
     links = [one for section in SECTIONS for one in _links(section, root, parts[section.key])]
     name = head.name if isinstance(head, Head) else ""
-    found += (Problem(_issue_place(root, issue.path), issue.text) for issue in issues(links, name))
+    doubted = {one.name for one in links if not one.known}
+
+    def amiss() -> Iterator[Problem]:
+        for issue in issues(links, name):
+            doubted.update(map(str, issue.path[1:2]))
+            yield Problem(_issue_place(root, issue.path), issue.text)
+
+    found += amiss()
     if isinstance(head, Head):
         found += chain(_about_samples(head, root), _about_empty_ends(head, root))
     if found or not isinstance(head, Head):
+        found += _refused_beside(root, parts, links, doubted)
         return None
     return Plan(
         name=head.name,
@@ -118,6 +133,65 @@ def _plan_of(root: Mapping, found: Found) -> Plan | None:
         stages=tuple(parts[STAGES.key].values()),
         sinks=tuple(parts[SINKS.key].values()),
     )
+
+
+def _refused_beside(
+    root: Mapping, parts: dict[str, dict[str, Any]], links: Sequence[Link], doubted: set[str]
+) -> Iterator[Problem]:
+    """Why pipes that are understood can't be, although other parts are not: all of it is told at once.
+
+    For what is not understood something harmless stands in, and nothing is said of a pipe that touches it.
+    """
+    try:
+        plan = _with_stand_ins(parts, links)
+    except ConfigurationError:  # which parts belong together is not known well enough
+        return
+    for pipe in plan.pipes:
+        touched = {pipe.name, *(part.name for part in plan.reach(pipe.name))}
+        used = {use.store for name in touched for use in link(plan.part(name)).stores}
+        if not doubted & (touched | used):
+            for finding in pipe_refusals(plan, pipe):
+                yield Problem(key_place(root, path_of(finding)), str(finding))
+
+
+def _with_stand_ins(parts: dict[str, dict[str, Any]], links: Sequence[Link]) -> Plan:
+    """Raises ConfigurationError where that is no plan either."""
+    nodes = {one.name: one for one in links if one.role != "store"}
+    fed = {feeder for one in nodes.values() for feeder in one.feeders}
+    loose = tuple(n for n, one in nodes.items() if n not in fed and one.role in ("source", "pipe"))
+    made: dict[str, list[Any]] = {section.key: [] for section in SECTIONS}
+    for one in links:
+        feeders = tuple(feeder for feeder in one.feeders if feeder in nodes) or (_NOWHERE,)
+        if one.name in parts[one.section]:
+            part = parts[one.section][one.name]
+            is_whole = one.role in ("source", "store") or feeders == one.feeders
+            made[one.section].append(
+                part if is_whole else part.model_copy(update={"from_": feeders})
+            )
+        else:
+            made[one.section].append(_STAND_INS[one.role](one.name, feeders))
+    if any(getattr(part, "from_", ()) == (_NOWHERE,) for row in made.values() for part in row):
+        made[SOURCES.key].append(_STAND_INS["source"](_NOWHERE, ()))
+    if loose:
+        made[SINKS.key].append(_STAND_INS["sink"](f"{_NOWHERE}.end", loose))
+    return Plan(
+        name="file",
+        stores=tuple(made[STORES.key]),
+        sources=tuple(made[SOURCES.key]),
+        pipes=tuple(made[PIPES.key]),
+        stages=tuple(made[STAGES.key]),
+        sinks=tuple(made[SINKS.key]),
+    )
+
+
+_NOWHERE = "not.understood"
+_STAND_INS: dict[str, Callable[[str, tuple[str, ...]], object]] = {
+    "source": lambda name, _: JsonlSource(name=name, path=Setting("a.jsonl")),
+    "store": lambda name, _: SqliteStorePart(name=name, path=Setting("a.db")),
+    "pipe": lambda name, feeders: PipePart(name=name, from_=feeders),
+    "stage": lambda name, feeders: StagePart(name=name, from_=feeders, call="not:understood"),
+    "sink": lambda name, feeders: StdoutSink(name=name, from_=feeders),
+}
 
 
 def _is_newer(root: Mapping) -> bool:

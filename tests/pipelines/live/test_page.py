@@ -121,5 +121,5 @@ def test_the_page_tells_everything_and_nothing_in_it_is_markup_of_others() -> No
     assert "&lt;script&gt;alert" in page
     assert "Unanswered, epoch 7, messages 3 to 5" in page
     assert "12.3k" in page
-    assert "<b>exactly-once, absolute</b> through route" in page
+    assert "<b>exactly-once, absolute</b> through network" in page
     assert "on node books" in page

@@ -34,7 +34,10 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason. ``why`` is a sentence; ``remedies`` are alternatives, each of which is enough."""
+    """One reason. ``why`` is a sentence; ``remedies`` are alternatives, each of which is enough.
+
+    ``part``: the section and name of another part than the pipe, where that is what has to change.
+    """
 
     code: Code
     pipe: str
@@ -44,9 +47,13 @@ class Finding:
     kind: str = ""
     atoms: tuple[Atom, ...] = ()
     faults: tuple[Fault, ...] = ()
+    part: tuple[str, str] | None = None
 
     def __str__(self) -> str:
-        text = f"{self.code}: pipe {self.pipe}: {self.why}."
+        where = f"pipe {self.pipe}"
+        if self.part is not None:
+            where = f"{self.part[0].removesuffix('s')} {self.part[1]}"
+        text = f"{self.code}: {where}: {self.why}."
         if not self.remedies:
             return text
         remedy = ", or ".join(self.remedies)

@@ -15,6 +15,7 @@ from surepipe.pipes.algebra.hops import Chain, Hop, Store, composition, window_o
 from surepipe.pipes.algebra.route_part import reverse_path, route_parts
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import (
+    ContinuousIndexOptions,
     DedupeOptions,
     MultiUnconfirmedOptions,
     RetryOptions,
@@ -27,14 +28,21 @@ def problems(hop: Hop) -> tuple[Finding, ...]:
     return (*_of_hop(hop), *_of_channel(hop))
 
 
+CONTINUOUS_INDEX = ContinuousIndexOptions()
+
+
 def _of_hop(hop: Hop) -> tuple[Finding, ...]:
+    return (*_of_layers(hop), *_of_boundary(hop), *_of_stores(hop))
+
+
+def _of_layers(hop: Hop) -> tuple[Finding, ...]:
     parts = route_parts(hop.layers, hop.route)
     found: list[Finding] = []
     for number in reversed(range(len(hop.layers))):
         found += _of_carrier(hop, number, parts[number + 1])
         found += _of_reverse_path(hop, number)
         found += _of_options(hop, number)
-    return (*found, *_of_boundary(hop), *_of_stores(hop))
+    return tuple(found)
 
 
 def joint_problems(chain: Chain) -> tuple[Finding, ...]:
@@ -118,7 +126,9 @@ def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
     if isinstance(layer, MultiUnconfirmedOptions) and number == 0:
         yield from _narrow_receiver(hop, layer)
     if isinstance(layer, DedupeOptions):
-        window = max((window_of(below) for below in hop.layers[number + 1 :]), default=0)
+        below = range(number + 1, len(hop.layers))
+        widest = max(below, key=lambda n: window_of(hop.layers[n]), default=number)
+        window = 0 if widest == number else window_of(hop.layers[widest])
         if window > layer.dedupe_window:
             why = (
                 f"{label} remembers {layer.dedupe_window} messages and its carrier has up to "
@@ -126,7 +136,7 @@ def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
             )
             remedies = (
                 f"raise dedupe_window to {window}",
-                f"lower the carrier's window to {layer.dedupe_window}",
+                f"lower the window of {hop.label(widest)} to {layer.dedupe_window}",
             )
             yield _finding(hop, Code.BOUNDS, why, *remedies, layer=number)
 
@@ -150,7 +160,10 @@ def _inner_giving_up(hop: Hop, number: int, seconds: float) -> Finding:
         f"{hop.label(number)} gives a frame up after {seconds} s, which leaves a hole that no "
         "layer above it knows of"
     )
-    move = [f"move give_up_after_s to {hop.label(0)}"] if hop.layers[0].is_retry else []
+    outermost = hop.layers[0]
+    needs_letters = isinstance(outermost, MultiUnconfirmedOptions) and hop.dead_letters is None
+    can_move = outermost.is_retry and not needs_letters
+    move = [f"move give_up_after_s to {hop.label(0)}"] if can_move else []
     drop = f"drop give_up_after_s of layer {number}"
     return _finding(hop, Code.BOUNDS, why, *move, drop, layer=number)
 
@@ -162,21 +175,24 @@ def _of_boundary(hop: Hop) -> Iterator[Finding]:
     if boundary in (Boundary.HANDED, Boundary.PROCESSED):
         return
     if not hop.layers[0].is_cursor:
+        indexed = replace(hop, layers=(CONTINUOUS_INDEX, *hop.layers))
+        fits = len(_of_layers(indexed)) <= len(_of_layers(hop))
         yield _finding(
             hop,
             Code.BOUNDARY,
             f"boundary {boundary} stores the cursor of the outermost layer, "
             f"and {hop.label(0)} has none",
-            "put an index pipe (such as continuous-index) outermost",
+            *("put an index pipe (such as continuous-index) outermost",) * fits,
             "use boundary processed",
             layer=0,
         )
     if state is None:
+        beside = " and the sink" if boundary is Boundary.COMMITTED else ""
         yield _finding(
             hop,
             Code.BOUNDARY,
             f"boundary {boundary} stores the receiver's cursor, and there is no store for it",
-            "name a store for the receiver state",
+            f"name {'one' if beside else 'a'} store for the receiver state{beside}",
             "use boundary processed",
         )
     elif boundary is Boundary.COMMITTED and not state.one_transaction_with(hop.sink):

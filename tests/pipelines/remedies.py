@@ -60,13 +60,13 @@ def _drop(key: str) -> Act:
 def _home(file: File, pipe: str) -> str:
     """The store that a person would take: the one of the stream, or of the state, else another one."""
     part = file["pipes"][pipe]
-    return _streamed(part) or part.get("state") or _HOME
+    return str(_streamed(part) or part.get("state") or _HOME)
 
 
 def _streamed(part: File) -> str:
     """The store of its stream; '' where the route is through none."""
     route: File = part.get("route", {})
-    return route.get("store", "")
+    return str(route.get("store", ""))
 
 
 def _commit(file: File, pipe: str, *_: object) -> None:

@@ -86,6 +86,16 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class Serving(Protocol):
+    """A source that others send to."""
+
+    def refuse(self) -> None:
+        """Take nothing more: who sends now is told so, and keeps what it has. From any thread; a repeat does
+        nothing."""
+        ...
+
+
 # Sinks.
 
 

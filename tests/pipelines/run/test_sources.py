@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import io
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib import import_module
@@ -18,7 +15,7 @@ from surepipe.errors import ConfigurationError, StoreReset
 from surepipe.pipelines.assembly import Row, Source
 from surepipe.pipelines.sources.checking import fitting
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
-from surepipe.pipelines.sources.live import Called, Lines, Posts
+from surepipe.pipelines.sources.live import Called, Lines
 from surepipe.pipelines.sources.stored import StreamRows
 from surepipe.storage.memory import MemoryStore
 from surepipe.store_api import KEEP_ALL
@@ -137,38 +134,6 @@ def test_lines_of_standard_input_are_json_or_text() -> None:
     text = b'{"n": 1}\n\n2\n'
     assert messages(rows_of(Lines(io.BytesIO(text), is_json=True))) == [{"n": 1}, 2]
     assert messages(rows_of(Lines(io.BytesIO(text), is_json=False))) == ['{"n": 1}', "2"]
-
-
-def post(port: int, data: bytes, path: str = "/in") -> tuple[int, str]:
-    """Status and text of the answer."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data)
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read().decode().strip()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode().strip()
-
-
-def test_a_post_is_answered_when_its_message_is_accepted() -> None:
-    """Not when it is read; what is no JSON, or no Order, is refused at once."""
-    posts = Posts("127.0.0.1", 0, "/in", check=fitting(Order, "test:Order"))
-    posts.begin("")
-    answers: list[tuple[int, str]] = []
-    client = threading.Thread(target=lambda: answers.append(post(posts.port, b'{"n": 1}')))
-    client.start()
-    rows: Sequence[Row] = ()
-    while not rows:
-        rows = posts.read(10) or ()
-    assert answers == []
-    posts.taken(rows)
-    client.join(10)
-    assert answers == [(200, "accepted")]
-    assert messages(rows) == [{"n": 1}]
-    assert post(posts.port, b"{")[0] == 400
-    assert post(posts.port, b'{"n": "x"}')[0] == 422
-    assert post(posts.port, b"{}", "/other") == (404, "POST to /in")
-    posts.close()
 
 
 def test_a_stream_goes_on_behind_a_place_and_spares_what_is_not_read() -> None:

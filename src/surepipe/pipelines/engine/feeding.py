@@ -25,7 +25,7 @@ from surepipe.errors import (
     StoreUnavailable,
     SurepipeError,
 )
-from surepipe.pipelines.assembly import About, Environment, Row, Source
+from surepipe.pipelines.assembly import About, Environment, Row, Serving, Source
 from surepipe.pipelines.engine.flow import Flow, Step, Turn
 from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.trials import LetterBox
@@ -210,6 +210,8 @@ class Feed:
     def stop(self) -> None:
         """Take no more rows; what was handed over stays so."""
         self.is_stopping = True
+        if isinstance(self.source, Serving):
+            self.source.refuse()
         if self._alarm is not None:
             self._alarm.set(None)
         self._ring()

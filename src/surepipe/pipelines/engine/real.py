@@ -39,6 +39,7 @@ from surepipe.pipelines.models.sources import (
     ParquetSource,
     PythonSource,
     RedisStreamSource,
+    ServerTls,
     StdinSource,
     StreamSource,
 )
@@ -58,7 +59,8 @@ from surepipe.pipelines.sinks.files import CsvLines, JsonlLines, LineFile
 from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed
 from surepipe.pipelines.sources.checking import Check, as_it_is, fitting
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
-from surepipe.pipelines.sources.live import Called, Lines, Posts
+from surepipe.pipelines.sources.live import Called, Lines
+from surepipe.pipelines.sources.posts import Certificate, Posts
 from surepipe.pipelines.sources.redis_entries import RedisEntries
 from surepipe.pipelines.sources.stored import StreamRows
 from surepipe.pipelines.stages import Call, Clock, Context, TimeLimit
@@ -168,7 +170,8 @@ class RealEnvironment:
                 return Lines(sys.stdin.buffer, is_json=part.format == "json", check=check)
             case HttpSource():
                 host, port = _address(part.listen.reveal(), f"source {part.name}")
-                return Posts(host, port, part.path, check=check)
+                tls = None if part.tls is None else _certificate(part.tls)
+                return Posts(host, port, part.path, check=check, certificate=tls)
             case PythonSource():
                 function, arguments = self.function(part.call), dict(part.arguments)
                 require_source(f"source {part.name}", part.call, function, arguments)
@@ -384,6 +387,11 @@ def _address(text: str, what: str) -> tuple[str, int]:
     if not colon or not port.isdigit():
         raise ConfigurationError(f"{what}: {text!r} is no address: write host:port")
     return host.strip("[]"), int(port)
+
+
+def _certificate(part: ServerTls) -> Certificate:
+    ca = None if part.ca is None else part.ca.reveal()
+    return Certificate(part.cert.reveal(), part.key.reveal(), ca)
 
 
 def _security(part: TcpPart) -> SharedKey | MutualTls | None:

@@ -13,6 +13,7 @@ from surepipe.pipelines.models.common import (
     Count,
     Frozen,
     NamedPart,
+    Part,
     Text,
     Word,
 )
@@ -125,6 +126,17 @@ class PythonSource(SourceBase):
     )
 
 
+class ServerTls(Part):
+    """The certificate of a server: paths of PEM files on the machine that listens."""
+
+    word: ClassVar[str] = "tls"
+    cert: Text = Field(description="the certificate that it shows")
+    key: Text = Field(description="its private key")
+    ca: Text | None = Field(
+        default=None, description="who has signed the certificates that clients must show"
+    )
+
+
 class HttpSource(SourceBase):
     """A server that takes messages by POST and answers when they are accepted."""
 
@@ -133,6 +145,7 @@ class HttpSource(SourceBase):
     kind: Literal["http"] = "http"
     listen: Address = Field(description="host and port", examples=["127.0.0.1:8080"])
     path: Word = Field(default="/", description="the path that takes messages")
+    tls: ServerTls | None = Field(default=None, description="a certificate: then it is https")
 
 
 AnySource: TypeAlias = (

@@ -1,4 +1,4 @@
-"""Sources that live: standard input, a function of the user's, a server for POST."""
+"""Sources that live: standard input, a function of the user's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count, islice
 from typing import IO, cast
 
@@ -20,8 +19,6 @@ _END = object()
 WAIT_S = 0.05
 LINES_MAX = 4096
 """Lines that are read ahead."""
-BODY_MAX = 16 << 20
-ANSWER_S = 30.0
 
 
 class Called:
@@ -156,111 +153,3 @@ class Lines:
 
     def close(self) -> None:
         """The thread ends with the stream, or the process."""
-
-
-class _Request:
-    """A message that came by POST, and the client that waits."""
-
-    def __init__(self, message: object) -> None:
-        self.message = message
-        self.accepted = threading.Event()
-
-
-class Posts:
-    """A server that takes a message by POST, and answers 200 when it is accepted: from then on it is not lost.
-
-    400 and 422: no JSON, or not what the model takes. 503: not accepted in time; send it again, it may come twice.
-    """
-
-    def __init__(self, host: str, port: int, path: str, *, check: Check = as_it_is) -> None:
-        self._waiting: queue.Queue[_Request] = queue.Queue(1024)
-        self._unanswered: dict[str, _Request] = {}
-        self._number = 0
-        self._address = (host, port)
-        self._path = path
-        self._check = check
-        self._server: ThreadingHTTPServer | None = None
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on, once it has begun."""
-        assert self._server is not None
-        return self._server.server_port
-
-    def begin(self, after: str) -> None:
-        """Listen. Raises ConfigurationError when the address can't be used."""
-        del after
-        if self._server is not None:
-            return
-        posts = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                status, text = posts.answer(self)
-                body = (text + "\n").encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "text/plain; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Requests are counted by the pipe."""
-
-        try:
-            self._server = ThreadingHTTPServer(self._address, Handler)
-        except OSError as error:
-            host, port = self._address
-            raise ConfigurationError(f"can't listen on {host}:{port}: {error}") from None
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, name="posts", daemon=True).start()
-
-    def answer(  # noqa: PLR0911 - one line for each status
-        self, handler: BaseHTTPRequestHandler
-    ) -> tuple[int, str]:
-        """What a request gets; waits until its message is accepted."""
-        if handler.path.partition("?")[0] != self._path:
-            return 404, f"POST to {self._path}"
-        length = int(handler.headers.get("Content-Length") or 0)
-        if length > BODY_MAX:
-            return 413, f"a message has {BODY_MAX} bytes at the most"
-        try:
-            value: object = json.loads(handler.rfile.read(length))
-        except (ValueError, RecursionError):
-            return 400, "no JSON"
-        try:
-            request = _Request(self._check(value))
-        except Unfit as error:
-            return 422, str(error)
-        try:
-            self._waiting.put(request, timeout=ANSWER_S)
-        except queue.Full:
-            return 503, "busy; nothing was accepted: send it again"
-        if request.accepted.wait(ANSWER_S):
-            return 200, "accepted"
-        return 503, "not accepted in time; send it again"
-
-    def read(self, rows_max: int) -> Sequence[Row] | None:
-        """What clients have sent."""
-        rows: list[Row] = []
-        while len(rows) < rows_max:
-            try:
-                request = self._waiting.get(timeout=0 if rows else WAIT_S)
-            except queue.Empty:
-                break
-            self._number += 1
-            self._unanswered[str(self._number)] = request
-            rows.append(Row(request.message, str(self._number)))
-        return rows
-
-    def taken(self, rows: Sequence[Row]) -> None:
-        """Answer those who sent them."""
-        for row in rows:
-            self._unanswered.pop(row.after).accepted.set()
-
-    def close(self) -> None:
-        """Listen no more."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None

@@ -7,6 +7,7 @@ Forking is much cheaper than starting Python a hundred times.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -29,7 +30,7 @@ RUN = 7
 class Work:
     """What a child does, and where it dies.
 
-    ``work``: append, transaction or misuse. ``unit``: never, statement (before the n-th), instruction (before
+    ``work``: append, transaction, greed or misuse. ``unit``: never, statement (before the n-th), instruction (before
     the n-th of SQLite's virtual machine) or moment (after n microseconds, also inside a system call).
     """
 
@@ -153,6 +154,25 @@ def say(text: str) -> None:
     os.write(1, f"{text}\n".encode())
 
 
+def greed(work: Work) -> None:
+    """Transaction after transaction without a pause, as a committing receiver with a backlog has them, until the
+    file ``<path>.enough`` is there. Each lasts until somebody waits for its end, or 5 s."""
+    enough = f"{work.path}.enough"
+    with SqliteStore(work.path, level=Level[work.level.upper()]) as store:
+        for n in itertools.count(1):
+            with store.transaction() as transaction:
+                transaction.connection.execute("INSERT INTO effects VALUES (?)", (n,))
+                if n == 1:
+                    say("begun")
+                until = time.monotonic() + 5
+                while not (transaction.is_full or os.path.exists(enough)):
+                    if time.monotonic() > until:
+                        break
+            assert transaction.done
+            if os.path.exists(enough):
+                return
+
+
 def misuse(work: Work) -> None:
     """A store that was opened before a fork refuses to work after it."""
     with SqliteStore(work.path) as store:
@@ -172,7 +192,7 @@ def child_for(work: Work) -> int:
     child = os.fork()
     if not child:
         try:
-            (misuse if work.work == "misuse" else write_all)(work)
+            {"misuse": misuse, "greed": greed}.get(work.work, write_all)(work)
         except BaseException as error:  # noqa: BLE001 - the parent process of all shows it
             say(f"error {type(error).__name__}: {error}")
             os._exit(1)

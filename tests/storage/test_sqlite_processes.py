@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -10,17 +11,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import KEEP_ALL, Batch, Hint, Level, Position, Retention, StreamInfo
+from surepipe.store_api import KEEP_ALL, Batch, Hint, Level, Position, Retention, Stored, StreamInfo
 from tests.contracts.store_contract import read_all
 from tests.storage import crash_writer
 from tests.storage.crash_writer import RUN, Work, payload_of
-from tests.storage.sqlite_bench import SqliteBench
+from tests.storage.sqlite_bench import FAILS_LOUDLY_AFTER_S, SqliteBench
 
 KILLED = {-9, -14}
 CYCLES = 13
@@ -45,6 +48,11 @@ class Process:
         assert self.child.stdin
         self.child.stdin.write(json.dumps(asdict(work)) + "\n")
         self.child.stdin.flush()
+
+    def hear(self) -> str:
+        """The next line that it says."""
+        assert self.child.stdout
+        return self.child.stdout.readline().strip()
 
     def end(self) -> tuple[list[str], int]:
         """What it said, and how it ended."""
@@ -185,6 +193,97 @@ def test_two_processes_write_to_one_file_at_once(
     assert [entry[0] for entry in entries] == [*range(1, 2 * 60 * RUN + 1)]
     for producer in "ab":
         assert [entry[3] for entry in entries if entry[1] == producer] == [*range(1, 60 * RUN + 1)]
+
+
+def test_a_process_with_a_backlog_of_transactions_leaves_every_other_turn_to_another_process(
+    tmp_path: Path, processes: tuple[Process, Process]
+) -> None:
+    """R-9: thirty appends beside it, every third by a store that has just been opened. Each is stored, and between
+    two of them the other process has committed twice at the most."""
+    path = tmp_path / "store.db"
+    make_file(path)
+    greedy = processes[0]
+    greedy.begin(Work(str(path), "process", "greed", 0))
+    assert greedy.hear() == "begun"
+    store = SqliteStore(path, level=Level.PROCESS)
+    seen = [len(effects_of(path))]
+    for seq in range(1, 31):
+        if seq % 3 == 0:
+            store.close()
+            store = SqliteStore(path, level=Level.PROCESS)
+            store.create("out", 1, KEEP_ALL)
+        assert store.append("out", "p", 1, seq, [b"x"]) == Stored(seq, 1, seq)
+        seen.append(len(effects_of(path)))
+    store.close()
+    Path(f"{path}.enough").touch()
+    said, ended = greedy.end()
+    assert ended == 0, said
+    # It counts one more transaction where a row was committed between the append and the look.
+    steps = [after - before for before, after in pairwise(seen)]
+    assert max(steps) <= 3, steps
+    assert sum(steps) <= 2 * len(steps), steps
+    assert seen[-1] > seen[0], "and it goes on itself"
+
+
+def test_a_process_that_stands_still_with_the_turn_holds_up_nobody_who_finds_the_file_free(
+    tmp_path: Path,
+) -> None:
+    """R-9: the turn is a courtesy. Somebody has both locks of the queue and does not write: an append is stored all
+    the same, and so is one while he does let go of the file but not of the queue."""
+    path = tmp_path / "store.db"
+    make_file(path)
+    with SqliteStore(path, level=Level.PROCESS) as store:
+        assert store.append("out", "p", 1, 1, [b"x"]) == Stored(1, 1, 1)
+        with ExitStack() as held:
+            for name in ("next", "turn"):
+                lock = held.enter_context(Path(f"{path}-{name}").open("r+b"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            assert store.append("out", "p", 1, 2, [b"x"]) == Stored(2, 1, 2)
+            holder = sqlite3.connect(path, isolation_level=None)
+            holder.execute("BEGIN IMMEDIATE")
+            outcomes: list[object] = []
+            waiting = threading.Thread(
+                target=lambda: outcomes.append(store.append("out", "p", 1, 3, [b"x"]))
+            )
+            waiting.start()
+            holder.rollback()
+            holder.close()
+            waiting.join(FAILS_LOUDLY_AFTER_S)
+            assert outcomes == [Stored(3, 1, 3)]
+        assert store.append("out", "p", 1, 4, [b"x"]) == Stored(4, 1, 4)
+
+
+def test_the_files_of_the_queue_go_with_the_last_store_and_come_again_with_the_next_write(
+    tmp_path: Path,
+) -> None:
+    """R-9: a store that was idle meanwhile finds the new ones, and queues there."""
+    path = tmp_path / "store.db"
+    make_file(path)
+    queue = [Path(f"{path}-{name}") for name in ("next", "turn")]
+    assert not any(file.exists() for file in queue)
+    with SqliteStore(path, level=Level.PROCESS) as idle:
+        assert idle.append("out", "p", 1, 1, [b"x"]) == Stored(1, 1, 1)
+        with SqliteStore(path, level=Level.PROCESS) as other:
+            assert other.append("out", "q", 1, 1, [b"x"]) == Stored(1, 1, 2)
+        assert not any(file.exists() for file in queue), "nobody waited there"
+        with SqliteStore(path, level=Level.PROCESS) as other:
+            assert other.append("out", "q", 1, 2, [b"x"]) == Stored(2, 1, 3)
+            with idle.transaction() as transaction:
+                transaction.connection.execute("INSERT INTO effects VALUES (1)")
+                waiting = threading.Thread(target=other.append, args=("out", "q", 1, 3, [b"x"]))
+                waiting.start()
+                while not transaction.is_full:
+                    assert waiting.is_alive()
+            waiting.join(FAILS_LOUDLY_AFTER_S)
+            assert last_of_producer(idle, "q") == 3
+    assert not any(file.exists() for file in queue)
+
+
+def last_of_producer(store: SqliteStore, producer: str) -> int:
+    """The last seq of this producer."""
+    info = store.info("out")
+    assert isinstance(info, StreamInfo)
+    return next(known.last for known in info.producers if known.producer == producer)
 
 
 def test_waiting_ends_when_another_process_has_appended(

@@ -201,6 +201,7 @@ class Assembly:
             state=self._state,
             dead_letter=self.letters,
             stream=self.stream,
+            apart=self._roles.state not in (None, self._roles.stream),
             gave_up=gave_up,
             key_of=key_reader(self._lanes.key, codec) if self._lanes else None,
         )
@@ -215,6 +216,7 @@ class Assembly:
             journal=self.journal,
             undeliverable=self.letters,
             stream=self.stream,
+            apart=self._roles.journal not in (None, self._roles.stream),
             drained=drained,
         )
 

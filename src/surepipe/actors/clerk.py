@@ -1,7 +1,9 @@
 """The clerks of an end: they make the store calls of its machine, so that the end's own actor never blocks.
 
-One clerk does one call after the other. A call that only waits for more to read has a clerk of its own, so that it
-holds up nothing, and can be told to stop waiting when the end closes.
+One clerk does one call after the other, so what must not be held up by a store that hangs has a clerk of its own:
+the journal when the stream is in another store, dead letters, and a call that only waits for more to read (which
+can be told to stop when the end closes). Machines rely on no order between them: whatever must come after a write
+is asked for when the write is answered.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError
-from surepipe.store_api import WaitForMore
+from surepipe.store_api import ClaimReader, CommitPosition, GetPosition, WaitForMore
 
 logger = logging.getLogger("surepipe")
 Request: TypeAlias = Persist | Call | DeadLetter
+_CLERK, _STREAM, _LETTERS, WAITER = "clerk", "stream-clerk", "letter-clerk", "waiter"
 
 
 class Journal(Protocol):
@@ -76,11 +79,36 @@ class Stores:
     write: Callable[[Write], WriteOutcome] | None = None
     letter: Callable[[Letter], object] | None = None
     stream: StreamAccess | None = None
+    apart: bool = False
+    """True when what is written, and the reader's position, are in another store than the stream."""
 
     @property
     def any(self) -> bool:
         """True when there is anything to perform."""
-        return not (self.write is None and self.letter is None and self.stream is None)
+        return bool(self.clerks)
+
+    @property
+    def clerks(self) -> tuple[str, ...]:
+        """The clerks that are needed."""
+        named = {
+            _CLERK: self.write is not None or self.stream is not None,
+            _STREAM: self.stream is not None and self.apart,
+            _LETTERS: self.letter is not None,
+            WAITER: self.stream is not None,
+        }
+        return tuple(name for name, is_needed in named.items() if is_needed)
+
+    def clerk_for(self, request: Request) -> str:
+        """Whose turn a request waits for."""
+        match request:
+            case Call(_, WaitForMore()):
+                return WAITER
+            case DeadLetter():
+                return _LETTERS
+            case Call(_, ClaimReader() | GetPosition() | CommitPosition()) | Persist():
+                return _CLERK
+            case Call():
+                return _STREAM if self.apart else _CLERK
 
     def perform(self, request: Request) -> object:
         """The outcome of a request, from the store that it is for."""
@@ -96,11 +124,6 @@ class Stores:
                 raise ConfigurationError(
                     f"a machine asked for {type(request).__name__} and no store performs it"
                 )
-
-
-def only_waits(request: Request) -> bool:
-    """True for a call that may block until something happens elsewhere."""
-    return isinstance(request, Call) and isinstance(request.request, WaitForMore)
 
 
 class Asking(Protocol):

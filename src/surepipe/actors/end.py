@@ -10,7 +10,7 @@ from typing import cast
 
 import pykka
 
-from surepipe.actors.clerk import Clerk, Request, Stores, only_waits
+from surepipe.actors.clerk import WAITER, Clerk, Request, Stores
 from surepipe.actors.host import Ask, Host, Surroundings
 from surepipe.actors.inbox import Bell, Box
 from surepipe.actors.notices import NoticeCallback, Notices, log_notice
@@ -82,8 +82,7 @@ class End:
             stores = replace(stores, letter=self._trace.letters(self.address, stores.letter))
         self._stores = stores
         self._retired: dict[str, int] = {}
-        self._clerk: Running | None = None
-        self._waiter: Running | None = None
+        self._clerks: dict[str, Running] = {}
         self._is_started = False
         self._is_stopped = False
         self._final = False
@@ -120,12 +119,9 @@ class End:
         self._keeper = Keeper(
             self.runtime, self.address, self._new_life, self._gave_up, self.options.restarts
         )
-        if self._stores.any:
-            clerk = Clerk(f"{self.address}-clerk", self._stores)
-            self._clerk = self.runtime.start(clerk, f"{self.address}-clerk")
-        if self._stores.stream is not None:
-            waiter = Clerk(f"{self.address}-waiter", self._stores)
-            self._waiter = self.runtime.start(waiter, f"{self.address}-waiter")
+        for name in self._stores.clerks:
+            address = f"{self.address}-{name}"
+            self._clerks[name] = self.runtime.start(Clerk(address, self._stores), address)
         self._side.open(self.around, self.runtime)
         self._keeper.start()
 
@@ -135,9 +131,7 @@ class End:
         return f"{self.name}/{self.side_name}"
 
     def _ask_clerk(self, message: tuple[object, Request]) -> None:
-        clerk = self._waiter if only_waits(message[1]) else self._clerk
-        assert clerk is not None
-        clerk.tell(message)
+        self._clerks[self._stores.clerk_for(message[1])].tell(message)
 
     def crash(self) -> None:
         """Let the actor die as a defect would, for fault injection. It gets another life after a while."""
@@ -158,11 +152,12 @@ class End:
         is_at_rest = self._trace is not None and self.asked_at_rest()
         self.keeper.stop()
         is_ended = self.keeper.join(timeout)
-        if self._clerk is not None:
-            self._clerk.stop()
-            is_ended = self._clerk.join(timeout) and is_ended
-        if self._waiter is not None:
-            self._stop_waiter(self._waiter, timeout)
+        for name, clerk in self._clerks.items():
+            if name == WAITER:
+                self._stop_waiter(clerk, timeout)
+            else:
+                clerk.stop()
+                is_ended = clerk.join(timeout) and is_ended
         assert self.around.alarm is not None
         self.around.alarm.close()
         if self._trace is not None:

@@ -58,11 +58,13 @@ class ReceiverEnd(End):
         state: StateStore | None = None,
         dead_letter: DeadLetterPlace | None = None,
         stream: StreamAccess | None = None,
+        apart: bool = False,
         gave_up: Callable[[str], None] | None = None,
         key_of: KeyOf | None = None,
     ) -> None:
-        """``key_of`` tells the key of a payload, where the boundary has lanes; it is called in the end's actor."""
-        stores = Stores(state.write if state else None, dead_letter, stream)
+        """``key_of`` tells the key of a payload, where the boundary has lanes; it is called in the end's actor.
+        ``apart``: the reader's position is in another store than the stream."""
+        stores = Stores(state.write if state else None, dead_letter, stream, apart)
         super().__init__(name, side, options or EndOptions(), stores)
         self._layers = tuple(layers)
         self._boundary = boundary or BoundaryOptions()

@@ -35,7 +35,8 @@ class SenderEnd(End):
     """The sending end of a pipe over one side of a route.
 
     ``intake`` is where messages go in, as payloads. Without a journal what is not confirmed is lost when the
-    sender crashes; the next ``flush`` names it. Raises ConfigurationError before anything is started.
+    sender crashes; the next ``flush`` names it. ``apart``: the journal is in another store than the stream, and
+    goes on when that one hangs. Raises ConfigurationError before anything is started.
     """
 
     side_name = "sender"
@@ -55,9 +56,10 @@ class SenderEnd(End):
         journal: Journal | None = None,
         undeliverable: DeadLetterPlace | None = None,
         stream: StreamAccess | None = None,
+        apart: bool = False,
         drained: Callable[[], None] | None = None,
     ) -> None:
-        stores = Stores(journal.write if journal else None, undeliverable, stream)
+        stores = Stores(journal.write if journal else None, undeliverable, stream, apart)
         super().__init__(name, side, options or EndOptions(), stores)
         self._layers = tuple(layers)
         self._journal = journal

@@ -188,6 +188,11 @@ def breaks_connection(error: BaseException) -> bool:
     )
 
 
+def is_busy(error: BaseException) -> bool:
+    """Whether somebody else holds the file."""
+    return _primary_code(error) == sqlite3.SQLITE_BUSY
+
+
 def _primary_code(error: BaseException) -> int:
     code = getattr(error, "sqlite_errorcode", None)
     return code & 0xFF if isinstance(code, int) else 0

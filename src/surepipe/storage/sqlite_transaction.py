@@ -23,9 +23,6 @@ from surepipe.store_api import (
 class SqliteTransaction:
     """What a transaction of a SQLite store does when its block ends, together with the caller's own SQL."""
 
-    is_full = False
-    """It takes any number of parts."""
-
     def __init__(self, writer: Writer, file: SqliteFile) -> None:
         self.done = False
         self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
@@ -60,6 +57,11 @@ class SqliteTransaction:
             except sqlite3.Error as error:
                 raise StoreUnavailable(str(self._file.outcome_of(error))) from error
         return self._lent
+
+    @property
+    def is_full(self) -> bool:
+        """It takes any number of parts, but not while others wait to write."""
+        return self._lent is not None and self._writer.is_awaited
 
     @contextmanager
     def part(self) -> Generator[None]:

@@ -2,19 +2,28 @@
 
 A write waits in a list. Whoever gets the turn does all writes that wait, in one immediate transaction, and commits
 once; the others find theirs done when they get the turn. So while one commit is on its way to the disk the next
-group gathers, and no thread of our own is needed. Outcomes are given after the commit.
+group gathers, and no thread of our own is needed. Outcomes are given after the commit. Processes take turns by a
+queue of their own (``Turns``).
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from surepipe.errors import MisuseError, SurepipeError
-from surepipe.storage.sqlite_file import SqliteFile, breaks_connection
+from surepipe.storage.sqlite_file import SqliteFile, breaks_connection, is_busy
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - a system without locks of files has SQLite's own, which are not fair
+    fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 _OUR_TABLES = "surepipe_"
@@ -57,8 +66,146 @@ class _Job(Generic[T]):
         return self._outcome[0]
 
 
+class Turns:
+    """Whose turn it is to write, among the processes and stores that have one file open.
+
+    SQLite gives its write lock to whoever asks while it is free, and whoever waits asks ten times a second. A
+    receiver with a backlog begins its next transaction microseconds after it has committed, so it kept all others
+    out until it had caught up: a sender waited for 41 s, and a second process ended with "database is locked".
+
+    So there is a queue beside the file, of two locks. Whoever wants to write takes ``next``, waits for ``turn``,
+    and lets ``next`` go when it has it. Who has just written needs ``next`` again, and whoever waits holds that.
+
+    It is a courtesy: what protects the data is SQLite's lock. A process may stand still with the turn (a stopped
+    one, between two instructions), so after ``PATIENCE_S`` the file is tried as well, and one that turns out to be
+    free is written to. Whoever writes by other means than a store waits as SQLite lets it, without a place here.
+    """
+
+    def __init__(self, path: str, longest_s: float) -> None:
+        self._paths = (f"{path}-next", f"{path}-turn")
+        self._longest_s = longest_s
+        self._locks: list[int] = []
+        self._has_turn = False
+        self._patience_s = PATIENCE_S
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Begin an immediate transaction when it is our turn. Raises what SQLite raises when it never is."""
+        began = time.monotonic()
+        if not self._open():
+            connection.execute(_BEGIN)
+            return
+        has_next = False
+        try:
+            while True:
+                has_next = has_next or self._try(_NEXT)
+                if has_next and self._try(_TURN):
+                    self._has_turn, self._patience_s = True, PATIENCE_S
+                    break
+                waited_s = time.monotonic() - began
+                if waited_s >= self._patience_s and _try_to_begin(connection):
+                    self._patience_s = 0.0  # somebody stands still with the turn; it is not waited for again
+                    return
+                if waited_s >= self._longest_s:
+                    break
+                time.sleep(ASK_AGAIN_S)
+        finally:
+            if has_next:
+                self._leave(_NEXT)
+        try:
+            connection.execute(_BEGIN)
+        except BaseException:
+            self.end()
+            raise
+
+    @property
+    def is_awaited(self) -> bool:
+        """True when somebody waits for the turn that we have."""
+        if not self._has_turn or not self._try(_NEXT):
+            return self._has_turn
+        self._leave(_NEXT)
+        return False
+
+    def end(self) -> None:
+        """The transaction is over: the next one, please."""
+        if self._has_turn:
+            self._has_turn = False
+            self._leave(_TURN)
+
+    def _open(self) -> bool:
+        """False where no such locks can be had; then SQLite's own must do."""
+        if fcntl is None:
+            return False
+        if not all(map(_is_still_there, self._paths, self._locks)):
+            self._forget()  # who closed last has taken them along
+        try:
+            while len(self._locks) < len(self._paths):
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+                self._locks.append(os.open(self._paths[len(self._locks)], flags, 0o666))
+        except OSError:
+            self._forget()
+        return bool(self._locks)
+
+    def _try(self, lock: int) -> bool:
+        try:
+            fcntl.flock(self._locks[lock], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    def _leave(self, lock: int) -> None:
+        fcntl.flock(self._locks[lock], fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close both files, and remove them when nobody uses them now."""
+        if self._locks and self._try(_NEXT) and self._try(_TURN):
+            for path in self._paths:
+                with suppress(OSError):
+                    os.unlink(path)
+        self._forget()
+
+    def _forget(self) -> None:
+        while self._locks:
+            os.close(self._locks.pop())
+        self._has_turn = False
+
+
+_NEXT, _TURN = 0, 1
+_BEGIN = "BEGIN IMMEDIATE"
+ASK_AGAIN_S = 0.001
+PATIENCE_S = 0.25
+"""How long a turn may take before the file itself is tried: some deliveries of a committing receiver."""
+YIELD_AFTER_S = 0.03
+"""A lent transaction that others wait for takes nothing more after this time."""
+FREE_PART = 0.1
+"""After a lent transaction the file is left alone for this part of the time that it took, before the next of them:
+whoever is not a store has no place in the queue, and finds the file free only if it is so for a while."""
+FREE_MAX_S = 0.01
+
+
+def _is_still_there(path: str, opened: int) -> bool:
+    try:
+        return os.stat(path).st_ino == os.fstat(opened).st_ino
+    except OSError:
+        return False
+
+
+def _try_to_begin(connection: sqlite3.Connection) -> bool:
+    """Begin at once or not at all."""
+    (busy_timeout_ms,) = connection.execute("PRAGMA busy_timeout").fetchone()
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        connection.execute(_BEGIN)
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+        return False
+    finally:
+        connection.execute(f"PRAGMA busy_timeout={busy_timeout_ms}")
+    return True
+
+
 class Writer:
-    """Group commit for the threads of one process; immediate transactions and the busy timeout for processes."""
+    """Group commit for the threads of one process; immediate transactions and turns for processes."""
 
     def __init__(self, file: SqliteFile, committed: Callable[[], None]) -> None:
         self._file = file
@@ -66,8 +213,10 @@ class Writer:
         self._turn = threading.Lock()
         self._waiting: deque[_Job[object]] = deque()
         self._connection: sqlite3.Connection | None = None
+        self._turns = Turns(file.path, file.busy_timeout_s)
         self._is_closed = False
         self._is_lent = False
+        self._lent_at = self._free_until = 0.0
 
     @property
     def waiting(self) -> int:
@@ -88,26 +237,27 @@ class Writer:
         return job.result()
 
     def _work_off(self) -> None:
-        jobs = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        """Begin, then do all that waits: what came while another process had its turn shares this one."""
+        jobs: list[_Job[object]] = []
         try:
-            self._do_all(jobs)
+            try:
+                connection = self._begin()
+            except (sqlite3.Error, Closed, SurepipeError) as error:
+                for job in self._gathered(jobs):
+                    job.finish(error)
+                return
+            if not self._try_together(connection, self._gathered(jobs)):
+                for job in jobs:
+                    self._do_alone(job)
         finally:
             # Only an interrupt of this thread leaves something undone; the others must not wait for ever.
-            for job in jobs:
+            for job in jobs or self._gathered(jobs):
                 if not job.is_done:
                     job.finish(sqlite3.OperationalError("interrupted: done or not done"))
 
-    def _do_all(self, jobs: list[_Job[object]]) -> None:
-        try:
-            connection = self._begin()
-            if self._try_together(connection, jobs):
-                return
-        except (sqlite3.Error, Closed, SurepipeError) as error:
-            for job in jobs:
-                job.finish(error)
-            return
-        for job in jobs:
-            self._do_alone(job)
+    def _gathered(self, jobs: list[_Job[object]]) -> list[_Job[object]]:
+        jobs += (self._waiting.popleft() for _ in range(len(self._waiting)))
+        return jobs
 
     def _try_together(self, connection: sqlite3.Connection, jobs: list[_Job[object]]) -> bool:
         """False when something failed: each of them alone will show whose error it is."""
@@ -133,6 +283,7 @@ class Writer:
         except BaseException as error:
             self._undo(error)
             raise
+        self._turns.end()
         for job in jobs:
             job.finish()
         self._committed()
@@ -143,7 +294,7 @@ class Writer:
         if self._connection is None:
             self._connection = self._file.open_writer()
             self._connection.set_authorizer(self._authorize)
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._turns.begin(self._connection)
         return self._connection
 
     def _undo(self, error: BaseException | None = None) -> None:
@@ -154,9 +305,11 @@ class Writer:
             connection.rollback()
         except sqlite3.Error:
             self._drop_connection()
-            return
-        if error is not None and breaks_connection(error):
-            self._drop_connection()
+        else:
+            if error is not None and breaks_connection(error):
+                self._drop_connection()
+        finally:
+            self._turns.end()
 
     def _drop_connection(self) -> None:
         if self._connection is not None:
@@ -170,6 +323,8 @@ class Writer:
 
         Meanwhile the caller may not end the transaction nor write to our tables.
         """
+        if (free_s := self._free_until - time.monotonic()) > 0:
+            time.sleep(free_s)
         self._turn.acquire()
         try:
             connection = self._begin()
@@ -177,7 +332,15 @@ class Writer:
             self._turn.release()
             raise
         self._is_lent = True
+        self._lent_at = time.monotonic()
         return connection
+
+    @property
+    def is_awaited(self) -> bool:
+        """True when the lent transaction has lasted for a moment, and another thread or process wants to write."""
+        if time.monotonic() - self._lent_at < YIELD_AFTER_S:
+            return False
+        return bool(self._waiting) or self._turns.is_awaited
 
     def commit_lent(self, step: Callable[[sqlite3.Connection], bool]) -> bool:
         """Do the step in the lent transaction, then commit if it returns True, otherwise undo.
@@ -201,6 +364,9 @@ class Writer:
             self._undo(error)
             raise
         finally:
+            self._turns.end()
+            now = time.monotonic()
+            self._free_until = now + min(FREE_MAX_S, FREE_PART * (now - self._lent_at))
             self._turn.release()
         if is_done:
             self._committed()
@@ -234,9 +400,12 @@ class Writer:
     def replace_all(self, image: sqlite3.Connection) -> None:
         """Make the file equal to another database."""
         with self._turn:
-            self._begin().rollback()
-            assert self._connection is not None
-            image.backup(self._connection)
+            try:
+                self._begin().rollback()
+                assert self._connection is not None
+                image.backup(self._connection)
+            finally:
+                self._turns.end()
         self._committed()
 
     def close(self) -> None:
@@ -244,6 +413,7 @@ class Writer:
         with self._turn:
             self._is_closed = True
             self._drop_connection()
+            self._turns.close()
 
 
 class Blocks:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.busy_stores                 a minute and a half; needs redis-server
 
-One file: a receiver in a process of its own books a backlog in transactions (boundary ``committed``, 1 ms of work a
-message); beside it a sender with journal and stream in the same file sends, and a stranger writes to a table of
+One file: a receiver in a process of its own books a backlog in transactions (boundary ``committed``, 1 ms of work
+a message); beside it a sender with journal and stream in the same file sends, and a stranger writes to a table of
 its own by plain sqlite3. Hung: a sender with its journal in SQLite and its stream on a Redis that is stopped by
 SIGSTOP meanwhile.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from surepipe import PipeFull, StreamReceiver, StreamSender
 from surepipe.errors import StoreUnavailable
-from surepipe.storage import RedisStore, SqliteStore
+from surepipe.storage import RedisStore, SqliteStore, SqliteTransaction
 
 BACKLOG = 60_000
 WORK_S = 0.001
@@ -103,7 +103,9 @@ def one_file(folder: Path, seconds: float) -> None:
     began = time.perf_counter()
     with SqliteStore(path) as store:
         sender, refused = _opened(store)
-        print(f"  opened after {1e3 * (time.perf_counter() - began):.1f} ms, refused {refused} times")
+        print(
+            f"  opened after {1e3 * (time.perf_counter() - began):.1f} ms, refused {refused} times"
+        )
         visits = threading.Thread(target=visit, args=(path, seconds))
         visits.start()
         show("a sender's send", *timed(lambda: sender.send("late"), seconds))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +27,7 @@ from surepipe.store_api import (
     Transaction,
     Unavailable,
 )
-from tests.actors.kit import Noted
+from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import (
     DiesAfter,
     Until,
@@ -55,14 +56,14 @@ def test_what_was_accepted_survives_a_killed_sender(tmp_path: Path) -> None:
         assert pipe.sender.counters()["restarts"] == 1
 
 
-def _fill(pipe: Pipe) -> int:
-    """Send without waiting until there is no room, at most 100 messages; gives how many were accepted."""
-    for number in range(100):
+def _fill(pipe: Pipe | StreamSender, numbers: range = range(100)) -> int:
+    """Send without waiting until there is no room, or all are sent; gives how many were accepted."""
+    for count, number in enumerate(numbers):
         try:
             pipe.send_nowait(number)
         except PipeFull:
-            return number
-    return 100
+            return count
+    return len(numbers)
 
 
 def test_send_nowait_waits_for_the_journal_and_for_nothing_else(tmp_path: Path) -> None:
@@ -291,3 +292,40 @@ def test_a_life_that_ends_before_it_tells_of_new_numbers_makes_no_message_seem_c
         pipe.receive(got.append)
         pipe.flush(30)
         assert got == ["a"]
+
+
+def test_a_journal_takes_messages_at_its_own_speed_while_the_store_behind_it_hangs(
+    tmp_path: Path,
+) -> None:
+    """The stream's store does not return from an append: as many messages are accepted as the outbox has room for,
+    then it pushes back, and when the store goes on all are confirmed, in order."""
+    layer = {"stream": {"start": "earliest", "backlog": 100}}
+    hanging = threading.Event()
+    goes_on = threading.Event()
+
+    class Hanging(FaultyStore):
+        def append(
+            self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+        ) -> AppendOutcome:
+            hanging.set()
+            assert goes_on.wait(PATIENCE_S)
+            return self.inside.append(stream, producer, epoch, first, payloads)
+
+    behind = MemoryStore()
+    with sqlite_store(tmp_path) as journal:
+        sender = StreamSender("orders", layer, store=Hanging(behind), journal=journal)
+        try:
+            sender.send(0, timeout=PATIENCE_S)
+            assert hanging.wait(PATIENCE_S)
+            for number in range(1, 100):
+                sender.send(number, timeout=PATIENCE_S)
+            accepted = 100 + _fill(sender, range(100, 1000))
+            assert accepted < 1000, "it pushes back"
+            assert sender.counters()["confirmed"] == 0, "nothing of it came through"
+        finally:
+            goes_on.set()
+        sender.flush(PATIENCE_S)
+        sender.close()
+    batch = behind.read("orders", 1, 1000, 1 << 20)
+    assert isinstance(batch, Batch)
+    assert batch.next == accepted + 1

@@ -30,8 +30,8 @@ RUN = 7
 class Work:
     """What a child does, and where it dies.
 
-    ``work``: append, transaction, greed or misuse. ``unit``: never, statement (before the n-th), instruction (before
-    the n-th of SQLite's virtual machine) or moment (after n microseconds, also inside a system call).
+    ``work``: append, transaction, greed or misuse. ``unit``: never, statement (before the n-th), instruction
+    (before the n-th of SQLite's virtual machine) or moment (after n microseconds, also inside a system call).
     """
 
     path: str

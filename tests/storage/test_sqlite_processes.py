@@ -228,8 +228,8 @@ def test_a_process_with_a_backlog_of_transactions_leaves_every_other_turn_to_ano
 def test_a_process_that_stands_still_with_the_turn_holds_up_nobody_who_finds_the_file_free(
     tmp_path: Path,
 ) -> None:
-    """R-9: the turn is a courtesy. Somebody has both locks of the queue and does not write: an append is stored all
-    the same, and so is one while he does let go of the file but not of the queue."""
+    """R-9: the turn is a courtesy. Somebody has both locks of the queue and does not write: an append is stored
+    all the same, and so is one while he does let go of the file but not of the queue."""
     path = tmp_path / "store.db"
     make_file(path)
     with SqliteStore(path, level=Level.PROCESS) as store:

@@ -91,12 +91,20 @@ class Stores:
     def clerks(self) -> tuple[str, ...]:
         """The clerks that are needed."""
         named = {
-            _CLERK: self.write is not None or self.stream is not None,
+            _CLERK: self._has_clerk or self.letter is not None,
             _STREAM: self.stream is not None and self.apart,
-            _LETTERS: self.letter is not None,
+            _LETTERS: self._has_letter_clerk,
             WAITER: self.stream is not None,
         }
         return tuple(name for name, is_needed in named.items() if is_needed)
+
+    @property
+    def _has_letter_clerk(self) -> bool:
+        return self.letter is not None and self._has_clerk
+
+    @property
+    def _has_clerk(self) -> bool:
+        return self.write is not None or self.stream is not None
 
     def clerk_for(self, request: Request) -> str:
         """Whose turn a request waits for."""
@@ -104,7 +112,7 @@ class Stores:
             case Call(_, WaitForMore()):
                 return WAITER
             case DeadLetter():
-                return _LETTERS
+                return _LETTERS if self._has_letter_clerk else _CLERK
             case Call(_, ClaimReader() | GetPosition() | CommitPosition()) | Persist():
                 return _CLERK
             case Call():

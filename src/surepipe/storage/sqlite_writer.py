@@ -8,6 +8,7 @@ queue of their own (``Turns``).
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import threading
@@ -19,11 +20,6 @@ from typing import Generic, TypeVar
 
 from surepipe.errors import MisuseError, SurepipeError
 from surepipe.storage.sqlite_file import SqliteFile, breaks_connection, is_busy
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - a system without locks of files has SQLite's own, which are not fair
-    fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 _OUR_TABLES = "surepipe_"
@@ -103,7 +99,9 @@ class Turns:
                     break
                 waited_s = time.monotonic() - began
                 if waited_s >= self._patience_s and _try_to_begin(connection):
-                    self._patience_s = 0.0  # somebody stands still with the turn; it is not waited for again
+                    self._patience_s = (
+                        0.0  # somebody stands still with the turn; it is not waited for again
+                    )
                     return
                 if waited_s >= self._longest_s:
                     break
@@ -133,8 +131,6 @@ class Turns:
 
     def _open(self) -> bool:
         """False where no such locks can be had; then SQLite's own must do."""
-        if fcntl is None:
-            return False
         if not all(map(_is_still_there, self._paths, self._locks)):
             self._forget()  # who closed last has taken them along
         try:

@@ -21,6 +21,11 @@ from surepipe.errors import (
 
 if TYPE_CHECKING:
     from surepipe.actors import (
+        AsyncChannel,
+        AsyncPipe,
+        AsyncReceiver,
+        AsyncSender,
+        AsyncStreamReceiver,
         Channel,
         ChannelFace,
         DeadLetters,
@@ -41,6 +46,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncChannel",
+    "AsyncPipe",
+    "AsyncReceiver",
+    "AsyncSender",
+    "AsyncStreamReceiver",
     "Channel",
     "ChannelFace",
     "CompositionError",

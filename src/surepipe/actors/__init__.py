@@ -1,5 +1,12 @@
 """The pykka runtime that hosts machines: pipes and their ends, routes, timers, supervision."""
 
+from surepipe.actors.async_face import (
+    AsyncChannel,
+    AsyncPipe,
+    AsyncReceiver,
+    AsyncSender,
+    AsyncStreamReceiver,
+)
 from surepipe.actors.channel import Channel, ChannelFace, ChannelSettings, Reply
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.end import EndOptions
@@ -21,6 +28,11 @@ from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import ThreadRuntime
 
 __all__ = [
+    "AsyncChannel",
+    "AsyncPipe",
+    "AsyncReceiver",
+    "AsyncSender",
+    "AsyncStreamReceiver",
     "Channel",
     "ChannelFace",
     "ChannelSettings",

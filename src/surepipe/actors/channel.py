@@ -5,13 +5,22 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from surepipe.actors.channel_end import ChannelEnd, ChannelTerms
 from surepipe.actors.codecs import CodecChoice
-from surepipe.actors.consumer import BatchHandler, Handler, Loop, each, together
+from surepipe.actors.consumer import (
+    BatchHandler,
+    Handler,
+    each,
+    each_in_task,
+    together,
+    together_in_task,
+)
+from surepipe.actors.coroutines import in_task, require_handler
 from surepipe.actors.end import EndOptions
 from surepipe.actors.face import EXIT_S, Face
+from surepipe.actors.handling import CoroutineBatchHandler, CoroutineHandler
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.notices import NoticeCallback, log_notice
 from surepipe.actors.routes import Route, link_counters
@@ -26,6 +35,9 @@ from surepipe.pipes.channel import ChannelOptions, Role
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import LayerText, parse_layers, waits_for_carried_confirms
 from surepipe.pipes.stack import composition
+
+if TYPE_CHECKING:
+    from surepipe.actors.async_face import AsyncChannel
 
 _LETTERS = Store("dead letters", Level.NONE, kind="memory")
 
@@ -69,6 +81,10 @@ class Reply:
         the next attempt sends another.
         """
         self._send(message, timeout)
+
+    async def send(self, message: object, *, timeout: float | None = None) -> None:
+        """The same for a handler that is a coroutine: it waits for room without blocking its loop."""
+        await in_task(lambda: self._send(message, timeout))
 
 
 AnsweringHandler: TypeAlias = Callable[[object, Reply], object]
@@ -177,6 +193,11 @@ class ChannelFace(Face):
             raise
         self._opened()
 
+    async def __aenter__(self) -> AsyncChannel:
+        from surepipe.actors.async_face import AsyncChannel  # noqa: PLC0415 - it wraps this class
+
+        return AsyncChannel(self)
+
     def __str__(self) -> str:
         return f"{self.name} ({self.role}): {self._composition}"
 
@@ -209,15 +230,22 @@ class ChannelFace(Face):
     def receive(self, handler: Handler | AnsweringHandler) -> None:
         """Let ``handler(message)``, or ``handler(message, reply)``, take every message on a thread of its own.
 
-        ``reply(answer)`` sends through this channel; see ``Reply``. A message is settled when the handler
+        ``reply(answer)`` sends through this channel, in a coroutine ``await reply.send(answer)``; see ``Reply``. A
+        coroutine function is awaited as by ``Pipe.receive``. A message is settled when the handler
         returns; when it raises, the message is tried again with growing waits. Raises PipeClosed, and MisuseError
         when there is a handler or a ``for`` loop already, or when this one takes more than two arguments.
         """
         self._check_open()
         self._check_unused()
-        self.end.consume(self._loop(handler))
+        require_handler(handler)
+        taking = self._taking(handler)
+        if not self._in_tasks(
+            handler, lambda: each_in_task(cast("CoroutineHandler", taking), self._codec)
+        ):
+            self.end.consume(each(taking, self._codec, self.end.coroutines.wait))
 
-    def _loop(self, handler: Handler | AnsweringHandler) -> Loop:
+    def _taking(self, handler: Handler | AnsweringHandler) -> Handler:
+        """The handler as one that takes the message alone."""
         wanted = _arguments_of(handler)
         if wanted > 2:
             raise MisuseError(
@@ -225,23 +253,27 @@ class ChannelFace(Face):
                 "write handler(message) or handler(message, reply)"
             )
         if wanted < 2:
-            return each(cast("Handler", handler), self._codec)
+            return cast("Handler", handler)
         answering = cast("AnsweringHandler", handler)
         reply = Reply(
             lambda message, timeout: self.send(message, timeout=timeout), self.peer_address
         )
-        return each(lambda message: answering(message, reply), self._codec)
+        return lambda message: answering(message, reply)
 
     def receive_many(self, handler: BatchHandler) -> None:
         """Let ``handler(messages)`` take messages in batches, each settled as one. Raises as ``receive``."""
         self._check_open()
         self._check_unused()
-        self.end.consume(together(handler, self._codec))
+        require_handler(handler)
+        if not self._in_tasks(
+            handler, lambda: together_in_task(cast("CoroutineBatchHandler", handler), self._codec)
+        ):
+            self.end.consume(together(handler, self._codec, self.end.coroutines.wait))
 
-    def _check_outside(self, what: str, *, loops: bool = True) -> None:
+    def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Here a handler may wait for what it sends, unless the confirm would queue up behind its message."""
         if what == "close" or self._needs_handler_to_confirm:
-            super()._check_outside(what, loops=loops)
+            super().check_outside(what, loops=loops)
 
     # The end.
 
@@ -252,7 +284,7 @@ class ChannelFace(Face):
         the other end sends from then on is not confirmed to it. A second call does nothing. Raises MisuseError
         inside the channel's own handler, where nothing is changed.
         """
-        self._check_outside("close", loops=False)
+        self.check_outside("close", loops=False)
         if self._is_closed:
             return
         self._closed()
@@ -260,10 +292,6 @@ class ChannelFace(Face):
             self.end.close(timeout)
         finally:
             self._end(1.0)
-
-    def abort(self) -> None:
-        """End at once; what is not confirmed is given up, and said so. A second call does nothing."""
-        self._abort()
 
     def _end(self, timeout: float) -> None:
         if not self.end.stop(timeout):

@@ -10,13 +10,14 @@ transactions take nothing back gets one for each message; ``receive_many`` gives
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.consumer import Loop, Work
+from surepipe.actors.coroutines import Coroutines, LoopEnded, finish, require_handler
 from surepipe.actors.receiver_end import ReceiverEnd
 from surepipe.actors.stored import CommittableState
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
@@ -53,6 +54,15 @@ class Telling(Protocol):
 
     def also(self, change: Callable[[], None]) -> None:
         """Do this in the same step."""
+        ...
+
+
+@runtime_checkable
+class Reaching(Protocol):
+    """A transaction that must know which other thread works for it."""
+
+    def reaches(self, thread: int | None) -> AbstractContextManager[None]:
+        """A block in which that thread, too, counts as inside the transaction."""
         ...
 
 
@@ -103,8 +113,21 @@ class Commits:
     ) -> _Taken:
         if isinstance(transaction, Parted):
             return self._take_parts(work, transaction, transaction, handler, codec)
-        handler(codec.decode(_payload(work, work.done + 1)), transaction)
+        message = codec.decode(_payload(work, work.done + 1))
+        self._finish(handler(message, transaction), transaction)
         return work.done + 1, None
+
+    def _finish(self, result: object, transaction: Transaction) -> None:
+        """Run what a handler gave that is to be awaited: the transaction stays open until that is done.
+
+        Its loop may be needed by others meanwhile, and a write of theirs to the same store would wait for this
+        transaction on the very thread that has to end it: so it is refused.
+        """
+        if result is None:
+            return
+        coroutines = self._receiver.coroutines
+        reach = transaction.reaches if isinstance(transaction, Reaching) else _nowhere
+        finish(result, lambda call: _within(reach, coroutines, call))
 
     def together(self, handler: CommittedBatchHandler, codec: Codec) -> Loop:
         """Give the handler all messages of a work at once: committed together, and failed together."""
@@ -119,7 +142,10 @@ class Commits:
                     broken = error
                     break
             if messages:
-                handler(messages, transaction)
+                # A coroutine must not wait for its turn at the store on the loop that the one before it needs.
+                alone = transaction.part() if isinstance(transaction, Parted) else nullcontext()
+                with alone:
+                    self._finish(handler(messages, transaction), transaction)
             return work.done + len(messages), broken
 
         return lambda work: self._loop(work, take, parts=False)
@@ -138,8 +164,8 @@ class Commits:
             try:
                 message = codec.decode(_payload(work, done + 1))
                 with parted.part():
-                    handler(message, transaction)
-            except (StoreUnavailable, _Abandoned):
+                    self._finish(handler(message, transaction), transaction)
+            except (StoreUnavailable, _Abandoned, LoopEnded):
                 raise
             except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
                 return done, error
@@ -194,6 +220,21 @@ class Commits:
         return state
 
 
+def _within(
+    reach: Callable[[int | None], AbstractContextManager[None]],
+    coroutines: Coroutines,
+    call: Awaitable[object],
+) -> object:
+    loop = coroutines.loop  # started first: then its thread is known
+    with reach(coroutines.thread if loop is not None else None):
+        return coroutines.wait(call)
+
+
+def _nowhere(thread: int | None) -> AbstractContextManager[None]:
+    del thread
+    return nullcontext()
+
+
 def _is_of_handlers(transaction: Transaction) -> bool:
     """Nothing was stored, and not for the sake of the receiver's state."""
     return isinstance(transaction.outcomes[-1], Committed | Failed)
@@ -218,7 +259,9 @@ def _payload(work: Work, seq: int) -> bytes:
 
 
 def check_handler(handler: Callable[..., object], *, committed: bool) -> None:
-    """Raises MisuseError for a handler that takes a transaction where there is none, or none where there is."""
+    """Raises MisuseError for what is no handler, and for one that takes a transaction where there is none, or none
+    where there is."""
+    require_handler(handler)
     wanted = 2 if committed else 1
     try:
         signature = inspect.signature(handler)

@@ -8,12 +8,21 @@ own, the receiver answers probes meanwhile, and an alarm makes it look at a slow
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec, Undecodable, decoder
+from surepipe.actors.coroutines import (
+    LoopEnded,
+    Wait,
+    finish,
+    finished,
+    must_end,
+    nobody_waits,
+)
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
@@ -23,6 +32,8 @@ from surepipe.errors import SurepipeError, words_of
 Handler: TypeAlias = Callable[[object], object]
 BatchHandler: TypeAlias = Callable[[list[object]], object]
 PROGRESS_US = 20_000
+BREATH = 64
+"""So many messages a coroutine handler may take without a pause before others on its loop get a turn."""
 
 
 class GiveUp(Undecodable):
@@ -91,24 +102,52 @@ Loop: TypeAlias = Callable[[Work], None]
 """Takes the messages of a work in order and sets ``done`` after each. It may raise for the one after ``done``."""
 
 
-def each(handler: Handler, codec: Codec) -> Loop:
-    """Give the handler one message at a time."""
+TaskLoop: TypeAlias = Callable[[Work], Awaitable[None]]
+"""The same, in a task: it may wait without a thread."""
+
+
+def each(handler: Handler, codec: Codec, wait: Wait = nobody_waits) -> Loop:
+    """Give the handler one message at a time. What it gives that is to be awaited is run by ``wait``."""
 
     def loop(work: Work) -> None:
         decode = decoder(codec, work.left)
         if decode is None:
             for seq, payload in enumerate(work.left, work.done + 1):
-                handler(payload)
+                result = handler(payload)
+                if result is not None:
+                    finish(result, wait)
                 work.done = seq
         else:
             for seq, payload in enumerate(work.left, work.done + 1):
-                handler(decode(payload))
+                result = handler(decode(payload))
+                if result is not None:
+                    finish(result, wait)
                 work.done = seq
 
     return loop
 
 
-def together(handler: BatchHandler, codec: Codec) -> Loop:
+def each_in_task(handler: Callable[[object], Awaitable[object]], codec: Codec) -> TaskLoop:
+    """The same for a coroutine function."""
+
+    async def loop(work: Work) -> None:
+        decode = decoder(codec, work.left) or _as_it_is
+        for seq, payload in enumerate(work.left, work.done + 1):
+            result = await handler(decode(payload))
+            if result is not None:
+                await finished(result)
+            work.done = seq
+            if not seq % BREATH:
+                await asyncio.sleep(0)
+
+    return loop
+
+
+def _as_it_is(payload: bytes) -> object:
+    return payload
+
+
+def together(handler: BatchHandler, codec: Codec, wait: Wait = nobody_waits) -> Loop:
     """Give the handler all messages of a work at once: settled together, and failed together.
 
     A payload that can't be decoded splits the work: what stands before it is handled first.
@@ -117,12 +156,43 @@ def together(handler: BatchHandler, codec: Codec) -> Loop:
     def loop(work: Work) -> None:
         messages, broken = _decoded(work.left[:], codec)
         if messages:
-            handler(messages)
+            finish(handler(messages), wait)
             work.done += len(messages)
         if broken is not None:
             raise broken
 
     return loop
+
+
+def together_in_task(
+    handler: Callable[[list[object]], Awaitable[object]], codec: Codec
+) -> TaskLoop:
+    """The same for a coroutine function."""
+
+    async def loop(work: Work) -> None:
+        messages, broken = _decoded(work.left[:], codec)
+        if messages:
+            await finished(handler(messages))
+            work.done += len(messages)
+        if broken is not None:
+            raise broken
+
+    return loop
+
+
+async def consume_in_task(loop: TaskLoop, work: Work) -> None:
+    """Take one work through the loop. What the handler raises is noted as its failure, whatever it is; raises only
+    when the task is to end, which is no failure of the message."""
+    try:
+        await loop(work)
+        await asyncio.sleep(0)
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
+        if not (isinstance(error, asyncio.CancelledError) and must_end()):
+            work.failure = (work.done + 1, error)
+    if must_end():  # a handler may have swallowed it
+        raise asyncio.CancelledError
 
 
 def _decoded(payloads: list[bytes], codec: Codec) -> tuple[list[object], Undecodable | None]:
@@ -281,11 +351,50 @@ class ConsumerActor:
         self._queue.handler_thread = self._queue.here()
         try:
             self._loop(work)
+        except LoopEnded:
+            self._queue.put_back(work)
+            raise
         except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
             work.failure = (work.done + 1, error)
         finally:
             self._queue.handler_thread = None
         self._queue.finish(work)
+
+    def died(self, error: BaseException) -> None:
+        """Pass it on: the receiver's end starts over."""
+        self._on_death(error)
+
+
+class ConsumerTask:
+    """The same for a coroutine handler: an actor in a task of its loop. It takes one message after the other."""
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        loop: TaskLoop,
+        bell: Bell,
+        on_death: Callable[[BaseException], None],
+    ) -> None:
+        self._queue = queue
+        self._loop = loop
+        self._bell = bell
+        self._on_death = on_death
+
+    async def receive(self, message: object) -> None:
+        """As ``ConsumerActor.receive``."""
+        if isinstance(message, Kill):
+            raise Killed("the consumer was told to die")
+        self._bell.take_down()
+        while (work := self._queue.take()) is not None:
+            self._queue.handler_thread = self._queue.here()
+            try:
+                await consume_in_task(self._loop, work)
+            except BaseException:
+                self._queue.put_back(work)
+                raise
+            finally:
+                self._queue.handler_thread = None
+            self._queue.finish(work)
 
     def died(self, error: BaseException) -> None:
         """Pass it on: the receiver's end starts over."""

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Literal, Self, TypeAlias, cast
 
 from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
-from surepipe.actors.consumer import pull
+from surepipe.actors.consumer import TaskLoop, pull
+from surepipe.actors.coroutines import Kind, in_task, in_thread, kind_of
 from surepipe.actors.marks import Until
 from surepipe.actors.receiver_end import ReceiverEnd
 from surepipe.actors.sender_end import SenderEnd
@@ -37,7 +38,7 @@ class Named:
         self._is_iterated = False
         self._is_closed = False
 
-    def _check_outside(self, what: str, *, loops: bool = True) -> None:
+    def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Refuse to wait where the wait would be for itself: nowhere, unless this end handles messages."""
         del what, loops
 
@@ -73,10 +74,23 @@ class Named:
         if kind is None:
             self.close()
             return
-        self._abort()
+        self.abort()
 
-    def _abort(self) -> None:
-        """End at once, and say what that loses. A second call does nothing."""
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """As ``__exit__``, without blocking the loop. What it raises when it is cancelled meanwhile is logged."""
+        if kind is None:
+            await in_task(lambda: self.check_outside("close", loops=False))
+            await in_thread(self.close)
+        else:
+            await in_thread(self.abort)
+
+    def abort(self) -> None:
+        """End at once; what is not confirmed is given up, and said so. A second call does nothing."""
         if not self._is_closed:
             self._closed()
             self.warn_of_unconfirmed()
@@ -154,7 +168,7 @@ class SendingFace(Named):
         once, of messages that were lost with a crashed sender; PipeStopped; PipeClosed; MisuseError inside
         the pipe's own handler or loop, whose message can't be confirmed before the next.
         """
-        self._check_outside("flush")
+        self.check_outside("flush")
         self.sender.flush(timeout)
 
     def _until(self, until: UntilText) -> Until:
@@ -167,7 +181,7 @@ class SendingFace(Named):
                 "put a retry pipe (such as multi-unconfirmed) into the stack, or use until='accepted'"
             )
         if chosen is Until.CONFIRMED:
-            self._check_outside("until='confirmed'")
+            self.check_outside("until='confirmed'")
         return chosen
 
     def warn_of_unconfirmed(self) -> None:
@@ -196,9 +210,22 @@ class ReceivingFace(Named):
         over the pipe begins with it. The loop ends when the pipe is closed, or finished (see ``finish``) and
         everything was settled. One loop at a time, and none beside a handler: MisuseError.
         """
-        self._check_unused()
+        self._check_loop()
         self._is_iterated = True
         return self._iterate()
+
+    def _check_loop(self) -> None:
+        """Raises MisuseError where no loop may take the messages."""
+        self._check_unused()
+
+    def _in_tasks(self, handler: Callable[..., object], make: Callable[[], TaskLoop]) -> bool:
+        """Let a coroutine function take messages in tasks of its loop; False for what is none, and where there is
+        no such loop."""
+        loop = self.receiver.coroutines.loop if kind_of(handler) is Kind.COROUTINE else None
+        if loop is None:
+            return False
+        self.receiver.consume_in_tasks(make(), loop)
+        return True
 
     def _iterate(self) -> Iterator[object]:
         try:
@@ -219,8 +246,14 @@ class ReceivingFace(Named):
                 "that takes its messages: use one, or make it pass them on to several"
             )
 
-    def _check_outside(self, what: str, *, loops: bool = True) -> None:
+    def check_outside(self, what: str, *, loops: bool = True) -> None:
+        """Refuse to wait inside the handler or loop, and to block the loop that a coroutine handler runs on."""
         works = self.receiver.works
+        if works.signal.is_for_itself():
+            raise MisuseError(
+                f"{what} of {self.noun} {self.name} would block the event loop that its handler runs on: await "
+                "that of the async face"
+            )
         is_handler = works.is_handling_here()
         if is_handler or (loops and works.pulling_thread == works.here()):
             where = "handler of" if is_handler else "loop over"

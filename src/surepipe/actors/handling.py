@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec
@@ -12,10 +12,22 @@ from surepipe.actors.committed import (
     CommittedHandler,
     check_handler,
 )
-from surepipe.actors.consumer import BatchHandler, Handler, Loop, each, together
+from surepipe.actors.consumer import (
+    BatchHandler,
+    Handler,
+    Loop,
+    each,
+    each_in_task,
+    together,
+    together_in_task,
+)
+from surepipe.actors.coroutines import require_plain
 from surepipe.actors.face import ReceivingFace
 from surepipe.actors.lanes import Lease
 from surepipe.errors import MisuseError
+
+CoroutineHandler: TypeAlias = Callable[[object], Awaitable[object]]
+CoroutineBatchHandler: TypeAlias = Callable[[list[object]], Awaitable[object]]
 
 if TYPE_CHECKING:
     from surepipe.storage.memory import MemoryTransaction
@@ -47,6 +59,10 @@ class HandlingFace(ReceivingFace):
     def receive(self, handler: AnyHandler) -> None:
         """Let ``handler(message)`` take every message, on a thread of its own; it is settled when that returns.
 
+        It may be a coroutine function: then it is awaited, one message after the other, on an event loop that the
+        process owns (with lanes, in a task for each lane). What another function returns that can be awaited is
+        awaited there too. A generator function is refused.
+
         With boundary ``"committed"`` it is ``handler(message, transaction)``. What it writes through the
         transaction is stored together with how far the receiver is, so it is there once for each message, whatever
         crashes. It must not wait in there for anything that writes to the same store: no ``send`` into a pipe
@@ -60,11 +76,15 @@ class HandlingFace(ReceivingFace):
         handler does not take what it is given.
         """
         self._check(handler)
+        wait = self.receiver.coroutines.wait
         if self._commits is not None:
-            loop = self._commits.each(cast("CommittedHandler", handler), self._codec)
-        else:
-            loop = each(cast("Handler", handler), self._codec)
-        self.receiver.consume(loop)
+            self.receiver.consume(
+                self._commits.each(cast("CommittedHandler", handler), self._codec)
+            )
+        elif not self._in_tasks(
+            handler, lambda: each_in_task(cast("CoroutineHandler", handler), self._codec)
+        ):
+            self.receiver.consume(each(cast("Handler", handler), self._codec, wait))
 
     def receive_many(self, handler: AnyBatchHandler) -> None:
         """Let ``handler(messages)`` take messages in batches, as they come.
@@ -74,7 +94,15 @@ class HandlingFace(ReceivingFace):
         transaction. Raises what ``receive`` raises.
         """
         self._check(handler)
-        self.receiver.consume(self._together(handler, self._codec))
+        wait = self.receiver.coroutines.wait
+        if self._commits is not None:
+            self.receiver.consume(
+                self._commits.together(cast("CommittedBatchHandler", handler), self._codec)
+            )
+        elif not self._in_tasks(
+            handler, lambda: together_in_task(cast("CoroutineBatchHandler", handler), self._codec)
+        ):
+            self.receiver.consume(together(cast("BatchHandler", handler), self._codec, wait))
 
     def receive_by(self, make: Callable[[Commits | None, Codec], Loop]) -> None:
         """Let a loop of the caller's own take every work: what engines need, which know messages by identity.
@@ -84,12 +112,9 @@ class HandlingFace(ReceivingFace):
         """
         self._check_open()
         self._check_unused()
-        self.receiver.consume(make(self._commits, self._codec))
-
-    def _together(self, handler: AnyBatchHandler, codec: Codec) -> Loop:
-        if self._commits is not None:
-            return self._commits.together(cast("CommittedBatchHandler", handler), codec)
-        return together(cast("BatchHandler", handler), codec)
+        loop = make(self._commits, self._codec)
+        require_plain("the loop", loop, "it runs on a thread; give a function")
+        self.receiver.consume(loop)
 
     def leases(self) -> list[Lease]:
         """What each lane has in work now, ordered by lane; empty without lanes (see ``key``)."""
@@ -100,13 +125,7 @@ class HandlingFace(ReceivingFace):
         self._check_unused()
         check_handler(handler, committed=self._commits is not None)
 
-    def __iter__(self) -> Iterator[object]:
-        """The messages, each settled when the next is asked for, or when the loop ends by itself.
-
-        A loop that is left early (``break``, an exception) leaves its last message unsettled: the next loop
-        begins with it. The loop ends when the end is closed, or finished (see ``finish``) and everything was
-        settled. MisuseError for a second loop, beside a handler, with boundary ``"committed"``, and with lanes.
-        """
+    def _check_loop(self) -> None:
         if self._commits is not None:
             raise MisuseError(
                 f"{self.noun} {self.name}: with boundary 'committed' effects go through a transaction, "
@@ -117,4 +136,13 @@ class HandlingFace(ReceivingFace):
                 f"{self.noun} {self.name}: a loop takes one message after the other, and with lanes several "
                 "are handled at once; use receive(handle)"
             )
+        super()._check_loop()
+
+    def __iter__(self) -> Iterator[object]:
+        """The messages, each settled when the next is asked for, or when the loop ends by itself.
+
+        A loop that is left early (``break``, an exception) leaves its last message unsettled: the next loop
+        begins with it. The loop ends when the end is closed, or finished (see ``finish``) and everything was
+        settled. MisuseError for a second loop, beside a handler, with boundary ``"committed"``, and with lanes.
+        """
         return super().__iter__()

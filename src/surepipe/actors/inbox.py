@@ -45,6 +45,22 @@ class Bell:
         self.rung = False
 
 
+class WatchfulBell(Bell):
+    """For an actor that may end without a word, as a task does with its loop: who rings in vain looks after it."""
+
+    __slots__ = ("_look_after",)
+
+    def __init__(self, tell: Callable[[object], object], look_after: Callable[[], object]) -> None:
+        super().__init__(tell)
+        self._look_after = look_after
+
+    def ring(self) -> None:
+        """Tell the actor, or see whether it still is there."""
+        if self.rung:
+            self._look_after()
+        super().ring()
+
+
 class Box(Generic[T]):
     """A bounded box: what doesn't fit is dropped and counted. For frames, where that is route loss."""
 

@@ -58,7 +58,7 @@ class Intake:
         self._over: Refusal | None = None
         self._durable = durable
         self._runtime = runtime
-        self._signal = runtime.signal()
+        self.signal = runtime.signal()
         self._unit = unit
         # With a journal, acceptance is a stored row: every message has to be waited for, none may be quick.
         self._quick = -1 if durable else min(unit, message_max)
@@ -120,7 +120,7 @@ class Intake:
         which was just made has begun. Raises what ``offer`` raises.
         """
         if not self._promised:
-            self._signal.wait(lambda: self._promised > 0 or self.refusal is not None, None)
+            self.signal.wait(lambda: self._promised > 0 or self.refusal is not None, None)
         mark = self._put_one(payload, Until.ACCEPTED, 0.0)
         if mark.until is not Until.TAKEN:
             self._wait_for(mark, None)
@@ -164,7 +164,7 @@ class Intake:
     def finish(self, timeout: float | None) -> None:
         """After ``refuse``: wait until the actor has everything that was granted, and all is confirmed."""
         end = self._end(timeout)
-        self._signal.wait(lambda: self.drained or self._over is not None, timeout)
+        self.signal.wait(lambda: self.drained or self._over is not None, timeout)
         self.flush(self._left(end))
 
     def raise_lost(self) -> None:
@@ -199,7 +199,7 @@ class Intake:
     def _put_some(self, run: Payloads, start: int, timeout: float | None) -> int:
         """Put the next piece and say how many that was."""
         if not self._capacity:  # the first life has not said yet how much room it has
-            self._signal.wait(lambda: self._capacity > 0 or self.refusal is not None, timeout)
+            self.signal.wait(lambda: self._capacity > 0 or self.refusal is not None, timeout)
         piece = run.part(start, start + max(1, min(CHUNK_MAX, self._capacity // 2)))
         if piece.longest > self._unit:
             small = _count_up_to(piece, self._unit)
@@ -225,11 +225,12 @@ class Intake:
         if last < self.limit:
             return
         try:
-            self._signal.wait(lambda: last < self.limit or self.refusal is not None, timeout)
-        finally:
-            if last >= self.limit:
-                self._give_back(tickets)
+            self.signal.wait(lambda: last < self.limit or self.refusal is not None, timeout)
+        except BaseException:  # also when room came at the same moment: nobody else would use these
+            self._give_back(tickets)
+            raise
         if last >= self.limit:
+            self._give_back(tickets)
             raise self._refused()
 
     def _give_back(self, tickets: list[int]) -> None:
@@ -240,7 +241,7 @@ class Intake:
             self._count_voids()
             if self.refusal is None:
                 self.limit = self._promised
-        self._signal.notify()
+        self.signal.notify()
         self.bell.ring()
 
     def _refused(self) -> SurepipeError:
@@ -262,7 +263,7 @@ class Intake:
 
     def _wait_for(self, mark: Mark, timeout: float | None) -> None:
         try:
-            self._signal.wait(lambda: mark.resolved or self._over is not None, timeout)
+            self.signal.wait(lambda: mark.resolved or self._over is not None, timeout)
         finally:
             mark.abandoned = True
         if mark.error is not None:
@@ -323,7 +324,7 @@ class Intake:
                 self._count_voids()
                 grown = False
         if grown:
-            self._signal.notify()
+            self.signal.notify()
 
     def _count_voids(self) -> None:
         while self._voids and self._voids[0] < self._promised:
@@ -334,7 +335,7 @@ class Intake:
 
     def notify(self) -> None:
         """Marks were resolved."""
-        self._signal.notify()
+        self.signal.notify()
 
     # For the sender's end.
 
@@ -346,14 +347,14 @@ class Intake:
                 self._promised = min(self._promised, next(self._tickets))
                 self.limit = 0
                 self._count_voids()
-        self._signal.notify()
+        self.signal.notify()
         self.bell.ring()
 
     def end(self, kind: type[SurepipeError], text: str) -> None:
         """The actor is gone for good: nothing that is waited for will happen any more."""
         self.refuse(kind, text)
         self._over = self._over or (kind, text)
-        self._signal.notify()
+        self.signal.notify()
 
     @property
     def failure(self) -> SurepipeError | None:

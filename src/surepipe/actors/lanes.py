@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from surepipe.actors.consumer import Loop, Work, WorkQueue
+from surepipe.actors.consumer import Loop, TaskLoop, Work, WorkQueue, consume_in_task
+from surepipe.actors.coroutines import LoopEnded
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
@@ -158,9 +159,45 @@ class LaneActor:
         """Take one work through the loop."""
         try:
             self._loop(work)
+        except LoopEnded:
+            self._queue.finish_in(self._lane)
+            raise
         except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
             work.failure = (work.done + 1, error)
         self._queue.finish_in(self._lane)
+
+    def died(self, error: BaseException) -> None:
+        """Pass it on: the receiver's end starts over."""
+        self._on_death(self._lane, error)
+
+
+class LaneTask:
+    """One lane of a coroutine handler: all lanes are tasks of one loop, so many may wait without a thread each."""
+
+    def __init__(
+        self,
+        lane: int,
+        queue: LaneQueue,
+        loop: TaskLoop,
+        bell: Bell,
+        on_death: Callable[[int, BaseException], None],
+    ) -> None:
+        self._lane = lane
+        self._queue = queue
+        self._loop = loop
+        self._bell = bell
+        self._on_death = on_death
+
+    async def receive(self, message: object) -> None:
+        """As ``LaneActor.receive``."""
+        if isinstance(message, Kill):
+            raise Killed("the lane was told to die")
+        self._bell.take_down()
+        while (work := self._queue.take_for(self._lane)) is not None:
+            try:
+                await consume_in_task(self._loop, work)
+            finally:  # also when the task is ended: what is not done is not settled
+                self._queue.finish_in(self._lane)
 
     def died(self, error: BaseException) -> None:
         """Pass it on: the receiver's end starts over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -9,6 +10,14 @@ from types import TracebackType
 from typing import Self, TypeAlias, Unpack
 
 from surepipe.actors.channel import ChannelFace, ChannelSettings, Plan
+from surepipe.actors.coroutines import (
+    Coroutines,
+    Kind,
+    finish,
+    in_thread,
+    kind_of,
+    require_handler,
+)
 from surepipe.actors.face import EXIT_S
 from surepipe.actors.inbox import Bell, Box, Ring
 from surepipe.actors.routes import Route
@@ -62,7 +71,9 @@ class Listener:
 
     ``names``: the channels that may come in. ``accept(channel)`` gets each new end, once, on the listener's
     thread: it says what happens with messages (``channel.receive(...)``), may send and keep the end, and must not
-    wait for long. When it raises, the end is closed at once and the next Open of that name brings another.
+    wait for long. It may be a coroutine function, which runs on the loop that runs where the listener is made, or
+    on one that the process owns; there ``AsyncChannel(channel)`` is the async face of the end. When it raises, the
+    end is closed at once and the next Open of that name brings another.
     ``layers`` and ``back`` are those of the calling end, written the same way round: ``layers`` carry what the
     caller sends.
 
@@ -88,6 +99,7 @@ class Listener:
             raise ConfigurationError(
                 "a listener needs names: those of the channels that may come in"
             )
+        require_handler(accept)
         self._accept = accept
         self._plan = Plan(min(self.names), layers, back, route, settings)
         self._machine = machines.Listener(sorted(self.names))
@@ -96,6 +108,7 @@ class Listener:
         self._channels: dict[str, ChannelFace] = {}
         self._is_closed = False
         self._accepting: int | None = None
+        self._coroutines = self._coroutines_of(accept)
         self._bell = Bell(self._tell)
         self._frames: Box[object] = Box(self._bell, self._plan.options.frames_max)
         self._side = StrangersSide(route.receiver)
@@ -108,6 +121,12 @@ class Listener:
         except BaseException:
             self._stop(1.0)
             raise
+
+    def _coroutines_of(self, accept: Accept) -> Coroutines:
+        around = asyncio._get_running_loop()
+        if kind_of(accept) is Kind.COROUTINE and around is not None:
+            return self._runtime.coroutines(around, threading.get_ident())
+        return self._runtime.coroutines()
 
     def _tell(self, message: object) -> None:
         self._keeper.tell(message)
@@ -174,8 +193,8 @@ class Listener:
     def _introduce(self, channel: ChannelFace) -> None:
         self._accepting = threading.get_ident()
         try:
-            self._accept(channel)
-        except Exception:
+            finish(self._accept(channel), self._coroutines.wait)
+        except (Exception, asyncio.CancelledError):
             logger.exception("accept raised for channel %s, which is closed again", channel.name)
             channel.abort()
         finally:
@@ -212,7 +231,8 @@ class Listener:
         Raises NotConfirmed, after everything is ended, for what was not confirmed on any of them within
         ``timeout`` seconds. A second call does nothing. Raises MisuseError inside ``accept``.
         """
-        if threading.get_ident() == self._accepting:
+        here = threading.get_ident()
+        if self._accepting is not None and here in (self._accepting, self._coroutines.thread):
             raise MisuseError("close inside accept would wait for accept: call it outside")
         with self._lock:
             is_closed, self._is_closed = self._is_closed, True
@@ -241,6 +261,7 @@ class Listener:
         self._keeper.stop()
         if not self._keeper.join(timeout):
             logger.warning("the listener is closed while accept is still busy")
+        self._coroutines.close()
 
     def __enter__(self) -> Self:
         return self
@@ -253,7 +274,22 @@ class Listener:
     ) -> None:
         if kind is None:
             self.close()
-            return
+        else:
+            self._abort()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """As ``__exit__``, without blocking the loop."""
+        await in_thread(self.close if kind is None else self._abort)
+
+    def _abort(self) -> None:
         with self._lock:
             self._is_closed = True
         for channel in self.channels().values():

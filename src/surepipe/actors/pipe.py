@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from surepipe.actors.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.async_face import AsyncPipe
 from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.end import end_options
 from surepipe.actors.face import EXIT_S, Face
@@ -127,6 +128,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             raise
         self._opened()
 
+    async def __aenter__(self) -> AsyncPipe:
+        """The async face, for the loop that runs here."""
+        return AsyncPipe(self)
+
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
 
@@ -145,7 +150,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         still busy at the end is left alone: what it handles is not confirmed. A second call does nothing. Raises
         MisuseError inside the pipe's own handler, where nothing is changed.
         """
-        self._check_outside("close", loops=False)
+        self.check_outside("close", loops=False)
         if self._is_closed:
             return
         self._closed()

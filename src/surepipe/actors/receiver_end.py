@@ -5,6 +5,7 @@ It has a stable address. When its actor dies it gets another life there, a new i
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from random import Random
@@ -14,11 +15,19 @@ import pykka
 
 from surepipe import errors
 from surepipe.actors.clerk import StateStore, Stores, StreamAccess
-from surepipe.actors.consumer import ConsumerActor, Loop, Work, WorkQueue
+from surepipe.actors.consumer import (
+    ConsumerActor,
+    ConsumerTask,
+    Loop,
+    TaskLoop,
+    Work,
+    WorkQueue,
+)
+from surepipe.actors.coroutines import Coroutines, RunningTask, TaskActor
 from surepipe.actors.end import ASK_S, End, EndOptions
 from surepipe.actors.host import Ask, Host
-from surepipe.actors.inbox import Bell
-from surepipe.actors.lanes import LaneActor, LaneQueue, Lease
+from surepipe.actors.inbox import Bell, WatchfulBell
+from surepipe.actors.lanes import LaneActor, LaneQueue, LaneTask, Lease
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.receiver import Progress, ReceiverActor
 from surepipe.actors.routes import RouteSide
@@ -36,6 +45,8 @@ from surepipe.pipes.stream_place import Phase, StreamPlace
 from surepipe.store_api import Fenced
 
 logger = logging.getLogger("surepipe")
+CANCEL_S = 1.0
+"""What a cancelled handler gets to end."""
 
 
 class ReceiverEnd(End):
@@ -80,6 +91,9 @@ class ReceiverEnd(End):
         self.works = LaneQueue(self.runtime, lanes) if lanes else WorkQueue(self.runtime)
         self._progress = Progress(self.around.bell.ring)
         self._consumers: list[Keeper] = []
+        self._tasks: list[RunningTask] = []
+        self.coroutines: Coroutines = self.runtime.coroutines()
+        """What runs the coroutines of the handler."""
         self._is_ending = False
         self._actor: ReceiverActor | None = None
         self._lives = 0
@@ -154,33 +168,77 @@ class ReceiverEnd(End):
     def consume(self, loop: Loop) -> None:
         """Start an actor that takes works through this loop, or one for each lane. Raises MisuseError when there
         is one."""
+        self._require_no_consumer()
+        works = self.works
+        if isinstance(works, LaneQueue):
+            bells = [Bell(self._teller(lane)) for lane in range(works.lanes)]
+            works.serve_lanes(bells)
+            for lane, bell in enumerate(bells):
+                self._keep(f"-{lane}", self._new_lane(works, loop, lane, bell))
+        else:
+            bell = Bell(self._teller(0))
+            self._keep("", lambda: ConsumerActor(works, loop, bell, self._consumer_died))
+            works.serve(bell)
+
+    def run_coroutines_on(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        """The coroutines of the handler to come run on this loop. Raises MisuseError in virtual time."""
+        before, self.coroutines = self.coroutines, self.runtime.coroutines(loop, thread)
+        before.close()
+        self.works.signal.loop_thread = thread
+
+    def consume_in_tasks(self, loop: TaskLoop, on: asyncio.AbstractEventLoop) -> None:
+        """The same in tasks of this event loop."""
+        self._require_no_consumer()
+
+        def start(actor: TaskActor, suffix: str) -> RunningTask:
+            running = RunningTask(on, actor, f"{self._handler_address}{suffix}")
+            self._tasks = [*(task for task in self._tasks if not task.join(0.0)), running]
+            return running
+
+        works = self.works
+        if isinstance(works, LaneQueue):
+            bells = [self._watchful_bell(lane) for lane in range(works.lanes)]
+            works.serve_lanes(bells)
+            for lane, bell in enumerate(bells):
+                self._keep(f"-{lane}", self._new_lane_task(start, works, loop, lane, bell))
+        else:
+            bell = self._watchful_bell(0)
+            self._keep("", lambda: start(ConsumerTask(works, loop, bell, self._consumer_died), ""))
+            works.serve(bell)
+
+    def _require_no_consumer(self) -> None:
         if self._consumers:
             raise MisuseError(
                 f"pipe {self.name} has a handler already: one handler takes all messages; "
                 "make it pass them on to several"
             )
-        works = self.works
-        if isinstance(works, LaneQueue):
-            bells = [self._bell_of(lane) for lane in range(works.lanes)]
-            works.serve_lanes(bells)
-            for lane, bell in enumerate(bells):
-                self._keep(f"-{lane}", self._new_lane(works, loop, lane, bell))
-        else:
-            bell = self._bell_of(0)
-            self._keep("", lambda: ConsumerActor(works, loop, bell, self._consumer_died))
-            works.serve(bell)
 
-    def _bell_of(self, lane: int) -> Bell:
-        return Bell(
-            lambda message: lane < len(self._consumers) and self._consumers[lane].tell(message)
-        )
+    def _watchful_bell(self, lane: int) -> Bell:
+        def look_after() -> None:
+            for task in self._tasks:
+                task.look_after()
+
+        return WatchfulBell(self._teller(lane), look_after)
+
+    def _new_lane_task(
+        self,
+        start: Callable[[TaskActor, str], RunningTask],
+        works: LaneQueue,
+        loop: TaskLoop,
+        lane: int,
+        bell: Bell,
+    ) -> Callable[[], RunningTask]:
+        return lambda: start(LaneTask(lane, works, loop, bell, self._lane_died), f"-{lane}")
+
+    def _teller(self, lane: int) -> Callable[[object], object]:
+        return lambda message: lane < len(self._consumers) and self._consumers[lane].tell(message)
 
     def _new_lane(
         self, works: LaneQueue, loop: Loop, lane: int, bell: Bell
     ) -> Callable[[], LaneActor]:
         return lambda: LaneActor(lane, works, loop, bell, self._lane_died)
 
-    def _keep(self, suffix: str, make: Callable[[], Actor]) -> None:
+    def _keep(self, suffix: str, make: Callable[[], Actor | RunningTask]) -> None:
         address = f"{self._handler_address}{suffix}"
         keeper = Keeper(self.runtime, address, make, self._gave_up, self.options.restarts)
         self._consumers.append(keeper)
@@ -367,13 +425,14 @@ class ReceiverEnd(End):
         """Finish the message that is being handled, confirm what is settled, and end.
 
         False when a handler is still busy after ``timeout`` seconds: its thread goes on, what it handles is
-        not confirmed.
+        not confirmed. A coroutine handler is cancelled then.
         """
         if not self._is_started or self._is_stopped:
             self.works.end()
+            self.coroutines.close()
             return True
         end = self.runtime.now() + round(timeout * 1_000_000)
-        is_ended = self.stop_consuming(timeout)
+        is_ended = self.stop_consuming(timeout) or self._cancel_tasks()
         try:
             self.keeper.ask(Ask(self._close_machine), ASK_S)
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
@@ -382,7 +441,14 @@ class ReceiverEnd(End):
         is_ended = super().stop(max(left, 1.0)) and is_ended
         assert self._progress.alarm is not None
         self._progress.alarm.close()
+        self.coroutines.close()
         return is_ended
+
+    def _cancel_tasks(self) -> bool:
+        """End handlers in the middle of a message; True when none is left. One may take a while, or refuse."""
+        for task in self._tasks:
+            task.cancel()
+        return bool(self._tasks) and all(task.join(CANCEL_S) for task in self._tasks)
 
 
 def place_of(machine: object) -> StreamPlace | None:

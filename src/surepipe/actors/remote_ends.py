@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surepipe.actors.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.async_face import AsyncReceiver, AsyncSender
 from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.end import end_options
 from surepipe.actors.face import EXIT_S
@@ -88,6 +89,10 @@ class PipeSender(ReplayingFace):
             self._end(1.0)
             raise
         self._opened()
+
+    async def __aenter__(self) -> AsyncSender:
+        """The async face, for the loop that runs here."""
+        return AsyncSender(self)
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
@@ -163,6 +168,10 @@ class PipeReceiver(HandlingFace):
             raise
         self._opened()
 
+    async def __aenter__(self) -> AsyncReceiver:
+        """The async face, for the loop that runs here."""
+        return AsyncReceiver(self)
+
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
 
@@ -172,7 +181,7 @@ class PipeReceiver(HandlingFace):
         What was not settled stays with the sender. A handler that is still busy after ``timeout`` seconds is left
         alone. A second call does nothing. Raises MisuseError inside the handler.
         """
-        self._check_outside("close", loops=False)
+        self.check_outside("close", loops=False)
         if not self._is_closed:
             self._closed()
             self.receiver.stop(timeout)

@@ -72,7 +72,7 @@ class ReplayingFace(SendingFace):
         Raises what ``send`` raises, StoreUnavailable (call again), ``errors.Fenced`` (another replay took over)
         and StoreReset (the letters were made anew).
         """
-        self._check_outside("replay")
+        self.check_outside("replay")
         replay = Replay(
             letters,
             letters.store,

@@ -7,9 +7,12 @@ order drawn from a seed, in tests (``steps``).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
+
+from surepipe.actors.coroutines import Coroutines
 
 
 class Actor(Protocol):
@@ -67,6 +70,13 @@ class Signal(Protocol):
         """Wait until the predicate holds; False when it doesn't within ``timeout`` seconds."""
         ...
 
+    loop_thread: int | None
+    """The thread of a loop that must not be blocked by waiting here: what is waited for is done on it."""
+
+    def is_for_itself(self) -> bool:
+        """True where waiting would be for oneself: on that thread, outside of tasks that wait in its place."""
+        ...
+
     def notify(self) -> None:
         """Whoever waits should look again. Costs next to nothing while nobody waits."""
         ...
@@ -101,4 +111,10 @@ class Runtime(Protocol):
 
     def signal(self) -> Signal:
         """A new signal."""
+        ...
+
+    def coroutines(
+        self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None
+    ) -> Coroutines:
+        """What runs coroutines: on this loop of that thread, or on one of the runtime's own."""
         ...

@@ -7,6 +7,7 @@ instead. The same seed gives the same order of steps.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from collections import deque
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pykka
 
+from surepipe.actors.coroutines import TurnCoroutines
 from surepipe.actors.runtime import Actor
 from surepipe.actors.timers import AlarmHeap, HeapAlarm
 from surepipe.errors import MisuseError
@@ -194,6 +196,12 @@ class StepAlarm(HeapAlarm):
 class StepSignal:
     """Waiting is running the scheduler."""
 
+    loop_thread: int | None = None
+
+    def is_for_itself(self) -> bool:
+        """Never: in virtual time no loop has a thread."""
+        return False
+
     def __init__(self, runtime: StepRuntime) -> None:
         self._runtime = runtime
 
@@ -253,6 +261,24 @@ class StepRuntime:
     def signal(self) -> StepSignal:
         """A new signal."""
         return StepSignal(self)
+
+    def coroutines(
+        self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None
+    ) -> TurnCoroutines:
+        """Each runs in the turn of the actor that waits for it. Raises MisuseError for a loop of real time."""
+        del thread
+        if loop is not None:
+            raise MisuseError(
+                "a StepRuntime has virtual time, and the running loop has not: use the pipe without async with"
+            )
+        return TurnCoroutines(self.now, self._let_pass)
+
+    def _let_pass(self, us: int | None) -> None:
+        """Let so much time pass, or, with None, one thing happen."""
+        if us is not None:
+            self.advance(us / 1_000_000)
+        elif not self.step() and not self._jump(None):
+            raise MisuseError("a coroutine waits for ever: nothing is left that could happen")
 
     def step(self) -> bool:
         """Let one actor take one message; False when no actor can."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surepipe.actors.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.async_face import AsyncSender, AsyncStreamReceiver
 from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.end import end_options
 from surepipe.actors.face import EXIT_S
@@ -67,6 +68,10 @@ class StreamSender(ReplayingFace):
         self._put = self.sender.intake.entry(self._codec)
         self.sender.start()
         self._opened()
+
+    async def __aenter__(self) -> AsyncSender:
+        """The async face, for the loop that runs here."""
+        return AsyncSender(self)
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
@@ -140,6 +145,10 @@ class StreamReceiver(HandlingFace):
         self.receiver.start()
         self._opened()
 
+    async def __aenter__(self) -> AsyncStreamReceiver:
+        """The async face, for the loop that runs here."""
+        return AsyncStreamReceiver(self)
+
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
 
@@ -149,7 +158,7 @@ class StreamReceiver(HandlingFace):
         Raises PipeStopped when the receiver stopped for good, StoreUnavailable when the store does not say where
         the stream ends now, and MisuseError inside the handler or loop.
         """
-        self._check_outside("catch_up")
+        self.check_outside("catch_up")
         return self.receiver.catch_up(timeout)
 
     def finish(self) -> None:
@@ -165,7 +174,7 @@ class StreamReceiver(HandlingFace):
         A handler that is still busy after ``timeout`` seconds is left alone. A second call does nothing. Raises
         MisuseError inside the handler.
         """
-        self._check_outside("close", loops=False)
+        self.check_outside("close", loops=False)
         if not self._is_closed:
             self._closed()
             self.receiver.stop(timeout)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from surepipe.actors.coroutines import LoopEnded, RunningTask
 from surepipe.actors.runtime import Actor, Running, Runtime
 
 logger = logging.getLogger("surepipe")
@@ -49,14 +50,15 @@ class RestartPolicy:
 class Keeper:
     """Keeps one actor alive at one address.
 
-    ``make`` builds the actor of the next life. ``gone`` is called when it will not be restarted any more.
+    ``make`` builds the actor of the next life, or starts it itself (in a task of a loop). ``gone`` is called when
+    it will not be restarted any more.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         name: str,
-        make: Callable[[], Actor],
+        make: Callable[[], Actor | RunningTask],
         gone: Callable[[str], None],
         policy: RestartPolicy | None = None,
     ) -> None:
@@ -104,7 +106,8 @@ class Keeper:
             since = now - round(self._policy.within_s * 1_000_000)
             self._deaths = [*(at for at in self._deaths if at > since), now]
             deaths = len(self._deaths)
-            self._stopped = gives_up = deaths > self._policy.restarts_max
+            is_over = isinstance(error, LoopEnded)  # another life would find its loop closed, too
+            self._stopped = gives_up = is_over or deaths > self._policy.restarts_max
             if not gives_up:
                 self.restarts += 1
                 self._alarm.set(now + self._wait(deaths))
@@ -120,21 +123,35 @@ class Keeper:
         return round(min(wait, self._policy.wait_max_s) * 1_000_000)
 
     def _live(self) -> None:
+        try:
+            running = self._begin()
+        except LoopEnded as error:
+            with self._lock:
+                self._stopped = True
+            self._gone(f"{self.name} can't go on: {error}")
+            return
+        if running is not None:
+            running.tell(START)
+
+    def _begin(self) -> Running | None:
         with self._lock:
             if self._stopped:
-                return
+                return None
             try:
-                running = self._runtime.start(self._make(), self.name)
+                made = self._make()
+                running = (
+                    made if isinstance(made, RunningTask) else self._runtime.start(made, self.name)
+                )
             except RuntimeError as error:  # the system has no thread for us now
                 if not self._threads:
                     raise
                 logger.warning("%s can't be started again yet: %s", self.name, error)
                 wait = round(self._policy.wait_max_s * 1_000_000)
                 self._alarm.set(self._runtime.now() + wait)
-                return
+                return None
             self._threads = [*(old for old in self._threads if not old.join(0.0)), running]
             self._running = running
-        running.tell(START)
+            return running
 
     def renew(self, wait_s: float) -> None:
         """The actor that lives here has come to its end in good order: begin the next life after a while."""

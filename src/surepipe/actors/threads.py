@@ -6,6 +6,8 @@ its thread so that it can be joined, and every actor stands in ``pykka.ActorRegi
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import queue
 import threading
 import time
@@ -16,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pykka
 
+from surepipe.actors.coroutines import SHARED_LOOP, LoopCoroutines, patient
 from surepipe.actors.runtime import Actor
 from surepipe.actors.timers import ThreadAlarm, TimerThread
+from surepipe.errors import MisuseError
 
 if TYPE_CHECKING:
     from pykka._actor import ActorInbox
@@ -116,11 +120,22 @@ class ThreadSignal:
     """
 
     def __init__(self) -> None:
+        self.loop_thread: int | None = None
         self._condition = threading.Condition()
         self._waiting = 0
+        self._tasks: list[Callable[[], None]] = []
 
     def wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait until the predicate holds; False when it doesn't in time."""
+        """Wait until the predicate holds; False when it doesn't in time. Raises MisuseError on the thread of a
+        loop that handlers need."""
+        code = patient()
+        if code is not None:
+            return code.wait(lambda: self._wait_in_task(predicate, timeout))
+        if self.is_for_itself() and not predicate():
+            raise MisuseError(
+                "this would block the event loop that handlers run on, and so wait for itself: await the same of "
+                "the async face (async with Pipe(...) as pipe), or call it with asyncio.to_thread"
+            )
         with self._condition:
             self._waiting += 1
             try:
@@ -129,11 +144,45 @@ class ThreadSignal:
             finally:
                 self._waiting -= 1
 
+    def is_for_itself(self) -> bool:
+        """On the thread of a loop that handlers need, outside of a task that waits in its place."""
+        if asyncio._get_running_loop() is None or patient() is not None:
+            return False
+        return threading.get_ident() in (self.loop_thread, SHARED_LOOP.thread)
+
     def notify(self) -> None:
         """Whoever waits should look again."""
         if self._waiting:
             with self._condition:
                 self._condition.notify_all()
+                for wake in self._tasks:
+                    wake()
+
+    async def _wait_in_task(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """As ``wait``, without the thread."""
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the loop is closed, and the waiter gone with it
+                loop.call_soon_threadsafe(changed.set)
+
+        with self._condition:
+            self._waiting += 1
+            self._tasks.append(wake)
+        try:
+            async with asyncio.timeout(timeout):
+                while not predicate():
+                    await changed.wait()
+                    changed.clear()
+        except TimeoutError:
+            return predicate()
+        finally:
+            with self._condition:
+                self._waiting -= 1
+                self._tasks.remove(wake)
+        return True
 
 
 class ThreadRuntime:
@@ -154,8 +203,10 @@ class ThreadRuntime:
         """A generator of its own."""
         return Random(SystemRandom().getrandbits(128) if seed is None else seed)
 
-    def here(self) -> int:
-        """The thread that asks."""
+    def here(self) -> object:
+        """The thread that asks, or its task where a loop runs."""
+        if asyncio._get_running_loop() is not None:
+            return asyncio.current_task()
         return threading.get_ident()
 
     def start(self, actor: Actor, name: str) -> RunningThread:
@@ -171,6 +222,12 @@ class ThreadRuntime:
     def signal(self) -> ThreadSignal:
         """A new signal."""
         return ThreadSignal()
+
+    def coroutines(
+        self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None
+    ) -> LoopCoroutines:
+        """On this loop, or on the one that the process shares."""
+        return LoopCoroutines(loop, thread)
 
 
 THREADS = ThreadRuntime()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 import types
-from asyncio import CancelledError
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
+from surepipe.actors.coroutines import Kind, kind_of, unrun_in
 from surepipe.errors import ConfigurationError, MisuseError, words_of
 from surepipe.pipelines.stages import made, wants_context
 
@@ -33,11 +33,11 @@ class LeftEarly(RuntimeError):
 def failing_only(name: str) -> Generator[None]:
     """What a user's function raises fails its message, even if it is made to end a process or a thread.
 
-    Raises LeftEarly for that. An async function may be cancelled.
+    Raises LeftEarly for that, and where an async function was cancelled.
     """
     try:
         yield
-    except (Exception, CancelledError):
+    except Exception:
         raise
     except BaseException as error:
         text = words_of(error)
@@ -75,12 +75,12 @@ def entry_of(
     function = _instance(what, path, found)
     asks = wants_context(function)
     _require_call(what, path, function, 2 if asks else 1)
-    body = _body(function)
-    if inspect.isasyncgenfunction(body):
+    kind = kind_of(function)
+    if kind is Kind.ASYNC_GENERATOR:
         raise ConfigurationError(
             f"{what}: {path} is an async generator: return a list, or one message"
         )
-    if inspect.isgeneratorfunction(body) and not may_yield:
+    if kind is Kind.GENERATOR and not may_yield:
         raise ConfigurationError(
             f"{what}: {path} is a generator, which gives many messages: write it as flat-map, or return one"
         )
@@ -95,6 +95,10 @@ def entry_of(
 def require_key(what: str, path: str, function: Callable[..., object]) -> None:
     """Raises ConfigurationError for a function that can't tell a key of a message."""
     _require_plain(what, path, function)
+    if kind_of(function).is_generator:
+        raise ConfigurationError(
+            f"{what}: {path} is a generator, and a key is one value: return it"
+        )
     try:
         inspect.signature(function).bind(object())
     except TypeError as error:
@@ -120,14 +124,12 @@ def require_source(
 
 
 def require_answer(what: str, path: str, answer: object) -> object:
-    """What a stage gave. Raises WrongAnswer for what is no message, but a promise of some."""
-    if isinstance(answer, Awaitable):
-        hint = "nobody waits for that: write async def, and await it there"
-    elif isinstance(answer, Generator | AsyncGenerator):
-        hint = "write it as flat-map, or return a list"
-    else:
+    """What a stage gave, and what was to be awaited of it has been. Raises WrongAnswer for what nobody has run."""
+    if not (kind := unrun_in(answer)):
         return answer
-    kind = type(cast("object", answer)).__name__
+    hint = "write it as flat-map, or return a list" if "generator" in kind else "nobody runs that"
+    if kind in ("coroutine", "Task", "Future"):
+        hint = "nobody waits for that: write async def, and await asyncio.gather(*them) there"
     raise WrongAnswer(f"{what}: {path} gave a {kind}: {hint}")
 
 
@@ -168,8 +170,7 @@ def _require_call(what: str, path: str, function: Callable[..., object], count: 
 
 
 def _require_plain(what: str, path: str, function: Callable[..., object]) -> None:
-    body = _body(function)
-    if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
+    if kind_of(function).is_async:
         raise ConfigurationError(f"{what}: {path} is async, and a plain function is needed here")
 
 

@@ -6,12 +6,14 @@ alarms do not ring, and what still waits is ended.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pykka
 
+from surepipe.actors.coroutines import TurnCoroutines
 from surepipe.actors.runtime import Actor
 from surepipe.simulation.events import Event
 from surepipe.simulation.lives import Life, Waiter
@@ -42,6 +44,12 @@ class Ringing:
 
 class SimulatedSignal:
     """Lets tasks wait for something that actors do."""
+
+    loop_thread: int | None = None
+
+    def is_for_itself(self) -> bool:
+        """Never: in virtual time no loop has a thread."""
+        return False
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -296,3 +304,16 @@ class SimulatedRuntime:
     def signal(self) -> SimulatedSignal:
         """A new signal."""
         return SimulatedSignal(self._life)
+
+    def coroutines(
+        self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None
+    ) -> TurnCoroutines:
+        """Each runs in the task that waits for it, and its time is that of the world."""
+        assert loop is None, "a simulated process has no loop of real time"
+        del thread
+        return TurnCoroutines(self.now, self._sleep)
+
+    def _sleep(self, us: int | None) -> None:
+        if us is None:
+            raise RuntimeError("this waits for something that never comes in a simulation")
+        self._life.sleep(us)

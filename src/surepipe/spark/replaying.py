@@ -17,6 +17,7 @@ from surepipe.actors.codecs import AutoCodec
 from surepipe.errors import ConfigurationError, StoreReset
 from surepipe.pipelines.engine.real import RealEnvironment
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.stages import Call
 from surepipe.spark.arrow import BINARY, INT64, RecordBatch, array, batch_of, schema_of
 from surepipe.spark.mapping import Batches, collected, mapped
 from surepipe.spark.places import StorePlace, asked
@@ -156,12 +157,13 @@ def _through(call: str) -> Callable[[Batches], Batches]:
     """The function of a task. A row without payload says of each entry that it was seen."""
 
     def work(batches: Batches) -> Batches:
-        function, codec = RealEnvironment(_NO_PLAN).function(call), AutoCodec()
+        environment, codec = RealEnvironment(_NO_PLAN), AutoCodec()
+        function = Call(environment.function(call), None)
         for batch in batches:
             indexes: list[int] = []
             payloads: list[bytes | None] = []
             for index, payload in _pairs(batch):
-                made = function(codec.decode(cast("bytes", payload)))
+                made = environment.call(call, function, codec.decode(cast("bytes", payload)))
                 indexes.append(index)
                 payloads.append(None)
                 if made is not None:

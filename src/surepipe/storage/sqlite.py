@@ -316,7 +316,7 @@ class SqliteStore:
         false. After a crash all of it is there, or nothing.
         """
         self._refuse_in_child()
-        transaction = SqliteTransaction(self._writer, self._file)
+        transaction = SqliteTransaction(self._writer, self._file, self._blocks)
         self._blocks.enter()
         try:
             yield transaction

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from surepipe.errors import MisuseError, StoreUnavailable
 from surepipe.storage import sqlite_positions, sqlite_streams
 from surepipe.storage.sqlite_file import SqliteFile
-from surepipe.storage.sqlite_writer import Closed, Writer
+from surepipe.storage.sqlite_writer import Blocks, Closed, Writer
 from surepipe.store_api import (
     AppendOutcome,
     AppendRun,
@@ -23,12 +23,13 @@ from surepipe.store_api import (
 class SqliteTransaction:
     """What a transaction of a SQLite store does when its block ends, together with the caller's own SQL."""
 
-    def __init__(self, writer: Writer, file: SqliteFile) -> None:
+    def __init__(self, writer: Writer, file: SqliteFile, blocks: Blocks) -> None:
         self.done = False
         self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
         self.requests: list[AppendRun | CommitPosition] = []
         self._writer = writer
         self._file = file
+        self._blocks = blocks
         self._lent: sqlite3.Connection | None = None
 
     def append(self, request: AppendRun) -> None:
@@ -80,6 +81,19 @@ class SqliteTransaction:
                 connection.execute("RELEASE surepipe_part")
             raise
         connection.execute("RELEASE surepipe_part")
+
+    @contextmanager
+    def reaches(self, thread: int | None) -> Generator[None]:
+        """While a coroutine runs for this block, its thread counts as inside: what writes there would wait for the
+        end of the block, which needs that thread."""
+        if thread is None:
+            yield
+            return
+        self._blocks.join(thread)
+        try:
+            yield
+        finally:
+            self._blocks.part(thread)
 
     def undo(self) -> None:
         """The block has raised."""

@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
@@ -416,16 +416,29 @@ class Blocks:
     """Which threads are inside the block of a transaction; they may neither begin another nor write beside it."""
 
     def __init__(self) -> None:
-        self._threads: set[int] = set()
+        self._threads: Counter[int] = Counter()
+        self._lock = threading.Lock()
 
     def enter(self) -> None:
         """Begin the block of this thread."""
         self.refuse_inside("begin another transaction")
-        self._threads.add(threading.get_ident())
+        self.join(threading.get_ident())
 
     def leave(self) -> None:
         """The block of this thread has ended."""
-        self._threads.discard(threading.get_ident())
+        self.part(threading.get_ident())
+
+    def join(self, thread: int) -> None:
+        """That thread works for a block too, from now on."""
+        with self._lock:
+            self._threads[thread] += 1
+
+    def part(self, thread: int) -> None:
+        """Not any more."""
+        with self._lock:
+            self._threads[thread] -= 1
+            if not self._threads[thread]:
+                del self._threads[thread]
 
     def refuse_inside(self, what: str) -> None:
         """Raise MisuseError when this thread is inside a block."""

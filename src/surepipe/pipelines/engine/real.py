@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import inspect
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
 
 from surepipe.actors.codecs import choose_codec
+from surepipe.actors.coroutines import Kind, awaited, kind_of, within
 from surepipe.actors.links import MutualTls, SharedKey, TcpRoute
 from surepipe.actors.notices import PipeNotice, log_notice
 from surepipe.actors.routes import Route
@@ -105,7 +105,8 @@ class RealEnvironment:
         self._notices = notices
         self._stopped = stopped
         self._routes: dict[str, TcpRoute] = {}
-        self._async = _AsyncCalls()
+        self._coroutines = THREADS.coroutines()
+        self._helpers = _Helpers()
         self.runtime: Runtime = THREADS
         self.clock: Clock = RealClock()
         self.seed: int | None = None
@@ -278,14 +279,22 @@ class RealEnvironment:
 
     def call(self, name: str, function: Call, message: object) -> object:
         """Enter the user's code, within its time limit. Raises what it raises, and TimeLimit."""
+        limit_s, wait = function.limit_s, self._coroutines.wait
         with failing_only(name):
-            if function.limit_s is None or inspect.iscoroutinefunction(function.function):
+            if limit_s is None:
+                return awaited(function(message), wait)
+            if kind_of(function.function) is Kind.COROUTINE:
                 result = function(message)
             else:
-                result = _within(name, function, message, function.limit_s)
-        if inspect.iscoroutine(result):
-            return self._async.wait(name, _awaited(name, result), function.limit_s)
-        return result
+                result = self._helpers.within(lambda: function(message), name, limit_s)
+            return awaited(
+                result, lambda call: wait(within(call, limit_s, lambda: _late(name, limit_s)))
+            )
+
+    def close(self) -> None:
+        """End the threads that it has for the user's functions."""
+        self._coroutines.close()
+        self._helpers.close()
 
     # What is told.
 
@@ -301,37 +310,57 @@ class RealEnvironment:
             logger.error("the pipeline stops: %s", why)
 
 
-class _AsyncCalls:
-    """One event loop on a thread, for stages that are async functions; made at the first call."""
+class _Helpers:
+    """Threads for calls with a time limit. One whose call is late is left alone, since Python can't end it; the
+    others are used again."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._idle: deque[SimpleQueue[_Job | None]] = deque()
 
-    def wait(self, name: str, call: Coroutine[Any, Any, object], limit_s: float | None) -> object:
-        """The result of the call. Raises TimeLimit, after it was cancelled."""
-        future = asyncio.run_coroutine_threadsafe(call, self._running())
+    def within(self, call: Callable[[], object], name: str, limit_s: float) -> object:
+        """What the call gives. Raises what it raises, and TimeLimit."""
         try:
-            return future.result(limit_s)
-        except TimeoutError:
-            if future.done():  # its own
-                raise
-            future.cancel()
-            raise _late(name, limit_s or 0.0) from None
+            jobs = self._idle.popleft()
+        except IndexError:
+            jobs = SimpleQueue[_Job | None]()
+            threading.Thread(
+                target=_help, args=(jobs,), name="surepipe-stages", daemon=True
+            ).start()
+        job = _Job(call)
+        jobs.put(job)
+        if not job.is_done.wait(limit_s):
+            jobs.put(None)
+            raise _late(name, limit_s)
+        self._idle.append(jobs)
+        if job.failure is not None:
+            raise job.failure
+        return job.result
 
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name="surepipe-async-stages", daemon=True
-                ).start()
-            return self._loop
+    def close(self) -> None:
+        """End those that have nothing to do."""
+        while self._idle:
+            self._idle.popleft().put(None)
 
 
-async def _awaited(name: str, call: Coroutine[Any, Any, object]) -> object:
-    with failing_only(name):
-        return await call
+class _Job:
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self.is_done = threading.Event()
+        self.result: object = None
+        self.failure: BaseException | None = None
+
+    def do(self) -> None:
+        try:
+            self.result = self._call()
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
+            self.failure = error
+        self.is_done.set()
+
+
+def _help(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job.do()
+        del job  # a message must not live until the next one comes
 
 
 def _why(error: BaseException) -> str:
@@ -348,27 +377,6 @@ def _functions(where: object) -> list[str]:
         for name, one in found.items()
         if callable(one) and getattr(one, "__module__", "") == home
     ]
-
-
-def _within(name: str, function: Call, message: object, limit_s: float) -> object:
-    """Call on a thread of its own. One that is late is left alone: Python can't end it."""
-    result: list[object] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            result.append(function(message))
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name=f"stage-{name}", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if failure:
-        raise failure[0]
-    if not result:
-        raise _late(name, limit_s)
-    return result[0]
 
 
 def _late(name: str, limit_s: float) -> TimeLimit:

@@ -402,6 +402,7 @@ class Engine:
 
         self._last_counters |= {name: face.counters() for name, face in self.faces.items()}
         with ExitStack() as ends:  # whatever fails at the end of one part, the others end too
+            ends.callback(close_store, self._environment)
             for store in self.stores.values():
                 ends.callback(close_store, store)
             for route in self._maker.routes:

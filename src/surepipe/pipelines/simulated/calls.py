@@ -6,19 +6,18 @@ store call until its effect is settled.
 
 from __future__ import annotations
 
-import inspect
-from asyncio import events
-from asyncio.base_events import BaseEventLoop
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar, cast
 
+from surepipe.actors.coroutines import awaited
 from surepipe.errors import words_of
 from surepipe.pipelines.assembly import About
 from surepipe.pipelines.calling import failing_only
 from surepipe.pipelines.simulated.sandbox import Slip
 from surepipe.pipelines.stages import Call, TimeLimit
 from surepipe.simulation.lives import Life, Touch
+from surepipe.simulation.runtime import SimulatedRuntime
 from surepipe.simulation.tasks import Crashed
 from surepipe.simulation.world import as_detail, digest_of
 
@@ -75,6 +74,7 @@ class Calls:
         self._life = life
         self._world = life.world
         self._told = told
+        self._wait = SimulatedRuntime(life).coroutines().wait
 
     def enter(self, name: str, call: Call, message: object) -> object:
         """One call: what it gives, or what it raises."""
@@ -124,9 +124,7 @@ class Calls:
         world.speaks, world.speaking = life, name
         world.remembers(life)
         try:
-            result = call(message)
-            if inspect.iscoroutine(result):
-                result = self._awaited(cast("Coroutine[object, object, object]", result))
+            result = awaited(call(message), self._wait)
         except Crashed:
             raise
         except Slip:
@@ -149,13 +147,6 @@ class Calls:
         self._world.limit = "refused"
         self._world.heap.clear()
         self._life.is_alive = False
-
-    def _awaited(self, coroutine: Coroutine[object, object, object]) -> object:
-        loop = _VirtualLoop(self._life)
-        try:
-            return loop.run_until_complete(coroutine)
-        finally:
-            loop.close()
 
     def _row(self, about: About | None, kind: str, text: str, fault: str = "", **more: str) -> None:
         if about is None or not self._life.is_alive:
@@ -184,41 +175,3 @@ def _short(result: object) -> str:
     """What a stage gave, as far as it is worth comparing."""
     text = repr(result)
     return text if len(text) <= 120 else f"{text[:100]} {digest_of(text.encode())}"
-
-
-class _Selector:
-    """What an event loop waits on: nothing but time."""
-
-    def __init__(self, life: Life) -> None:
-        self._life = life
-
-    def select(self, timeout: float | None) -> list[object]:
-        """Let virtual time pass."""
-        if timeout is None:
-            raise RuntimeError("this waits for something that never comes in a simulation")
-        if timeout > 0:
-            running = events._get_running_loop()
-            events._set_running_loop(None)
-            try:
-                self._life.sleep(round(timeout * 1_000_000) + 1)
-            finally:
-                events._set_running_loop(running)
-        return []
-
-
-class _VirtualLoop(BaseEventLoop):
-    """An event loop for async stages, in virtual time."""
-
-    def __init__(self, life: Life) -> None:
-        super().__init__()
-        self._life = life
-        self._selector = _Selector(life)
-
-    def time(self) -> float:
-        return self._life.world.now / 1_000_000
-
-    def _process_events(self, event_list: object) -> None:
-        del event_list
-
-    def _write_to_self(self) -> None:
-        pass

@@ -1,0 +1,263 @@
+"""The async faces: what ``async with`` gives of a pipe, of its ends, of a stream's ends and of a channel.
+
+    async with Pipe("orders") as pipe:
+        pipe.receive(handle)                # a coroutine function: awaited, one message after the other
+        await pipe.send({"order": 1})       # waits for room without blocking the loop
+
+    async with Pipe("orders") as pipe:
+        async for message in pipe: ...
+
+A face adds nothing to the machines and threads beneath it: each method is that of the synchronous face, and where
+that would block its thread, the task waits. So what is promised, and what is raised, is the same. Any task of any
+loop may use a face; handlers that are coroutine functions run on the loop that the face was made on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from surepipe.actors.channel import AnsweringHandler, ChannelFace
+from surepipe.actors.consumer import BatchHandler, Handler
+from surepipe.actors.coroutines import in_task, in_thread
+from surepipe.actors.face import EXIT_S, Named, ReceivingFace, SendingFace, UntilText
+from surepipe.actors.handling import HandlingFace
+from surepipe.actors.replaying import Replayed, ReplayingFace
+from surepipe.actors.sender_end import SenderEnd
+from surepipe.errors import MisuseError
+
+if TYPE_CHECKING:
+    from surepipe.actors.handling import AnyBatchHandler, AnyHandler
+    from surepipe.actors.pipe import Pipe  # noqa: F401 - named as text below, as it names this module
+    from surepipe.actors.remote_ends import PipeReceiver, PipeSender  # noqa: F401
+    from surepipe.actors.stream_ends import StreamReceiver, StreamSender  # noqa: F401
+    from surepipe.storage.dead_letters import DeadLetterStream
+
+N = TypeVar("N", bound=Named)
+S = TypeVar("S", bound=SendingFace)
+R = TypeVar("R", bound=ReceivingFace)
+H = TypeVar("H", bound=HandlingFace)
+
+
+class AsyncFace(Generic[N]):
+    """What every async face has. ``sync`` is the face that threads use: its questions (``guarantee``,
+    ``counters()``, ``leases()``, ``dead_letters``) don't wait, so they are asked there.
+
+    Raises MisuseError where no loop runs, and for a pipe in virtual time.
+    """
+
+    def __init__(self, face: N) -> None:
+        self.sync = face
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise MisuseError(
+                f"{face.noun} {face.name}: an async face is made where a loop runs: write async with in a "
+                "coroutine"
+            ) from None
+        self._thread = threading.get_ident()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Look at what the face is made on."""
+
+    @property
+    def name(self) -> str:
+        """Of the pipe or channel."""
+        return self.sync.name
+
+    def __str__(self) -> str:
+        return str(self.sync)
+
+    async def close(self, timeout: float = EXIT_S) -> None:
+        """As the synchronous ``close``. It goes on when it is cancelled, and what it raises then is logged."""
+        await in_task(lambda: self.sync.check_outside("close", loops=False))
+        await in_thread(lambda: self.sync.close(timeout))
+
+
+class AsyncSending(AsyncFace[S]):
+    """Sending."""
+
+    async def send(
+        self, message: object, *, until: UntilText = "accepted", timeout: float | None = None
+    ) -> None:
+        """Send a message; it is accepted when this returns. Raises what the synchronous ``send`` raises.
+
+        When it is cancelled while it waits for room, nothing was accepted. With a journal, or
+        ``until="confirmed"``, it may be cancelled later: then the message is accepted as a whole, or (by a journal
+        that refuses it) not at all.
+        """
+        await in_task(lambda: self.sync.send(message, until=until, timeout=timeout))
+
+    async def send_nowait(self, message: object) -> None:
+        """Send a message if there is room now; waits for the answer of a journal all the same. Raises PipeFull."""
+        await in_task(lambda: self.sync.send_nowait(message))
+
+    async def send_many(
+        self,
+        messages: Iterable[object],
+        *,
+        until: UntilText = "accepted",
+        timeout: float | None = None,
+    ) -> int:
+        """Send messages in order and give their number. When it is cancelled, those before are accepted."""
+        return await in_task(lambda: self.sync.send_many(messages, until=until, timeout=timeout))
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is confirmed. Raises what the synchronous ``flush`` raises."""
+        await in_task(lambda: self.sync.flush(timeout))
+
+
+class AsyncReceiving(AsyncFace[R]):
+    """Receiving."""
+
+    def _prepare(self) -> None:
+        self.sync.receiver.runtime.coroutines(self._loop, self._thread)  # refused in virtual time
+
+    def __aiter__(self) -> AsyncIterator[object]:
+        """The messages, each settled when the next is asked for.
+
+        As with ``for``, a loop that is left early, also by a cancellation, leaves its last message unsettled, and
+        the next loop begins with it.
+        """
+        return TaskIterator(lambda: iter(self.sync))
+
+    def _on_this_loop(self) -> None:
+        face = self.sync
+        if not face.receiver.has_consumer:
+            face.receiver.run_coroutines_on(self._loop, self._thread)
+            sender: object = getattr(face, "sender", None)
+            if isinstance(sender, SenderEnd):
+                sender.intake.signal.loop_thread = self._thread
+
+
+_END = object()
+
+
+class TaskIterator:
+    """A loop over messages whose steps wait in tasks. A step that is cancelled takes no message with it."""
+
+    def __init__(self, begin: Callable[[], Iterator[object]]) -> None:
+        self._begin = begin
+        self._messages = begin()
+        self._is_asked = False
+
+    def __aiter__(self) -> AsyncIterator[object]:
+        return self
+
+    async def __anext__(self) -> object:
+        if self._is_asked:
+            raise MisuseError(
+                "two tasks ask one loop for its next message: give each message on to them instead"
+            )
+        self._is_asked = True
+        try:
+            message = await in_task(lambda: next(self._messages, _END))
+        except BaseException:
+            del self._messages  # what it had goes back
+            self._messages = self._begin()
+            raise
+        finally:
+            self._is_asked = False
+        if message is _END:
+            raise StopAsyncIteration
+        return message
+
+
+class AsyncHandling(AsyncReceiving[H]):
+    """Receiving by handlers and loops."""
+
+    def receive(self, handler: AnyHandler) -> None:
+        """Let ``handler(message)`` take every message.
+
+        A coroutine function is awaited on this loop, one message after the other; with lanes (see ``Pipe``) up to
+        so many at once, those of one key in order. Another function runs on a thread, and what it returns that
+        can be awaited is awaited on this loop.
+
+        Raises what the synchronous ``receive`` raises.
+        """
+        self._on_this_loop()
+        self.sync.receive(handler)
+
+    def receive_many(self, handler: AnyBatchHandler) -> None:
+        """Let ``handler(messages)`` take messages in batches. See ``receive``."""
+        self._on_this_loop()
+        self.sync.receive_many(handler)
+
+
+P = TypeVar("P", bound=ReplayingFace)
+
+
+class AsyncReplaying(AsyncSending[P]):
+    """Sending, dead letters too."""
+
+    async def replay(
+        self,
+        letters: DeadLetterStream,
+        *,
+        reader: str = "replay",
+        letters_max: int | None = None,
+        timeout: float | None = None,
+    ) -> Replayed:
+        """As the synchronous ``replay``. When it is cancelled it goes on to its end."""
+        return await in_thread(
+            lambda: self.sync.replay(
+                letters, reader=reader, letters_max=letters_max, timeout=timeout
+            )
+        )
+
+
+class AsyncPipe(AsyncReplaying["Pipe"], AsyncHandling["Pipe"]):
+    """A pipe whose ends live in this process."""
+
+    def finish(self) -> None:
+        """Take no more messages; an ``async for`` over the pipe ends when all that was sent is settled."""
+        self.sync.finish()
+
+
+class AsyncSender(AsyncReplaying["PipeSender | StreamSender"]):
+    """The sending end of a pipe, or of a stream."""
+
+
+class AsyncReceiver(AsyncHandling["PipeReceiver"]):
+    """The receiving end of a pipe."""
+
+
+class AsyncStreamReceiver(AsyncHandling["StreamReceiver"]):
+    """The receiving end of a stream."""
+
+    async def catch_up(self, timeout: float | None = None) -> bool:
+        """Wait until everything is settled that is in the stream now; False when that takes longer."""
+        await in_task(lambda: self.sync.check_outside("catch_up"))
+        return await in_thread(lambda: self.sync.catch_up(timeout))
+
+    async def finish(self) -> None:
+        """An ``async for`` over this end stops when everything is settled that is in the stream now."""
+        await in_thread(self.sync.finish)
+
+
+class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):
+    """One end of a channel. Where a ``Listener`` makes the end, ``accept`` may be a coroutine function that makes
+    this of it: ``AsyncChannel(channel)``."""
+
+    def receive(self, handler: Handler | AnsweringHandler) -> None:
+        """Let ``handler(message)``, or ``handler(message, reply)``, take every message; a coroutine answers by
+        ``await reply.send(answer)``. Otherwise as for a pipe."""
+        self._on_this_loop()
+        self.sync.receive(handler)
+
+    def receive_many(self, handler: BatchHandler) -> None:
+        """Let ``handler(messages)`` take messages in batches. See ``receive``."""
+        self._on_this_loop()
+        self.sync.receive_many(handler)
+
+    @property
+    def is_up(self) -> bool:
+        """True while both directions are open, as far as this end knows."""
+        return self.sync.is_up
+
+    async def wait_up(self, timeout: float | None = None) -> bool:
+        """Wait until both directions are open; False when they are not within ``timeout`` seconds."""
+        return await in_task(lambda: self.sync.wait_up(timeout))

@@ -1,0 +1,507 @@
+"""The async faces: the same promises as the synchronous ones, and no loop is blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from surepipe import (
+    AsyncChannel,
+    AsyncPipe,
+    Channel,
+    ChannelFace,
+    DeadLetters,
+    Listener,
+    LocalRoute,
+    MisuseError,
+    NotConfirmed,
+    Pipe,
+    PipeClosed,
+    PipeFull,
+    PipeReceiver,
+    PipeSender,
+    StreamReceiver,
+    StreamSender,
+)
+from surepipe.actors import Reply, StepRuntime
+from surepipe.storage import DeadLetterStream, MemoryStore
+from tests.actors.kit import PATIENCE_S
+from tests.actors.stored_kit import STREAM, sqlite_store
+
+NARROW = [{"reliable": {"backlog": 4, "window": 2, "run_max": 1}}]
+
+
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    """One loop for each test, which ends or fails in time."""
+
+    async def in_time() -> None:
+        async with asyncio.timeout(2 * PATIENCE_S):
+            await body()
+
+    asyncio.run(in_time())
+
+
+class Stopped:
+    """A coroutine handler that stands at its first message until it is let through."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+
+    async def __call__(self, message: object) -> None:
+        self.reached.set()
+        await self.opened.wait()
+        self.seen.append(message)
+
+
+def test_a_handler_runs_on_the_loop_of_the_block_and_all_is_confirmed_at_its_end() -> None:
+    """Send, flush, close: the thread is that of the loop, and nothing is left open."""
+
+    async def body() -> None:
+        seen: list[tuple[object, int]] = []
+
+        async def take(message: object) -> None:
+            await asyncio.sleep(0)
+            seen.append((message, threading.get_ident()))
+
+        async with Pipe("orders") as pipe:
+            pipe.receive(take)
+            await pipe.send(0)
+            assert await pipe.send_many(range(1, 5)) == 4
+            await pipe.send_nowait(5)
+            await pipe.flush()
+            assert len(seen) == 6
+            await pipe.send(6, until="accepted")
+        assert seen == [(n, threading.get_ident()) for n in range(7)]
+        with pytest.raises(PipeClosed):
+            await pipe.send(7)
+        with pytest.raises(PipeClosed):
+            pipe.receive(take)
+
+    run(body)
+
+
+def test_waiting_for_room_leaves_the_loop_to_others_and_a_cancelled_send_is_not_accepted() -> None:
+    """The pipe is full while its handler stands. Cancelled sends leave no hole, and give back their room."""
+
+    async def body() -> None:
+        handler = Stopped()
+        async with Pipe("orders", NARROW) as pipe:
+            pipe.receive(handler)
+            sent = 0
+            with contextlib.suppress(PipeFull):
+                while sent < 100:
+                    await pipe.send(sent, timeout=0.05)
+                    sent += 1
+            assert sent < 20
+            waiting = [asyncio.ensure_future(pipe.send("never")) for _ in range(20)]
+            await asyncio.sleep(0)  # the loop is free: this returns, and they stand in the queue
+            for task in waiting:
+                task.cancel()
+            ended = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(one) for one in ended] == [asyncio.CancelledError] * 20
+            handler.opened.set()
+            await pipe.send_many(range(sent, sent + 50))
+        assert handler.seen == list(range(sent + 50))
+
+    run(body)
+
+
+def test_a_send_that_is_cancelled_when_room_comes_is_accepted_or_not_and_no_room_is_lost() -> None:
+    """The message that makes room and the cancellation meet, in each order; what was accepted comes once."""
+
+    async def body() -> None:
+        seen: list[object] = []
+
+        async def take(message: object) -> None:
+            await asyncio.sleep(0)
+            seen.append(message)
+
+        accepted: list[object] = []
+        async with Pipe("orders", NARROW) as pipe:
+            pipe.receive(take)
+            for number in range(400):
+                task = asyncio.ensure_future(pipe.send(number))
+                for _ in range(number % 7):
+                    await asyncio.sleep(0)
+                task.cancel()
+                try:
+                    await task
+                    accepted.append(number)
+                except asyncio.CancelledError:
+                    pass
+            await pipe.send_many(["end"] * 20)  # more than the pipe holds: all room is there
+        assert [one for one in seen if one != "end"] == accepted
+        assert seen.count("end") == 20
+
+    run(body)
+
+
+def test_a_loop_settles_each_message_when_the_next_is_asked_for() -> None:
+    """A loop that is left begins again with its last message; finish ends it."""
+
+    async def body() -> None:
+        async with Pipe("orders") as pipe:
+            await pipe.send_many(range(5))
+            async for message in pipe:
+                if message == 2:
+                    break
+            with pytest.raises(NotConfirmed):
+                await pipe.flush(0.0)
+            pipe.finish()
+            assert [message async for message in pipe] == [2, 3, 4]
+
+    run(body)
+
+
+def test_a_step_of_a_loop_that_is_cancelled_takes_no_message_with_it() -> None:
+    """While it waits for one, and while its body has one."""
+
+    async def body() -> None:
+        async with Pipe("orders") as pipe:
+            messages = cast("AsyncIterator[object]", pipe.__aiter__())
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await anext(messages)
+            await pipe.send_many(["a", "b"])
+            assert await anext(messages) == "a"
+            step = asyncio.ensure_future(anext(messages))  # "a" is settled, and "b" comes
+            assert await step == "b"
+            del messages
+
+            async def take() -> None:
+                async for message in pipe:
+                    seen.append(message)
+                    begun.set()
+                    await asyncio.Event().wait()
+
+            seen: list[object] = []
+            begun = asyncio.Event()
+            task = asyncio.ensure_future(take())
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            pipe.finish()
+            assert [message async for message in pipe] == seen == ["b"]
+
+    run(body)
+
+
+def test_two_tasks_may_not_ask_one_loop_and_no_two_loops_ask_one_pipe() -> None:
+    """Either would take the other's order away."""
+
+    async def body() -> None:
+        async with Pipe("orders") as pipe:
+            messages = pipe.__aiter__()
+            first = asyncio.ensure_future(messages.__anext__())
+            await asyncio.sleep(0)
+            with pytest.raises(MisuseError, match="two tasks ask one loop"):
+                await anext(messages)
+            await pipe.send(1)
+            assert await first == 1
+            with pytest.raises(MisuseError, match="has a loop"):
+                pipe.__aiter__()
+            with pytest.raises(MisuseError, match="has a loop"):
+                pipe.receive(print)
+            pipe.finish()
+            with pytest.raises(StopAsyncIteration):
+                await anext(messages)
+
+    run(body)
+
+
+def test_waiting_for_oneself_is_refused() -> None:
+    """In a coroutine handler, in a loop's body, and by the synchronous face on the loop of its handler."""
+
+    async def body() -> None:
+        said: list[str] = []
+
+        async def take(message: object) -> None:
+            del message
+            for call in (pipe.flush(), pipe.close(), pipe.send(1, until="confirmed")):
+                with pytest.raises(MisuseError, match="inside the handler"):
+                    await call
+                said.append("refused")
+
+        async with Pipe("orders") as pipe:
+            pipe.receive(take)
+            await pipe.send(1)
+            await pipe.flush()
+            for refused in (pipe.sync.flush, pipe.sync.close):
+                with pytest.raises(MisuseError, match="would block the event loop"):
+                    refused()
+            await asyncio.to_thread(pipe.sync.flush)
+        assert said == ["refused"] * 3
+        async with Pipe("looped") as other:
+            await other.send(1)
+            async for _ in other:
+                with pytest.raises(MisuseError, match="inside the loop"):
+                    await other.flush()
+                other.finish()
+
+    run(body)
+
+
+def test_a_face_is_made_where_a_loop_runs_and_in_real_time() -> None:
+    """Elsewhere it says what to write."""
+    with Pipe("orders") as pipe, pytest.raises(MisuseError, match="async with in a coroutine"):
+        AsyncPipe(pipe)
+
+    async def body() -> None:
+        pipe = Pipe("steps", runtime=StepRuntime(1))
+        with pytest.raises(MisuseError, match="virtual time"):
+            AsyncPipe(pipe)
+        pipe.close()
+
+    run(body)
+
+
+def test_a_face_may_be_used_from_another_loop_and_from_threads() -> None:
+    """Its handler stays on the loop that it was made on; sending waits wherever it is called."""
+
+    async def body() -> None:
+        threads: set[int] = set()
+
+        async def take(message: object) -> None:
+            del message
+            threads.add(threading.get_ident())
+
+        async with Pipe("orders", NARROW) as pipe:
+            pipe.receive(take)
+
+            async def elsewhere() -> None:
+                await pipe.send_many(range(50))
+                await pipe.flush()
+
+            await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+            await asyncio.to_thread(pipe.sync.send_many, range(50))
+            await pipe.flush()
+            assert pipe.sync.counters()["settled"] == 100
+        assert threads == {threading.get_ident()}
+
+    run(body)
+
+
+def test_lanes_run_side_by_side_on_the_loop_and_a_key_keeps_its_order() -> None:
+    """Eight keys wait for each other in the handler; the ninth message of a key waits for its eighth."""
+
+    async def body() -> None:
+        met = asyncio.Barrier(8)
+        seen: list[int] = []
+
+        async def take(message: object) -> None:
+            await met.wait()
+            seen.append(cast("int", message))
+
+        async with Pipe("orders", key=lambda n: n % 8, lanes=8) as pipe:
+            pipe.receive(take)
+            await pipe.send_many(range(40))
+        for key in range(8):
+            assert [n for n in seen if n % 8 == key] == list(range(key, 40, 8))
+
+    run(body)
+
+
+def test_a_plain_handler_keeps_its_thread_and_what_it_gives_is_awaited_on_the_loop() -> None:
+    """A lambda around a coroutine, too: the body runs on the loop of the face."""
+
+    async def body() -> None:
+        seen: list[tuple[object, bool]] = []
+        here = threading.get_ident()
+
+        async def take(message: object) -> None:
+            seen.append((message, threading.get_ident() == here))
+
+        def plain(message: object) -> object:
+            seen.append((message, threading.get_ident() == here))
+            return take(message)
+
+        async with Pipe("orders") as pipe:
+            pipe.receive(plain)
+            await pipe.send(1)
+        assert seen == [(1, False), (1, True)]
+
+    run(body)
+
+
+def test_a_block_that_is_left_by_an_error_ends_at_once_and_keeps_what_is_not_settled() -> None:
+    """The handler that stands is cancelled; the stream still has its message for the next reader."""
+
+    async def body() -> None:
+        store, handler = MemoryStore(), Stopped()
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send("a")
+
+        async def fail() -> None:
+            async with StreamReceiver("orders", [STREAM], store=store) as receiver:
+                receiver.receive(handler)
+                await handler.reached.wait()
+                raise RuntimeError("enough")
+
+        with pytest.raises(RuntimeError, match="enough"):
+            await fail()
+        assert handler.seen == []
+        async with StreamReceiver("orders", [STREAM], store=store) as receiver:
+            await receiver.finish()
+            assert [message async for message in receiver] == ["a"]
+            assert await receiver.catch_up(PATIENCE_S)
+
+    run(body)
+
+
+def test_a_block_whose_task_is_cancelled_keeps_what_is_not_settled() -> None:
+    """Cancelled in its body, and again while it is being closed: nothing counts that was not done."""
+
+    async def body() -> None:
+        store, handler = MemoryStore(), Stopped()
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send_many(["a", "b"])
+
+        async def take() -> None:
+            async with StreamReceiver("orders", [STREAM], store=store) as receiver:
+                receiver.receive(handler)
+                await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(take())
+        await handler.reached.wait()
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        before = {thread for thread in threading.enumerate() if thread.name == "surepipe-async"}
+        while any(thread.is_alive() for thread in before):
+            await asyncio.to_thread(before.pop().join)
+        assert handler.seen == []
+        async with StreamReceiver("orders", [STREAM], store=store) as receiver:
+            await receiver.finish()
+            assert [message async for message in receiver] == ["a", "b"]
+
+    run(body)
+
+
+def test_a_pipe_between_processes_has_two_async_ends() -> None:
+    """Sender and receiver each by itself, over one route."""
+
+    async def body() -> None:
+        route, seen = LocalRoute(), list[object]()
+
+        async def take(message: object) -> None:
+            seen.append(message)
+
+        async with (
+            PipeReceiver("orders", route=route) as receiver,
+            PipeSender("orders", route=route) as sender,
+        ):
+            receiver.receive(take)
+            await sender.send_many(range(3))
+            await sender.send(3, until="confirmed", timeout=PATIENCE_S)
+            assert seen == [0, 1, 2, 3]
+            assert sender.name == receiver.name == "orders"
+            assert "orders: reliable" in str(sender)
+
+    run(body)
+
+
+def test_both_ends_of_a_channel_have_an_async_face() -> None:
+    """The listener's end is made in an accept that is a coroutine, on the same loop."""
+
+    async def body() -> None:
+        here = threading.get_ident()
+        ends: list[AsyncChannel] = []
+        seen: list[object] = []
+
+        async def take(messages: list[object]) -> None:
+            seen.extend(messages)
+
+        async def answer(message: object, reply: Reply) -> None:
+            assert threading.get_ident() == here
+            await reply.send({"got": message})
+
+        async def accept(channel: ChannelFace) -> None:
+            assert threading.get_ident() == here
+            end = AsyncChannel(channel)
+            end.receive(answer)
+            ends.append(end)
+
+        route = LocalRoute()
+        async with (
+            Listener(route, names="rpc", accept=accept),
+            Channel("rpc", route=route) as channel,
+        ):
+            assert await channel.wait_up(PATIENCE_S)
+            assert channel.is_up
+            await channel.send_many([1, 2])
+            answers: list[object] = []
+            async for answer_ in channel:
+                answers.append(answer_)
+                if answer_ == {"got": 2}:
+                    break
+            channel.receive_many(take)
+            await ends[0].send("bye", until="confirmed", timeout=PATIENCE_S)
+        assert answers == [{"got": 1}, {"got": 2}]
+        assert seen == [{"got": 2}, "bye"]  # the loop that was left had not settled its last
+
+    run(body)
+
+
+def test_a_journal_answers_without_blocking_the_loop_and_letters_are_replayed(
+    tmp_path: Path,
+) -> None:
+    """What was accepted is stored; a batch handler; and a letter goes through at the second time."""
+
+    async def body() -> None:
+        seen: list[object] = []
+
+        async def fail(messages: list[object]) -> None:
+            del messages
+            raise ValueError("not today")
+
+        async def take(messages: list[object]) -> None:
+            seen.extend(messages)
+
+        with sqlite_store(tmp_path) as store:
+            async with Pipe("orders", journal=store, retries=1, dead_letter=store) as pipe:
+                pipe.receive_many(fail)
+                await pipe.send(1, timeout=PATIENCE_S)
+                await pipe.flush(PATIENCE_S)
+            async with Pipe("orders", journal=store, dead_letter=store) as pipe:
+                pipe.receive_many(take)
+                replayed = await pipe.replay(DeadLetterStream(store, "orders/dead"))
+            assert str(replayed) == "1 letter replayed, exactly once"
+        assert seen == [1]
+
+    run(body)
+
+
+def test_what_close_raises_after_its_caller_was_cancelled_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nobody else would hear that messages were not confirmed."""
+
+    async def body() -> None:
+        handler = Stopped()
+        pipe = await Pipe("orders", dead_letter=DeadLetters()).__aenter__()
+        pipe.receive(handler)
+        await pipe.send(1)
+        await handler.reached.wait()
+        closing = asyncio.ensure_future(pipe.close(0.2))
+        while not (threads := [t for t in threading.enumerate() if t.name == "surepipe-async"]):
+            await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await asyncio.to_thread(threads[0].join)
+        await asyncio.sleep(0)
+
+    run(body)
+    assert "ended after its caller was cancelled, with NotConfirmed" in caplog.text

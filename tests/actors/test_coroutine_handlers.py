@@ -1,0 +1,504 @@
+"""Handlers that are coroutines, or give what is to be awaited: run, and only then are their messages settled."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from surepipe import (
+    AsyncPipe,
+    Channel,
+    ChannelFace,
+    DeadLetters,
+    Listener,
+    LocalRoute,
+    MisuseError,
+    Pipe,
+    PipeStopped,
+    StreamReceiver,
+    StreamSender,
+)
+from surepipe.actors import Reply, RestartPolicy, StepRuntime
+from surepipe.actors.coroutines import Kind, kind_of, unrun_in
+from surepipe.actors.runtime import Runtime
+from surepipe.storage import MemoryStore, SqliteTransaction
+from surepipe.store_api import KEEP_ALL
+from tests.actors.kit import PATIENCE_S, await_that
+from tests.actors.stored_kit import STREAM, effects_in, make_effects, put_effect, sqlite_store
+
+
+class Taker:
+    """Takes messages as a coroutine in every shape that a handler may have."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    async def take(self, message: object) -> None:
+        await asyncio.sleep(0)
+        self.seen.append(message)
+
+    async def __call__(self, message: object) -> None:
+        await self.take(message)
+
+    async def with_more(self, more: int, message: object) -> int:
+        await self.take(message)
+        return more
+
+
+def around(handler: Callable[..., object]) -> Callable[..., object]:
+    """A plain function, whose call gives what is to be awaited."""
+
+    def call(*given: object) -> object:
+        return handler(*given)
+
+    return call
+
+
+SHAPES: dict[str, Callable[[Taker], Callable[[object], object]]] = {
+    "a bound coroutine function": lambda taker: taker.take,
+    "an object": lambda taker: taker,
+    "a partial": lambda taker: functools.partial(taker.with_more, 1),
+    "a partial of a partial of an object": lambda taker: functools.partial(
+        functools.partial(taker.__call__)
+    ),
+    "a lambda around one": lambda taker: around(taker.take),
+    "a lambda around two": lambda taker: lambda message: _twice(taker, message),
+}
+
+
+async def _twice(taker: Taker, message: object) -> object:
+    return taker.take(message)  # a coroutine that gives a coroutine
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_coroutine_is_run_before_its_message_is_settled(runtime: Runtime, shape: str) -> None:
+    """Five sent, five bodies run, in order (pipes D-1: settled when the handler has returned)."""
+    taker = Taker()
+    with Pipe("orders", runtime=runtime) as pipe:
+        pipe.receive(SHAPES[shape](taker))
+        pipe.send_many(range(5))
+        pipe.flush(PATIENCE_S)
+        assert taker.seen == [0, 1, 2, 3, 4]
+        assert pipe.counters()["settled"] == 5
+
+
+def test_a_batch_may_be_taken_by_a_coroutine(runtime: Runtime) -> None:
+    """``receive_many`` with a coroutine function, and with a lambda around one."""
+    seen: list[object] = []
+
+    async def take(messages: list[object]) -> None:
+        await asyncio.sleep(0)
+        seen.extend(messages)
+
+    for handler in (take, around(take)):
+        with Pipe("orders", runtime=runtime) as pipe:
+            pipe.receive_many(handler)
+            pipe.send_many(range(5))
+            pipe.flush(PATIENCE_S)
+        assert seen == [0, 1, 2, 3, 4]
+        seen.clear()
+
+
+def test_a_stream_moves_with_the_coroutines_that_were_run() -> None:
+    """A receiver of its own; the position moves with the bodies that were run."""
+    store, taker = MemoryStore(), Taker()
+    with StreamSender("orders", store=store) as sender:
+        sender.send_many(range(5))
+    with StreamReceiver("orders", [STREAM], store=store) as receiver:
+        receiver.receive(taker.take)
+        assert receiver.catch_up(PATIENCE_S)
+    assert taker.seen == [0, 1, 2, 3, 4]
+
+
+def test_both_ends_of_a_channel_may_be_coroutines_and_answer(runtime: Runtime) -> None:
+    """``await reply.send(...)``; the accept callback is a coroutine function, too."""
+    answers: list[object] = []
+
+    async def answer(message: object, reply: Reply) -> None:
+        await asyncio.sleep(0)
+        await reply.send({"got": message})
+
+    async def accept(channel: ChannelFace) -> None:
+        await asyncio.sleep(0)
+        channel.receive(answer)
+
+    async def take(message: object) -> None:
+        answers.append(message)
+
+    route = LocalRoute()
+    with (
+        Listener(route, names="rpc", accept=accept, runtime=runtime),
+        Channel("rpc", route=route, runtime=runtime) as channel,
+    ):
+        channel.receive(take)
+        channel.send_many([1, 2])
+        await_that(runtime, lambda: len(answers) == 2, "two answers")
+    assert answers == [{"got": 1}, {"got": 2}]
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt()]
+)
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_whatever_a_coroutine_raises_fails_its_message_and_nothing_else(
+    runtime: Runtime, error: BaseException, *, is_wrapped: bool
+) -> None:
+    """It is tried again like any other, neither lost nor settled (pipes D-1, H-2); the next comes behind it."""
+    seen: list[object] = []
+
+    async def take(message: object) -> None:
+        await asyncio.sleep(0)
+        seen.append(message)
+        if message == 1 and seen.count(1) < 3:
+            raise error
+
+    with Pipe("orders", runtime=runtime, retry_min_s=0.001) as pipe:
+        pipe.receive(around(take) if is_wrapped else take)
+        pipe.send_many(range(3))
+        pipe.flush(PATIENCE_S)
+    assert seen == [0, 1, 1, 1, 2]
+
+
+async def _nothing() -> None:
+    """Would do something."""
+
+
+UNRUN: dict[str, Callable[[object], object]] = {
+    "a generator": lambda message: (one for one in [message]),
+    "a map": lambda message: map(str, [message]),
+    "a filter": lambda message: filter(None, [message]),
+    "a starmap": lambda message: itertools.starmap(str, [(message,)]),
+    "a list of coroutines": lambda message: [_nothing(), _nothing()] if message else [_nothing()],
+    "an async generator": lambda message: _each_of([message]),
+}
+
+
+async def _each_of(messages: list[object]) -> AsyncGenerator[object]:
+    for message in messages:
+        yield message
+
+
+@pytest.mark.parametrize("what", UNRUN)
+def test_a_result_whose_body_nobody_would_run_is_the_failure_of_its_message(
+    runtime: Runtime, what: str
+) -> None:
+    """It can't be told from the function. The message becomes a letter that says why, and isn't settled before."""
+    letters = DeadLetters()
+    with Pipe("orders", runtime=runtime, retries=2, retry_min_s=0.001, dead_letter=letters) as pipe:
+        pipe.receive(UNRUN[what])
+        pipe.send(1)
+        pipe.flush(PATIENCE_S)
+    (letter,) = letters.list()
+    assert letter.attempts == 2
+    assert "whose body nobody would run" in letter.error_text
+
+
+def _yields(message: object) -> Generator[object]:
+    yield message
+
+
+class _Yielding:
+    def __call__(self, message: object) -> Generator[object]:
+        yield message
+
+    async def later(self, messages: object) -> AsyncGenerator[object]:
+        yield messages
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        _yields,
+        _Yielding(),
+        _Yielding().later,
+        functools.partial(_yields),
+        functools.partial(_Yielding()),
+    ],
+)
+def test_a_generator_function_is_refused_when_it_is_given(
+    handler: Callable[[object], object],
+) -> None:
+    """In every place that takes a handler; nothing has changed then."""
+    with Pipe("orders") as pipe:
+        with pytest.raises(MisuseError, match="generator function: a call of it runs nothing"):
+            pipe.receive(handler)
+        with pytest.raises(MisuseError, match="generator function"):
+            pipe.receive_many(handler)
+        pipe.receive(print)
+    route = LocalRoute()
+    with pytest.raises(MisuseError, match="generator function"):
+        Listener(route, names="a", accept=handler)
+    with Channel("rpc", route=route) as channel:
+        with pytest.raises(MisuseError, match="generator function"):
+            channel.receive(handler)
+        with pytest.raises(MisuseError, match="generator function"):
+            channel.receive_many(handler)
+        channel.abort()
+    with (
+        Pipe("orders", [STREAM], store=MemoryStore(), boundary="committed") as pipe,
+        pytest.raises(MisuseError, match="generator function"),
+    ):
+        pipe.receive(handler)
+
+
+def test_one_function_tells_what_a_call_gives() -> None:
+    """Seen through partials, bound methods and objects; what only the result shows is told of the result."""
+    taker = Taker()
+    kinds = [kind_of(one) for one in (print, taker, taker.take, functools.partial(_yields), int)]
+    assert kinds == [Kind.PLAIN, Kind.COROUTINE, Kind.COROUTINE, Kind.GENERATOR, Kind.PLAIN]
+    results: list[object] = [None, 3, [1], "abc", {1: 2}, map(str, [1])]
+    assert [unrun_in(result) for result in results] == [""] * 5 + ["map"]
+
+
+def test_work_that_a_handler_gives_to_a_pool_is_waited_for() -> None:
+    """A future of threads is no awaitable, and just as easily forgotten."""
+    done: list[object] = []
+    opened = threading.Event()
+    with ThreadPoolExecutor(1) as pool, Pipe("orders") as pipe:
+
+        def later(message: object) -> None:
+            assert opened.wait(PATIENCE_S)
+            done.append(message)
+
+        pipe.receive(lambda message: pool.submit(later, message))
+        pipe.send(1)
+        assert pipe.counters().get("settled", 0) == 0
+        opened.set()
+        pipe.flush(PATIENCE_S)
+        assert done == [1]
+
+
+def test_lanes_of_a_coroutine_handler_are_tasks_and_each_key_keeps_its_order() -> None:
+    """Eight keys meet in one handler, on one thread; three messages of each come in order."""
+    seen: list[tuple[int, int]] = []
+    threads: set[int] = set()
+    met = asyncio.Event()
+
+    async def meet(message: object) -> None:
+        key, number = cast("list[int]", message)
+        threads.add(threading.get_ident())
+        seen.append((key, number))
+        if len({key for key, _ in seen}) == 8:
+            met.set()
+        await asyncio.wait_for(met.wait(), PATIENCE_S)
+
+    with Pipe("orders", key="0", lanes=8) as pipe:
+        pipe.receive(meet)
+        pipe.send_many([[key, n] for n in range(3) for key in range(8)])
+        pipe.flush(PATIENCE_S)
+        assert sorted({lease.lane for lease in pipe.leases()}) == []
+    assert len(threads) == 1
+    for key in range(8):
+        assert [n for one, n in seen if one == key] == [0, 1, 2]
+
+
+def test_lanes_in_virtual_time_wait_for_coroutines_in_their_turns(steps: StepRuntime) -> None:
+    """The same handler, on one thread and a seed."""
+    taker = Taker()
+    with Pipe("orders", key=lambda n: n % 3, lanes=3, runtime=steps) as pipe:
+        pipe.receive(taker.take)
+        pipe.send_many(range(9))
+        pipe.flush(PATIENCE_S)
+    for key in range(3):
+        assert [n for n in taker.seen if isinstance(n, int) and n % 3 == key] == [
+            key,
+            key + 3,
+            key + 6,
+        ]
+
+
+def test_time_in_a_coroutine_is_the_time_of_its_runtime(steps: StepRuntime) -> None:
+    """An hour passes in no time, and a limit of the handler's own is kept."""
+    seen: list[object] = []
+
+    async def slow(message: object) -> None:
+        begun = steps.now()
+        await asyncio.sleep(60)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.sleep(20), 1)
+        seen.append((message, (steps.now() - begun) // 1_000_000))
+
+    with Pipe("orders", runtime=steps) as pipe:
+        pipe.receive(slow)
+        pipe.send(1)
+        pipe.flush(100_000)
+    assert seen == [(1, 61)]
+
+
+# With a transaction.
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_a_transaction_stays_open_until_the_coroutine_is_done(
+    tmp_path: Path, *, is_batch: bool
+) -> None:
+    """What it writes behind an ``await`` is there once for each message; what failed is taken back."""
+    failed: set[object] = set()
+
+    async def book(message: object, transaction: SqliteTransaction) -> None:
+        await asyncio.sleep(0)
+        put_effect(message, transaction)
+        await asyncio.sleep(0)
+        if message == 3 and 3 not in failed:
+            failed.add(3)
+            raise asyncio.CancelledError
+
+    async def book_all(messages: list[object], transaction: SqliteTransaction) -> None:
+        for message in messages:
+            await book(message, transaction)
+
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        with Pipe(
+            "orders", state=store, journal=store, boundary="committed", retry_min_s=0.001
+        ) as pipe:
+            if is_batch:
+                pipe.receive_many(book_all)
+            else:
+                pipe.receive(around(book))
+            pipe.send_many(range(1, 6))
+            pipe.flush(PATIENCE_S)
+        assert effects_in(store) == [1, 2, 3, 4, 5]
+
+
+def test_a_coroutine_with_a_transaction_may_not_wait_for_its_own_store(tmp_path: Path) -> None:
+    """It would hold its loop, which has to end the transaction: refused there, as on the thread of a handler."""
+    said: list[str] = []
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+
+        async def book(message: object, transaction: SqliteTransaction) -> None:
+            await asyncio.sleep(0)
+            try:
+                store.create("more", 1, KEEP_ALL)
+            except MisuseError as error:
+                said.append(str(error))
+            put_effect(message, transaction)
+
+        with Pipe("orders", state=store, journal=store, boundary="committed") as pipe:
+            pipe.receive(book)
+            pipe.send(1)
+            pipe.flush(PATIENCE_S)
+        assert effects_in(store) == [1]
+        store.create("more", 1, KEEP_ALL)
+    assert "inside a transaction of the same store" in said[0]
+
+
+# The loop that the process owns.
+
+
+def test_a_coroutine_must_not_block_the_loop_of_all(tmp_path: Path) -> None:
+    """A synchronous wait inside one would be for itself: it is refused, and the message fails with that."""
+    del tmp_path
+    letters = DeadLetters()
+    with Pipe("full", [{"reliable": {"backlog": 2, "window": 2, "run_max": 1}}]) as full:
+
+        async def forward(message: object) -> None:
+            full.send(message)
+
+        with Pipe("orders", retries=1, dead_letter=letters) as pipe:
+            pipe.receive(forward)
+            pipe.send_many(range(8))
+            pipe.flush(PATIENCE_S)
+        full.receive(list[object]().append)
+    assert letters.list()
+    assert "would block the event loop" in letters.list()[0].error_text
+
+
+def test_an_exit_in_a_task_of_a_handler_does_not_end_the_loop() -> None:
+    """Python raises it out of the loop; the loop goes on, and with it the handlers of all pipes."""
+    taker = Taker()
+
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def take(message: object) -> None:
+        task = asyncio.ensure_future(leave())
+        await asyncio.wait({task})
+        await taker.take(message)
+
+    with Pipe("orders") as pipe:
+        pipe.receive(take)
+        pipe.send_many(range(3))
+        pipe.flush(PATIENCE_S)
+    assert taker.seen == [0, 1, 2]
+
+
+def test_a_coroutine_that_does_not_end_is_cancelled_when_its_pipe_is_closed() -> None:
+    """Its message is not settled: the next receiver gets it."""
+    store = MemoryStore()
+    begun, ended = threading.Event(), threading.Event()
+
+    async def hang(message: object) -> None:
+        del message
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    layers = [{"stream": {"start": "earliest"}}]
+    with StreamSender("orders", store=store) as sender:
+        sender.send("a")
+    receiver = StreamReceiver("orders", layers, store=store)
+    receiver.receive(hang)
+    assert begun.wait(PATIENCE_S)
+    receiver.close(0.0)
+    assert ended.wait(PATIENCE_S)
+    taker = Taker()
+    with StreamReceiver("orders", layers, store=store) as again:
+        again.receive(taker.take)
+        assert again.catch_up(PATIENCE_S)
+    assert taker.seen == ["a"]
+
+
+def test_a_handler_that_ends_its_own_task_gets_the_message_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its actor dies and is restarted, and the receiver with it: what was not confirmed comes again."""
+    seen: list[object] = []
+
+    async def take(message: object) -> None:
+        seen.append(message)
+        task = asyncio.current_task()
+        if seen.count(message) == 1 and message == 1:
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+    with Pipe("orders", restarts=RestartPolicy(wait_min_s=0.001)) as pipe:
+        pipe.receive(take)
+        pipe.send_many(range(3))
+        pipe.flush(PATIENCE_S)
+    assert seen[-2:] == [1, 2]
+    assert seen.count(1) == 2
+    assert "died of CancelledError" in caplog.text
+
+
+@pytest.mark.parametrize("is_function", [True, False])
+@pytest.mark.parametrize(("lanes", "key"), [(None, None), (3, str)])
+def test_a_handler_whose_own_loop_is_closed_stops_its_pipe_and_says_so(
+    lanes: int | None, key: Callable[[object], str] | None, *, is_function: bool
+) -> None:
+    """Not message after message: no attempt is spent on that."""
+    letters = DeadLetters()
+    taker = Taker()
+    pipe = Pipe("orders", lanes=lanes, key=key, retries=1, dead_letter=letters)
+
+    async def bind() -> None:
+        AsyncPipe(pipe).receive(taker.take if is_function else around(taker.take))
+        await asyncio.sleep(0)
+
+    asyncio.run(bind())
+    with pytest.raises(PipeStopped, match="the event loop that its handler runs on is closed"):
+        pipe.send_many(range(100_000), timeout=PATIENCE_S)
+    pipe.abort()
+    assert letters.list() == taker.seen == []

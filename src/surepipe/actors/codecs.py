@@ -21,6 +21,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from surepipe.actors.coroutines import require_plain, unrun_in
 from surepipe.actors.replay_marks import guarded, unmarked
 from surepipe.errors import ConfigurationError, MisuseError
 
@@ -155,7 +156,10 @@ class GuardedCodec:
 
     def decode(self, payload: bytes) -> object:
         """What the user's codec makes of its own payload."""
-        return self._inside.decode(unmarked(payload)[0])
+        message = self._inside.decode(unmarked(payload)[0])
+        if unrun := unrun_in(message):
+            raise Undecodable(f"decode gave a {unrun}, whose body nobody has run")
+        return message
 
 
 class ModelCodec(Generic[M]):
@@ -203,6 +207,8 @@ def choose_codec(choice: CodecChoice) -> Codec:
         return _NAMED[choice]()
     if isinstance(choice, type):
         return ModelCodec(choice)
+    for name in ("encode", "decode"):
+        require_plain(f"{name} of the codec", getattr(choice, name, None), "nobody would await it")
     return GuardedCodec(choice)
 
 

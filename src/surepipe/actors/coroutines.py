@@ -30,7 +30,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 import pykka
 from greenlet import getcurrent, greenlet
 
-from surepipe.errors import MisuseError, PipeStopped, SurepipeError
+from surepipe.errors import ConfigurationError, MisuseError, PipeStopped, SurepipeError
 
 logger = logging.getLogger("surepipe")
 T = TypeVar("T")
@@ -96,15 +96,15 @@ def require_handler(function: Callable[..., object]) -> None:
 
 
 def require_plain(what: str, function: object, why: str) -> None:
-    """Raises MisuseError for a function whose call would run nothing, where nobody waits for it."""
+    """Raises ConfigurationError for a function whose call would run nothing, where nobody waits for it."""
     if callable(function) and (kind := kind_of(function)) is not Kind.PLAIN:
-        raise MisuseError(f"{what} is {kind.value}: {why}")
+        raise ConfigurationError(f"{what} is {kind.value}: {why}")
 
 
 def finish(result: object, wait: Wait) -> object:
     """What a handler's result comes to: an awaitable is run. Raises what that raises, and MisuseError for what
     nobody would ever run."""
-    return _run(awaited(result, wait))
+    return refuse_unrun(awaited(result, wait))
 
 
 def awaited(result: object, wait: Wait) -> object:
@@ -126,7 +126,7 @@ async def finished(result: object) -> object:
         elif isinstance(result, Future):
             result = await asyncio.wrap_future(cast("Future[object]", result))
         else:
-            return _run(result)
+            return refuse_unrun(result)
 
 
 def unrun_in(result: object) -> str:
@@ -140,11 +140,12 @@ def unrun_in(result: object) -> str:
     return ""
 
 
-def _run(result: object) -> object:
+def refuse_unrun(result: object) -> object:
+    """Raises MisuseError for what nobody would ever run."""
     if what := unrun_in(result):
         _close_all(result)
         raise MisuseError(
-            f"the handler gave a {what}, whose body nobody would run: run it in the handler (a generator by a "
+            f"what came back is a {what}, whose body nobody would run: run it in the function (a generator by a "
             "loop, coroutines by await asyncio.gather(*calls))"
         )
     return result

@@ -13,6 +13,7 @@ import pykka
 from surepipe.actors.clerk import WAITER, Clerk, Request, Stores
 from surepipe.actors.host import Ask, Host, Surroundings
 from surepipe.actors.inbox import Bell, Box
+from surepipe.actors.letters import awaiting
 from surepipe.actors.notices import NoticeCallback, Notices, log_notice
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Running, Runtime
@@ -78,6 +79,8 @@ class End:
         self.rng: Random = self.runtime.rng(options.seed)
         self._side = side
         self._trace = options.trace
+        if stores.letter is not None:
+            stores = replace(stores, letter=awaiting(stores.letter, self.runtime))
         if self._trace is not None and stores.letter is not None:
             stores = replace(stores, letter=self._trace.letters(self.address, stores.letter))
         self._stores = stores

@@ -113,7 +113,7 @@ class HandlingFace(ReceivingFace):
         self._check_open()
         self._check_unused()
         loop = make(self._commits, self._codec)
-        require_plain("the loop", loop, "it runs on a thread; give a function")
+        require_plain("the loop", loop, "it runs on a thread, which awaits nothing")
         self.receiver.consume(loop)
 
     def leases(self) -> list[Lease]:

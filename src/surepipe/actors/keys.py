@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 from surepipe.actors.codecs import Codec
+from surepipe.actors.coroutines import require_plain
 from surepipe.effects import Key
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.boundary import LANES_MAX
@@ -46,6 +47,9 @@ def chosen_lanes(pipe: str, key: KeyChoice | None, lanes: int | None) -> Lanes |
             f"pipe {pipe}: key is {key!r}: give a function of the message, or a name such as "
             "'customer' or 'order.customer'"
         )
+    require_plain(
+        f"the key of pipe {pipe}", key, "it is asked for each message; give a plain function"
+    )
     count: object = DEFAULT_LANES if lanes is None else lanes
     if type(count) is not int or not 1 <= count <= LANES_MAX:
         raise ConfigurationError(

@@ -6,11 +6,31 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from surepipe.actors.coroutines import finish, require_handler
+from surepipe.actors.runtime import Runtime
 from surepipe.effects import Letter
 from surepipe.storage.dead_letters import replayed_text
 
 DeadLetterPlace: TypeAlias = Callable[[Letter], object]
 """Called with each letter; returning means it is stored, raising means it is not: it is called again later."""
+
+
+def awaiting(place: DeadLetterPlace, runtime: Runtime) -> DeadLetterPlace:
+    """The same place, where a letter counts as stored when a coroutine has stored it. Raises MisuseError for a
+    generator function."""
+    require_handler(place)
+
+    def post(letter: Letter) -> object:
+        result = place(letter)
+        if result is None:
+            return None
+        coroutines = runtime.coroutines()
+        try:
+            return finish(result, coroutines.wait)
+        finally:
+            coroutines.close()
+
+    return post
 
 
 class DeadLetters:

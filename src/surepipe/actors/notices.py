@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from surepipe.actors.coroutines import refuse_unrun, require_plain
 from surepipe.effects import Notice, NoticeKind, Ranges
 
 logger = logging.getLogger("surepipe")
@@ -48,6 +49,12 @@ class Notices:
     def __init__(self, pipe: str, end: str, callback: NoticeCallback) -> None:
         self._pipe = pipe
         self._end = end
+        require_plain(
+            f"notices of pipe {pipe}",
+            callback,
+            "it is called on a thread of the pipe; give a plain function, which may call "
+            "loop.call_soon_threadsafe",
+        )
         self._callback = callback
 
     def tell(self, notice: Notice) -> None:
@@ -56,6 +63,6 @@ class Notices:
             self._pipe, self._end, notice.kind, notice.epoch, notice.ranges, notice.detail
         )
         try:
-            self._callback(told)
+            refuse_unrun(self._callback(told))
         except Exception:
             logger.exception("the notices callback of pipe %s raised for: %s", self._pipe, told)

@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Protocol, TypeAlias, TypeVar
 
 from surepipe.actors.consumer import Work
+from surepipe.actors.coroutines import require_plain
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
 from surepipe.effects import (
@@ -60,6 +61,7 @@ class Tracing:
     """Numbers the rows of the two ends of one pipe and passes them to a sink."""
 
     def __init__(self, sink: TraceSink, runtime: Runtime) -> None:
+        require_plain("write of the trace", sink.write, "its rows would be lost; give a plain one")
         self._sink = sink
         self._now = runtime.now
         self._since = runtime.wall_ms() * 1000 - runtime.now()

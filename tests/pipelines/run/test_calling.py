@@ -3,8 +3,7 @@ be known then."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from typing import Any
 
 import pytest
@@ -141,17 +140,27 @@ def list_of_two() -> list[int]:
 
 
 def _answers() -> dict[str, tuple[Callable[[object], object], str]]:
-    def promise(message: object) -> object:
-        del message
-        return asyncio.run(_future())
-
-    async def _future() -> object:
-        return asyncio.get_running_loop().create_future()
+    async def later(message: object) -> object:
+        return message
 
     return {
         "a generator": (lambda message: (n for n in [message]), "gave a generator: write it as"),
-        "a future": (promise, "nobody waits for that: write async def"),
+        "a map": (lambda message: map(str, [message]), "gave a map: nobody runs that"),
+        "calls": (_calls_of(later), "nobody waits for that: write async def"),
     }
+
+
+def _calls_of(
+    later: Callable[[object], Coroutine[object, object, object]],
+) -> Callable[[object], object]:
+    """Gives calls that nobody awaits. Python would warn of each."""
+
+    def calls(message: object) -> object:
+        call = later(message)
+        call.close()
+        return [call]
+
+    return calls
 
 
 @pytest.mark.parametrize("name", _answers())

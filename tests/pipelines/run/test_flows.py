@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -175,6 +178,97 @@ def test_an_attempt_that_takes_too_long_is_repeated() -> None:
     )
     assert read_lines("out.jsonl") == [1, 2]
     assert counted["last"] == {"failed": 2, "passed": 2}
+
+
+def test_a_coroutine_that_clings_to_its_life_does_not_hold_up_its_stage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is cancelled at the limit, and left alone after as long again."""
+
+    async def clings(number: int, context: Context) -> int:
+        while context.attempt == 1:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            if is_over.is_set():
+                break
+        return number
+
+    is_over = threading.Event()
+    write_lines("in.jsonl", [1])
+    run(
+        plan_of(
+            staged(
+                '  last: {from: intake, call: "test:clings", time_limit_s: 0.02, retry_min_s: 0.001}\n'
+            )
+        ),
+        clings=clings,
+    )
+    is_over.set()
+    assert read_lines("out.jsonl") == [1]
+    assert "it is left alone" in caplog.text
+
+
+def test_calls_with_a_time_limit_share_a_thread() -> None:
+    """A hundred calls, one helper; what is to be awaited of a plain function's answer has the limit, too."""
+    helpers: set[int] = set()
+
+    def plain(number: int) -> int:
+        helpers.add(threading.get_ident())
+        return number
+
+    async def later(number: int) -> int:
+        await asyncio.sleep(0)
+        return -number
+
+    write_lines("in.jsonl", range(100))
+    run(
+        plan_of(
+            staged(
+                '  first: {from: intake, call: "test:plain", time_limit_s: 60}\n'
+                '  last: {from: first, call: "test:wrapped", time_limit_s: 60}\n'
+            )
+        ),
+        plain=plain,
+        wrapped=lambda number: later(number),  # noqa: PLW0108 - a plain function that gives a coroutine
+    )
+    assert read_lines("out.jsonl") == [-n for n in range(100)]
+    assert len(helpers) == 1
+
+
+@pytest.mark.parametrize("limit", ["", ", time_limit_s: 60"])
+def test_a_stage_may_be_any_call_that_gives_what_is_to_be_awaited(limit: str) -> None:
+    """An object, a partial, a future: awaited before the message goes on, with a time limit and without."""
+
+    class Later:
+        async def __call__(self, number: int) -> int:
+            await asyncio.sleep(0)
+            return number + 1
+
+    async def add(more: int, number: int) -> int:
+        return number + more
+
+    def flat(number: int) -> object:
+        return Later()(number)
+
+    async def each(number: int) -> list[int]:
+        return [number, number]
+
+    write_lines("in.jsonl", [1, 2])
+    run(
+        plan_of(
+            staged(
+                f'  one: {{from: intake, call: "test:Later"{limit}}}\n'
+                f'  two: {{from: one, call: "test:add"{limit}}}\n'
+                f'  three: {{from: two, map: "test:flat"{limit}}}\n'
+                f'  last: {{from: three, flat-map: "test:each"{limit}}}\n'
+            )
+        ),
+        Later=Later,
+        add=functools.partial(add, 10),
+        flat=flat,
+        each=each,
+    )
+    assert read_lines("out.jsonl") == [13, 13, 14, 14]
 
 
 def fan_out(boundary: str) -> str:

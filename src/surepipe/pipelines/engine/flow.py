@@ -423,7 +423,9 @@ def _results(part: StagePart, given: object, turn: Turn) -> list[object]:
         if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
             raise TypeError(f"{part.does} gave {kind}: a flat-map gives a list")
         with failing_only(part.name):  # a generator runs here
-            return list(cast("Iterable[object]", given))
+            found = list(cast("Iterable[object]", given))
+        require_answer(f"stage {part.name}", part.does, found)
+        return found
     except Exception:
         turn.failed_at = part
         raise

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from surepipe.actors.coroutines import TurnCoroutines, finish
 from surepipe.simulation.actor_world import ActorWorld
 from surepipe.simulation.findings import Violation
 from surepipe.simulation.outside import Outside
@@ -26,7 +27,7 @@ class Outcome:
     def checked(self, world: ActorWorld, check: Callable[[object], object]) -> Sequence[Violation]:
         """What a user's check says: nothing, or one violation of the property ``user``."""
         try:
-            said = check(self)
+            said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
         except AssertionError as error:
             why = str(error) or "its assertion failed"
         except Exception as error:  # noqa: BLE001 - a check that can't be made is no check that holds
@@ -46,6 +47,10 @@ class Outcome:
         called = "your check" if name == "<lambda>" else f"check {name}"
         told = f"{'; '.join(repeated[:3])}: " if repeated else ""
         return Violation("user", called, step, f"{told}{called} does not hold ({why}).")
+
+
+def _never(us: int | None) -> None:
+    raise RuntimeError(f"a check looks at what has happened, and this one waits ({us})")
 
 
 def _step_of_repeat(world: ActorWorld) -> int:

@@ -478,8 +478,8 @@ def test_a_handler_that_ends_its_own_task_gets_the_message_again(
         pipe.receive(take)
         pipe.send_many(range(3))
         pipe.flush(PATIENCE_S)
-    assert seen[-2:] == [1, 2]
-    assert seen.count(1) == 2
+    assert set(seen) == {0, 1, 2}
+    assert seen.count(1) >= 2
     assert "died of CancelledError" in caplog.text
 
 

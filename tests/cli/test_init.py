@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from surepipe.cli.exits import Exit
+from surepipe.pipelines.schema import schema_text
 from tests.cli.kit import Command
 
 
@@ -33,6 +35,45 @@ def test_a_new_pipeline_checks_and_its_test_passes(surepipe: Command, tmp_path: 
     )
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
+
+
+def simulated(folder: Path) -> subprocess.CompletedProcess[str]:
+    """The last of the commands that `init` names, with the faults that the planted error is about."""
+    words = ["simulate", "pipeline.yaml", "--seeds", "30", "--faults", "process-crash"]
+    return subprocess.run(
+        [sys.executable, "-m", "surepipe", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_the_planted_error_is_found_when_it_is_uncommented(
+    surepipe: Command, tmp_path: Path
+) -> None:
+    """Exactly as the file says: the '#' is taken away, and `simulate` shows what breaks; before that, nothing."""
+    folder = tmp_path / "shop"
+    said = surepipe("init", folder).out.rstrip().splitlines()
+    assert said[-1].split() == ["surepipe", "simulate", "pipeline.yaml"]
+    assert simulated(folder).returncode == Exit.HELD
+    stages = folder / "stages.py"
+    (planted,) = re.findall(r"^    # (sold\..*)$", stages.read_text(), re.MULTILINE)
+    stages.write_text(stages.read_text().replace(f"# {planted}", planted))
+    found = simulated(folder)
+    assert found.returncode == Exit.VIOLATED, found.stdout + found.stderr
+    assert "stages.sold" in found.stdout
+
+
+def test_an_editor_finds_the_schema_that_the_first_line_names(
+    surepipe: Command, tmp_path: Path
+) -> None:
+    """The modeline of yaml-language-server, and the file beside it."""
+    surepipe("init", tmp_path)
+    first = (tmp_path / "pipeline.yaml").read_text().splitlines()[0]
+    assert first == "# yaml-language-server: $schema=surepipe.schema.json"
+    assert (tmp_path / "surepipe.schema.json").read_text() == schema_text()
 
 
 def test_init_writes_over_nothing(surepipe: Command, tmp_path: Path) -> None:

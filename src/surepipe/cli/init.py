@@ -17,7 +17,7 @@ def init(
         Path, typer.Argument(metavar="[DIR]", help="Where to write it; made when it is not there.")
     ] = Path(),
 ) -> None:
-    """Write a small pipeline to begin with: the file, a stage, some data, and a test.
+    """Write a small pipeline to begin with: the file, a stage, some data, a test, and the schema for editors.
 
     Writes over nothing: when one of the files is there already, none is written.
     """
@@ -56,5 +56,6 @@ def _tell(folder: Path, files: list[str]) -> None:
             line(("      ", "dim"), "surepipe run pipeline.yaml"),
             line(("      ", "dim"), "surepipe graph pipeline.yaml -o pipeline.svg"),
             line(("      ", "dim"), "python -m pytest"),
+            line(("      ", "dim"), "surepipe simulate pipeline.yaml"),
         ]
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 PIPELINE = """\
+# yaml-language-server: $schema=surepipe.schema.json
 # A pipeline: sources feed pipes, pipes feed stages and sinks.
-#   surepipe check pipeline.yaml     what it guarantees, and why
+#   surepipe check pipeline.yaml      what it guarantees, and why
+#   surepipe simulate pipeline.yaml   whether your stages break it; stages.py has an error to try that with
 #   surepipe graph pipeline.yaml -o pipeline.svg
 # Paths are those of the folder that the command runs in.
 version: 1
@@ -49,10 +51,13 @@ from __future__ import annotations
 from typing import Any
 
 PRICES = {"bread": 320, "milk": 140, "tea": 510}
+sold: list[str] = []
 
 
 def price(order: dict[str, Any]) -> dict[str, Any]:
     """The order with what it costs, in cents. An article without a price raises, and is tried again."""
+    # An error to find: take the '#' from the next line, and run `surepipe simulate pipeline.yaml`.
+    # sold.append(order["article"]); order = {**order, "number": len(sold)}
     return {**order, "cents": PRICES[order["article"]] * order["count"]}
 '''
 
@@ -104,10 +109,13 @@ IGNORED = ".surepipe/\nout/\n"
 
 def starter_files(name: str) -> dict[str, str]:
     """The files, by their path in the new folder."""
+    from surepipe.pipelines.schema import schema_text
+
     return {
         "pipeline.yaml": PIPELINE.format(name=name),
         "stages.py": STAGES,
         "test_pipeline.py": TEST,
         "data/orders.jsonl": ORDERS,
+        "surepipe.schema.json": schema_text(),
         ".gitignore": IGNORED,
     }

@@ -9,10 +9,12 @@ from surepipe.actors.notices import PipeNotice
 from surepipe.actors.steps import StepRuntime
 from surepipe.effects import NoticeKind
 from surepipe.observe import Latencies
+from surepipe.observe.health import StoreHealth
 from surepipe.observe.numbers import compact, milliseconds, seconds
 from surepipe.observe.rates import Counts, Rates
-from surepipe.observe.status import Flow, Part, Status
-from surepipe.observe.watch import NOTICES_MAX, Watch, pipes_of
+from surepipe.observe.status import Flow, Part, Progress, Status, StoreSeen
+from surepipe.observe.watch import NOTICES_MAX, Beside, Watch, pipes_of
+from surepipe.store_api import Failed, InfoOutcome, Unavailable
 
 
 class Clock:
@@ -126,6 +128,148 @@ def test_rates_are_over_the_last_seconds_and_never_negative() -> None:
     assert found[14] == 100
     assert found[20] == 0
     assert found[21] == 0
+
+
+def test_rates_after_a_pause_are_not_known_rather_than_an_average_over_it() -> None:
+    """Nobody looks for an hour in which 163 a second came, and then nothing comes any more."""
+    clock = Clock()
+    rates = Rates(clock, {"p": {"n": 0}})
+    clock.now += 3600
+    assert rates.look({"p": {"n": 163 * 3600}}) == (0.0, {})
+    clock.now += 1
+    assert rates.look({"p": {"n": 163 * 3600}}) == (1.0, {"p": {"n": 0}})
+
+
+def test_what_comes_in_and_goes_out_is_that_of_the_ends_and_no_sum_of_pipes() -> None:
+    """A source, two pipes one behind the other, a stage and a sink: 100 a second are 100 a second."""
+    node, clock = Node(), Clock()
+    line = (
+        ("rows", "source"),
+        ("first", "pipe"),
+        ("price", "stage"),
+        ("second", "pipe"),
+        ("out", "sink"),
+    )
+    parts = [
+        Part(
+            name=name,
+            role=role,
+            node="main",
+            feeders=(line[at - 1][0],) if at else (),
+            flow=Flow() if role == "pipe" else None,
+        )
+        for at, (name, role) in enumerate(line)
+    ]
+    watch = Watch("shop", parts, node, node="main", clock=clock, wall=lambda: 0.0)
+    clock.now += 2
+    pipe = {**SENDING, **RECEIVING, "accepted": 200, "settled": 190}
+    node.parts = {
+        "rows": {"taken": 200},
+        "first": pipe,
+        "price": {"passed": 190},
+        "second": pipe,
+        "out": {"taken": 180},
+    }
+    status = watch.status()
+    assert (status.in_per_s, status.out_per_s) == (100, 90)
+
+
+def test_the_last_minutes_are_kept_and_what_was_not_known_then_stays_so(
+    watched: tuple[Watch, Node, Clock],
+) -> None:
+    """Three samples, a second apart; at the second the pipe did not say anything."""
+    watch, node, clock = watched
+    nothing: dict[str, int] = {}
+    for said in (SENDING | RECEIVING, nothing, SENDING):
+        node.parts = {"intake": said}
+        clock.now += 1
+        watch.sample()
+    clock.now += 5
+    history = watch.status().history
+    assert [moment.ago_s for moment in history] == [7, 6, 5]
+    assert [moment.waiting for moment in history] == [7, None, 7]
+
+
+def test_times_are_those_of_the_last_minute() -> None:
+    """A thousand that took a minute, an hour ago, are another story than the hundred of now."""
+    latencies, clock, node = Latencies(), Clock(), Node(orders={**SENDING, **RECEIVING})
+    watch = Watch(
+        "shop", [Part(name="orders", role="pipe", flow=Flow())], node, latencies, clock=clock
+    )
+    where: dict[str, str | int] = {"pipe": "orders", "epoch": 1}
+    for first, count, took_us in ((1, 1000, 60_000_000), (1001, 100, 900)):
+        run = {**where, "seq": first, "count": count}
+        latencies.write({**run, "kind": "accepted", "time_us": 0})
+        latencies.write({**run, "kind": "settled", "time_us": took_us})
+        clock.now += 100
+        watch.sample()
+    flow = watch.status().pipes[0].flow
+    assert flow is not None
+    assert flow.settling is not None
+    assert (flow.settling.count, flow.settling.p99_ms) == (100, 1.0)
+
+
+class Hanging:
+    """A store that answers, fails or hangs, as a test says."""
+
+    def __init__(self) -> None:
+        self.outcome: InfoOutcome = Failed("stream 'surepipe-health' does not exist")
+
+    def info(self, stream: str) -> InfoOutcome:
+        assert stream
+        return self.outcome
+
+
+def test_a_silent_store_is_told_once_and_once_more_when_it_answers() -> None:
+    """With how long that was; one that is only slow is not told."""
+    store, clock, told = Hanging(), Clock(), list[tuple[str, str]]()
+    health = StoreHealth("main", store, lambda name, text: told.append((name, text)), clock)
+    health.ask()
+    clock.now += 1.9
+    health.look()
+    assert (told, health.seen()) == ([], StoreSeen(name="main"))
+    store.outcome = Unavailable("connection refused")
+    health.ask()
+    for _ in range(3):
+        clock.now += 10
+        health.look()
+    assert told == [("main", "does not answer: connection refused")]
+    assert health.seen() == StoreSeen(name="main", silent_s=31.9, says="connection refused")
+    store.outcome = Failed("no such stream")
+    health.ask()
+    health.look()
+    assert told[1:] == [("main", "answers again, after 32 s")]
+    assert health.seen().silent_s is None
+
+
+def test_what_a_silent_store_would_have_to_tell_is_unknown_and_not_nought() -> None:
+    """The lag is that of the last answer; a pipe over another store knows its own."""
+    parts = [
+        Part(name=name, role="pipe", flow=Flow(), stores=(store,))
+        for name, store in (("orders", "redis"), ("bills", "main"))
+    ]
+    reading = {**RECEIVING, "lag": 0}
+    watch = Watch("shop", parts, Node(orders=reading, bills=reading), clock=Clock())
+    watch.beside = Beside(stores=lambda: (StoreSeen(name="redis", silent_s=22.0),))
+    status = watch.status()
+    assert [store.name for store in status.silent] == ["redis"]
+    assert [part.flow and part.flow.lag for part in status.pipes] == [None, 0]
+    assert [part.flow and part.flow.waiting for part in status.pipes] == [None, 0]
+    assert status.waiting is None
+
+
+def test_how_long_a_source_still_takes_is_told_at_the_rate_of_the_last_seconds() -> None:
+    """250 rows in 10 s are a quarter of the file, in bytes; nothing is told of what stands still."""
+    node, clock = Node(rows={"taken": 0}), Clock()
+    watch = Watch("shop", [Part(name="rows", role="source")], node, clock=clock)
+    watch.beside = Beside(progress=lambda: {"rows": (5_000, 20_000)})
+    clock.now += 10
+    node.parts = {"rows": {"taken": 250}}
+    assert watch.status().parts[0].progress == Progress(done=5_000, of=20_000, left_s=30.0)
+    clock.now += 10
+    watch.status()
+    clock.now += 10
+    assert watch.status().parts[0].progress == Progress(done=5_000, of=20_000)
 
 
 def test_a_look_at_once_has_no_rates_and_a_part_that_comes_later_began_with_nothing() -> None:

@@ -272,6 +272,13 @@ class ReceiverEnd(End):
         """True when messages of different keys are handled at once."""
         return self._boundary.lanes > 0
 
+    def gauges(self) -> dict[str, int]:
+        """What stands in the machine, and how many of the lanes are at work."""
+        gauges = super().gauges()
+        if self.has_lanes:
+            gauges |= {"lanes": self._boundary.lanes, "lanes_busy": len(self.leases())}
+        return gauges
+
     def leases(self) -> list[Lease]:
         """What each lane has in work; nothing where there are no lanes."""
         return self.works.leases() if isinstance(self.works, LaneQueue) else []

@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 ANSWER_S = 5.0
 WIDE = 200
 GAP = 2
-LEAST_FIRST = ("guarantee", "half / 99 % in", "accepted", "oldest", "sent again", "backlog")
+LEAST_FIRST = (
+    "guarantee",
+    "lanes",
+    "accepted",
+    "p50",
+    "oldest",
+    "sent again",
+    "p99",
+    "unconfirmed",
+)
 """Which columns are left out first."""
 _NONE = compact(None)
 
@@ -120,16 +129,26 @@ def picture(status: Status, width: int) -> RenderableType:
     head.append(
         f"  up {seconds(status.uptime_s)}" + (f"  node {status.node}" if status.node else "")
     )
-    last = [
-        Text(f"{told.time[11:19]}  {told.text}", style="yellow") for told in status.notices[-3:]
+    head.append(f"  in {compact(status.in_per_s)}/s  out {compact(status.out_per_s)}/s")
+    silent = [
+        f"store {store.name} has not answered for {seconds(store.silent_s)}"
+        for store in status.silent
     ]
+    dead = [
+        f"dead letter: pipe {letter.pipe}, message {letter.seq}: {letter.error}: {letter.text}"
+        for letter in status.letters[:3]
+    ]
+    told = [f"{told.time[11:19]}  {told.text}" for told in status.notices[-3:]]
+    last = [Text(line, style="yellow") for line in (*silent, *dead, *told)]
     return Group(head, table, *(Text(line, style="dim") for line in _others(status)), *last)
 
 
 def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
     """The columns that have room."""
     names = list(rows[0]) if rows else []
-    for unimportant in LEAST_FIRST:
+    if "lanes" in names and all(row["lanes"] == _NONE for row in rows):
+        names.remove("lanes")
+    for unimportant in (name for name in LEAST_FIRST if name in names):
         needed = sum(max(len(name), *(len(row[name]) for row in rows)) + GAP for name in names)
         if needed <= width:
             break
@@ -148,14 +167,12 @@ def _columns(part: Part, flow: Flow) -> Iterator[tuple[str, str]]:
     yield "settled", compact(flow.settled)
     yield "unconfirmed", compact(flow.unconfirmed)
     yield "oldest", seconds(flow.oldest_unconfirmed_s)
-    yield "backlog", compact(flow.backlog if flow.lag is None else flow.lag)
+    yield "waiting", compact(flow.waiting)
     yield "sent again", compact(flow.retransmitted)
     yield "dead letters", compact(flow.dead_letters)
-    took = flow.settling
-    yield (
-        "half / 99 % in",
-        (f"{milliseconds(took.p50_ms)} / {milliseconds(took.p99_ms)}" if took else _NONE),
-    )
+    yield "lanes", _NONE if flow.lanes is None else f"{flow.lanes_busy} of {flow.lanes}"
+    yield "p50", milliseconds(flow.settling.p50_ms) if flow.settling else _NONE
+    yield "p99", milliseconds(flow.settling.p99_ms) if flow.settling else _NONE
 
 
 def _is_worrying(part: Part) -> bool:
@@ -165,5 +182,9 @@ def _is_worrying(part: Part) -> bool:
 def _others(status: Status) -> Iterator[str]:
     for part in status.parts:
         if part.flow is None and part.counts:
-            counted = ", ".join(f"{name} {compact(count)}" for name, count in part.counts.items())
-            yield f"{part.role} {part.name}: {counted}"
+            counted = [f"{name} {compact(count)}" for name, count in part.counts.items()]
+            if part.progress is not None and part.progress.of:
+                counted.append(f"{100 * part.progress.done / part.progress.of:.0f} % read")
+                if part.progress.left_s is not None:
+                    counted.append(f"{seconds(part.progress.left_s)} left")
+            yield f"{part.role} {part.name}: {', '.join(counted)}"

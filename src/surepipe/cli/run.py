@@ -188,6 +188,7 @@ class Runner:
             began = environment.clock.monotonic()
             try:
                 engine.start()
+                observing.attach(engine)
                 observing.become("running")
                 self._until_done(engine, observing)
             except BaseException as error:

@@ -6,6 +6,7 @@ GAUGES = frozenset(
     {
         *("backlog", "backlog_bytes", "held", "held_bytes", "in_flight", "in_flight_bytes"),
         *("in_work", "in_work_bytes", "lag", "loaded", "oldest_unconfirmed_us", "rto_us"),
+        *("lanes", "lanes_busy"),
         *("rows_per_s", "batch_us", "state_rows", "state_bytes"),
     }
 )

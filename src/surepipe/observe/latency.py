@@ -35,6 +35,13 @@ class Histogram:
         self.count += messages
         self.sum_us += took_us * messages
 
+    def since(self, before: Histogram) -> Histogram:
+        """What was added after ``before``, an older copy of this one."""
+        new = Histogram(self.bounds_us)
+        new.counts = [now - then for now, then in zip(self.counts, before.counts, strict=True)]
+        new.count, new.sum_us = self.count - before.count, self.sum_us - before.sum_us
+        return new
+
     def quantile_us(self, part: float) -> int:
         """The bound under which this part of all messages lies (0 for none); beyond the last bound, that one."""
         rank = part * self.count

@@ -1,4 +1,4 @@
-"""Rates from counters that only rise: samples are taken when somebody looks, and by nobody else."""
+"""Rates from counters that only rise, over the last seconds: never since the start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 class Rates:
     """Increase per second since the last sample that is at least ``over_s`` old, or else since the first.
 
-    The first sample is ``before``. What a sample does not have was 0 then.
+    The first sample is ``before``. What a sample does not have was 0 then. When nobody has looked for ``stale_s``
+    the rates are not known: an average over an hour would pass for what happens now.
     """
 
     def __init__(
@@ -22,10 +23,12 @@ class Rates:
         before: Counts,
         over_s: float = 5.0,
         gap_s: float = 0.5,
+        stale_s: float = 15.0,
     ) -> None:
         self._clock = clock
         self._over_s = over_s
         self._gap_s = gap_s
+        self._stale_s = stale_s
         self._samples: deque[tuple[float, Counts]] = deque([(clock(), _copied(before))])
 
     def look(self, counts: Counts) -> tuple[float, dict[str, dict[str, float]]]:
@@ -33,6 +36,8 @@ class Rates:
         now = self._clock()
         while len(self._samples) > 1 and self._samples[1][0] <= now - self._over_s:
             self._samples.popleft()
+        if now - self._samples[0][0] > self._stale_s:
+            self._samples = deque([(now, _copied(counts))])
         since, before = self._samples[0]
         if now - self._samples[-1][0] >= self._gap_s:
             self._samples.append((now, _copied(counts)))

@@ -1,4 +1,8 @@
-"""Watches a running pipeline: what to ask for its counters, and what it is, become a ``Status`` on demand."""
+"""Watches a running pipeline: what to ask for its counters, and what it is, become a ``Status`` on demand.
+
+Counters alone say how much there was since the start. What people look for is what happens now, and what happened
+while they did not look: ``keep_looking`` takes a sample each second, for rates and for the last minutes.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,38 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from surepipe.actors.notices import PipeNotice
 from surepipe.observe.gauges import GAUGES
 from surepipe.observe.latency import Histogram, Latencies
 from surepipe.observe.rates import Counts, Rates
-from surepipe.observe.status import Flow, Part, State, Status, Told, Took
+from surepipe.observe.status import (
+    Flow,
+    LetterSeen,
+    Moment,
+    Part,
+    Progress,
+    State,
+    Status,
+    StoreSeen,
+    Told,
+    Took,
+)
 from surepipe.pipes.algebra.derivation import Derived
 
 NOTICES_MAX = 20
+SAMPLE_S = 1.0
+HISTORY_MAX = 300
+"""Samples that are kept: five minutes."""
+RECENT_S = 60.0
+"""Times are those of the last minute: an hour ago is another story."""
+
+
+Measured: TypeAlias = tuple[Mapping[str, Histogram], Mapping[str, Histogram]]
+"""To settled and to confirmed, by pipe."""
 
 
 class Guaranteed(Protocol):
@@ -44,12 +69,43 @@ def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a run knows beside its counters; each is asked once for each status.
+
+    ``progress``: done and all, by source. ``letters``: the last dead letters, the newest first.
+    """
+
+    stores: Callable[[], tuple[StoreSeen, ...]] = tuple
+    letters: Callable[[], tuple[LetterSeen, ...]] = tuple
+    progress: Callable[[], Mapping[str, tuple[int, int]]] = dict
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    at: float
+    in_per_s: float | None
+    out_per_s: float | None
+    waiting: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """What one look found; ``silent`` are the stores that do not answer."""
+
+    counts: Counts
+    per_s: Mapping[str, Mapping[str, float]]
+    measured: Measured
+    silent: frozenset[str]
+    progress: Mapping[str, tuple[int, int]]
+
+
 class Watch:
     """Nothing happens between two calls of ``status``; one call asks each pipe once.
 
     ``parts``: what the pipeline consists of, pipes with an empty ``Flow``. ``counters`` gives what was counted, by
     name of the part; a pipe that it leaves out is not of this process. ``traced_as``: what a part is called in
-    traces. Set ``state`` as the run goes on.
+    traces. Set ``state`` and ``beside`` as the run goes on.
     """
 
     def __init__(
@@ -67,6 +123,7 @@ class Watch:
         self.name = name
         self.parts = tuple(parts)
         self.state: State = "running"
+        self.beside = Beside()
         self._node = node
         self._traced_as = traced_as
         self._counters = counters
@@ -76,6 +133,38 @@ class Watch:
         self._rates = Rates(clock, counters())
         self._told: deque[Told] = deque(maxlen=NOTICES_MAX)
         self._lock = threading.Lock()
+        self._history: deque[_Sample] = deque(maxlen=HISTORY_MAX)
+        self._measured: deque[tuple[float, Measured]] = deque()
+
+    def keep_looking(self) -> Callable[[], None]:
+        """Take a sample each second, on a thread of its own. Gives what ends that."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(SAMPLE_S):
+                self.sample()
+
+        thread = threading.Thread(target=look, name="surepipe-watch", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            over.set()
+            thread.join()
+
+        return end
+
+    def sample(self) -> None:
+        """Keep what is true now among the last minutes."""
+        status = self.status()
+        moment = _Sample(self._clock(), status.in_per_s, status.out_per_s, status.waiting)
+        with self._lock:
+            self._history.append(moment)
+
+    def tell(self, about: str, text: str) -> None:
+        """Keep a word about a part that is no pipe, such as a store. From any thread."""
+        self._told.append(
+            Told(time=self._time(), pipe=about, end="", kind="store", text=f"{about} {text}")
+        )
 
     def notice(self, notice: PipeNotice) -> None:
         """Keep a notice for those who look; the last ones stay. From any thread."""
@@ -91,43 +180,69 @@ class Watch:
 
     def status(self) -> Status:
         """What is true now. From any thread."""
+        stores = self.beside.stores()
+        letters = self.beside.letters()
+        progress = self.beside.progress()
         with self._lock:
             counts = self._counters()
             over_s, per_s = self._rates.look(counts)
-            settled = self._latencies.settled if self._latencies else {}
-            confirmed = self._latencies.confirmed if self._latencies else {}
+            silent = frozenset(store.name for store in stores if store.silent_s is not None)
+            known = _Now(counts, per_s, self._last_minute(), silent, progress)
+            parts = tuple(self._filled(part, known) for part in self.parts)
+            now = self._clock()
             return Status(
                 name=self.name,
                 node=self._node,
                 state=self.state,
                 time=self._time(),
-                uptime_s=round(self._clock() - self._begun, 1),
+                uptime_s=round(now - self._begun, 1),
                 rates_over_s=round(over_s, 1),
-                parts=tuple(
-                    self._filled(part, counts, per_s.get(part.name, {}), settled, confirmed)
-                    for part in self.parts
+                in_per_s=_total(map(_taken_per_s, _first(parts))),
+                out_per_s=_total(map(_given_per_s, _last(parts))),
+                parts=parts,
+                stores=stores,
+                letters=letters,
+                history=tuple(
+                    Moment(
+                        ago_s=round(now - one.at, 1),
+                        in_per_s=one.in_per_s,
+                        out_per_s=one.out_per_s,
+                        waiting=one.waiting,
+                    )
+                    for one in self._history
                 ),
                 notices=tuple(self._told.copy()),
             )
 
-    def _filled(
-        self,
-        part: Part,
-        counts: Counts,
-        per_s: Mapping[str, float],
-        settled: Mapping[str, Histogram],
-        confirmed: Mapping[str, Histogram],
-    ) -> Part:
-        found = counts.get(part.name)
+    def _last_minute(self) -> Measured:
+        """How long messages took that came to their end in the last minute."""
+        if self._latencies is None:
+            return {}, {}
+        now, found = self._clock(), (self._latencies.settled, self._latencies.confirmed)
+        if not self._measured or now - self._measured[-1][0] >= SAMPLE_S / 2:
+            self._measured.append((now, found))
+        while len(self._measured) > 1 and self._measured[1][0] <= now - RECENT_S:
+            self._measured.popleft()
+        began, before = self._measured[0]
+        settled, confirmed = before if began <= now - RECENT_S else ({}, {})
+        return _newer(found[0], settled), _newer(found[1], confirmed)
+
+    def _filled(self, part: Part, now: _Now) -> Part:
+        found = now.counts.get(part.name)
         if found is None:
             is_here = part.flow is None and part.node == self._node
             return part.model_copy(update={"here": is_here})
+        per_s = now.per_s.get(part.name, {})
         rising = {name: rate for name, rate in per_s.items() if name not in GAUGES}
         changes: dict[str, object] = {"counts": dict(found), "per_s": rising}
+        if part.name in now.progress:
+            changes["progress"] = _progress(*now.progress[part.name], rising, found)
         if part.flow is not None:
             name = self._traced_as(part.name)
+            settled, confirmed = now.measured
             took = (_took(settled.get(name)), _took(confirmed.get(name)))
-            changes["flow"] = _flow(found, rising, *took)
+            is_blind = not now.silent.isdisjoint(part.stores)
+            changes["flow"] = _flow(found, rising, *took, is_blind=is_blind)
         return part.model_copy(update=changes)
 
     def _time(self) -> str:
@@ -139,8 +254,13 @@ def _flow(
     per_s: Mapping[str, float],
     settling: Took | None,
     confirming: Took | None,
+    *,
+    is_blind: bool,
 ) -> Flow:
-    """``accepted`` is counted where the sender is, ``settled`` where the receiver is."""
+    """``accepted`` is counted where the sender is, ``settled`` where the receiver is.
+
+    ``is_blind``: its store does not answer. What was read of the stream last is no word about now.
+    """
     sends, receives = "in_flight" in found, "in_work" in found and "held" in found
     oldest_us = found.get("oldest_unconfirmed_us")
     of_sender = {name: found.get(name) for name in ("accepted", "confirmed", "backlog", "given_up")}
@@ -152,6 +272,10 @@ def _flow(
             "confirming": confirming,
             **(of_sender if sends else {}),
             **(of_receiver if receives else {}),
+            **({"lag": None} if is_blind else {}),
+            "waiting": None if is_blind else _waiting(found),
+            "lanes": found.get("lanes"),
+            "lanes_busy": found.get("lanes_busy"),
             "accepted_per_s": per_s.get("accepted") if sends else None,
             "settled_per_s": per_s.get("settled") if receives else None,
             "unconfirmed": found["in_flight"] + found.get("backlog", 0) if sends else None,
@@ -163,8 +287,61 @@ def _flow(
     )
 
 
+def _waiting(found: Mapping[str, int]) -> int | None:
+    known = [found[name] for name in ("in_flight", "backlog", "lag") if name in found]
+    return sum(known) if known else None
+
+
+def _first(parts: Sequence[Part]) -> list[Part]:
+    """Those that nothing here feeds."""
+    here = {part.name for part in parts if part.here}
+    return [part for part in parts if part.here and here.isdisjoint(part.feeders)]
+
+
+def _last(parts: Sequence[Part]) -> list[Part]:
+    """Those that feed nothing here."""
+    fed_by = {feeder for part in parts if part.here for feeder in part.feeders}
+    return [part for part in parts if part.here and part.name not in fed_by]
+
+
+def _taken_per_s(part: Part) -> float | None:
+    if part.flow is None:
+        return part.per_s.get("taken", part.per_s.get("passed"))
+    return part.flow.accepted_per_s if part.flow.accepted_per_s is not None else _settled(part)
+
+
+def _given_per_s(part: Part) -> float | None:
+    if part.flow is None:
+        return part.per_s.get("taken", part.per_s.get("passed"))
+    settled = _settled(part)
+    return settled if settled is not None else part.per_s.get("confirmed")
+
+
+def _settled(part: Part) -> float | None:
+    return part.flow.settled_per_s if part.flow is not None else None
+
+
+def _total(rates: Iterable[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return round(sum(known), 1) if known else None
+
+
+def _progress(done: int, of: int, per_s: Mapping[str, float], found: Mapping[str, int]) -> Progress:
+    """What is left, in rows as long as those before, at the rate of rows of the last seconds."""
+    rows, rate = found.get("taken", 0), per_s.get("taken", 0.0)
+    left = (of - done) / done * rows / rate if done and rows and rate else None
+    return Progress(done=done, of=of, left_s=None if left is None else round(left, 1))
+
+
+def _newer(found: Mapping[str, Histogram], before: Mapping[str, Histogram]) -> dict[str, Histogram]:
+    return {
+        name: histogram.since(before[name]) if name in before else histogram
+        for name, histogram in found.items()
+    }
+
+
 def _took(histogram: Histogram | None) -> Took | None:
-    if histogram is None:
+    if histogram is None or not histogram.count:
         return None
     p50, p99 = histogram.quantile_us(0.5), histogram.quantile_us(0.99)
     return Took(count=histogram.count, p50_ms=p50 / 1000, p99_ms=p99 / 1000)

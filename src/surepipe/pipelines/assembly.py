@@ -96,6 +96,15 @@ class Serving(Protocol):
         ...
 
 
+@runtime_checkable
+class Finite(Protocol):
+    """A source that knows where it ends."""
+
+    def progress(self) -> tuple[int, int] | None:
+        """How much is read, and how much there is, in bytes or rows; None where that is not known. Any thread."""
+        ...
+
+
 # Sinks.
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from surepipe.actors.notices import PipeNotice
 from surepipe.effects import NoticeKind
-from surepipe.observe.status import Flow, Part
+from surepipe.observe.status import Flow, LetterSeen, Part, StoreSeen
+from surepipe.observe.watch import Beside
 from surepipe.pipelines.drawing.diagram import diagram_of
 from surepipe.pipelines.drawing.svg import svg_of
 from surepipe.pipelines.live import live_page
@@ -123,3 +124,34 @@ def test_the_page_tells_everything_and_nothing_in_it_is_markup_of_others() -> No
     assert "12.3k" in page
     assert "<b>exactly-once, absolute</b> through network" in page
     assert "on node books" in page
+
+
+def test_the_page_names_a_silent_store_the_last_dead_letters_and_what_is_left_to_read() -> None:
+    """What does not answer is not shown as nought, and not in the colour of what goes well."""
+    shop = Shop()
+    shop.run(100)
+    shop.watch.beside = Beside(
+        stores=lambda: (StoreSeen(name="main", silent_s=22.0, says="connection refused"),),
+        letters=lambda: (
+            LetterSeen(
+                stream="main/dead",
+                pipe="shop/intake",
+                epoch=7,
+                seq=3,
+                error="ValueError",
+                text="no price for <b>",
+            ),
+        ),
+        progress=lambda: {"web": (1, 4)},
+    )
+    for _ in range(3):
+        shop.run(200)
+        shop.watch.sample()
+    page = live_page(diagram_of(shop.plan, shop.assessment), shop.watch.status())
+    assert "store main has not answered for 22 s" in page
+    assert '<span class="state silentstore">running' in page
+    assert "<b>ValueError</b>: no price for &lt;b&gt;" in page
+    assert "message 3, in main/dead" in page
+    assert "25 % read" in page
+    assert "<dt>waiting</dt><dd>–</dd>" in page
+    assert page.count("<polyline") == 2

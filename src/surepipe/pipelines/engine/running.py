@@ -16,8 +16,9 @@ from functools import partial
 from surepipe.actors.codecs import choose_codec
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.stored import lives_of
+from surepipe.effects import Letter
 from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
-from surepipe.pipelines.assembly import About, Environment, Sink, Source
+from surepipe.pipelines.assembly import About, Environment, Finite, Sink, Source
 from surepipe.pipelines.engine.feeding import Feed, Target
 from surepipe.pipelines.engine.file_log import FileLog
 from surepipe.pipelines.engine.flow import Flow, Step, Turn
@@ -58,6 +59,7 @@ from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.store_api import Store
 
 logger = logging.getLogger("surepipe")
+LETTERS_SHOWN = 5
 FEED_S = 0.5
 """How long a feed gets to hand over what it has, before what it waits in is told to take nothing more."""
 
@@ -387,6 +389,20 @@ class Engine:
         for box in self._letters.values():
             found.update(box.stored)
         return found
+
+    def last_letters(self) -> Sequence[tuple[str, Letter]]:
+        """The last dead letters of this run, the newest first, and the stream of each. From any thread."""
+        found = [each for box in list(self._letters.values()) for each in list(box.last)]
+        return sorted(found, key=lambda each: each[1].last_failure_us, reverse=True)[:LETTERS_SHOWN]
+
+    def progress(self) -> Mapping[str, tuple[int, int]]:
+        """How far each source is that has an end: done, and all. From any thread."""
+        known = {
+            feed.part: feed.source.progress()
+            for feed in list(self.feeds.values())
+            if feed.is_source and isinstance(feed.source, Finite)
+        }
+        return {name: found for name, found in known.items() if found is not None}
 
     # Ending.
 

@@ -4,9 +4,9 @@ were tried where. It is forgotten when the message goes through, or to the dead 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from surepipe.actors.consumer import GiveUp
 from surepipe.effects import Letter
@@ -87,6 +87,8 @@ class LetterBox:
         self._trials = trials
         self._streams = streams
         self.stored: Counter[str] = Counter()
+        self.last: deque[tuple[str, Letter]] = deque(maxlen=5)
+        """For those who look, without the payload."""
 
     def __call__(self, letter: Letter) -> None:
         """Store a letter. Raises what a ``DeadLetterStream`` raises."""
@@ -94,3 +96,4 @@ class LetterBox:
         self._streams[chosen](letter)
         self._trials.buried(letter)
         self.stored[chosen] += 1
+        self.last.append((chosen, replace(letter, payload=b"")))

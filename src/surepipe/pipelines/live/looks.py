@@ -14,7 +14,10 @@ header{display:flex;flex-wrap:wrap;align-items:baseline;gap:4px 14px;color:var(-
 h1{font-size:22px;line-height:1.2;margin:0;color:var(--ink);overflow-wrap:anywhere}
 h2{font-size:16px;margin:24px 0 6px}
 .state{border:1px solid currentColor;border-radius:10px;padding:0 10px;font-weight:bold}
-.running{color:var(--good)} .starting,.stopping{color:var(--warn)}
+.running{color:var(--good)} .starting,.stopping,.silentstore{color:var(--warn)}
+.store{font-weight:normal} .store.silentstore{font-weight:bold}
+svg.past{display:block;width:100%;height:28px;margin-top:4px}
+.past polyline{fill:none;stroke:var(--soft);stroke-width:1.5;vector-effect:non-scaling-stroke}
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:8px;margin:12px 0}
 .tiles div{border:1px solid var(--line);border-radius:8px;background:var(--pane);padding:8px 12px}
 .tiles dt{color:var(--soft);font-size:12px} .tiles dd{margin:0;font-size:24px;font-weight:bold;line-height:1.2}
@@ -45,7 +48,7 @@ figure{max-height:75vh;overflow:auto}
 border-radius:8px;padding:6px 12px;margin-bottom:8px}
 .cards tbody :is(th,td){display:flex;justify-content:space-between;gap:8px;padding:3px 0;border:0}
 .cards tbody th{grid-column:1/-1;display:block;border-bottom:1px solid var(--line);margin-bottom:4px}
-.cards td::before{content:attr(data-is);color:var(--soft)} .cards td:nth-last-child(-n+2){grid-column:1/-1}}
+.cards td::before{content:attr(data-is);color:var(--soft)}}
 @media (max-width:360px){.cards tr{grid-template-columns:minmax(0,1fr)}}
 """
 

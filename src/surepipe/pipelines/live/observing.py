@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 from surepipe.actors.notices import PipeNotice, log_notice
 from surepipe.actors.tracing import TraceSink
+from surepipe.effects import Letter
 from surepipe.errors import ConfigurationError
+from surepipe.observe.health import StoreWatch
 from surepipe.observe.latency import Latencies
 from surepipe.observe.logs import LoggedRows
 from surepipe.observe.rates import Counts
 from surepipe.observe.serving import Place
-from surepipe.observe.status import State
+from surepipe.observe.status import LetterSeen, State
 from surepipe.observe.tee import Tee
-from surepipe.observe.watch import Watch
+from surepipe.observe.watch import Beside, Watch
 from surepipe.pipelines.assessing import Assessment
 from surepipe.pipelines.live.parts import full_name, watch
 from surepipe.pipelines.live.serving import serve
 from surepipe.pipelines.plan import Plan
+from surepipe.store_api import Store
+
+logger = logging.getLogger("surepipe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,7 @@ class Observing:
             if looks.page is not None:
                 self._watch = watch(assessment, counters, latencies, node=node)
                 self._watch.state = "starting"
+                open_until_now.callback(self._watch.keep_looking())
                 where, port = looks.page
                 page = serve(assessment, self._watch, port=port, address=where)
                 self.urls["page"] = open_until_now.enter_context(page).url
@@ -114,6 +121,22 @@ class Observing:
         if self._watch is not None:
             self._watch.notice(notice)
 
+    def attach(self, run: object) -> None:
+        """Ask this run too, once it has started: its stores, how far its sources are, its last dead letters."""
+        if self._watch is None or not isinstance(run, _Telling):
+            return
+        stores = self._open.enter_context(StoreWatch(run.stores, self._store_said))
+        self._watch.beside = Beside(
+            stores=stores.seen,
+            letters=lambda: tuple(_letter(*each) for each in run.last_letters()),
+            progress=run.progress,
+        )
+
+    def _store_said(self, store: str, text: str) -> None:
+        logger.warning("store %s %s", store, text)
+        if self._watch is not None:
+            self._watch.tell(f"store {store}", text)
+
     def become(self, state: State) -> None:
         """The run has come so far."""
         if self._watch is not None:
@@ -133,6 +156,29 @@ class Observing:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@runtime_checkable
+class _Telling(Protocol):
+    """A run that can tell more than counters."""
+
+    @property
+    def stores(self) -> Mapping[str, Store]: ...
+
+    def last_letters(self) -> Sequence[tuple[str, Letter]]: ...
+
+    def progress(self) -> Mapping[str, tuple[int, int]]: ...
+
+
+def _letter(stream: str, letter: Letter) -> LetterSeen:
+    return LetterSeen(
+        stream=stream,
+        pipe=letter.pipe,
+        epoch=letter.epoch,
+        seq=letter.seq,
+        error=letter.error_type,
+        text=letter.error_text,
+    )
 
 
 @dataclass(frozen=True, slots=True)

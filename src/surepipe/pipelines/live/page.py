@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from surepipe.observe.numbers import compact, milliseconds, seconds
-from surepipe.observe.status import Flow, Part, Status, Took
+from surepipe.observe.status import Flow, Part, Status
+from surepipe.observe.watch import HISTORY_MAX, SAMPLE_S
 from surepipe.pipelines.drawing.diagram import Diagram
 from surepipe.pipelines.drawing.layout import lay_out
 from surepipe.pipelines.drawing.svg import svg_of
@@ -17,17 +18,11 @@ REFRESH_S = 2
 SHRUNK_MAX = 1_600
 _SILENT = "No answer: the pipeline has ended, or is out of reach. Below is what was seen last."
 _FOOT = (
-    'The same as JSON: <a href="/status.json">status.json</a>. Rates are averages over the last seconds; '
-    "counts begin with this process."
+    'The same as JSON: <a href="/status.json">status.json</a>. Rates are those of the last seconds, times '
+    "those of the last minute; counts begin with this process. A dash stands for what is not known."
 )
 _NIL = (compact(0), compact(None), seconds(0))
-_TILES = (
-    ("settled per second", "settled_per_s"),
-    ("settled", "settled"),
-    ("unconfirmed", "unconfirmed"),
-    ("sent again", "retransmitted"),
-    ("dead letters", "dead_letters"),
-)
+SPARK_WIDTH, SPARK_HEIGHT = 300, 28
 
 
 def live_page(diagram: Diagram, status: Status) -> str:
@@ -44,6 +39,7 @@ def live_page(diagram: Diagram, status: Status) -> str:
         *_head(status),
         *_tiles(status),
         _figure(live_diagram(diagram, status)),
+        *_letters(status),
         *_pipes(status),
         *_others(status),
         *_notices(status),
@@ -56,19 +52,77 @@ def live_page(diagram: Diagram, status: Status) -> str:
 def _head(status: Status) -> Iterator[str]:
     node = f"node {escape(status.node)} · " if status.node else ""
     clock = status.time[11:19]
+    tone = "silentstore" if status.silent else status.state
     yield (
-        f'<header><h1>{escape(status.name)}</h1><span class="state {status.state}">{status.state}</span>'
-        f"<span>{node}up {seconds(status.uptime_s)} · {clock} UTC</span></header>"
+        f'<header><h1>{escape(status.name)}</h1><span class="state {tone}">{status.state}</span>'
+        f"{_stores(status)}<span>{node}up {seconds(status.uptime_s)} · {clock} UTC</span></header>"
     )
 
 
+def _stores(status: Status) -> str:
+    said = [
+        f'<span class="store silentstore">store {escape(store.name)} has not answered for '
+        f"{seconds(store.silent_s)}</span>"
+        if store.silent_s is not None
+        else f'<span class="store">store {escape(store.name)} answers</span>'
+        for store in status.stores
+    ]
+    return "".join(said)
+
+
 def _tiles(status: Status) -> Iterator[str]:
+    """What comes in and goes out of the pipeline as a whole, and what it holds; each with its last minutes."""
+    waiting, dead = status.waiting, status.total("dead_letters")
+    ins = [moment.in_per_s for moment in status.history]
+    outs = [moment.out_per_s for moment in status.history]
+    waits = [moment.waiting for moment in status.history]
     yield '<dl class="tiles">'
-    for words, name in _TILES:
-        number = status.total(name)
-        tone = ' class="warn"' if name == "dead_letters" and number else ""
-        yield f"<div{tone}><dt>{words}</dt><dd>{compact(number)}</dd></div>"
+    yield _tile("in, per second", compact(status.in_per_s), ins)
+    yield _tile("out, per second", compact(status.out_per_s), outs)
+    yield _tile("waiting", compact(waiting), waits)
+    yield _tile("sent again", compact(status.total("retransmitted")))
+    yield _tile("dead letters", compact(dead), tone="warn" if dead else "")
     yield "</dl>"
+
+
+def _tile(words: str, shown: str, past: Sequence[float | None] = (), tone: str = "") -> str:
+    kind = f' class="{tone}"' if tone else ""
+    return f"<div{kind}><dt>{words}</dt><dd>{shown}</dd>{_past(words, past)}</div>"
+
+
+def _past(words: str, past: Sequence[float | None]) -> str:
+    """The last minutes as a line, the newest at the right; where nothing was known it is broken."""
+    known = [number for number in past if number is not None]
+    if len(known) < 2:
+        return ""
+    top = max(*known, 1)
+    step = SPARK_WIDTH / (HISTORY_MAX - 1)
+    left = SPARK_WIDTH - step * (len(past) - 1)
+    runs: list[list[str]] = [[]]
+    for at, number in enumerate(past):
+        if number is None:
+            runs.append([])
+        else:
+            height = SPARK_HEIGHT - 1 - (SPARK_HEIGHT - 2) * number / top
+            runs[-1].append(f"{left + at * step:.1f},{height:.1f}")
+    lines = "".join(f'<polyline points="{" ".join(run)}"/>' for run in runs if run)
+    told = f"{words}, last {seconds(len(past) * SAMPLE_S)}: at most {compact(top)}"
+    return (
+        f'<svg class="past" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{told}"><title>{told}</title>{lines}</svg>'
+    )
+
+
+def _letters(status: Status) -> Iterator[str]:
+    if not status.letters:
+        return
+    yield "<h2>Last dead letters</h2><ol>"
+    for letter in status.letters:
+        yield (
+            f"<li><b>{escape(letter.error)}</b>: {escape(letter.text)} <small>pipe {escape(letter.pipe)}, message "
+            f"{letter.seq}, in {escape(letter.stream)}; all of them: surepipe dlq list</small></li>"
+        )
+    yield "</ol>"
 
 
 def _figure(diagram: Diagram) -> str:
@@ -84,12 +138,15 @@ def _pipes(status: Status) -> Iterator[str]:
     if not status.pipes:
         return
     yield "<h2>Pipes</h2>"
-    heads = [name for name, _ in _cells(Flow())]
+    lanes = max((part.flow.lanes or 0 for part in status.pipes if part.flow), default=0)
+    heads = [name for name, _ in _cells(Flow(lanes=lanes or None))]
     yield "<table class='cards'><thead><tr><th>pipe</th>"
     yield "".join(f"<th>{name}</th>" for name in heads) + "</tr></thead><tbody>"
     for part in status.pipes:
         yield f'<tr class="{_tone(part)}"><th scope="row">{escape(part.name)}{_promise(part)}</th>'
-        for name, value in _cells(part.flow or Flow()):
+        cells = dict(_cells(part.flow or Flow()))
+        for name in heads:
+            value = cells.get(name, compact(None))
             nil = ' class="nil"' if value in _NIL else ""
             yield f'<td data-is="{name}"{nil}>{value}</td>'
         yield "</tr>"
@@ -99,7 +156,7 @@ def _pipes(status: Status) -> Iterator[str]:
 def _cells(flow: Flow) -> Iterator[tuple[str, str]]:
     yield "accepted", compact(flow.accepted)
     yield "settled", compact(flow.settled)
-    yield "backlog", compact(flow.backlog)
+    yield "waiting", compact(flow.waiting)
     yield "unconfirmed", compact(flow.unconfirmed)
     yield "oldest", seconds(flow.oldest_unconfirmed_s)
     yield "in work", compact(flow.in_work)
@@ -107,14 +164,15 @@ def _cells(flow: Flow) -> Iterator[tuple[str, str]]:
     yield "duplicates dropped", compact(flow.duplicates)
     yield "dead letters", compact(flow.dead_letters)
     yield "restarts", compact(flow.restarts)
-    yield "settled in, half / 99 %", _took(flow.settling)
-    yield "confirmed in, half / 99 %", _took(flow.confirming)
+    if flow.lanes is not None:
+        yield "lanes busy", f"{compact(flow.lanes_busy)} of {compact(flow.lanes)}"
+    for words, took in (("settled", flow.settling), ("confirmed", flow.confirming)):
+        yield f"{words} in, p50", _ms(took.p50_ms if took else None)
+        yield f"{words} in, p99", _ms(took.p99_ms if took else None)
 
 
-def _took(took: Took | None) -> str:
-    if took is None:
-        return compact(None)
-    return f"{milliseconds(took.p50_ms)} / {milliseconds(took.p99_ms)}"
+def _ms(number: float | None) -> str:
+    return compact(None) if number is None else milliseconds(number)
 
 
 def _promise(part: Part) -> str:
@@ -146,7 +204,15 @@ def _counted(part: Part) -> str:
     if not part.here:
         return f"on node {escape(part.node)}"
     found = [f"{escape(name)} {compact(count)}" for name, count in part.counts.items()]
-    return ", ".join(found) or compact(None)
+    return ", ".join([*found, *_progress(part)]) or compact(None)
+
+
+def _progress(part: Part) -> Iterator[str]:
+    """How far a source that has an end is."""
+    if part.progress is not None and part.progress.of:
+        yield f"{100 * part.progress.done / part.progress.of:.0f} % read"
+        if part.progress.left_s is not None:
+            yield f"{seconds(part.progress.left_s)} left"
 
 
 def _notices(status: Status) -> Iterator[str]:

@@ -67,6 +67,7 @@ def _parts(assessment: Assessment) -> Iterator[Part]:
             flow=Flow() if part.name in verdicts else None,
             guarantee=_guarantee(verdicts.get(part.name)),
             tolerates=_tolerates(verdicts.get(part.name)),
+            stores=tuple(sorted({use.store for use in link(part).stores})),
         )
         for part in plan.order
     )

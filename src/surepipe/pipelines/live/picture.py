@@ -36,8 +36,8 @@ def _box(box: Box, part: Part) -> Box:
 
 
 def _lines(flow: Flow) -> Iterator[str]:
+    yield f"waiting {compact(flow.waiting)}"
     yield f"unconfirmed {compact(flow.unconfirmed)}"
-    yield f"backlog {compact(flow.backlog)}" if flow.lag is None else f"lag {compact(flow.lag)}"
     yield f"sent again {compact(flow.retransmitted)}"
     yield f"dead letters {compact(flow.dead_letters)}"
 

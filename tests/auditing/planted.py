@@ -15,6 +15,7 @@ from surepipe.simulation.trace import Kind, Row
 
 CLAIM = json.dumps({"claim": {atom: [] for atom in Atom}})
 AT_REST = json.dumps({"quiescent": True})
+LOADED = json.dumps({"loaded": True}, separators=(",", ":"))
 Run = tuple[int, int, int]
 """Epoch, first seq, last seq."""
 
@@ -28,6 +29,8 @@ class Planted:
     came_out: list[Run] = field(default_factory=list[Run])
     dead: list[Run] = field(default_factory=list[Run])
     at_rest: bool = True
+    holes: bool = False
+    """The accepted ones are those that a journal still held: there may be holes between them."""
 
     def positions(self) -> dict[tuple[int, int], int]:
         """The position of each message."""
@@ -57,7 +60,7 @@ def each(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
 
 def plant(channel: str, rng: random.Random, *, holes: bool = False) -> Planted:
     """A channel with one to three lives of its sender and up to four faults; ``holes``: in the sent log."""
-    found = Planted(channel, at_rest=rng.random() < 0.8)
+    found = Planted(channel, at_rest=rng.random() < 0.8, holes=holes)
     for epoch in range(1, rng.randint(1, 3) + 1):
         seq = 1
         for _ in range(rng.randint(1, 5)):
@@ -164,7 +167,7 @@ class Told:
         for node in (sender, receiver):
             self.tell(node, Kind.START, name, detail=CLAIM)
         for run in planted.accepted:
-            self.tell(sender, Kind.ACCEPTED, name, run)
+            self.tell(sender, Kind.ACCEPTED, name, run, detail=LOADED if planted.holes else "")
         for run in planted.came_out:
             kind = Kind.DEAD if run in planted.dead else Kind.SETTLED
             self.tell(receiver, kind, name, run)

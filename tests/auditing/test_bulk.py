@@ -13,7 +13,7 @@ from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.auditing import numbering as numbering_module
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import Outcome
-from surepipe.simulation.audit import audit
+from surepipe.simulation.audit import BY_CONFIRM, audit
 from surepipe.simulation.trace import Kind, Row
 from surepipe.simulation.trace_file import line_of, write_trace
 from tests.auditing.judges import assert_as_predicates, assert_as_row_by_row
@@ -71,15 +71,15 @@ def test_numbers_sum_and_examples_of_a_channel(tmp_path: Path) -> None:
     assert "\n".join(found.lines()).splitlines() == [
         "orders: 10 sent = 5 settled + 0 dead letters + 0 in flight + 5 lost",
         "  1 repeated, 1 out of order, 2 gaps (widest 3)",
-        "  no-loss: violated",
+        "  no-loss: broken",
         "    #6 to #8 (3) never came out; from epoch 1, seq 6",
         "    #3 never came out; from epoch 1, seq 3",
         "    #10 never came out; from epoch 1, seq 10",
-        "  no-duplicate: violated",
+        "  no-duplicate: broken",
         "    #5 came out again; from epoch 1, seq 5",
-        "  monotonic: violated",
+        "  monotonic: broken",
         "    #4 came out after a later message; from epoch 1, seq 4",
-        "  gap-free: violated",
+        "  gap-free: broken",
         "    #6 to #8 (3) passed over; from epoch 1, seq 6",
         "    #3 to #4 (2) passed over; from epoch 1, seq 3",
     ]
@@ -179,13 +179,14 @@ def test_what_a_killed_receiver_had_stored_is_settled_by_its_confirm(tmp_path: P
     told.tell("r", Kind.SETTLED, "orders", (1, 1, 4))
     told.tell("s", Kind.CONFIRMED, "orders", (1, 1, 6))
     told.tell("r", Kind.START, "orders", life=2)
+    told.tell("r", Kind.DELIVERED, "orders", (1, 7, 9), life=2)
     told.tell("r", Kind.SETTLED, "orders", (1, 7, 9), life=2)
     told.tell("s", Kind.END, "orders", detail=AT_REST)
     told.tell("r", Kind.END, "orders", detail=AT_REST, life=2)
     found = judged(told.rows, tmp_path)
     assert_as_row_by_row(found, told.rows)
     assert found.channel("orders").lost == 0
-    assert found.channel("orders").why == "2 by their confirm alone"
+    assert found.channel("orders").why == BY_CONFIRM.format(2)
 
 
 def test_before_rest_a_missing_message_is_in_flight_unless_nothing_more_will_come(

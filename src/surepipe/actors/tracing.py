@@ -24,6 +24,7 @@ from surepipe.effects import (
     Confirmed,
     Deliver,
     JournalContents,
+    Key,
     Letter,
     Reject,
     RejectReason,
@@ -142,6 +143,82 @@ class Tracing:
         return post
 
 
+class FlowTrace:
+    """The rows of what stands behind the pipes of one process: what their transactions put into the next pipes,
+    and how many messages came of one where that is not one.
+
+    A row ``accepted`` is written when a transaction is known to be done. A process that is killed in between has
+    not told of the last one, so each life first tells what the store has of its producer.
+    """
+
+    def __init__(self, sink: TraceSink, runtime: Runtime, node: str, name: str) -> None:
+        self._tracing = Tracing(sink, runtime)
+        self._node = node
+        self._name = name
+        self._tracing.start(node, name)
+
+    def accepted(self, pipe: str, epoch: int, first: int, count: int) -> None:
+        """These are in the next pipe, which is named with its producer."""
+        self._tracing.row(self._node, "accepted", pipe, epoch=epoch, seq=first, count=count)
+
+    def found(self, pipe: str, epoch: int, read: int, last: int) -> None:
+        """Former lives have stored all up to ``last``. What has been read may be from before the trace."""
+        if read:
+            self._tracing.row(self._node, "unknown", pipe, epoch=epoch, seq=1, count=read)
+        if last > read:
+            detail = _text({"loaded": True})
+            count = last - read
+            self._tracing.row(
+                self._node, "accepted", pipe, epoch=epoch, seq=read + 1, count=count, detail=detail
+            )
+
+    def passed(self, pipe: str, epoch: int, seq: int) -> None:
+        """The stored position of the readers is behind this message of a producer, and so behind all before it."""
+        self._tracing.row(self._node, "passed", pipe, epoch=epoch, seq=seq)
+
+    def made(self, pipe: str, epoch: int, times: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        """Of each part, messages in order and how many messages came there of each."""
+        runs = {part: _runs_of_times(pairs) for part, pairs in times.items() if pairs}
+        if not runs:
+            return
+        first = min(found[0][0] for found in runs.values())
+        last = max(found[-1][1] for found in runs.values())
+        self._tracing.row(
+            self._node,
+            "made",
+            pipe,
+            epoch=epoch,
+            seq=first,
+            count=last - first + 1,
+            detail=_text({"made": runs}),
+        )
+
+    def opened(self, sink: str, size: int) -> None:
+        """A file that lines are added to has so many bytes."""
+        detail = _text({"sink": sink, "bytes": size})
+        self._tracing.row(self._node, "opened", self._name, detail=detail)
+
+    def begun(self, source: str, row: int) -> None:
+        """A source is read from behind this row."""
+        detail = _text({"source": source, "row": row})
+        self._tracing.row(self._node, "opened", self._name, detail=detail)
+
+    def end(self, *, at_rest: bool) -> None:
+        """The process ends in good order."""
+        self._tracing.end(self._node, self._name, at_rest=at_rest)
+
+
+def _runs_of_times(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """(number, times) in order as [first, last, times]."""
+    runs: list[list[int]] = []
+    for number, times in pairs:
+        if runs and runs[-1][1] == number - 1 and runs[-1][2] == times:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number, times])
+    return runs
+
+
 class SenderTrace:
     """The rows of one life of a sender."""
 
@@ -228,9 +305,12 @@ class ReceiverTrace:
                 "seq": first,
                 "count": len(payloads),
             }
+            if effect.key is not None:
+                where["detail"] = _text({"key": _of_key(effect.key)})
             self._tracing.row(
                 self._node, "delivered", pipe, attempt=effect.attempt, digests=digests, **where
             )
+            where.pop("detail", None)
             if settled:
                 self._handed_over(pipe, effect.epoch, first, last)
 
@@ -278,6 +358,11 @@ def sender_pipe(name: str, producer: str) -> str:
 
 def _of_producer(pipe: str, producer: str) -> str:
     return f"{pipe}@{producer}" if producer else pipe
+
+
+def _of_key(key: Key) -> str:
+    """Stands for the key of messages, which may be no secret but is nobody's business."""
+    return blake2b(repr(key).encode(), digest_size=8).hexdigest()
 
 
 def digests_of(payloads: Iterable[bytes]) -> str:

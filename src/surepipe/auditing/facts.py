@@ -32,6 +32,8 @@ class Facts:
     rest: Rest = field(default_factory=Rest)
     claims: dict[str, Claim] = field(default_factory=dict[str, Claim])
     has_letters: bool = False
+    stored: set[str] = field(default_factory=set[str])
+    """Pipes whose confirms tell that a store has a message, not that it came out."""
 
     @property
     def is_real(self) -> bool:
@@ -68,6 +70,8 @@ def facts_from(rows: Sequence[Row], lives: Sequence[Sequence[Cell]], where: str)
         found.rest.see(row)
         if row.kind == Kind.START and row.pipe and "claim" in facts_of(row):
             found.claims[row.pipe.partition("@")[0]] = claim_of(facts_of(row)["claim"])
+            if facts_of(row).get("confirms") == "stored":
+                found.stored.add(row.pipe.partition("@")[0])
     return found
 
 

@@ -21,6 +21,15 @@ from surepipe.auditing.streams import Run, StreamLog, channel_of
 from surepipe.auditing.verdict import BulkAudit, Channel, Example, Moment
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import Outcome
+from surepipe.pipes.ranges import RangeSet
+from surepipe.simulation.audit import (
+    BY_CONFIRM,
+    IN_WORK,
+    STEPS_MISSING,
+    UNTOLD,
+    Deliveries,
+    Numbers,
+)
 from surepipe.simulation.in_work import InWork
 from surepipe.simulation.trace import Kind, Row
 
@@ -103,6 +112,11 @@ class _Judgement:
     facts: Facts = field(default_factory=Facts)
     log: SentLog = field(default_factory=SentLog)
     by_confirm: Counter[str] = field(default_factory=Counter[str])
+    doubtful: Counter[str] = field(default_factory=Counter[str])
+    numbers: Numbers = field(default_factory=Numbers)
+    deliveries: Deliveries = field(default_factory=Deliveries)
+    latest: dict[str, int] = field(default_factory=dict[str, int])
+    """When each channel accepted its last message, by a trace."""
     has_trimmed_end: bool = False
     has_trimmed_start: bool = False
     senders: dict[str, str] = field(default_factory=dict[str, str])
@@ -131,8 +145,11 @@ class _Judgement:
             delivered=str(self.question.delivered),
             broken=self.facts.broken,
             torn=self.torn,
-            at_rest=all(self._is_at_rest(name) for name in known.channels),
+            at_rest=all(
+                self._is_at_rest(name, counts[at].missing) for at, name in enumerate(known.channels)
+            ),
             moments=self._moments() if self.question.timeline else (),
+            facts=tuple(self.facts.rows),
         )
 
     def _may_miss_rows(self, counts: Sequence[_Count]) -> bool:
@@ -207,6 +224,7 @@ class _Judgement:
         if any(before is not None and low <= before for _, _, low, before in breaks):
             breaks = cast("list[tuple[str, int, int, int | None]]", self.engine.rows(sql.BREAKS))
         self.log.take_breaks(breaks, self.ends)
+        self._look_for_holes()
         self.log.take_facts(self.facts.rows)
         if self.log.unknown:
             self._settle_unknown()
@@ -217,6 +235,26 @@ class _Judgement:
             names = [(name, at) for at, name in enumerate(known.channels)]
             self.engine.put("channels", (("channel", str), ("number", int)), names)
         return known
+
+    def _look_for_holes(self) -> None:
+        if not self.facts.rows or isinstance(self.question.sent, StoredStream):
+            return
+        for channel, epochs in self.log.accepted.items():
+            for epoch, ranges in epochs.items():
+                for low, high in ranges:
+                    self.numbers.tell(channel, epoch, low, high)
+        for row in self.facts.rows:
+            self.numbers.see(row)
+        for name, cell, kind, *cells in self.engine.rows(sql.HANDED):
+            epoch, low, high = integers((cell, *cells))
+            found = self.deliveries.handed if kind == Kind.DELIVERED else self.deliveries.came
+            found.setdefault((str(name), epoch), RangeSet()).add(low, high)
+        for keyed in self.engine.rows(sql.KEYED):
+            self.deliveries.see(row_from(keyed, _FACT_NAMES))
+        for name, *cells in self.engine.rows(sql.FRESH):
+            pipe, (epoch, first, time_us) = str(name), integers(cells)
+            self.numbers.give(pipe, epoch, first)
+            self.latest[pipe] = max(self.latest.get(pipe, 0), time_us)
 
     def _look_at_what_came(self) -> None:
         for channel, *numbers in self.engine.rows(sql.CAME):
@@ -269,11 +307,12 @@ class _Judgement:
 
     def _add_what_was_in_work(self) -> bool:
         """What a killed receiver had stored and its sender was told of, but no row tells: as if there were one."""
-        starts = [row for row in self.facts.rows if row.kind == Kind.START]
+        starts = [row for row in self.facts.rows if row.kind in (Kind.START, Kind.PASSED)]
         told = [_in_work(cells) for cells in self.engine.rows(sql.IN_WORK)]
         rows = sorted([*starts, *told], key=lambda row: row.time_us)
         in_work = InWork(rows)
         self.by_confirm.update(in_work.count)
+        self.doubtful.update(in_work.doubtful)
         found = [row for start in starts for row in in_work.before(start)]
         if not found:
             return False
@@ -306,9 +345,10 @@ class _Judgement:
     def _channel(
         self, name: str, sent: int, count: _Count, examples: tuple[Example, ...]
     ) -> Channel:
-        is_at_rest = self._is_at_rest(name)
+        is_at_rest = self._is_at_rest(name, count.missing)
         strangers = count.came - count.numbered
-        untold = self._untold(name, strangers) if strangers else 0
+        hole = self._hole(name)
+        untold = strangers if hole else self._untold(name, strangers) if strangers else 0
         return Channel(
             channel=name,
             sent=sent,
@@ -324,10 +364,13 @@ class _Judgement:
             widest=count.widest,
             foreign=strangers - untold,
             untold=untold,
-            outcomes=self._outcomes(count, is_at_rest=is_at_rest),
+            outcomes=self._outcomes(name, count, untold, is_at_rest=is_at_rest),
             promised=self._promised(name, has_dead=count.letters > 0),
-            why=self._why(name, count, untold, is_at_rest=is_at_rest),
+            why=(STEPS_MISSING if self.facts.broken else hole)
+            or self._why(name, count, untold, is_at_rest=is_at_rest),
             examples=examples,
+            is_chosen=self.question.expect is not None,
+            late_in_key=self.deliveries.late[name] if name in self.deliveries.keyed else None,
         )
 
     def _untold(self, channel: str, strangers: int) -> int:
@@ -350,10 +393,10 @@ class _Judgement:
             self._behind = {str(c): int(n or 0) for c, n in self.engine.rows(sql.BEYOND)}
         return self._behind
 
-    def _is_at_rest(self, channel: str) -> bool:
+    def _is_at_rest(self, channel: str, missing: int) -> bool:
         if self.question.at_rest is not None:
             return self.question.at_rest
-        return self.facts.rest.of(channel)
+        return self.facts.rest.of(channel, self.latest.get(channel) if missing else None)
 
     def _promised(self, channel: str, *, has_dead: bool) -> frozenset[Atom]:
         if self.question.expect is not None:
@@ -362,8 +405,10 @@ class _Judgement:
             return frozenset(Atom)
         return self.facts.promised(channel, self.senders.get(channel, ""), has_dead=has_dead)
 
-    def _outcomes(self, count: _Count, *, is_at_rest: bool) -> Mapping[Atom, Outcome]:
-        if self.facts.broken:
+    def _outcomes(
+        self, name: str, count: _Count, untold: int, *, is_at_rest: bool
+    ) -> Mapping[Atom, Outcome]:
+        if self.facts.broken or self._hole(name):
             return dict.fromkeys(Atom, Outcome.UNDECIDED)
         counted = {
             Atom.NO_LOSS: count.missing,
@@ -376,7 +421,21 @@ class _Judgement:
         }
         if not is_at_rest or (self.has_trimmed_end and count.missing):
             found[Atom.NO_LOSS] = Outcome.UNDECIDED
+        if self._is_doubtful(name, count):
+            found[Atom.NO_LOSS] = Outcome.UNDECIDED
+        if untold:  # nobody knows what these are, so nobody knows whether they are repeats
+            for atom in (Atom.NO_DUPLICATE, Atom.MONOTONIC, Atom.GAP_FREE):
+                if found[atom] is Outcome.HELD:
+                    found[atom] = Outcome.UNDECIDED
         return found
+
+    def _hole(self, name: str) -> str:
+        return self.numbers.missing(name) or self.deliveries.missing(name)
+
+    def _is_doubtful(self, name: str, count: _Count) -> bool:
+        """All that is missing was in work when a process was killed, and a confirm tells nothing of it."""
+        is_stored = name.partition("@")[0] in self.facts.stored
+        return 0 < count.missing <= self.doubtful[name] and is_stored
 
     def _why(self, channel: str, count: _Count, untold: int, *, is_at_rest: bool) -> str:
         told: list[str] = []
@@ -384,10 +443,14 @@ class _Judgement:
             told.append(f"more may come: {count.missing} did not come out yet")
         if self.has_trimmed_end and count.missing:
             told.append("the beginning of what was delivered is trimmed, so loss can't be told")
-        if untold:
+        if untold and self.facts.rows:
+            told.append(UNTOLD.format(untold))
+        elif untold:
             told.append(f"{untold} came out that the sent log may have held")
+        if self._is_doubtful(channel, count):
+            told.append(IN_WORK.format(count.missing))
         if self.by_confirm[channel]:
-            told.append(f"{self.by_confirm[channel]} by their confirm alone")
+            told.append(BY_CONFIRM.format(self.by_confirm[channel]))
         return "; ".join(told)
 
     def _moments(self) -> tuple[Moment, ...]:

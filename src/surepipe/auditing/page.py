@@ -5,7 +5,7 @@ The file asks for nothing, runs no script, and suits light and dark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from surepipe.auditing.page_style import STYLE
@@ -13,6 +13,7 @@ from surepipe.auditing.plots import balance, channels_by_trouble, over_time
 from surepipe.auditing.verdict import BREAKS, BulkAudit, Channel
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import Outcome
+from surepipe.simulation.audit import STANDINGS, Judged, Standing
 
 WORST_MAX = 8
 ROWS_MAX = 200
@@ -26,7 +27,14 @@ _TILES = (
     ("out of order", "out_of_order"),
     ("widest gap", "widest"),
 )
-_BAD = frozenset(("lost", "repeated", "out_of_order", "widest"))
+_BAD = {
+    "lost": Atom.NO_LOSS,
+    "repeated": Atom.NO_DUPLICATE,
+    "out_of_order": Atom.MONOTONIC,
+    "widest": Atom.GAP_FREE,
+}
+"""The promise that a number speaks against."""
+SAID_MAX = 3
 _COLUMNS = (
     *(("sent", "sent"), ("settled", "settled"), ("dead letters", "dead"), ("in flight", "waiting")),
     *(
@@ -37,19 +45,25 @@ _COLUMNS = (
     ),
     *(("widest gap", "widest"), ("never accepted", "foreign")),
 )
-_SIGNS = {Outcome.HELD: "holds", Outcome.VIOLATED: "broken", Outcome.UNDECIDED: "can't tell"}
 
 
-def page(found: BulkAudit, title: str = "Audit") -> str:
-    """The whole page."""
+def page(
+    found: BulkAudit,
+    title: str = "Audit",
+    judged: Sequence[Judged] | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """The whole page. ``judged``: every promise; those of the channels when None."""
+    promises = list(found.judged()) if judged is None else judged
     lines = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{escape(title)}: {_verdict(found)[1]}</title>",
+        f"<title>{escape(title)}: {escape(_verdict(found, promises)[1])}</title>",
         f"<style>{STYLE}</style>\n</head>\n<body>",
-        *_head(found, title),
+        *_head(found, title, promises),
         *_tiles(found),
+        *_promises(promises, notes),
         *_figures(found),
         *_worst(found),
         *_all(found),
@@ -59,27 +73,29 @@ def page(found: BulkAudit, title: str = "Audit") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _verdict(found: BulkAudit) -> tuple[str, str]:
+def _verdict(found: BulkAudit, judged: Sequence[Judged]) -> tuple[str, str]:
     """Its tone, and the sentence."""
     if found.broken:
         return "warn", "rows of the trace are missing, so nothing can be told"
-    if found.is_broken:
-        wrong = [
-            f"{found.total(name):,} {words}"
-            for words, name in (
-                *(("lost", "lost"), ("repeated", "repeated"), ("out of order", "out_of_order")),
-                ("never accepted", "foreign"),
-            )
-            if found.total(name)
-        ] or [f"{found.total('passed_over'):,} passed over"]
-        return "bad", f"not as promised: {', '.join(wrong)}"
-    if found.is_held:
+    for tone, standing, words in (
+        ("bad", Standing.BROKEN, "broken"),
+        ("warn", Standing.UNJUDGED, "not judged"),
+    ):
+        parts: dict[str, list[str]] = {}
+        for one in judged:
+            if one.standing is standing:
+                parts.setdefault(one.part, []).append(one.promise)
+        if parts:
+            told = [f"{part}: {', '.join(names)}" for part, names in parts.items()]
+            more = f", and {len(told) - SAID_MAX} more" if len(told) > SAID_MAX else ""
+            return tone, f"{words}: {'; '.join(told[:SAID_MAX])}{more}"
+    if judged:
         return "good", "everything that was promised holds"
-    return "warn", "nothing wrong was seen, but not all can be told yet"
+    return "warn", "not judged: there is no message in what was read"
 
 
-def _head(found: BulkAudit, title: str) -> Iterator[str]:
-    tone, sentence = _verdict(found)
+def _head(found: BulkAudit, title: str, judged: Sequence[Judged]) -> Iterator[str]:
+    tone, sentence = _verdict(found, judged)
     yield f'<header><h1>{escape(title)}</h1><p class="verdict {tone}">{escape(sentence)}</p>'
     channels = f"{len(found.channels):,} channel{'s' if len(found.channels) != 1 else ''}"
     yield (
@@ -92,11 +108,29 @@ def _head(found: BulkAudit, title: str) -> Iterator[str]:
         yield '<p class="what">More may come: what is missing counts as in flight, not as lost.</p>'
 
 
+def _promises(judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[str]:
+    open_ones = [one for one in judged if one.standing is not Standing.HELD]
+    if not open_ones and not notes:
+        return
+    yield '<h2>What does not hold, or is not known to</h2><ul class="promises">'
+    for one in open_ones[:ROWS_MAX]:
+        tone = "bad" if one.standing is Standing.BROKEN else "warn"
+        yield f'<li class="{tone}">{escape(str(one))}</li>'
+    if len(open_ones) > ROWS_MAX:
+        yield f"<li>and {len(open_ones) - ROWS_MAX:,} more</li>"
+    yield from (f"<li>{escape(note)}</li>" for note in notes)
+    yield "</ul>"
+
+
 def _tiles(found: BulkAudit) -> Iterator[str]:
+    """The numbers of a channel. Those of several mean nothing together."""
+    if len(found.channels) != 1:
+        return
+    (one,) = found.channels
     yield '<dl class="tiles">'
     for words, name in _TILES:
         number = found.total(name)
-        tone = ' class="bad"' if name in _BAD and number else ""
+        tone = ' class="bad"' if _BAD.get(name) in one.broken_promises and number else ""
         yield f'<div{tone}><dt>{words}</dt><dd title="{number}">{_short(number)}</dd></div>'
     yield "</dl>"
 
@@ -109,8 +143,9 @@ def _short(number: int) -> str:
 
 
 def _figures(found: BulkAudit) -> Iterator[str]:
-    yield "<h2>Where everything went</h2>"
-    yield f"<figure>{balance(found)}</figure>"
+    if len(found.channels) == 1:
+        yield "<h2>Where everything went</h2>"
+        yield f"<figure>{balance(found)}</figure>"
     if found.moments:
         yield "<h2>When it happened</h2>"
         yield f"<figure>{over_time(found.moments)}</figure>"
@@ -136,10 +171,12 @@ def _worst(found: BulkAudit) -> Iterator[str]:
 
 def _atoms(one: Channel) -> Iterator[str]:
     for atom in Atom:
-        known = one.outcomes[atom]
-        tone = {Outcome.HELD: "good", Outcome.VIOLATED: "bad"}.get(known, "warn")
-        note = "" if atom in one.promised else " (not promised)"
-        yield f'<span class="{tone}">{escape(str(atom))}: {_SIGNS[known]}{note}</span>'
+        if atom in one.promised:
+            known = one.outcomes[atom]
+            tone = {Outcome.HELD: "good", Outcome.VIOLATED: "bad"}.get(known, "warn")
+            yield f'<span class="{tone}">{escape(str(atom))}: {STANDINGS[known]}</span>'
+        else:
+            yield f"<span>{escape(str(atom))}: not promised</span>"
     if one.foreign:
         yield f'<span class="bad">{one.foreign:,} were never accepted</span>'
 
@@ -148,7 +185,8 @@ def _examples(one: Channel) -> Iterator[str]:
     lost = {(case.low, case.high) for case in one.examples if case.what == "lost"}
     shown = [
         case
-        for what in BREAKS.values()
+        for atom, what in BREAKS.items()
+        if atom in one.promised
         for case in one.examples
         if case.what == what and not (what == "gap" and (case.low, case.high) in lost)
     ]

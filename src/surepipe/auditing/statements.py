@@ -54,6 +54,34 @@ SELECT channel, epoch, low, before FROM (
 """
 """Where a continuous piece of the sent log begins; ``before`` is the last number of the piece before it."""
 
+FRESH = """
+SELECT pipe, epoch, min(seq), max(time_us) FROM told
+WHERE kind = 'accepted' AND layer = '' AND count > 0 AND detail NOT LIKE '%"loaded":true%'
+GROUP BY pipe, epoch ORDER BY pipe, epoch
+"""
+"""The lowest number that a sender gave while it told of it, and when it gave the last."""
+
+HANDED = """
+SELECT channel, epoch, kind, min(low), max(high) FROM (
+  SELECT *, sum(CASE WHEN before IS NULL OR low > before + 1 THEN 1 ELSE 0 END) OVER (
+    PARTITION BY channel, epoch, kind ORDER BY low, high ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  ) AS piece FROM (
+    SELECT pipe AS channel, epoch, kind, seq AS low, seq + count - 1 AS high, max(seq + count - 1) OVER (
+      PARTITION BY pipe, epoch, kind ORDER BY seq, count ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS before FROM told WHERE kind IN ('delivered', 'settled') AND layer = '' AND count > 0
+  ) runs
+) pieces GROUP BY channel, epoch, kind, piece ORDER BY kind, channel, epoch, 4
+"""
+"""What was handed over, and what came out, as the longest runs."""
+
+KEYED = """
+SELECT run, node, incarnation, step, time_us, kind, pipe, epoch, seq, count, detail FROM told
+WHERE kind IN ('delivered', 'settled') AND layer = '' AND count > 0
+  AND pipe IN (SELECT pipe FROM told WHERE kind = 'delivered' AND detail LIKE '%"key":%')
+ORDER BY kind, time_us, run, incarnation, step
+"""
+"""Of pipes that tell keys: what was handed over, and then what came out."""
+
 ENDS = """
 SELECT channel, epoch, node, max(high) FROM accepted GROUP BY channel, epoch, node ORDER BY channel, epoch, node
 """
@@ -191,7 +219,8 @@ FROM told GROUP BY run, node, incarnation ORDER BY run, node, incarnation
 
 FACTS = """
 SELECT run, node, incarnation, step, time_us, kind, pipe, epoch, seq, count, detail FROM told
-WHERE kind IN ('run', 'start', 'crash', 'end', 'renumbered', 'unknown') ORDER BY time_us, run, incarnation, step
+WHERE kind IN ('run', 'start', 'crash', 'end', 'renumbered', 'unknown', 'passed', 'made', 'opened')
+ORDER BY time_us, run, incarnation, step
 """
 
 UNCERTAIN = """

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import Outcome
+from surepipe.simulation.audit import STANDINGS, Judged, Standing, judged_per_key
+from surepipe.simulation.trace import Row
 
 WORDS: Mapping[str, str] = {
     "lost": "never came out",
@@ -79,6 +81,10 @@ class Channel:
     why: str = ""
     """Why something can't be told, or what else is known."""
     examples: tuple[Example, ...] = ()
+    is_chosen: bool = False
+    """Somebody has said what the channel is held to."""
+    late_in_key: int | None = None
+    """With lanes: messages that came out after a later one of their key; None where no key is told."""
 
     @property
     def conserved(self) -> bool:
@@ -107,13 +113,51 @@ class Channel:
     @property
     def is_broken(self) -> bool:
         """True when something that was promised does not hold."""
-        return bool(self.violated & self.promised) or self.foreign > 0
+        return any(one.standing is Standing.BROKEN for one in self.judged())
 
     @property
     def is_held(self) -> bool:
-        """True when everything that was promised is known to hold; where nothing was, when all four atoms do."""
-        wanted = self.promised or frozenset(Atom)
-        return not self.foreign and all(self.outcomes[atom] is Outcome.HELD for atom in wanted)
+        """True when everything that was promised is known to hold."""
+        return all(one.standing is Standing.HELD for one in self.judged())
+
+    def judged(self) -> Iterator[Judged]:
+        """Every promise. That nothing comes out which was never accepted, is always one."""
+        integrity = Standing.HELD
+        why = self.why
+        if self.foreign and not self.is_unreadable:
+            integrity, why = Standing.BROKEN, f"{self.foreign} came out that were never accepted"
+        elif self.untold or self.foreign or self.is_unreadable:
+            integrity = Standing.UNJUDGED
+        yield Judged(
+            self.channel, "integrity", integrity, why if integrity is not Standing.HELD else ""
+        )
+        for atom in Atom:
+            if atom in self.promised or (atom is Atom.NO_LOSS and self.is_open):
+                standing = STANDINGS[self.outcomes[atom]]
+                cases = [str(case) for case in self.examples if case.what == BREAKS[atom]]
+                because = self.why if standing is Standing.UNJUDGED else "".join(cases[:1])
+                yield Judged(
+                    self.channel, str(atom), standing, "" if standing is Standing.HELD else because
+                )
+
+        if self.late_in_key is not None and not self.is_chosen:
+            unknown = self.outcomes[Atom.MONOTONIC] is Outcome.UNDECIDED
+            yield judged_per_key(self.channel, self.late_in_key, self.why if unknown else "")
+
+    @property
+    def broken_promises(self) -> frozenset[Atom]:
+        """The atoms that are promised and don't hold."""
+        return self.violated & self.promised
+
+    @property
+    def is_open(self) -> bool:
+        """Nobody knows yet what becomes of some messages, whoever promises what."""
+        return self.waiting > 0 and not self.is_chosen
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Rows of it are missing: nothing can be told."""
+        return all(known is Outcome.UNDECIDED for known in self.outcomes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +185,8 @@ class BulkAudit:
     at_rest: bool = True
     """False: more may come, so what is missing is in flight."""
     moments: tuple[Moment, ...] = field(default=())
+    facts: tuple[Row, ...] = field(default=(), compare=False, repr=False)
+    """The rows that speak of runs, nodes, sources and sinks."""
 
     def channel(self, name: str) -> Channel:
         """One channel."""
@@ -161,9 +207,14 @@ class BulkAudit:
         """True when there is something to judge, and everything promised is known to hold."""
         return not self.broken and bool(self.channels) and all(c.is_held for c in self.channels)
 
+    def judged(self) -> Iterator[Judged]:
+        """Every promise of every channel."""
+        for one in self.channels:
+            yield from one.judged()
+
     def worst(self, most: int) -> list[Channel]:
-        """The channels in which something went wrong, worst first."""
-        wrong = [one for one in self.channels if one.violated or one.foreign]
+        """The channels in which something that was promised went wrong, worst first."""
+        wrong = [one for one in self.channels if one.is_broken]
         return sorted(wrong, key=lambda one: (*(-n for n in one.badness), one.channel))[:most]
 
     def lines(self, most: int = 20) -> Iterator[str]:
@@ -176,7 +227,12 @@ class BulkAudit:
             yield from _lines(one)
         left = [one for one in self.channels if one not in worst]
         for one in left[: max(0, most - len(worst))]:
-            yield f"{one.channel}: {one.sum}" + (f" ({one.why})" if one.why else "")
+            again = (
+                f"; {one.repeated} came again: that they don't is not promised here"
+                if one.repeated
+                else ""
+            )
+            yield f"{one.channel}: {one.sum}{again}" + (f" ({one.why})" if one.why else "")
         hidden = len(left) - max(0, most - len(worst))
         if hidden > 0:
             yield f"and {hidden} channels more"
@@ -188,14 +244,16 @@ def _lines(one: Channel) -> Iterator[str]:
         f"  {one.repeated} repeated, {one.out_of_order} out of order, {one.gaps} gaps (widest {one.widest})"
     )
     if one.foreign:
-        yield f"  violated: integrity: {one.foreign} came out that were never accepted"
+        yield f"  integrity: broken: {one.foreign} came out that were never accepted"
     for atom in Atom:
         known = one.outcomes[atom]
-        told = "can't tell" if known is Outcome.UNDECIDED else str(known)
-        note = "" if atom in one.promised or known is Outcome.HELD else " (not promised)"
-        yield f"  {atom}: {told}{note}"
+        if atom not in one.promised and not (atom is Atom.NO_LOSS and one.is_open):
+            yield f"  {atom}: not promised here"
+            continue
+        because = f", because {one.why}" if known is Outcome.UNDECIDED and one.why else ""
+        yield f"  {atom}: {STANDINGS[known]}{because}"
         for case in one.examples:
-            if case.what == BREAKS[atom] and known is not Outcome.HELD:
+            if case.what == BREAKS[atom] and known is Outcome.VIOLATED:
                 yield f"    {case}"
-    if one.why:
+    if one.why and Outcome.UNDECIDED not in one.outcomes.values():
         yield f"  {one.why}"

@@ -14,7 +14,9 @@ from surepipe.cli.output import Line, line, show, show_json
 from surepipe.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surepipe.simulation.audit import Audit
+    from surepipe.pipes.algebra.guarantees import Atom
+    from surepipe.simulation.audit import Audit, Judged
+    from surepipe.simulation.trace import Row
 
 
 class EngineName(StrEnum):
@@ -61,6 +63,14 @@ def audit(  # noqa: PLR0917 - the options of a command
             show_default=False,
         ),
     ] = "",
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            help="The pipeline of these traces, a YAML file: also account for the ways between its "
+            "pipes, from its sources to the files of its sinks.",
+            show_default=False,
+        ),
+    ] = None,
     match: Annotated[
         MatchName,
         typer.Option(help="Compare two streams by payload, or by producer, epoch and seq."),
@@ -91,10 +101,10 @@ def audit(  # noqa: PLR0917 - the options of a command
         )
     if engine in (EngineName.LOCAL, EngineName.SPARK) or asks_for_bulk:
         chosen = "spark" if engine is EngineName.SPARK else "local"
-        wish = Wish(places, chosen, master, expect, str(match), at_rest, page, as_json)
+        wish = Wish(places, chosen, master, expect, str(match), at_rest, page, as_json, plan)
         _leave(audit_in_bulk(wish))
         return
-    _audit_rows(places, as_json=as_json)
+    _audit_rows(places, plan, as_json=as_json)
 
 
 def _leave(code: Exit) -> None:
@@ -102,50 +112,94 @@ def _leave(code: Exit) -> None:
         raise typer.Exit(code)
 
 
-def _audit_rows(traces: Sequence[str], *, as_json: bool) -> None:
-    from surepipe.simulation.audit import audit as judged
+def _audit_rows(traces: Sequence[str], plan: Path | None, *, as_json: bool) -> None:
+    from surepipe.simulation.audit import audit as judge
     from surepipe.simulation.trace_file import TraceFile
 
     try:
-        result = judged(*(TraceFile(path) for path in traces))
+        files = [TraceFile(path) for path in traces]
+        result = judge(*files)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigurationError(f"{error.filename} can't be read: {reason}") from error
-    code = _code(result)
+    judged, notes = list(result.judged()), list[str]()
+    if plan is not None:
+        counted = [(one.pipe, one.accepted, one.settled, one.dead) for one in result.pipes]
+        rows = sorted((row for file in files for row in file if row.kind in FACTS), key=_time_of)
+        notes = accounted(plan, counted, rows, judged)
+    code = code_of(judged)
     if as_json:
-        show_json(_document(result, code))
+        show_json(_document(result, code) | ends_document(judged, notes))
     else:
-        show(_lines(result, code))
+        show(_lines(result, judged, notes))
     _leave(code)
 
 
-def _code(result: Audit) -> Exit:
-    if result.violated(promised=True):
+def _time_of(row: Row) -> int:
+    return row.time_us
+
+
+def accounted(
+    file: Path,
+    counted: Sequence[tuple[str, int, int, int]],
+    rows: Sequence[Row],
+    judged: list[Judged],
+    expect: frozenset[Atom] | None = None,
+) -> list[str]:
+    """Add what is to be said of the ways between the pipes of a plan; what could not be counted. ``counted``: the
+    accepted, settled and dead messages of each channel."""
+    from surepipe.pipelines import read
+    from surepipe.pipelines.accounting import Numbers, account
+
+    found = account(read(file).plan, [Numbers(*one) for one in counted], rows, expect)
+    judged += found.judged
+    return found.notes
+
+
+def code_of(judged: Sequence[Judged]) -> Exit:
+    """Broken before not judged, and held only where there was something to hold."""
+    standings = {str(one.standing) for one in judged}
+    if "broken" in standings:
         return Exit.VIOLATED
-    return Exit.HELD if result.held and result.pipes else Exit.NOT_EXERCISED
+    return Exit.HELD if standings == {"held"} else Exit.NOT_EXERCISED
 
 
-def _lines(result: Audit, code: Exit) -> Iterator[Line]:
-    for text in result.lines():
-        style = "bad" if "violated" in text else "head" if not text.startswith(" ") else ""
-        yield line((text.strip(), style) if style else text.strip(), indent=_indent(text))
+FACTS = frozenset(("run", "start", "crash", "end", "made", "opened"))
+"""The kinds of rows that an account of a plan needs."""
+STYLES = {"held": "good", "broken": "bad", "not judged": "warn"}
+
+
+def ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]:
+    """The last lines: what could not be counted, each promise that is not known to hold, and those that are."""
     yield line("")
-    said = {Exit.HELD: "held: ", Exit.VIOLATED: "violated: "}.get(code, "can't tell: ")
-    yield line((said, "good" if code is Exit.HELD else "bad"), _sum(result))
+    yield from (line(("note: ", "dim"), note) for note in notes)
+    open_ones = [one for one in judged if str(one.standing) != "held"]
+    for one in open_ones:
+        because = ", because " if str(one.standing) == "not judged" else ": "
+        why = f"{because}{one.why}" if one.why else ""
+        yield line(
+            (f"{one.standing}: ", STYLES[str(one.standing)]), f"{one.part}: {one.promise}{why}"
+        )
+    if not judged:
+        yield line(("not judged: ", "warn"), "there is no message in what was read")
+    parts: dict[str, list[str]] = {}
+    for one in judged:
+        if one not in open_ones:
+            parts.setdefault(one.part, []).append(one.promise)
+    for part, promises in parts.items():
+        yield line(("held: ", "" if open_ones else "good"), f"{part}: {', '.join(promises)}")
+
+
+def _lines(result: Audit, judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[Line]:
+    for text in result.lines():
+        is_broken = ": broken" in text or text.startswith("broken trace")
+        style = "bad" if is_broken else "head" if not text.startswith(" ") else ""
+        yield line((text.strip(), style) if style else text.strip(), indent=_indent(text))
+    yield from ends(judged, notes)
 
 
 def _indent(text: str) -> int:
     return len(text) - len(text.lstrip())
-
-
-def _sum(result: Audit) -> str:
-    lost = sum(pipe.lost for pipe in result.pipes)
-    repeated = sum(pipe.repeated for pipe in result.pipes)
-    disorder = sum(pipe.out_of_order for pipe in result.pipes)
-    waiting = sum(pipe.waiting for pipe in result.pipes)
-    order = "in order" if not disorder else f"{disorder} out of order"
-    late = f", {waiting} not settled yet" if waiting else ""
-    return f"{lost} lost, {repeated} repeated, {order}{late}"
 
 
 def _document(result: Audit, code: Exit) -> dict[str, object]:
@@ -179,3 +233,12 @@ def _document(result: Audit, code: Exit) -> dict[str, object]:
             for pipe in result.pipes
         ],
     }
+
+
+def ends_document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, object]:
+    """Every promise, and what could not be counted, for machines."""
+    told = [
+        {"part": one.part, "promise": one.promise, "standing": str(one.standing), "why": one.why}
+        for one in judged
+    ]
+    return {"judged": told, "notes": list(notes)}

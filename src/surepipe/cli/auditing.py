@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from surepipe.cli.audit import accounted, code_of, ends, ends_document
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, line, show, show_json, write_file
 from surepipe.errors import ConfigurationError
@@ -15,6 +16,7 @@ from surepipe.errors import ConfigurationError
 if TYPE_CHECKING:
     from surepipe.auditing import BulkAudit, Channel, Engine
     from surepipe.pipes.algebra.guarantees import Atom
+    from surepipe.simulation.audit import Judged
 
 PLACES_MAX = 2
 
@@ -31,6 +33,7 @@ class Wish:
     at_rest: bool
     page: Path | None
     as_json: bool
+    plan: Path | None = None
 
 
 def is_bulk(places: Sequence[str]) -> bool:
@@ -58,18 +61,22 @@ def audit_in_bulk(wish: Wish) -> Exit:
     )
     with _engine(wish) as engine:
         found = judge(engine, question)
-    code = _code(found)
+    judged, notes = list(found.judged()), list[str]()
+    if wish.plan is not None:
+        counted = [(one.channel, one.sent, one.settled, one.dead) for one in found.channels]
+        notes = accounted(wish.plan, counted, found.facts, judged, _expected(wish.expect))
+    code = code_of(judged)
     if wish.as_json:
-        show_json(_document(found, code))
+        show_json(_document(found, code) | ends_document(judged, notes))
     else:
-        show(_lines(found, code))
+        show(_lines(found, judged, notes))
     if wish.page is not None:
         title = " → ".join(dict.fromkeys((Path(found.sent).name, Path(found.delivered).name)))
         wish.page.parent.mkdir(parents=True, exist_ok=True)
         if wish.as_json:
-            wish.page.write_text(page(found, f"Audit: {title}"), encoding="utf-8")
+            wish.page.write_text(page(found, f"Audit: {title}", judged, notes), encoding="utf-8")
         else:
-            write_file(wish.page, page(found, f"Audit: {title}"))
+            write_file(wish.page, page(found, f"Audit: {title}", judged, notes))
     return code
 
 
@@ -110,27 +117,13 @@ def _expected(text: str) -> frozenset[Atom] | None:
     return frozenset(names[word] for word in words)
 
 
-def _code(found: BulkAudit) -> Exit:
-    if found.is_broken:
-        return Exit.VIOLATED
-    return Exit.HELD if found.is_held else Exit.NOT_EXERCISED
-
-
-def _lines(found: BulkAudit, code: Exit) -> Iterator[Line]:
+def _lines(found: BulkAudit, judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[Line]:
     for text in found.lines():
-        style = "bad" if "violated" in text else "head" if not text.startswith(" ") else ""
+        is_broken = ": broken" in text or text.startswith("broken trace")
+        style = "bad" if is_broken else "head" if not text.startswith(" ") else ""
         indent = len(text) - len(text.lstrip())
         yield line((text.strip(), style) if style else text.strip(), indent=indent)
-    yield line("")
-    said = {Exit.HELD: "held: ", Exit.VIOLATED: "violated: "}.get(code, "can't tell: ")
-    yield line((said, "good" if code is Exit.HELD else "bad"), _sum(found))
-
-
-def _sum(found: BulkAudit) -> str:
-    disorder, waiting = found.total("out_of_order"), found.total("waiting")
-    order = f"{disorder} out of order" if disorder else "in order"
-    late = f", {waiting} not settled yet" if waiting else ""
-    return f"{found.total('lost')} lost, {found.total('repeated')} repeated, {order}{late}"
+    yield from ends(judged, notes)
 
 
 _NUMBERS = (
@@ -148,7 +141,6 @@ def _document(found: BulkAudit, code: Exit) -> dict[str, object]:
         "at_rest": found.at_rest,
         "torn": found.torn,
         "broken": list(found.broken),
-        "totals": {name: found.total(name) for name in _NUMBERS},
         "channels": [_channel(one) for one in found.channels],
     }
 

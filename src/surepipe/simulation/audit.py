@@ -10,13 +10,16 @@ each process. There acceptances are read before all else and confirms after it, 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeAlias
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.algebra.guarantees import Fault
 from surepipe.pipes.predicates import Outcome
+from surepipe.pipes.ranges import RangeSet
 from surepipe.simulation.findings import Violation
 from surepipe.simulation.in_work import InWork
 from surepipe.simulation.properties.base import NAMES
@@ -24,17 +27,71 @@ from surepipe.simulation.properties.books import Book
 from surepipe.simulation.properties.judge import Judge
 from surepipe.simulation.properties.messages import never_came_out
 from surepipe.simulation.properties.order import Disorder, Order
-from surepipe.simulation.properties.settings import claimed, facts_of
+from surepipe.simulation.properties.settings import ATOMS, claimed, facts_of, number
 from surepipe.simulation.trace import Kind, Row
 from surepipe.simulation.trace_file import TraceFile
 
 AUDITED: tuple[str, ...] = ("P1", "P2", "P3", "P4", "P6g", "P8", "P17")
 """What boundary rows tell."""
+_ATOMS = {one: str(atom) for atom, one in ATOMS.items()}
+_WORDS: Mapping[str, str] = {one: _ATOMS.get(one, NAMES[one]) for one in AUDITED}
 CASES = 10
+LOADED = '"loaded":true'
+STEPS_MISSING = "steps are missing from the trace"
+BY_CONFIRM = "{} by their confirm, or the store's position, alone: their receiver was killed as it stored them"
+UNTOLD = "{} came out whose sender was killed before its trace told of them"
+IN_WORK = (
+    "{} were handed over to a process that was killed, and nobody knows whether it had stored them"
+)
 _FIRST = frozenset((Kind.ACCEPTED, Kind.UNKNOWN, Kind.REJECTED, Kind.RENUMBERED, Kind.START))
 _LAST = frozenset((Kind.CONFIRMED,))
 Rows: TypeAlias = Sequence[Row] | TraceFile
 """Rows that can be read more than once."""
+
+
+class Standing(StrEnum):
+    """What an audit says of a promise."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    UNJUDGED = "not judged"
+
+
+STANDINGS: Mapping[Outcome, Standing] = {
+    Outcome.HELD: Standing.HELD,
+    Outcome.VIOLATED: Standing.BROKEN,
+    Outcome.UNDECIDED: Standing.UNJUDGED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One promise of a pipe, or of the way into a part. ``why`` it is not judged, or what broke it."""
+
+    part: str
+    promise: str
+    standing: Standing
+    why: str = ""
+
+    def __str__(self) -> str:
+        because = ", because " if self.standing is Standing.UNJUDGED else ": "
+        return f"{self.part}: {self.promise} {self.standing}" + (
+            because + self.why if self.why else ""
+        )
+
+
+PER_KEY = "order per key"
+
+
+def judged_per_key(part: str, late: int, why: str) -> Judged:
+    """The order within each key; ``why``: it can't be told."""
+    if why:
+        return Judged(part, PER_KEY, Standing.UNJUDGED, why)
+    if late:
+        return Judged(
+            part, PER_KEY, Standing.BROKEN, f"{late} came out after a later one of their key"
+        )
+    return Judged(part, PER_KEY, Standing.HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +110,18 @@ class Finding:
         return NAMES[self.id]
 
     def __str__(self) -> str:
-        told = "can't tell" if self.outcome is Outcome.UNDECIDED else str(self.outcome)
-        times = f" {self.count} times" if self.count > 1 else ""
-        why = f": {self.why}" if self.why else ""
-        return f"{self.id} {self.name}: {told}{times}{why}"
+        return self.told()
+
+    def told(self, *, promised: bool = True) -> str:
+        """In words; what nobody promised is not called broken."""
+        if self.outcome is Outcome.VIOLATED and not promised:
+            return f"{self.id} {self.name}: not promised here, and it did not hold ({self.count} times)"
+        times = (
+            f" {self.count} times" if self.outcome is Outcome.VIOLATED and self.count > 1 else ""
+        )
+        because = ", because " if self.outcome is Outcome.UNDECIDED else ": "
+        why = f"{because}{self.why}" if self.why else ""
+        return f"{self.id} {self.name}: {STANDINGS[self.outcome]}{times}{why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +147,8 @@ class PipeAudit:
     widest: int
     untold: int
     findings: tuple[Finding, ...]
+    late_in_key: int | None
+    """With lanes: messages that came out after a later one of their key; None where no key is told."""
     promised: frozenset[str]
     """The properties that the pipe's own claim holds it to, under the faults that the trace tells of."""
 
@@ -139,6 +206,18 @@ class Audit:
             if finding.id in pipe.promised
         )
 
+    def judged(self) -> Iterator[Judged]:
+        """Every promise of every pipe."""
+        for pipe in self.pipes:
+            for one in pipe.findings:
+                if one.id in pipe.promised or (one.id == "P2" and pipe.waiting):
+                    why = one.why or (one.cases[0].sentence if one.cases else "")
+                    yield Judged(pipe.pipe, _WORDS[one.id], STANDINGS[one.outcome], why)
+            if pipe.late_in_key is not None:
+                why = next((one.why for one in pipe.findings if one.id == "P4"), "")
+                unknown = pipe.finding("P4").outcome is Outcome.UNDECIDED
+                yield judged_per_key(pipe.pipe, pipe.late_in_key, why if unknown else "")
+
     def lines(self) -> Iterator[str]:
         """The verdict as text."""
         yield from (f"broken trace: {text}" for text in self.broken)
@@ -152,8 +231,35 @@ class Audit:
                     f"(widest {pipe.widest})"
                 )
             for finding in pipe.findings:
-                yield f"  {finding}"
-                yield from (f"    step {case.step}: {case.sentence}" for case in finding.cases)
+                is_promised = finding.id in pipe.promised or finding.outcome is Outcome.UNDECIDED
+                yield f"  {finding.told(promised=is_promised)}"
+                for case in finding.cases if is_promised else ():
+                    yield f"    step {case.step}: {case.sentence}"
+
+
+@dataclass
+class _Edges:
+    """Where a trace ends, and where it has holes."""
+
+    rest: Rest
+    numbers: Numbers
+    deliveries: Deliveries
+    broken: Sequence[str]
+    latest: Mapping[str, int]
+    """When each pipe accepted its last message."""
+    by_confirm: Mapping[str, int] = field(default_factory=dict[str, int])
+    doubtful: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def is_at_rest(self, pipe: str, missing: int) -> bool:
+        """True when nothing more comes out. A reader that ended before the last message was accepted may yet get
+        what is missing; where nothing is, two clocks need not agree."""
+        return self.rest.of(pipe, self.latest.get(pipe) if missing else None)
+
+    def hole(self, pipe: str) -> str:
+        """Why nothing can be told of this pipe, if so."""
+        if self.broken:
+            return STEPS_MISSING
+        return self.numbers.missing(pipe) or self.deliveries.missing(pipe)
 
 
 @dataclass
@@ -178,6 +284,116 @@ class _Steps:
 
 
 @dataclass
+class Numbers:
+    """Looks for messages of a pipe that no row speaks of, though rows speak of those around them.
+
+    A sender gives the numbers of an epoch without a hole, from 1 on, and tells of each. What a life has loaded of
+    a journal may have holes, and begin anywhere: the rest was settled before the trace began.
+    """
+
+    told: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+    fresh: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    """The lowest number that a sender gave while it told of it."""
+
+    def see(self, row: Row) -> None:
+        """The next row."""
+        if row.layer or not row.epoch or not row.pipe:
+            return
+        if row.kind == Kind.RENUMBERED:
+            facts = facts_of(row)
+            epoch, seq = number(facts.get("epoch")), number(facts.get("seq"))
+            if epoch and seq:
+                self.tell(row.pipe, epoch, seq, seq + row.count - 1)
+        elif row.kind in (Kind.ACCEPTED, Kind.UNKNOWN) and row.count:
+            self.tell(row.pipe, row.epoch, row.seq, row.last)
+            if row.kind == Kind.ACCEPTED and LOADED not in row.detail:
+                self.give(row.pipe, row.epoch, row.seq)
+
+    def tell(self, pipe: str, epoch: int, first: int, last: int) -> None:
+        """Some row speaks of these."""
+        self.told.setdefault((pipe, epoch), RangeSet()).add(first, last)
+
+    def give(self, pipe: str, epoch: int, first: int) -> None:
+        """A sender gave this number now."""
+        self.fresh[pipe, epoch] = min(self.fresh.get((pipe, epoch), first), first)
+
+    def missing(self, pipe: str) -> str:
+        """What is missing of a pipe, in words; empty when nothing is."""
+        found: list[str] = []
+        for (name, epoch), told in sorted(self.told.items()):
+            fresh = self.fresh.get((name, epoch))
+            if name != pipe or fresh is None:
+                continue
+            lowest = next(iter(told))[0]
+            start = 1 if lowest == fresh else fresh
+            for low, high in told.missing(start, told.highest()):
+                what = f"{low}" if low == high else f"{low} to {high}"
+                found.append(f"no row tells of the acceptance of {what} of epoch {epoch}")
+        more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+        return "; ".join(found[:3]) + more
+
+
+@dataclass
+class Deliveries:
+    """What was handed over, against what came out: all that comes out was handed over, and with lanes the messages
+    of one key come out in their order."""
+
+    handed: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+    came: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+    keyed: set[str] = field(default_factory=set[str])
+    """Pipes that tell keys."""
+    late: Counter[str] = field(default_factory=Counter[str])
+    """How many messages of each pipe came out after a later one of their key, for the first time."""
+    _keys: dict[tuple[str, int], dict[str, RangeSet]] = field(
+        default_factory=dict[tuple[str, int], dict[str, RangeSet]]
+    )
+    _highest: dict[tuple[str, str], tuple[int, int]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, int]]
+    )
+    _first: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+
+    def see(self, row: Row) -> None:
+        """The next row; those that hand over before those that settle, where clocks may differ."""
+        if row.layer or not row.count:
+            return
+        place = (row.pipe, row.epoch)
+        if row.kind == Kind.DELIVERED:
+            self.handed.setdefault(place, RangeSet()).add(row.seq, row.last)
+            if key := facts_of(row).get("key"):
+                self.keyed.add(row.pipe)
+                keys = self._keys.setdefault(place, {})
+                keys.setdefault(str(key), RangeSet()).add(row.seq, row.last)
+        elif row.kind == Kind.SETTLED:
+            self.came.setdefault(place, RangeSet()).add(row.seq, row.last)
+            if row.pipe in self.keyed:
+                self._look_at_keys(row, place)
+
+    def _look_at_keys(self, row: Row, place: tuple[str, int]) -> None:
+        known = self._first.setdefault(place, RangeSet())
+        for first, last in known.missing(row.seq, row.last):
+            for key, ranges in self._keys.get(place, {}).items():
+                for low, high in ranges.within(first, last):
+                    highest = self._highest.get((row.pipe, key), (0, 0))
+                    self.late[row.pipe] += high - low + 1 if (row.epoch, low) < highest else 0
+                    self._highest[row.pipe, key] = max(highest, (row.epoch, high))
+        known.add(row.seq, row.last)
+
+    def missing(self, pipe: str) -> str:
+        """What came out of a pipe and was handed over to nobody, in words; empty where no row is missing."""
+        if not any(name == pipe for name, _ in self.handed):
+            return ""
+        for (name, epoch), came in sorted(self.came.items()):
+            handed = self.handed.get((name, epoch), RangeSet())
+            for low, high in came if name == pipe else ():
+                for first, last in handed.missing(low, high):
+                    what = f"{first}" if first == last else f"{first} to {last}"
+                    return (
+                        f"no row tells that {what} of epoch {epoch} was handed over, which came out"
+                    )
+        return ""
+
+
+@dataclass
 class Rest:
     """Which pipes are at rest, from what their nodes said last."""
 
@@ -185,6 +401,7 @@ class Rest:
         default_factory=dict[str, tuple[str, bool | None]]
     )
     """(pipe, at rest) of each node; None: it began and did not say how it ended."""
+    ended_at: dict[str, int] = field(default_factory=dict[str, int])
     world: bool | None = None
     left_open: set[str] = field(default_factory=set[str])
     """Nodes one of whose lives has no end."""
@@ -204,15 +421,19 @@ class Rest:
             is_at_rest = facts_of(row).get("quiescent") is True
             if row.node in self.ended and row.pipe:
                 self.ended[row.node] = (self.ended[row.node][0], is_at_rest)
+                self.ended_at[row.node] = row.time_us
             else:
                 self.world = is_at_rest
 
-    def of(self, pipe: str) -> bool:
-        """True when every node of the pipe ended at rest."""
+    def of(self, pipe: str, since_us: int | None = None) -> bool:
+        """True when every node of the pipe ended at rest, and not before this time."""
         if self.world is not None:
             return self.world
-        told = [rest for name, rest in self.ended.values() if _is_same(name, pipe)]
-        return bool(told) and all(rest is True for rest in told)
+        told = [(node, rest) for node, (name, rest) in self.ended.items() if _is_same(name, pipe)]
+        return bool(told) and all(
+            rest is True and (since_us is None or self.ended_at[node] >= since_us)
+            for node, rest in told
+        )
 
     def faults(self, pipe: str, sender: str, *, has_dead: bool) -> tuple[str, ...]:
         """What the trace itself shows to have gone wrong: claims need not hold where they don't cover it."""
@@ -243,14 +464,23 @@ def audit(*traces: Rows) -> Audit:
     """
     run_row = _run_row(traces)
     judge = Judge([one for one in AUDITED if one != "P2"], run_row, cases_max=CASES)
-    steps, rest = _Steps(judge.settings.real), Rest()
+    steps, rest, numbers = _Steps(judge.settings.real), Rest(), Numbers()
+    deliveries = Deliveries()
+    for kind in (Kind.DELIVERED, Kind.SETTLED):
+        for row in _merged(traces):
+            if row.kind == kind:
+                deliveries.see(row)
+    latest: dict[str, int] = {}
     for row in _merged(traces):
         steps.see(row)
         rest.see(row)
-    by_confirm: dict[str, int] = {}
+        numbers.see(row)
+        if row.kind == Kind.ACCEPTED and LOADED not in row.detail:
+            latest[row.pipe] = max(latest.get(row.pipe, 0), row.time_us)
+    edges = _Edges(rest, numbers, deliveries, steps.broken, latest)
     if judge.settings.real:
         in_work = InWork(_merged(traces))
-        by_confirm = in_work.count
+        edges.by_confirm, edges.doubtful = in_work.count, in_work.doubtful
         _judge_real(judge, traces, rest, in_work)
     else:
         for row in _merged(traces):
@@ -258,16 +488,16 @@ def audit(*traces: Rows) -> Audit:
     judge.finish()
     books = [book for book in judge.books.pipes.values() if not book.layer]
     torn = sum(trace.torn for trace in traces if isinstance(trace, TraceFile))
-    told = [
-        _audited(judge, book, rest, steps.broken, by_confirm.get(book.pipe, 0))
-        for book in books
-        if _is_told_of(book)
-    ]
+    told = [_audited(judge, book, edges) for book in books if _is_told_of(book)]
     return Audit(
         tuple(sorted(told, key=lambda one: one.pipe)),
         tuple(steps.broken),
         torn,
-        all(rest.of(book.pipe) for book in books if _is_told_of(book)),
+        all(
+            edges.is_at_rest(book.pipe, judge.books.owed(book).count())
+            for book in books
+            if _is_told_of(book)
+        ),
     )
 
 
@@ -312,13 +542,12 @@ def _is_told_of(book: Book) -> bool:
     return bool(book.positions.count or book.settled.count() or book.untold or book.order.count)
 
 
-def _audited(
-    judge: Judge, book: Book, rest: Rest, broken: Sequence[str], by_confirm: int
-) -> PipeAudit:
+def _audited(judge: Judge, book: Book, edges: _Edges) -> PipeAudit:
     order = next((part for part in judge.parts if isinstance(part, Order)), None)
     seen = (order.disorder.get(book.key) if order else None) or Disorder()
     owed = judge.books.owed(book)
-    missing, is_at_rest = owed.count(), rest.of(book.pipe)
+    missing = owed.count()
+    is_at_rest = edges.is_at_rest(book.pipe, missing)
     optional = sum(last - first + 1 for first, last in book.optional)
     optional_out = sum(
         last - first + 1
@@ -327,16 +556,12 @@ def _audited(
     )
     dead = book.dead.count()
     findings = [
-        _finding(judge, book, one)
-        if one != "P2"
-        else _loss(judge, book, is_at_rest=is_at_rest, by_confirm=by_confirm)
-        for one in AUDITED
+        _finding(judge, book, one) if one != "P2" else _loss(judge, book, edges) for one in AUDITED
     ]
-    if broken:
-        why = "steps are missing from the trace"
+    if why := edges.hole(book.pipe):
         findings = [Finding(one.id, Outcome.UNDECIDED, why=why) for one in findings]
     claim = judge.books.claim_on(book.pipe)
-    fallen = rest.faults(book.pipe, book.sender, has_dead=dead > 0)
+    fallen = edges.rest.faults(book.pipe, book.sender, has_dead=dead > 0)
     return PipeAudit(
         pipe=book.pipe,
         accepted=book.positions.count - (optional - optional_out),
@@ -352,19 +577,25 @@ def _audited(
         widest=seen.widest,
         untold=book.untold,
         findings=tuple(findings),
+        late_in_key=edges.deliveries.late[book.pipe]
+        if book.pipe in edges.deliveries.keyed
+        else None,
         promised=claimed(claim, (*judge.settings.faults, *fallen)) & frozenset(AUDITED)
         | {"P1", "P17"},
     )
 
 
-def _loss(judge: Judge, book: Book, *, is_at_rest: bool, by_confirm: int) -> Finding:
+def _loss(judge: Judge, book: Book, edges: _Edges) -> Finding:
     owed = judge.books.owed(book)
     count = owed.count()
-    if not is_at_rest:
+    if not edges.is_at_rest(book.pipe, count):
         why = f"{count} not yet delivered when the trace ends" if count else "the trace ends early"
         return Finding("P2", Outcome.UNDECIDED, why=why)
+    doubtful, by_confirm = edges.doubtful.get(book.pipe, 0), edges.by_confirm.get(book.pipe, 0)
+    if count and doubtful >= count and judge.books.is_confirmed_by_store(book.pipe):
+        return Finding("P2", Outcome.UNDECIDED, count, why=IN_WORK.format(count))
     if not count:
-        why = f"{by_confirm} by their confirm alone: their receiver was killed as it stored them"
+        why = BY_CONFIRM.format(by_confirm)
         return Finding("P2", Outcome.HELD, why=why if by_confirm else "")
     step = judge.books.end.step if judge.books.end else 0
     cases = tuple(
@@ -381,8 +612,8 @@ def _finding(judge: Judge, book: Book, property_id: str) -> Finding:
             one for one in judge.violations if one.property == property_id and one.pipe == book.pipe
         ]
         return Finding(property_id, Outcome.VIOLATED, count, tuple(cases))
-    if property_id == "P1" and book.untold:
-        why = f"{book.untold} came out whose sender was killed before its trace told of them"
+    if property_id in ("P1", "P3", "P4", "P6g") and book.untold:
+        why = UNTOLD.format(book.untold)
         return Finding(property_id, Outcome.UNDECIDED, why=why)
     if property_id == "P1" and not any(book.digests.strip()):
         why = "as far as identities tell; the trace has no digests of payloads"

@@ -2,8 +2,8 @@
 
 A receiver stores effect and position in one transaction, and writes its row ``settled`` a moment later. A kill
 between the two leaves messages that were delivered, are nowhere settled, and never come again, because the store
-has them. Where the sender was told so, an audit takes that for the missing row, and says for how many messages it
-did.
+has them. Where the sender was told so, or the receiver's stored position is behind them, an audit takes that for
+the missing row, and says for how many messages it did.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ Life = tuple[str, str, int]
 
 
 class InWork:
-    """Finds these messages; ``count`` is how many there are of each pipe."""
+    """Finds these messages; ``count`` is how many there are of each pipe. ``doubtful``: how many there are that
+    nothing speaks of."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.count: dict[str, int] = {}
+        self.doubtful: dict[str, int] = {}
+        self._passed: dict[str, tuple[int, int]] = {}
         self._open: dict[str, dict[Place, RangeSet]] = {}
         self._left: dict[Place, list[tuple[Row, RangeSet]]] = {}
         self._confirmed: dict[Place, RangeSet] = {}
@@ -37,6 +40,8 @@ class InWork:
         if row.kind == Kind.START:
             for where, ranges in self._open.pop(row.node, {}).items():
                 self._left.setdefault(where, []).append((row, ranges))
+        elif row.kind == Kind.PASSED:
+            self._passed[row.pipe] = max(self._passed.get(row.pipe, (0, 0)), (row.epoch, row.seq))
         elif row.kind == Kind.CONFIRMED:
             self._confirmed.setdefault(place, RangeSet()).add(row.seq, row.last)
         elif row.kind == Kind.DELIVERED:
@@ -55,9 +60,14 @@ class InWork:
     def _found(self) -> dict[Life, list[Row]]:
         found: dict[Life, list[Row]] = {}
         for (pipe, epoch), lives in self._left.items():
-            confirmed = self._confirmed.get((pipe, epoch), RangeSet())
+            confirmed = RangeSet(self._confirmed.get((pipe, epoch), ()))
+            passed_epoch, passed = self._passed.get(pipe, (0, 0))
             for start, ranges in lives:
                 for low, high in ranges:
+                    if epoch <= passed_epoch:
+                        _add(confirmed, low, high if epoch < passed_epoch else min(high, passed))
+                    known = sum(last - first + 1 for first, last in confirmed.within(low, high))
+                    self.doubtful[pipe] = self.doubtful.get(pipe, 0) + high - low + 1 - known
                     for first, last in confirmed.within(low, high):
                         row = replace(
                             start,
@@ -75,6 +85,11 @@ class InWork:
     def before(self, row: Row) -> Sequence[Row]:
         """The rows that are missing just before this one."""
         return self._missing.get(_life(row), ()) if row.kind == Kind.START else ()
+
+
+def _add(ranges: RangeSet, low: int, high: int) -> None:
+    if low <= high:
+        ranges.add(low, high)
 
 
 def _life(row: Row) -> Life:

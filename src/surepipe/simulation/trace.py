@@ -30,6 +30,7 @@ class Kind(StrEnum):
       gauges (whether each step tells them).
     * ``accepted``: once for each message, a repeat changes nothing; loaded, when a later life had it of a journal.
     * ``unknown``: with epoch and seq if the message has a number, else with its digest.
+    * ``delivered``: with lanes, key: a digest of the key that all these messages have.
     * ``dead``: only when the letter is stored as a new one; cause. One that a sender writes was given up.
     * ``start``: pipe and claim, in real runs; the first wake of its machine. A start of a node without a crash
       before is a takeover. ``crash``: exception, if a machine raised it.
@@ -39,6 +40,12 @@ class Kind(StrEnum):
     * ``renumbered``: the old identity in the columns, the new epoch and seq in ``detail``.
     * ``failed``: a receiver hears that an attempt came to nothing; ``raised`` is what a handler or stage did.
     * ``refused``: a store did not take a transaction, or was not heard; its messages are taken again.
+    * ``made``: of messages of a pipe, or of rows of a source (epoch 0): made {part: runs}, where part is a sink or
+      the next pipe, and a run [first, last, times]: of each of these so many messages came there; -1: unknown. Of
+      one that no row speaks of one came to each part. The last row about a message counts.
+    * ``opened``: sink, bytes: how long the file of a sink was when its process opened it; source, row: the row
+      of a source behind which its process goes on.
+    * ``passed``: of a producer of a stream, the message that the stored position of the readers is behind.
     * ``fault``: fault, its id. ``phase``: phase, and of a drain network (fast or slow) and load.
     * ``end``: quiescent, limit, nodes {name: deadline, idle, gauges, waiting, next}; in real runs there is one for
       each node, with quiescent.
@@ -79,6 +86,9 @@ class Kind(StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     RENUMBERED = "renumbered"
+    MADE = "made"
+    OPENED = "opened"
+    PASSED = "passed"
 
     __repr__ = str.__repr__
     """As the plain text: digests are made of it."""

@@ -111,13 +111,20 @@ def test_killed_again_and_again_on_redis_the_audit_of_all_lives_finds_nothing_lo
     killed(tmp_path, path, "far.jsonl", FAR_CYCLES, "--trace", str(trace))
     assert numbers(tmp_path / "far.jsonl") == list(range(1, FAR_ORDERS + 1))
     audited = subprocess.run(
-        [sys.executable, "-m", "surepipe", "audit", str(trace)],
+        [sys.executable, "-m", "surepipe", "audit", "--plan", "far.yaml", str(trace)],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
     assert audited.returncode == Exit.HELD, audited.stdout[-2000:] + audited.stderr
-    assert audited.stdout.endswith("held: 0 lost, 0 repeated, in order\n")
+    held = [line for line in audited.stdout.splitlines() if line.startswith("held: ")]
+    pipes, ways = held[:2], held[2:]
+    assert [line.split(": ")[1] for line in pipes] == ["far/intake", "far/next@far/intake"]
+    assert all("no-loss, no-duplicate, monotonic, gap-free" in line for line in pipes)
+    assert ways == [
+        f"held: into {part}: no-loss, no-duplicate" for part in ("intake", "next", "out")
+    ]
 
 
 TRAP = """\

@@ -17,6 +17,7 @@ from surepipe.actors.consumer import GiveUp, error_text
 from surepipe.actors.face import UntilText
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.runtime import Alarm, Running
+from surepipe.actors.tracing import FlowTrace
 from surepipe.effects import Letter
 from surepipe.errors import (
     ConfigurationError,
@@ -129,7 +130,9 @@ class Feed:
         once: bool = False,
         changed: Callable[[], None],
         tallies: Tallies,
+        trace: FlowTrace | None = None,
     ) -> None:
+        self._trace = trace
         self.name = name
         self.part = name.partition("/")[2]
         self.is_source = ">" not in self.part
@@ -195,6 +198,8 @@ class Feed:
             target.load()
         self.rows, self._before = min(target.place.restart for target in self._targets.values())
         self.source.begin(self._before)
+        if self._trace is not None and self.is_source:
+            self._trace.begun(self.part, self.rows)
 
     def start(self) -> None:
         """Begin to move rows."""
@@ -298,6 +303,7 @@ class Feed:
         self._rest = rows
         ready: dict[str, list[tuple[object, Place]]] = {name: [] for name in self._targets}
         number, before, taken, failure = self.rows, self._before, 0, None
+        made: dict[str, list[tuple[int, int]]] = {}
         for row in rows:
             try:
                 outputs = self._outputs(row, number + 1)
@@ -305,9 +311,15 @@ class Feed:
                 failure = error
                 break
             number += 1
+            if self._trace is not None:
+                for name in self._targets:
+                    if (times := len(outputs.get(name, ()))) != 1:
+                        made.setdefault(name, []).append((number, times))
             for name, messages in outputs.items():
                 ready[name] += self._places(name, messages, number, before, row.after)
             before, taken = row.after, taken + 1
+        if self._trace is not None:
+            self._trace.made(self.name, 0, made)
         self._hand_over(ready)
         self.source.taken(rows[:taken])
         if self.is_source:

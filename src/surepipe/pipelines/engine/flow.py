@@ -8,7 +8,8 @@ and remembered elsewhere, so that the next turn passes over it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeAlias, cast, runtime_checkable
@@ -63,6 +64,8 @@ class Turn:
     waiting: dict[str, list[tuple[object, About]]] = field(
         default_factory=dict[str, list[tuple[object, About]]]
     )
+    came: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
+    """How many messages came to an end of the flow, by its name, of the message with this seq. For an audit."""
 
     def attempt_at(self, part: str) -> int:
         """Which attempt this is at a part."""
@@ -104,8 +107,10 @@ class Flow:
         sinks: Mapping[str, SharedSink],
         tallies: Tallies,
         at_once: Container[str] = (),
+        counts: bool = False,
     ) -> None:
-        """``at_once``: the sinks that get each message by itself, sealed."""
+        """``at_once``: the sinks that get each message by itself, sealed. ``counts``: somebody wants to know how
+        many messages come to each end of one that is taken."""
         self._plan = plan
         self._environment = environment
         self._forward = forward
@@ -113,6 +118,11 @@ class Flow:
         self._tallies = tallies
         self._at_once = at_once
         reached = {part.name for part in plan.reach(start)}
+        self.ends: Sequence[str] = [
+            part.name
+            for part in plan.reach(start)
+            if counts and isinstance(part, PipePart | SinkBase)
+        ]
         self._sealing = [
             shared.sink for name, shared in sinks.items() if name in reached and name not in at_once
         ]
@@ -144,6 +154,16 @@ class Flow:
             raise
         self.trials.passed(identity)
         return turn
+
+    def made(self, turn: Turn, abouts: Iterable[About]) -> Iterator[tuple[str, int, int]]:
+        """End, seq, and how many messages came there of that one, where it was not one; -1 where nobody knows,
+        because an earlier attempt had come a part of the way. For messages of a turn that went through."""
+        is_partly_done = turn.trial is not None and bool(turn.trial.done)
+        for about in abouts if self.ends else ():
+            for end in self.ends:
+                times = -1 if is_partly_done else turn.came[end, about.seq]
+                if times != 1:
+                    yield end, about.seq, times
 
     def come_again(self, turns: Iterable[Turn]) -> None:
         """Their transaction did nothing: what is known of their messages is as it was before."""
@@ -200,12 +220,21 @@ class Flow:
         return [sink.mark() for sink in self._sealing]
 
     def _step(self, part: Node, name: str) -> Step:
-        if isinstance(part, PipePart):
-            return self._handed_over(part, name)
         if isinstance(part, StagePart):
             return self._stage(part)
-        assert isinstance(part, SinkBase)
-        return self._guarded(part, self._into(part), self._plan.part(name))
+        if isinstance(part, PipePart):
+            step = self._handed_over(part, name)
+        else:
+            assert isinstance(part, SinkBase)
+            step = self._guarded(part, self._into(part), self._plan.part(name))
+        if not self.ends:
+            return step
+
+        def count(message: object, about: About, turn: Turn) -> None:
+            step(message, about, turn)
+            turn.came[part.name, about.seq] += 1
+
+        return count
 
     def _handed_over(self, part: PipePart, name: str) -> Step:
         """Into the next pipe. What that can't take is the failure of the stage that gave it."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.committed import COMMIT_AFTER_US, Commits, CommittedHandler
 from surepipe.actors.consumer import Loop, Work
+from surepipe.actors.tracing import FlowTrace
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About, Environment, Landing, Sink
 from surepipe.pipelines.engine.flow import Flow, Turn
@@ -22,14 +23,19 @@ class FlowLoop:
     ``writers``: what takes part in its transactions beside them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made in one place
         self,
         pipe: str,
         flow: Flow,
         shared: Sequence[SharedSink],
         writers: Sequence[Sink],
         environment: Environment,
+        trace: FlowTrace | None = None,
     ) -> None:
+        self._trace = trace
+        self._told: set[tuple[int, int]] = set()
+        """Epoch and seq of messages of a transaction that a row ``made`` speaks of; if it is refused, they come
+        again, and perhaps another number of messages comes of them."""
         self._pipe = pipe
         self._flow = flow
         self._shared = sorted(shared, key=lambda one: one.name)
@@ -39,6 +45,8 @@ class FlowLoop:
         self._transaction: Transaction | None = None
         self._turns: list[Turn] = []
         """Those that are in it."""
+        self._taken: list[tuple[Turn, Sequence[About]]] = []
+        """The same with the messages of each."""
 
     def make(self, commits: Commits | None, codec: Codec) -> Loop:
         """The loop for a receiver."""
@@ -56,6 +64,34 @@ class FlowLoop:
 
     def _about(self, work: Work, place: int) -> About:
         return About(self._pipe, work.epoch, work.seq_at(place), work.producer)
+
+    def _tell(self, turns: Sequence[tuple[Turn, Sequence[About]]], *, may_come_again: bool) -> None:
+        """Write down what came of these messages, before they count as settled."""
+        if self._trace is None or not turns:
+            return
+        about = turns[0][1][0]
+        found = {
+            (end, seq): times
+            for turn, abouts in turns
+            for end, seq, times in self._flow.made(turn, abouts)
+        }
+        if self._told:
+            again = [
+                one.seq
+                for _, abouts in turns
+                for one in abouts
+                if (one.epoch, one.seq) in self._told
+            ]
+            found = {(end, seq): 1 for seq in again for end in self._flow.ends} | found
+        if not found:
+            return
+        if may_come_again:
+            self._told |= {(about.epoch, seq) for _, seq in found}
+        times: dict[str, list[tuple[int, int]]] = {}
+        for (end, seq), count in sorted(found.items()):
+            times.setdefault(end, []).append((seq, count))
+        producer = f"@{about.producer}" if about.producer else ""
+        self._trace.made(f"{self._pipe}{producer}", about.epoch, times)
 
     # In transactions.
 
@@ -122,15 +158,18 @@ class FlowLoop:
         if transaction is not self._transaction:
             if self._transaction is not None and not self._transaction.done:
                 self._flow.come_again(self._turns)
-            self._transaction, self._turns = transaction, []
+            else:
+                self._told.clear()
+            self._transaction, self._turns, self._taken = transaction, [], []
             for part in self._parts:
                 part.begin(transaction)
 
     def _seal(self, transaction: Transaction) -> None:
+        self._tell(self._taken, may_come_again=True)
         for part in self._parts:
             part.seal(transaction)
 
-    def _take(self, messages: list[tuple[object, About]], transaction: Transaction | None) -> None:
+    def _take(self, messages: list[tuple[object, About]], transaction: Transaction | None) -> Turn:
         marks = [part.mark() for part in self._parts]
         try:
             turn = self._flow.take(messages, transaction)
@@ -140,6 +179,8 @@ class FlowLoop:
             raise
         if transaction is not None:
             self._turns.append(turn)
+            self._taken.append((turn, [about for _, about in messages]))
+        return turn
 
     # Settled as it goes.
 
@@ -159,19 +200,25 @@ class FlowLoop:
         """Messages of about a tenth of a second: how far it came, and why not further."""
         done, end = work.done, self._now() + COMMIT_AFTER_US
         has_parts = bool(self._parts)
+        taken: list[tuple[Turn, Sequence[About]]] = []
         while done < work.last and not work.cancelled:
             try:
                 messages = self._next_of(work, done, codec)
                 if not messages:  # cancelled meanwhile
                     break
-                self._take(messages, None)
+                turn = self._take(messages, None)
             except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
+                self._tell(taken, may_come_again=False)
                 return done, error
+            taken.append((turn, [about for _, about in messages]))
             done += len(messages)
             if not has_parts:
+                self._tell(taken, may_come_again=False)
+                taken.clear()
                 work.done = done
             if self._now() >= end:
                 break
+        self._tell(taken, may_come_again=False)
         return done, None
 
     def _next_of(self, work: Work, done: int, codec: Codec) -> list[tuple[object, About]]:

@@ -16,6 +16,7 @@ from functools import partial
 from surepipe.actors.codecs import choose_codec
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.stored import lives_of
+from surepipe.actors.tracing import FlowTrace
 from surepipe.effects import Letter
 from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
 from surepipe.pipelines.assembly import About, Environment, Finite, Sink, Source
@@ -37,7 +38,7 @@ from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.trials import LetterBox, Trials
 from surepipe.pipelines.engine.unfinished import Unfinished, unfinished
 from surepipe.pipelines.engine.ways import Ways
-from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter
+from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter, passed_in
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import (
     AnySource,
@@ -54,9 +55,10 @@ from surepipe.pipelines.models.stages import (
 )
 from surepipe.pipelines.on_actors import actor_refusals, homes_before
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.sinks.files import LineFile
 from surepipe.pipelines.sources.stored import StreamRows
 from surepipe.storage.dead_letters import DeadLetterStream
-from surepipe.store_api import Store
+from surepipe.store_api import Store, StreamInfo
 
 logger = logging.getLogger("surepipe")
 LETTERS_SHOWN = 5
@@ -119,6 +121,7 @@ class Engine:
         self._tallies = Tallies()
         self._last_counters: dict[str, Mapping[str, int]] = {}
         self._maker = PipeMaker(plan, node, environment, self.stores)
+        self._trace: FlowTrace | None = None
         self._signal = environment.runtime.signal()
 
     # Opening.
@@ -135,14 +138,16 @@ class Engine:
             raise
 
     def _open(self) -> None:
+        self._trace = self._flow_trace()
         for part in self.plan.stores:
             if part.name in self._shape.stores_used():
                 self.stores[part.name] = self._environment.store(part)
         for sink in self.plan.sinks:
             if self._shape.is_here(sink.name):
-                self._sinks[sink.name] = SharedSink(
-                    sink.name, self._open_sink(sink), self._environment.runtime
-                )
+                opened = self._open_sink(sink)
+                if self._trace is not None and isinstance(opened, LineFile):
+                    self._trace.opened(sink.name, opened.path.stat().st_size)
+                self._sinks[sink.name] = SharedSink(sink.name, opened, self._environment.runtime)
         flows = {
             pipe.name: self._flow_of(pipe) for pipe in self.plan.pipes if self._shape.receives(pipe)
         }
@@ -154,12 +159,32 @@ class Engine:
             if self._shape.is_here(source.name):
                 self._feed_from(source)
         self._feed_from_outboxes()
+        self._tell_positions()
         for feed in self.feeds.values():  # before anything is delivered: its files may not be there
             feed.prepare()
         for name, flow in flows.items():
             self._consume(self.plan.pipe(name), flow)
         for feed in self.feeds.values():
             feed.start()
+
+    def _flow_trace(self) -> FlowTrace | None:
+        sink, name = self._environment.trace, self.plan.name
+        # A simulation has its own rows of what its world does, and judges by them.
+        if sink is None or getattr(sink, "with_reasons", False) is True:
+            return None
+        return FlowTrace(sink, self._environment.runtime, f"{name}/{self.node}/flow", name)
+
+    def _tell_positions(self) -> None:
+        """1. A receiver commits, and is killed before its row. 2. This life tells where the store has it."""
+        trace = self._trace
+        for pipe in self.plan.pipes:
+            if trace is None or pipe.stream_store is None or not self._shape.receives(pipe):
+                continue
+            store, stream = self.stores[pipe.stream_store], pipe_name(self.plan, pipe)
+            info = store.info(stream)
+            if isinstance(info, StreamInfo):
+                for producer, epoch, seq in passed_in(store, info, stream):
+                    trace.passed(f"{stream}@{producer}", epoch, seq)
 
     # Sinks.
 
@@ -191,6 +216,7 @@ class Engine:
             sinks=self._sinks,
             tallies=self._tallies,
             at_once=self._shape.at_once(pipe),
+            counts=self._trace is not None,
         )
 
     def _into_pipe(self, following: PipePart, taken_from: str) -> Step:
@@ -227,7 +253,9 @@ class Engine:
         name = pipe_name(self.plan, pipe)
         if following.stream_store == home and following.journal is None:
             stream, retention = pipe_name(self.plan, following), retention_of(following)
-            writer = StreamWriter(self.stores[home], stream, name, codec, retention)
+            writer = StreamWriter(
+                self.stores[home], stream, name, codec, retention, told=self._trace
+            )
         else:
             stream = f"{name}>{following.name}"
             writer = StreamWriter(self.stores[home], stream, name, codec)
@@ -237,7 +265,9 @@ class Engine:
         reached = {part.name for part in self.plan.reach(pipe.name)} - self._shape.at_once(pipe)
         shared = [one for name, one in self._sinks.items() if name in reached]
         writers = [box.writer for (first, _), box in self._outboxes.items() if first == pipe.name]
-        loop = FlowLoop(pipe_name(self.plan, pipe), flow, shared, writers, self._environment)
+        loop = FlowLoop(
+            pipe_name(self.plan, pipe), flow, shared, writers, self._environment, self._trace
+        )
         self._loops[pipe.name] = loop
         handling(self.faces[pipe.name]).receive_by(loop.make)
 
@@ -288,6 +318,7 @@ class Engine:
             once=self._once,
             changed=self._signal.notify,
             tallies=self._tallies,
+            trace=self._trace,
         )
         self.feeds[name] = feed
         for pipe in targets:
@@ -423,6 +454,10 @@ class Engine:
                 ends.callback(close_store, store)
             for route in self._maker.routes:
                 ends.callback(close_store, route)
+            if self._trace is not None:
+                ends.callback(self._trace.end, at_rest=True)
+            for box in self._outboxes.values():
+                ends.callback(box.writer.close)
             for shared in self._sinks.values():
                 ends.callback(shared.sink.close)
             for pipe in reversed(list(self._ways.in_order())):
@@ -431,6 +466,7 @@ class Engine:
                 ends.callback(self._close_feed, feed, left)
             for feed in self.feeds.values():
                 feed.stop()
+        self._trace = None
         self.feeds.clear()
         self.faces.clear()
         self._sinks.clear()

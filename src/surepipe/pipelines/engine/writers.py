@@ -7,7 +7,8 @@ nothing, in whatever order messages come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from surepipe.actors.codecs import Codec
 from surepipe.effects import SaveState, WriteFailed, WriteFenced, WriteStored
@@ -18,6 +19,7 @@ from surepipe.storage.receiver_state import ReceiverState
 from surepipe.store_api import (
     KEEP_ALL,
     AppendRun,
+    Batch,
     CommitPosition,
     Created,
     Exists,
@@ -68,19 +70,63 @@ class StoreCursor:
         return self._state.request(text.encode())
 
 
+READ_MAX, READ_BYTES, READS_MAX = 4_096, 4 << 20, 64
+
+
+class Told(Protocol):
+    """Hears what a writer has in its stream, for an audit."""
+
+    def accepted(self, pipe: str, epoch: int, first: int, count: int) -> None:
+        """These are stored now."""
+        ...
+
+    def found(self, pipe: str, epoch: int, read: int, last: int) -> None:
+        """Former lives have stored all up to ``last``; those up to ``read`` were read by everybody."""
+        ...
+
+
+def passed_in(store: Store, info: StreamInfo, stream: str) -> Iterator[tuple[str, int, int]]:
+    """Producer, epoch and seq of the last message that all readers of a stream have passed, where they have passed
+    any; nothing of a producer whose next message stands too far behind."""
+    if not info.readers:
+        return
+    following: dict[str, tuple[int, int]] = {}
+    index = min(reader.next for reader in info.readers)
+    for _ in range(READS_MAX):
+        found = store.read(stream, index, READ_MAX, READ_BYTES)
+        if not isinstance(found, Batch):
+            following = {
+                one.producer: (one.epoch, one.last + 1) for one in info.producers
+            } | following
+            break
+        for run in found.entries:
+            following.setdefault(run.producer, (run.epoch, run.first))
+        if len(following) == len(info.producers):
+            break
+        index = found.next
+    for producer, (epoch, seq) in following.items():
+        if seq > 1:
+            yield producer, epoch, seq - 1
+
+
 class StreamWriter:
     """A sink into a stream. ``producer`` names who writes there."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made in few places
         self,
         store: Store,
         stream: str,
         producer: str,
         codec: Codec,
         retention: Retention = KEEP_ALL,
+        told: Told | None = None,
     ) -> None:
-        """Makes the stream when it is not there. Raises StoreUnavailable, ConfigurationError."""
+        """Makes the stream when it is not there. Raises StoreUnavailable, ConfigurationError.
+
+        ``told`` hears of each run that a transaction has stored, and first of all what former lives have.
+        """
         self.stream = stream
+        self._told = told
         self._store = store
         self._producer = producer
         self._codec = codec
@@ -92,29 +138,78 @@ class StreamWriter:
         outcome = store.create(stream, 1, retention)
         if not isinstance(outcome, Created | Exists):
             raise _as_error(stream, outcome)
+        self._counted: tuple[int, int] = (0, 0)
+        """Epoch and seq of the last message that somebody was told of."""
+        if told is not None:
+            self._tell_former()
 
     def begin(self, transaction: Transaction | None) -> None:
         """Count what the last transaction stored; after one that did nothing, begin a new life."""
         if transaction is None:
             return
-        if self._last is not None and self._last.done:
-            self._next += self._sealed
-        elif self._last is not None or not self._epoch:
+        self._count()
+        if self._last is not None or not self._epoch:
             self._open()
         self._last, self._sealed = None, 0
         self._pending.clear()
+
+    def _count(self) -> None:
+        if self._last is None or not self._last.done:
+            return
+        self._tell(self._epoch, self._next + self._sealed - 1)
+        self._next += self._sealed
+        self._last, self._sealed = None, 0
+
+    def land(self) -> None:
+        """A transaction has ended: what it stored is told. What nobody knows of is told by the next life."""
+        self._count()
+
+    @property
+    def _channel(self) -> str:
+        return f"{self.stream}@{self._producer}"
 
     def _open(self) -> None:
         """A life of the producer that no other has; its first append fences the older ones.
 
         Only looked up: inside a transaction the store takes no other write.
         """
+        self._epoch = max(self._epoch, self._known()) + 1
+        self._next = 1
+
+    def _known(self) -> int:
+        """The latest epoch of this producer that the store has, 0 for none; what it has of it is told."""
         info = self._store.info(self.stream)
         if not isinstance(info, StreamInfo):
             raise _as_error(self.stream, info)
-        known = [one.epoch for one in info.producers if one.producer == self._producer]
-        self._epoch = max([self._epoch, *known]) + 1
-        self._next = 1
+        for one in info.producers:
+            if one.producer == self._producer:
+                self._tell(one.epoch, one.last)
+                return one.epoch
+        return 0
+
+    def _tell(self, epoch: int, last: int) -> None:
+        """The stream has all of this epoch up to here."""
+        first = self._counted[1] + 1 if self._counted[0] == epoch else 1
+        if self._told is not None and first <= last:
+            self._told.accepted(self._channel, epoch, first, last - first + 1)
+            self._counted = (epoch, last)
+
+    def _tell_former(self) -> None:
+        """1. A life commits, and is killed before its row. 2. This one begins, and tells what the store has.
+        What every reader has passed may be from before the trace: nobody waits for it to come out."""
+        info = self._store.info(self.stream)
+        if not isinstance(info, StreamInfo) or self._told is None:
+            raise _as_error(self.stream, info)
+        passed = {
+            producer: (epoch, seq)
+            for producer, epoch, seq in passed_in(self._store, info, self.stream)
+        }
+        for one in info.producers:
+            if one.producer == self._producer and one.last:
+                epoch, seq = passed.get(one.producer, (0, 0))
+                read = seq if epoch == one.epoch else 0
+                self._told.found(self._channel, one.epoch, read, one.last)
+                self._counted = (one.epoch, one.last)
 
     def mark(self) -> int:
         """How many messages wait for the seal."""
@@ -147,6 +242,7 @@ class StreamWriter:
 
     def close(self) -> None:
         """The store is not ours to close."""
+        self._count()
 
 
 def _as_error(stream: str, outcome: object) -> Exception:

@@ -1,0 +1,341 @@
+"""Plans of many shapes, runs of them that may be killed, and traces with one error planted into each."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.pipelines import Plan, loads
+from surepipe.pipelines.accounting import Numbers, account
+from surepipe.pipelines.engine import Engine, RealEnvironment
+from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.simulation.audit import Audit, Judged, Standing, audit
+from surepipe.simulation.recorder import TraceRecorder
+from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace_file import TraceFile, write_trace
+
+ROOT = Path(__file__).parents[2]
+MESSAGES = 60
+KILLED = 9
+DONE_S = 60.0
+_calls = 0
+
+
+# The functions of the plans.
+
+
+def some(message: dict[str, int]) -> bool:
+    """All but every seventh."""
+    return message["n"] % 7 != 3
+
+
+def twice(message: dict[str, int]) -> list[dict[str, int]]:
+    """Two of each fifth, none of each eleventh."""
+    if message["n"] % 11 == 4:
+        return []
+    return [message, {**message, "n": message["n"] + 1000}] if message["n"] % 5 == 1 else [message]
+
+
+def fussy(message: dict[str, int]) -> dict[str, int]:
+    """Refuses one."""
+    if message["n"] == 17:
+        raise ValueError("not this one")
+    return message
+
+
+def dying(message: dict[str, int]) -> dict[str, int]:
+    """Ends the process at the message that the environment names."""
+    global _calls  # noqa: PLW0603 - of a process that is about to end
+    _calls += 1
+    if _calls == int(os.environ.get("DIE_AT", "0")):
+        os._exit(KILLED)
+    return message
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A plan, and at which call each of its first lives ends."""
+
+    text: str
+    kills: tuple[int, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """As it is read."""
+        return loads(self.text)
+
+
+def drawn(seed: int) -> Shape:
+    """One to three pipes, with lanes or not, stages, fan-in, fan-out, dead letters, kills."""
+    rng = random.Random(seed)
+    here = __name__
+    sources = rng.choice((1, 1, 2))
+    text = "version: 1\nname: shop\nstores: {main: {kind: sqlite, path: main.db, durability: process}}\nsources:\n"
+    text += "".join(
+        f"  s{at}: {{kind: jsonl, path: in{at}.jsonl, key: k}}\n" for at in range(sources)
+    )
+    feed = "[" + ", ".join(f"s{at}" for at in range(sources)) + "]"
+    stages, pipes = "", ""
+    count = rng.randint(1, 3)
+    for at in range(count):
+        kind = rng.choice((None, None, "filter", "flat-map"))
+        if kind is not None:
+            does = "some" if kind == "filter" else "twice"
+            stages += f'  stage{at}: {{from: {feed}, {kind}: "{here}:{does}"}}\n'
+            feed = f"stage{at}"
+        boundary = rng.choice(("committed", "committed", "processed", "processed", "before"))
+        carried = rng.choice(("journal: main", "route: {kind: sqlite, store: main}"))
+        lanes = ", lanes: 3, key: k" if boundary == "processed" and rng.random() < 0.4 else ""
+        pipes += f"  p{at}: {{from: {feed}, {carried}, state: main, boundary: {boundary}{lanes}}}\n"
+        feed = f"p{at}"
+    does = rng.choice(("fussy", "dying", "dying"))
+    letters = ", retries: 1, dead_letter: main/dead" if does == "fussy" else ""
+    stages += f'  last: {{from: {feed}, map: "{here}:{does}"{letters}}}\n'
+    sinks = "".join(
+        f"  out{at}: {{from: last, kind: jsonl, path: out{at}.jsonl}}\n"
+        for at in range(rng.choice((1, 1, 2)))
+    )
+    text += f"pipes:\n{pipes}stages:\n{stages}sinks:\n{sinks}"
+    kills = (
+        tuple(rng.randint(3, 50) for _ in range(rng.choice((0, 1, 2)))) if does == "dying" else ()
+    )
+    return Shape(text, kills)
+
+
+def ran(shape: Shape, folder: Path) -> Path:
+    """The trace of all lives; everything else is in the folder, which must be the current one."""
+    for at in range(2):
+        lines = [{"n": n, "k": n % 3} for n in range(100 * at, 100 * at + MESSAGES)]
+        (folder / f"in{at}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "plan.yaml").write_text(shape.text)
+    trace = folder / "trace.jsonl"
+    for kill in shape.kills:
+        done = subprocess.run(
+            [sys.executable, "-c", f"from {__name__} import live; live()"],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "DIE_AT": str(kill)},
+            timeout=120,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode in (0, KILLED), done.stderr.decode()
+    live()
+    return trace
+
+
+def live() -> None:
+    """One life: run the plan of the current folder to its end."""
+    plan = loads(Path("plan.yaml").read_text())
+    with TraceRecorder("trace.jsonl") as trace:
+        environment = RealEnvironment(plan, trace=trace)
+        engine = Engine(plan, "main", environment, once=True)
+        engine.start()
+        try:
+            end = environment.clock.monotonic() + DONE_S
+            while not engine.look():
+                assert environment.clock.monotonic() < end, engine.counters()
+                engine.wait(0.01)
+        finally:
+            engine.close(10.0)
+
+
+# Judging.
+
+
+def by_rows(rows: Sequence[Row], plan: Plan, path: Path) -> tuple[Audit, list[Judged]]:
+    """By the audit that reads each row."""
+    found = audit(rows)
+    numbers = [Numbers(one.pipe, one.accepted, one.settled, one.dead) for one in found.pipes]
+    del path
+    return found, [*found.judged(), *account(plan, numbers, rows).judged]
+
+
+def in_bulk(
+    rows: Sequence[Row], plan: Plan, path: Path, expect: frozenset[Atom] | None = None
+) -> tuple[BulkAudit, list[Judged]]:
+    """By SQL."""
+    write_trace(rows, path)
+    engine = DuckEngine(threads=1)
+    found = judge(engine, Question(place_of(str(path)), place_of(str(path)), expect=expect))
+    engine.close()
+    numbers = [Numbers(one.channel, one.sent, one.settled, one.dead) for one in found.channels]
+    return found, [*found.judged(), *account(plan, numbers, found.facts, expect).judged]
+
+
+def standings(judged: Sequence[Judged]) -> dict[tuple[str, str], Standing]:
+    """What is said of each promise that both judges know."""
+    alone = ("identity",)
+    return {(one.part, one.promise): one.standing for one in judged if one.promise not in alone}
+
+
+def rows_of(trace: Path) -> list[Row]:
+    """All rows of a trace."""
+    return list(TraceFile(trace))
+
+
+# Planting.
+
+Planter = Callable[[list[Row], random.Random], list[Row] | None]
+
+
+def _singles(rows: Sequence[Row], kind: str) -> list[int]:
+    """Places of rows of a kind of which one message can be cut out."""
+    return [at for at, row in enumerate(rows) if row.kind == kind and row.count and not row.layer]
+
+
+def _cut(row: Row, seq: int) -> list[Row]:
+    """A row as three: before this message, it, behind it; without the empty ones."""
+    parts = [(row.seq, seq - 1), (seq, seq), (seq + 1, row.last)]
+    return [replace(row, seq=low, count=high - low + 1) for low, high in parts if low <= high]
+
+
+def _without(rows: list[Row], kinds: frozenset[str], pipe: str, epoch: int, seq: int) -> list[Row]:
+    found: list[Row] = []
+    for row in rows:
+        is_it = row.kind in kinds and (row.pipe, row.epoch) == (pipe, epoch)
+        if is_it and row.count and row.seq <= seq <= row.last:
+            found += [part for part in _cut(row, seq) if part.seq != seq or part.count != 1]
+        else:
+            found.append(row)
+    return found
+
+
+def _chosen(rows: list[Row], rng: random.Random, kind: str) -> tuple[int, Row, int] | None:
+    places = _singles(rows, kind)
+    if not places:
+        return None
+    at = rng.choice(places)
+    return at, rows[at], rng.randint(rows[at].seq, rows[at].last)
+
+
+def settled_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """All that tells that one message was settled."""
+    found = _chosen(rows, rng, Kind.SETTLED)
+    if found is None:
+        return None
+    _, row, seq = found
+    return _without(rows, frozenset((Kind.SETTLED,)), row.pipe, row.epoch, seq)
+
+
+def settled_doubled(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """One message is settled twice."""
+    found = _chosen(rows, rng, Kind.SETTLED)
+    if found is None:
+        return None
+    at, row, seq = found
+    return [*rows[: at + 1], replace(row, seq=seq, count=1), *rows[at + 1 :]]
+
+
+def settled_swapped(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """Two neighbours change places."""
+    places = [at for at in _singles(rows, Kind.SETTLED) if rows[at].count > 1]
+    if not places:
+        return None
+    at = rng.choice(places)
+    seq = rng.randint(rows[at].seq, rows[at].last - 1)
+    row = rows[at]
+    pieces = [(row.seq, seq - 1), (seq + 1, seq + 1), (seq, seq), (seq + 2, row.last)]
+    cut = [replace(row, seq=low, count=high - low + 1) for low, high in pieces if low <= high]
+    return [*rows[:at], *cut, *rows[at + 1 :]]
+
+
+def seq_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """All rows of one message, of all kinds."""
+    found = _chosen(rows, rng, Kind.ACCEPTED)
+    if found is None:
+        return None
+    _, row, seq = found
+    return _without(rows, frozenset(Kind), row.pipe, row.epoch, seq)
+
+
+def accepted_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """All that tells that one message was accepted."""
+    found = _chosen(rows, rng, Kind.ACCEPTED)
+    if found is None:
+        return None
+    _, row, seq = found
+    return _without(rows, frozenset((Kind.ACCEPTED, Kind.UNKNOWN)), row.pipe, row.epoch, seq)
+
+
+def delivered_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """Settled without delivered."""
+    found = _chosen(rows, rng, Kind.SETTLED)
+    if found is None:
+        return None
+    _, row, seq = found
+    return _without(rows, frozenset((Kind.DELIVERED,)), row.pipe, row.epoch, seq)
+
+
+def key_changed(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """With lanes: two deliveries of one key, of which the later came out first."""
+    places = [at for at in _singles(rows, Kind.DELIVERED) if '"key"' in rows[at].detail]
+    pairs = [
+        (one, other)
+        for one in places
+        for other in places
+        if (rows[one].pipe, rows[one].epoch) == (rows[other].pipe, rows[other].epoch)
+        and rows[one].seq < rows[other].seq
+        and rows[one].detail != rows[other].detail
+        and _settled_before(rows, rows[other], rows[one])
+    ]
+    if not pairs:
+        return None
+    one, other = rng.choice(pairs)
+    found = list(rows)
+    found[other] = replace(rows[other], detail=rows[one].detail)
+    return found
+
+
+def _settled_before(rows: Sequence[Row], late: Row, early: Row) -> bool:
+    """The message of the later number was settled first."""
+    places: dict[int, int] = {}
+    for at, row in enumerate(rows):
+        if row.kind == Kind.SETTLED and (row.pipe, row.epoch) == (late.pipe, late.epoch):
+            for seq in (late.seq, early.seq):
+                if row.seq <= seq <= row.last:
+                    places.setdefault(seq, at)
+    return late.seq in places and early.seq in places and places[late.seq] < places[early.seq]
+
+
+def raw_row_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """A row is gone from the file, and the steps of its node tell."""
+    at = rng.choice([at for at, row in enumerate(rows) if row.kind == Kind.SETTLED] or [-1])
+    return None if at < 0 else [*rows[:at], *rows[at + 1 :]]
+
+
+def raw_row_doubled(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """A row is twice in the file, with its step."""
+    at = rng.choice([at for at, row in enumerate(rows) if row.kind == Kind.SETTLED] or [-1])
+    return None if at < 0 else [*rows[: at + 1], rows[at], *rows[at + 1 :]]
+
+
+PLANTED: dict[Planter, frozenset[Atom]] = {
+    settled_removed: frozenset((Atom.NO_LOSS,)),
+    settled_doubled: frozenset((Atom.NO_DUPLICATE,)),
+    settled_swapped: frozenset((Atom.MONOTONIC,)),
+    seq_removed: frozenset((Atom.NO_LOSS,)),
+    accepted_removed: frozenset((Atom.NO_LOSS,)),
+    delivered_removed: frozenset((Atom.NO_LOSS,)),
+    raw_row_removed: frozenset((Atom.NO_LOSS,)),
+    raw_row_doubled: frozenset((Atom.NO_DUPLICATE,)),
+}
+"""Each error, and the promise that it concerns."""
+RAW = (raw_row_removed, raw_row_doubled)
+
+
+def renumbered(rows: Sequence[Row]) -> list[Row]:
+    """As if the rows had been written so: dense steps, in order of time."""
+    steps: dict[tuple[str, str, int], int] = {}
+    found: list[Row] = []
+    for row in rows:
+        key = (row.run, row.node, row.incarnation)
+        steps[key] = steps.get(key, -1) + 1
+        found.append(replace(row, step=steps[key]))
+    return found

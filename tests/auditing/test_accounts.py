@@ -1,0 +1,153 @@
+"""An audit accounts for every pipe of a plan, and says held only where it knows (simulation X-33, spark SP-18)."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.simulation.audit import PER_KEY, Judged, Standing
+from tests.auditing import shapes
+
+SEEDS = 6
+
+
+def held(judged: list[Judged]) -> bool:
+    """As the exit code has it."""
+    return {one.standing for one in judged} == {Standing.HELD}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def checked(seed: int, folder: Path, counts: dict[str, int]) -> None:
+    """A run of this seed: nothing is called broken, both judges agree, and each planted error is noticed."""
+    shape = shapes.drawn(seed)
+    trace = shapes.ran(shape, folder)
+    rows, plan, rng = shapes.rows_of(trace), shape.plan, random.Random(seed)
+    told = folder / "told.jsonl"
+    _, exact = shapes.by_rows(rows, plan, told)
+    _, bulk = shapes.in_bulk(rows, plan, told)
+    assert not [str(one) for one in (*exact, *bulk) if one.standing is Standing.BROKEN], shape.text
+    assert shapes.standings(exact) == shapes.standings(bulk), shape.text
+    counts["traces"] += 1
+    counts["held"] += held(bulk)
+    _, wished = shapes.in_bulk(rows, plan, told, frozenset(Atom))
+    open_ones = {one.promise for one in wished if one.standing is not Standing.HELD}
+    known = frozenset(atom for atom in Atom if str(atom) not in open_ones)
+    for plant, concerned in shapes.PLANTED.items():
+        planted = plant(rows, rng)
+        if planted is None or not concerned <= known or "integrity" in open_ones:
+            continue
+        changed = planted if plant in shapes.RAW else shapes.renumbered(planted)
+        _, found = shapes.in_bulk(changed, plan, told, known)
+        assert not held(found), (plant.__name__, shape.text)
+        _, by_rows = shapes.by_rows(changed, plan, told)
+        _, in_bulk = shapes.in_bulk(changed, plan, told)
+        assert shapes.standings(by_rows) == shapes.standings(in_bulk), (plant.__name__, shape.text)
+        counts["planted"] += 1
+    if (swapped := shapes.key_changed(rows, rng)) is not None:
+        for _, found in (shapes.by_rows(swapped, plan, told), shapes.in_bulk(swapped, plan, told)):
+            assert any(one.promise == PER_KEY and one.standing is Standing.BROKEN for one in found)
+        counts["planted"] += 1
+    if Atom.NO_LOSS in known and Atom.NO_DUPLICATE in known:
+        out = folder / "out0.jsonl"
+        lines = out.read_text().splitlines(keepends=True)
+        at = rng.randrange(len(lines))
+        for kept in (lines[:at] + lines[at + 1 :], [*lines, lines[at]]):
+            out.write_text("".join(kept))
+            _, found = shapes.in_bulk(rows, plan, told, known)
+            assert not held(found), shape.text
+            counts["planted"] += 1
+        out.write_text("".join(lines))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_no_good_run_is_called_broken_and_no_planted_error_held(seed: int, here: Path) -> None:
+    """Plans of many shapes on the engine, some killed; one error at a time in what they wrote."""
+    checked(seed, here, {"traces": 0, "held": 0, "planted": 0})
+
+
+FIELD = f"""\
+version: 1
+name: shop
+stores: {{main: {{kind: sqlite, path: main.db, durability: process}}}}
+sources: {{s0: {{kind: jsonl, path: in0.jsonl}}}}
+pipes:
+  intake: {{from: s0, route: {{kind: sqlite, store: main}}, state: main, boundary: committed}}
+  onward: {{from: intake, route: {{kind: sqlite, store: main}}, state: main, boundary: processed}}
+stages: {{slow: {{from: onward, call: "{shapes.__name__}:dying"}}}}
+sinks: {{out0: {{from: slow, kind: jsonl, path: out0.jsonl}}}}
+"""
+"""The second pipe is fed in the transactions of the first, and its process is killed."""
+INTAKE, ONWARD = "shop/intake@shop/intake", "shop/onward@shop/intake"
+
+
+def test_a_pipe_that_is_fed_within_a_transaction_is_judged_like_any_other(here: Path) -> None:
+    """Killed twice on boundary processed: nothing lost, and what was repeated is told as allowed; that it is not
+    repeated is broken for whoever expects it; without some rows, or with a number left out, nothing is held."""
+    trace = shapes.ran(shapes.Shape(FIELD, (20, 25)), here)
+    rows, plan, told = shapes.rows_of(trace), shapes.Shape(FIELD, ()).plan, here / "told.jsonl"
+    exact, found = shapes.by_rows(rows, plan, told)
+    _, bulk = shapes.in_bulk(rows, plan, told)
+    assert shapes.standings(found) == shapes.standings(bulk)
+    assert held(found)
+    one = exact.pipe(ONWARD)
+    assert (one.accepted, one.settled, one.lost) == (shapes.MESSAGES, shapes.MESSAGES, 0)
+    wanted, no_loss = frozenset((Atom.NO_LOSS, Atom.NO_DUPLICATE)), frozenset((Atom.NO_LOSS,))
+    assert held(shapes.in_bulk(rows, plan, told, no_loss)[1])
+    of_onward = [row for row in rows if row.kind == "settled" and row.pipe == ONWARD]
+    doubled = shapes.renumbered(
+        [copy for row in rows for copy in ([row, row] if row in of_onward else [row])]
+    )
+    again, allowed = shapes.by_rows(doubled, plan, told)
+    assert again.pipe(ONWARD).repeated >= shapes.MESSAGES
+    assert "P3" not in again.pipe(ONWARD).promised
+    assert held(allowed)
+    _, expected = shapes.in_bulk(doubled, plan, told, wanted)
+    assert (ONWARD, "no-duplicate") in {
+        (one.part, one.promise) for one in expected if one.standing is Standing.BROKEN
+    }
+    without = [row for row in rows if row is not of_onward[-1]]
+    for changed in (without, shapes.renumbered(without)):
+        assert not held(shapes.in_bulk(changed, plan, told, no_loss)[1])
+    hole = shapes.seq_removed(rows, random.Random(1))
+    assert hole is not None
+    _, judged = shapes.in_bulk(shapes.renumbered(hole), plan, told, no_loss)
+    open_ones = [str(one) for one in judged if one.standing is Standing.UNJUDGED]
+    assert any("no row tells of the acceptance of" in text for text in open_ones)
+
+
+def test_traces_that_know_nothing_of_a_pipe_of_the_plan_are_no_success(here: Path) -> None:
+    """The plan names a pipe that no row speaks of: not judged, whatever holds of the others."""
+    shape = shapes.Shape(FIELD, ())
+    trace = shapes.ran(shape, here)
+    rows = [row for row in shapes.rows_of(trace) if not row.pipe.startswith("shop/onward")]
+    _, judged = shapes.by_rows(shapes.renumbered(rows), shape.plan, here / "told.jsonl")
+    assert [str(one) for one in judged if one.part == "into onward"][:1] == [
+        "into onward: no-loss not judged, because the traces know nothing of it: give those of all processes"
+    ]
+
+
+def main(first: int, last: int) -> None:
+    """The same over many seeds: python -m tests.auditing.test_accounts FIRST LAST."""
+    counts = {"traces": 0, "held": 0, "planted": 0}
+    for seed in range(first, last):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            checked(seed, Path(folder), counts)
+        sys.stdout.write(f"{seed} {counts}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from surepipe.actors.runtime import Runtime
     from surepipe.actors.tracing import TraceSink
     from surepipe.errors import Fenced
-    from surepipe.pipelines.links import AnyStore
+    from surepipe.pipelines.links import AnyStore, Node
     from surepipe.pipelines.models.pipes import PipePart
     from surepipe.pipelines.models.sources import AnySource
     from surepipe.pipelines.models.stages import AnySink
@@ -248,6 +248,10 @@ class Environment(Protocol):
     @property
     def trace(self) -> TraceSink | None:
         """Where rows for an audit go."""
+        ...
+
+    def require(self, part: Node) -> None:
+        """Look for what a part needs, before anything is opened or made. Raises ConfigurationError."""
         ...
 
     def store(self, part: AnyStore) -> Store:

@@ -263,3 +263,23 @@ def test_an_audit_of_a_trace_that_was_cut_short_tells_no_success(
     answer = surepipe("audit", "cut.jsonl", "--json")
     assert answer.code == Exit.NOT_EXERCISED
     assert answer.json["exit"] == Exit.NOT_EXERCISED
+
+
+@pytest.mark.parametrize("missing", ["the stage", "the rows"])
+def test_a_run_from_another_folder_leaves_nothing_there(
+    surepipe: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """Paths are those of the current folder: what is not there is told, and nothing is made."""
+    (folder / "shop.yaml").write_text(
+        _with_stage("nowhere_at_all:price" if missing == "the stage" else "json:dumps")
+    )
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    if missing == "the stage":
+        write_lines(str(elsewhere / "in.jsonl"), [{"order": 1}])
+    before = sorted(elsewhere.rglob("*"))
+    monkeypatch.chdir(elsewhere)
+    answer = surepipe("run", folder / "shop.yaml")
+    assert answer.code == Exit.UNUSABLE
+    assert ("can't be imported from" if missing == "the stage" else "can't be read") in answer.err
+    assert sorted(elsewhere.rglob("*")) == before

@@ -10,9 +10,9 @@ from surepipe.cli.benching.gauge import Gauge
 from surepipe.cli.benching.harmless import FUNCTIONS, own_path
 from surepipe.pipelines.assembly import About, Cursor, Row, Sink, Source
 from surepipe.pipelines.engine import RealEnvironment
-from surepipe.pipelines.links import AnyStore
+from surepipe.pipelines.links import AnyStore, Node
 from surepipe.pipelines.models.sources import AnySource
-from surepipe.pipelines.models.stages import AnySink
+from surepipe.pipelines.models.stages import AnySink, StagePart
 from surepipe.pipelines.models.stores import RedisStorePart, SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.sinks.others import AtOnce
@@ -99,6 +99,11 @@ class BenchWorld(RealEnvironment):
         self._counts = counts
         self._sources = sources
         self._doubles = doubles
+
+    def require(self, part: Node) -> None:
+        """Sources and sinks are the bench's own."""
+        if isinstance(part, StagePart):
+            super().require(part)
 
     def store(self, part: AnyStore) -> Store:
         """One that counts."""

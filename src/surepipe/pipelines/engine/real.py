@@ -28,7 +28,7 @@ from surepipe.pipelines.calling import (
     require_answer,
     require_source,
 )
-from surepipe.pipelines.links import AnyStore
+from surepipe.pipelines.links import AnyStore, Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.pipes import TcpRoute as TcpPart
 from surepipe.pipelines.models.sources import (
@@ -50,6 +50,7 @@ from surepipe.pipelines.models.stages import (
     JsonlSink,
     ParquetSink,
     PythonSink,
+    StagePart,
     StdoutSink,
 )
 from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
@@ -58,7 +59,7 @@ from surepipe.pipelines.problems import nearest
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines, LineFile
 from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed
 from surepipe.pipelines.sources.checking import Check, as_it_is, fitting
-from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
+from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile, opened
 from surepipe.pipelines.sources.live import Called, Lines
 from surepipe.pipelines.sources.posts import Certificate, Posts
 from surepipe.pipelines.sources.redis_entries import RedisEntries
@@ -251,6 +252,16 @@ class RealEnvironment:
         return hand
 
     # The user's code.
+
+    def require(self, part: Node) -> None:
+        """Import its function, look for its file. Raises ConfigurationError that says what is wrong."""
+        if isinstance(part, StagePart):
+            if ":" in (path := part.does):
+                self.function(path)
+        elif isinstance(part, PythonSource | PythonSink):
+            self.function(part.call)
+        elif isinstance(part, JsonlSource | CsvSource | ParquetSource):
+            opened(Path(part.path.reveal())).close()
 
     def function(self, path: str) -> Callable[..., object]:
         """Import what 'module:name' names. Raises ConfigurationError that says what is wrong."""

@@ -137,7 +137,15 @@ class Engine:
             self.close(1.0)
             raise
 
+    def _require(self) -> None:
+        """From another folder neither functions nor files are found: told before anything is made there."""
+        for part in self.plan.parts:
+            is_read = self._with_sources or part not in self.plan.sources
+            if is_read and self._shape.is_here(part.name):
+                self._environment.require(part)
+
     def _open(self) -> None:
+        self._require()
         self._trace = self._flow_trace()
         for part in self.plan.stores:
             if part.name in self._shape.stores_used():

@@ -10,7 +10,7 @@ from surepipe.actors.routes import Route
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import About, Cursor, Sink, Source
 from surepipe.pipelines.calling import entry_of
-from surepipe.pipelines.links import AnyStore
+from surepipe.pipelines.links import AnyStore, Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import AnySource
 from surepipe.pipelines.models.stages import AnySink, CsvSink, JsonlSink, PythonSink
@@ -78,6 +78,9 @@ class SimulatedEnvironment:
             return self.call(part.name, entry, message)
 
         return call
+
+    def require(self, part: Node) -> None:
+        """Functions and rows were found before the world was made."""
 
     def function(self, path: str) -> Callable[..., object]:
         """A function of the plan, or its double. A class is made an instance of by whoever asked."""

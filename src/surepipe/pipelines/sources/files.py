@@ -35,7 +35,7 @@ class JsonlFile:
         """Open the file at a byte. Raises ConfigurationError when it is not there, or shorter."""
         self.close()
         self._at = int(after or 0)
-        self._file = _opened(self._path)
+        self._file = opened(self._path)
         size = self._file.seek(0, 2)
         if size < self._at:
             raise ConfigurationError(
@@ -140,7 +140,7 @@ class CsvFile(RowFile):
 
     def rows(self) -> Iterator[object]:
         """All rows. Raises ConfigurationError for one with more or fewer fields than the header."""
-        _opened(self.path).close()
+        opened(self.path).close()
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter=self._delimiter, strict=True)
             try:
@@ -174,7 +174,7 @@ class ParquetFile(RowFile):
 
     def rows(self) -> Iterator[object]:
         """All rows, a batch in memory at a time. Raises ConfigurationError without pyarrow."""
-        _opened(self.path).close()
+        opened(self.path).close()
         try:
             arrow: Any = import_module("pyarrow")
             parquet: Any = import_module("pyarrow.parquet")
@@ -191,7 +191,8 @@ class ParquetFile(RowFile):
             raise ConfigurationError(f"{self.path} is no Parquet file: {error}") from None
 
 
-def _opened(path: Path) -> BufferedReader:
+def opened(path: Path) -> BufferedReader:
+    """Open a file to read it. Raises ConfigurationError when that can't be done."""
     try:
         return path.open("rb")
     except OSError as error:

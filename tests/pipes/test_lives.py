@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import pytest
 
@@ -19,13 +20,15 @@ from surepipe.effects import (
     Renumber,
     Renumbered,
 )
+from surepipe.errors import CompositionError
+from surepipe.pipes.algebra import derive, hops
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.frames import Data, Open, Opened, Refused, RefusedReason, Unknown
 from surepipe.pipes.options import parse_layers
 from surepipe.pipes.reliable_receiver import CLOSED_MAX
 from surepipe.pipes.stack import SenderStack, stack_digest
 from tests.kit.journal import MemoryJournal
-from tests.kit.wire import SECOND, Wire
+from tests.kit.wire import SECOND, Faults, Wire
 from tests.pipes.reliable_kit import (
     COMMITTED,
     DURABLE,
@@ -639,3 +642,50 @@ def test_the_journal_forgets_lazily_and_in_order_over_lives() -> None:
     wire.run()
     assert told == sorted(told)
     assert_all_confirmed(wire)
+
+
+KINDS = (
+    *("resend", "multi-unconfirmed", "sequential-confirm", "reliable"),
+    *("strict-monotonic", "continuous-index", "dedupe"),
+)
+A_DAY = 86_400_000 << 20
+"""How much lower lives are numbered when the clock is set back by a day."""
+
+
+def composable() -> list[tuple[str, ...]]:
+    """Every stack of up to three layers that the algebra lets pass, outermost layer first."""
+    stacks = [kinds for depth in (1, 2, 3) for kinds in product(KINDS, repeat=depth)]
+    return [kinds for kinds in stacks if _is_sound(kinds)]
+
+
+def _is_sound(kinds: tuple[str, ...]) -> bool:
+    try:
+        derive(hops.Hop("pipe", parse_layers(kinds)))
+    except CompositionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_after_a_clock_was_set_back_a_day_the_new_sender_goes_on(depth: int, loss: float) -> None:
+    """pipes L-7, clock-step: the carrier's answers are not the index pipe's. Three messages, a restart with a
+    life of yesterday, three more: nobody stops, and over what sends again all three come."""
+    stuck: list[str] = []
+    for kinds in composable():
+        if len(kinds) != depth:
+            continue
+        wire = Wire(kinds, seed=depth)
+        wire._life_hint = 2 * A_DAY  # noqa: SLF001 - the clock of the fake wire
+        wire.crash_sender()
+        wire.send(1, 2, 3)
+        wire.run(Faults(loss=loss))
+        wire._life_hint -= A_DAY  # noqa: SLF001
+        wire.crash_sender()
+        for number in (4, 5, 6):
+            wire.send(number)
+            wire.run(Faults(loss=loss))
+        new = {wire.accepted[place - 1] for place in wire.settled} & {b"4", b"5", b"6"}
+        if wire.sender.stopped or (wire.sender.confirms and len(new) < len("456")):
+            stuck.append(f"{' over '.join(kinds)}: {wire.sender.stopped or sorted(new)}")
+    assert not stuck

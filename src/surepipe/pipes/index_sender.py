@@ -54,7 +54,7 @@ class IndexSender(SenderLayer):
         self.epoch = epoch
         self.base = base
         self.next = base
-        self.answered = False
+        self.answered = self.taken = False
         self.done = RangeSet()
         self.passed: dict[int, tuple[int, Sequence[bytes]]] = {}
         self.passed_bytes = 0
@@ -162,7 +162,7 @@ class IndexSender(SenderLayer):
                 self._confirm(*passed)
 
     def _confirm(self, first: int, run: Sequence[bytes]) -> None:
-        self.answered = True
+        self.answered = self.taken = True
         self.passed_bytes -= size_of(run)
         last = first + len(run) - 1
         self.done.add(first, last)

@@ -118,7 +118,7 @@ class SenderPort(Port, Protocol):
 
     def fenced(self, known: int, *, answered: bool) -> None:
         """The receiver knows a life or epoch ``known`` and refuses ours. ``answered`` tells whether it
-        ever accepted this epoch in this life; where another layer knows that it did, that counts as much.
+        ever accepted this epoch in this life; where a layer above knows that it did, that counts as much.
         The stack starts a higher life or stops this sender."""
         ...
 
@@ -206,6 +206,9 @@ class SenderLayer(ABC):
     TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng")
     answered: bool = False
     """True once the receiver has accepted something of this epoch. Layers that nobody answers leave it."""
+    taken: bool = False
+    """True once it has told of a message of this epoch, so the layers below let that through. An answer to a frame
+    that went past them, such as a Probe, shows nothing."""
 
     @property
     @abstractmethod

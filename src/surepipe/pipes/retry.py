@@ -83,7 +83,9 @@ class RetrySender(WindowSender):
         if not self.linked:
             return  # met_incarnation began a new link
         news |= self._take_echo(frame.echo)
-        news |= self.take_facts(frame.cum, frame.done)
+        has_facts = self.take_facts(frame.cum, frame.done)
+        self.taken = self.taken or has_facts or bool(frame.held)
+        news |= has_facts
         if frame.incarnation == self.incarnation:
             news |= self.take_hints(frame.held, frame.limit)
         if self.probes:

@@ -327,8 +327,9 @@ class _SenderPort(_LayerPort):
             self.stack.later(lambda: above.carried(first, last))
 
     def fenced(self, known: int, *, answered: bool) -> None:
-        # An index layer over a raw route gets no answer of its own; one to any layer shows that we were served.
-        was_served = answered or any(layer.answered for layer in self.sender.layers)
+        # An index layer over a raw route gets no answer of its own; one to a layer above shows that its receiver let
+        # our epoch through. One to a layer below says nothing: it carries, and confirms, what is then refused here.
+        was_served = answered or any(layer.taken for layer in self.sender.layers[: self.layer])
         intake = self.sender.intake
         self.stack.later(lambda: intake.fenced(known, answered=was_served))
 

@@ -58,7 +58,7 @@ class WindowSender(SenderLayer):
         self.next: int = base
         self.limit = base + self.options.initial_credit - 1
         self.linked = True
-        self.answered = False
+        self.answered = self.taken = False
         self.incarnation = 0
         self.former: list[int] = []
         self.backlog = Backlog(self.options.backlog, self.options.backlog_bytes)

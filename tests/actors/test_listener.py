@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from surepipe import (
@@ -107,6 +109,30 @@ def test_a_listener_that_starts_anew_makes_the_ends_anew(steps: StepRuntime) -> 
                 channel.send(number, until="confirmed", timeout=120)
     assert accept.seen == [0, 1, 2]
     assert len(accept.ends) == 3
+
+
+@pytest.mark.parametrize("layers", ["reliable", "multi-unconfirmed", "sequential-confirm"])
+def test_a_listener_that_starts_anew_during_the_handshake_is_found(layers: str) -> None:
+    """pipes C-2, C-5: its process dies at each moment of the first handshake, another begins at once: the message
+    that was sent before all of it is confirmed, and both ends are up, within ten seconds."""
+    for moment in range(1, 30):
+        steps = StepRuntime()
+        route, accept = ScriptedRoute(lambda _f, _w, _n: (0.01,)), Keeping()
+        with Channel("t", layers, route=route, runtime=steps) as channel:
+            channel.send(1)
+            with (
+                contextlib.suppress(KeyboardInterrupt),
+                Listener(route, names=["t"], accept=accept, layers=layers, runtime=steps),
+            ):
+                steps.advance(moment * 0.003)
+                raise KeyboardInterrupt
+            accept.ends.clear()
+            with Listener(route, names=["t"], accept=accept, layers=layers, runtime=steps):
+                channel.flush(10)
+                channel.send(2, until="confirmed", timeout=10)
+                steps.advance(10)
+                assert channel.is_up, moment
+                assert [end.is_up for end in accept.ends] == [True], moment
 
 
 def test_an_accept_that_raises_closes_the_end_and_gets_another(

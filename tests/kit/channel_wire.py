@@ -105,20 +105,25 @@ class ChannelWire:
 
     def run(self, until_us: int) -> None:
         """Move frames and time up to a moment."""
-        while True:
-            dues = [end.deadline for end in self.ends.values() if end.deadline is not None]
-            due = min(dues, default=None)
-            arrival = self.heap[0][0] if self.heap else None
-            times = [time for time in (due, arrival) if time is not None and time <= until_us]
-            if not times:
-                break
-            self.now = max(self.now, min(times))
-            if arrival is not None and arrival <= self.now:
-                _, _, to, frame = heapq.heappop(self.heap)
-                self._arrive(to, frame)
-            else:
-                self._wake_due()
+        while self.step(until_us):
+            pass
         self.now = until_us
+
+    def step(self, until_us: int) -> bool:
+        """One frame arrives, or time passes up to the next deadline; False when nothing happens until then."""
+        dues = [end.deadline for end in self.ends.values() if end.deadline is not None]
+        due = min(dues, default=None)
+        arrival = self.heap[0][0] if self.heap else None
+        times = [time for time in (due, arrival) if time is not None and time <= until_us]
+        if not times:
+            return False
+        self.now = max(self.now, min(times))
+        if arrival is not None and arrival <= self.now:
+            _, _, to, frame = heapq.heappop(self.heap)
+            self._arrive(to, frame)
+        else:
+            self._wake_due()
+        return True
 
     def up(self) -> bool:
         """Both ends say that the channel is up."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -290,3 +291,61 @@ def test_a_confirm_that_travels_as_a_message_is_not_taken_for_one() -> None:
         for role in Role:
             assert sorted(wire.ends[role].confirms, key=int) == texts(1, 30)
             assert wire.ends[role].machine.idle
+
+
+def restarted(wire: ChannelWire, who: str, talk: str, moment: int) -> bool:
+    """Restart a side, or both, after so many events; False when both ends were up by then."""
+    if talk != "nobody":
+        wire.send(CALLER, 1)
+    for _ in range(moment):
+        wire.step(60 * SECOND)
+    if wire.up():
+        return False
+    if talk == "both" and LISTENER in wire.ends:
+        wire.send(LISTENER, 2)
+    if who != "caller" and LISTENER in wire.ends:
+        wire.stop_listening_end()
+    if who != "listener":
+        wire.start(CALLER)
+    if talk != "nobody":
+        wire.send(CALLER, 3)
+    return True
+
+
+@pytest.mark.parametrize("layers", ["reliable", MULTI, "strict-monotonic", "sequential-confirm"])
+def test_a_restart_of_either_side_during_the_handshake_leaves_nobody_waiting(layers: str) -> None:
+    """pipes C-2, C-5: every moment before both ends are up, with each frame lost in turn: up within six seconds."""
+    stuck: list[object] = []
+    tried = 0
+    sides, talks = ("listener", "caller", "both"), ("nobody", "caller", "both")
+    for who, talk, lost, moment in product(sides, talks, range(10), range(1, 10)):
+        lose = lambda _f, _r, n, lost=lost: n == lost  # noqa: E731
+        wire = ChannelWire(layers, layers, seed=lost, lose=lose)
+        if restarted(wire, who, talk, moment):
+            tried += 1
+            end = wire.now + 6 * SECOND
+            while not wire.up() and wire.step(end):
+                pass
+            if not wire.up():
+                stuck.append((who, talk, lost, moment))
+    assert not stuck
+    assert tried > 200
+
+
+@pytest.mark.parametrize("layers", ["reliable", MULTI])
+def test_after_a_restart_during_the_handshake_over_a_bad_route_all_arrives(layers: str) -> None:
+    """pipes C-2, C-5: for ten seconds a third of all frames is lost: up in a minute, and both directions carry."""
+    for seed, moment in product(range(20), range(1, 8)):
+        chance = random.Random(seed)
+        wire = ChannelWire(layers, layers, seed=seed)
+        wire.lose = lambda _f, _r, _n, wire=wire, chance=chance: (
+            wire.now < 10 * SECOND and chance.random() < 1 / 3
+        )
+        restarted(wire, ("listener", "caller", "both")[seed % 3], "caller", moment)
+        wire.run(wire.now + 60 * SECOND)
+        assert wire.up(), (seed, moment)
+        wire.send(LISTENER, 4)
+        wire.send(CALLER, 5)
+        wire.run(wire.now + 120 * SECOND)
+        assert b"5" in wire.ends[LISTENER].delivered
+        assert b"4" in wire.ends[CALLER].delivered

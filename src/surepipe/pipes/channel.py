@@ -291,6 +291,7 @@ class Channel:
         if tag == outgoing:
             effects += self._from_sender(self.sender.frame(frame, now))
         else:
+            self.handshake.heard()  # its sender transmits nothing before it is up
             effects += self._from_receiver(self.receiver.frame(frame, now))
         return ""
 

@@ -52,7 +52,9 @@ class Listener:
     """Decides which Opens bring a new end into being: one for each accepted name and life."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names = {tag_of(direction_names(name)[0]): name for name in names}
+        directions = {name: tuple(map(tag_of, direction_names(name))) for name in names}
+        self._names = {forward: name for name, (forward, _) in directions.items()}
+        self._forward = {tag: tags[0] for tags in directions.values() for tag in tags}
         self._lives: dict[str, int] = {}
 
     def admits(self, frame: object) -> str | None:
@@ -71,12 +73,17 @@ class Listener:
         return name if is_new else None
 
     def answer(self, frame: object) -> Unknown | None:
-        """What to say to a frame for a channel whose end is not here (any more): open again."""
+        """What to say to a frame for a channel whose end is not here (any more): open again.
+
+        Its caller took the former end for one that is up, and asks for nothing by itself: each frame of either
+        direction tells that, be it a layer's own Open or an answer. The channel's Opens need no such answer.
+        """
         frame = codec.decoded(frame)
-        tag = getattr(frame, "pipe", None)
-        if tag in self._names and not isinstance(frame, Open):
-            return Unknown(int(tag), CHANNEL_LAYER, 0, 0)
-        return None
+        forward = self._forward.get(getattr(frame, "pipe", 0))
+        is_offer = isinstance(frame, Open) and frame.layer == CHANNEL_LAYER
+        if forward is None or is_offer or isinstance(frame, Unknown | Refused):
+            return None
+        return Unknown(forward, CHANNEL_LAYER, 0, 0)
 
     def forget(self, name: str) -> None:
         """The end of this name is gone; the next Open brings a new one."""
@@ -98,6 +105,8 @@ class Handshake:
     """Both directions of one end: closed, or open; *up* is both open.
 
     An Open is repeated until both are: who answered it may have ended before it could open its own direction.
+    Then it is repeated until anything more is heard (``is_sure``): who opened the last direction may have ended
+    before it heard our answer, and an end that is up and has nothing to send would never notice.
     """
 
     TRANSIENT: ClassVar[tuple[str, ...]] = ("name", "directions", "options", "rng")
@@ -115,6 +124,7 @@ class Handshake:
         self.sending_open = False
         self.receiving_open = False
         self.up = False
+        self.is_sure = False
         self.was_answered = False
         self.attempts = 0
         self.open_at: int | None = None
@@ -151,7 +161,7 @@ class Handshake:
             case Open():
                 return self._on_open(frame, incarnation, now)
             case Opened():
-                return self._on_opened(frame)
+                return self._on_opened(frame, now)
             case Unknown():
                 return self._on_unknown(frame, now)
             case Refused():
@@ -162,6 +172,7 @@ class Handshake:
     def go_down(self) -> None:
         """Begin anew: the other end will be told by the next Open."""
         self.up = self.sending_open = self.receiving_open = False
+        self.open_at = None
         self.attempts = 0
         self.beginning += 1
         self.link = self.rng.getrandbits(63) + 1
@@ -188,7 +199,7 @@ class Handshake:
             effects += self._open_again(now)
         head = (self.directions.incoming, CHANNEL_LAYER, frame.link, incarnation)
         effects.append(Transmit(Opened(*head, frame.epoch, 1, 0, 0, closed=False)))
-        return "", [*effects, *self._note_up()]
+        return "", [*effects, *self._note_up(now)]
 
     def _refusal(self, frame: Open, reason: RefusedReason = RefusedReason.STACK) -> Effect:
         head = (frame.pipe, CHANNEL_LAYER, frame.link, frame.epoch)
@@ -202,17 +213,26 @@ class Handshake:
 
     # The other end answers.
 
-    def _on_opened(self, frame: Opened) -> tuple[str, list[Effect]]:
+    def _on_opened(self, frame: Opened, now: int) -> tuple[str, list[Effect]]:
         if frame.pipe != self.directions.outgoing:
             return "foreign", []
         if frame.link != self.link:
             return "stale_link", []
-        if self.sending_open:
-            return "repeated_confirm", []
-        self.peer_restarted = self.peer_incarnation not in (0, frame.incarnation)
+        is_other = self.peer_incarnation not in (0, frame.incarnation)
+        if self.sending_open and not is_other:
+            is_news = self.up and not self.is_sure
+            self.heard()
+            return ("" if is_news else "repeated_confirm"), []
+        self.peer_restarted = is_other
         self.peer_incarnation = frame.incarnation
         self.sending_open = self.was_answered = True
-        return "", self._note_up()
+        return "", self._note_up(now)
+
+    def heard(self) -> None:
+        """The other end is there, and not only as it was when it opened."""
+        if self.up and not self.is_sure:
+            self.is_sure = True
+            self.open_at = None
 
     def _on_unknown(self, frame: Unknown, now: int) -> tuple[str, list[Effect]]:
         if frame.pipe != self.directions.outgoing:
@@ -249,9 +269,10 @@ class Handshake:
         self.attempts = 0
         return self.open(now)
 
-    def _note_up(self) -> list[Effect]:
+    def _note_up(self, now: int) -> list[Effect]:
         if self.up or not (self.sending_open and self.receiving_open):
             return []
         self.up = True
-        self.open_at = None
+        self.is_sure = False
+        self.open_at = now + 2 * micros(self.options.open_initial_s)
         return [Notice(NoticeKind.UP, self.life, (), self.name)]

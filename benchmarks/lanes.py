@@ -1,11 +1,13 @@
 """What lanes cost a handler that does nothing, and what they give to one that waits: with and without, in one run.
 
-    python benchmarks/lanes.py            two tables, in about half a minute
+    python benchmarks/lanes.py            three tables, in about half a minute
     python benchmarks/lanes.py --quick    a fifth of the messages
 
 The same messages go through ``Pipe`` with the default layer, with lanes and without, one after the other in each
 round; *times* compares within a round. *cheap* counts messages; *waiting* sleeps a millisecond for each, as a
 handler that asks a database does. Keys come in turn, or all are one and the same, which no lane can help.
+The last table is the wait of one message that fails once (``retry_min_s=0.05``) for its second attempt, while 50
+keys have 4,000 others.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 
 from rich.console import Console
@@ -102,6 +105,41 @@ def show(title: str, rows: Sequence[Row], rounds: list[list[float]]) -> None:
     Console().print(table)
 
 
+def second_attempt_s(lanes: int, wait_s: float, count: int) -> float:
+    """How long after its first attempt a message gets its second, in the middle of all others."""
+    attempts: list[float] = []
+
+    def handle(message: object) -> None:
+        if message == 10:
+            attempts.append(time.perf_counter())
+            if len(attempts) == 1:
+                raise ValueError("once")
+        if wait_s:
+            time.sleep(wait_s)
+
+    make = partial(Pipe, retry_min_s=0.05)
+    pipe = make("bench", key=lambda message: message % 50, lanes=lanes) if lanes else make("bench")
+    with pipe:
+        pipe.receive(handle)
+        for number in range(count):
+            pipe.send(number)
+        pipe.flush()
+    return attempts[1] - attempts[0]
+
+
+def show_retries(count: int) -> None:
+    """The wait for a second attempt, by the number of lanes and by how long a handler takes."""
+    waits = (0.0, 0.001, 0.005)
+    table = Table(title="seconds to the second attempt")
+    table.add_column("lanes")
+    for wait_s in waits:
+        table.add_column(f"handler {wait_s * 1000:.0f} ms", justify="right")
+    for lanes in (0, 1, 4, 8):
+        took = [f"{second_attempt_s(lanes, wait_s, count):.2f}" for wait_s in waits]
+        table.add_row(str(lanes or "none"), *took)
+    Console().print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -110,6 +148,7 @@ def main() -> None:
     part = 5 if parser.parse_args().quick else 1
     show("cheap handler", CHEAP, measured(CHEAP, 100_000 // part, 0))
     show("handler that waits 1 ms", WAITING, measured(WAITING, 2_000 // part, WAIT_S))
+    show_retries(4_000 // part)
 
 
 if __name__ == "__main__":

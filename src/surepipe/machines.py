@@ -8,7 +8,7 @@ host calls ``wake`` once: that is how a machine starts. A wake that is early, la
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from surepipe.effects import Effect, Ranges
 
@@ -102,4 +102,13 @@ class ReceiverMachine(Machine, Protocol):
 
     def state_after(self, ticket: int, through: int) -> bytes:
         """The state to commit together with the effect of the ticket's messages up to ``through``."""
+        ...
+
+
+@runtime_checkable
+class CommittedMachine(Protocol):
+    """A receiver machine whose messages its host commits, in a store that may be away for a while."""
+
+    def again(self, ticket: int, now: int) -> list[Effect]:
+        """Nothing is stored of what has no answer of this ticket: deliver it again, before anything behind it."""
         ...

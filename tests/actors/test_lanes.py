@@ -22,10 +22,12 @@ from surepipe.actors import (
     StreamReceiver,
     StreamSender,
 )
-from surepipe.actors.codecs import AutoCodec, Undecodable
+from surepipe.actors.codecs import AutoCodec, BytesCodec, Undecodable
+from surepipe.actors.consumer import Work, each
 from surepipe.actors.keys import NoKey, key_reader, plain_key
 from surepipe.actors.lanes import LaneQueue
 from surepipe.actors.runtime import Runtime
+from surepipe.effects import Deliver
 from surepipe.errors import (
     CompositionError,
     ConfigurationError,
@@ -289,6 +291,56 @@ def test_a_handler_that_outlives_its_receiver_keeps_its_key_to_itself() -> None:
 
 
 # Looking in.
+
+
+class Deaf:
+    """The owner of a work, which nobody asks."""
+
+    def taken(self, work: Work) -> None:
+        """Nothing."""
+
+    def finished(self, work: Work) -> None:
+        """Nothing."""
+
+
+def work_of(key: str, *seqs: int, attempt: int = 1) -> Work:
+    """A delivery of one key; payloads are the numbers."""
+    payloads = [b"%d" % seq for seq in seqs]
+    return Work(Deliver(seqs[0], 1, seqs[0], payloads, attempt, "", key, seqs), Deaf())
+
+
+def test_a_further_attempt_waits_for_one_message_and_not_for_a_run(steps: StepRuntime) -> None:
+    """One lane, a run of four and a second one that waits: the further attempt is next, then the rest of the run,
+    whole and in order, before what came behind it."""
+    queue = LaneQueue(steps, 1)
+    queue.put(work_of("long", 1, 2, 3, 4))
+    queue.put(work_of("other", 5, 6))
+    handled: list[bytes] = []
+
+    def handle(payload: object) -> None:
+        handled.append(cast("bytes", payload))
+        if payload == b"2":
+            queue.put(work_of("failed", 7, attempt=2))
+
+    loop = each(handle, BytesCodec())
+    while (work := queue.take_for(0)) is not None:
+        loop(work)
+        queue.finish_in(0)
+    assert handled == [b"1", b"2", b"7", b"3", b"4", b"5", b"6"]
+
+
+def test_keys_that_keep_failing_leave_every_other_turn_to_the_rest(steps: StepRuntime) -> None:
+    """Three further attempts and three first ones wait for one lane."""
+    queue = LaneQueue(steps, 1)
+    for seq in range(1, 4):
+        queue.put(work_of(f"well {seq}", seq))
+        queue.put(work_of(f"failing {seq}", 10 + seq, attempt=3))
+    order: list[int] = []
+    while (work := queue.take_for(0)) is not None:
+        order.append(work.attempt)
+        work.done = work.last
+        queue.finish_in(0)
+    assert order == [3, 1, 3, 1, 3, 1]
 
 
 def test_leases_say_which_messages_are_in_work() -> None:

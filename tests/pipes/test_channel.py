@@ -314,7 +314,7 @@ def restarted(wire: ChannelWire, who: str, talk: str, moment: int) -> bool:
 
 @pytest.mark.parametrize("layers", ["reliable", MULTI, "strict-monotonic", "sequential-confirm"])
 def test_a_restart_of_either_side_during_the_handshake_leaves_nobody_waiting(layers: str) -> None:
-    """pipes C-2, C-5: every moment before both ends are up, with each frame lost in turn: up within six seconds."""
+    """pipes C-2, C-5: every moment before both ends are up, with each frame lost in turn: up in six seconds."""
     stuck: list[object] = []
     tried = 0
     sides, talks = ("listener", "caller", "both"), ("nobody", "caller", "both")

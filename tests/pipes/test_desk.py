@@ -492,3 +492,34 @@ def test_a_state_to_commit_holds_what_was_settled_without_the_host() -> None:
     (ticket,) = wire.open
     cursor = decode_state(wire.receiver.state_after(ticket, 2))[0]
     assert cursor == [1 << 20, 2, [[1, 2]]]
+
+
+def test_what_a_host_could_not_commit_is_delivered_again_before_what_came_behind_it() -> None:
+    """committed, store-outage: 1 and 2 are in work when the store is away, 3 comes meanwhile; the attempts that
+    failed before are not forgotten, and the ticket that nobody committed is answered by nothing any more."""
+    wire = linked(COMMITTED, "strict-monotonic")
+    wire.send(1, 2)
+    wire.transfer()
+    wire.fail(1)
+    wire.advance(SECOND)
+    [ticket] = wire.open
+    assert wire.open.pop(ticket).attempt == 2
+    wire.send(3)
+    wire.transfer()
+    again = [e for e in wire.receiver.again(ticket, wire.now) if isinstance(e, Deliver)]
+    assert [(e.first, list(e.payloads), e.attempt) for e in again] == [(1, [b"1", b"2"], 2)]
+    assert wire.receiver.again(ticket, wire.now) == []
+    assert wire.receiver.counters()["late_answer"] == 1
+    settling = wire.receiver.settled(again[0].ticket, ((1, 2),), wire.now)
+    assert [e.first for e in settling if isinstance(e, Deliver)] == [3]
+
+
+def test_what_a_host_could_not_commit_is_given_back_by_a_receiver_that_closes() -> None:
+    """committed, store-outage: nothing is delivered any more, and nothing stays in work."""
+    wire = linked(COMMITTED, "strict-monotonic")
+    wire.send(1)
+    wire.transfer()
+    [ticket] = wire.open
+    wire.close_receiver()
+    assert not [e for e in wire.receiver.again(ticket, wire.now) if isinstance(e, Deliver)]
+    assert wire.receiver.idle

@@ -9,7 +9,7 @@ from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipes.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.frames import Confirm
 from tests.kit.wire import MS, SECOND
-from tests.pipes.lanes_kit import ERROR, LETTERS, LaneWire
+from tests.pipes.lanes_kit import ERROR, LANES, LETTERS, LaneWire
 
 SMALL = {"reliable": {"window": 16, "backlog": 8, "run_max": 4}}
 
@@ -44,6 +44,30 @@ def test_a_message_that_fails_is_tried_again_and_holds_up_its_own_key_only() -> 
     assert (again.payloads, again.attempt) == ([b"a:2"], 2)
     wire.work_all()
     assert wire.texts()[4:] == ["a:2", "a:3", "a:4"]
+
+
+def test_what_is_due_again_goes_out_before_what_other_keys_have_waiting() -> None:
+    """60 keys wait and every place is taken; what is due finds a place of its own."""
+    wire = LaneWire()
+    wire.say("poison:1", *(f"{number}:1" for number in range(60)))
+    wire.fail(1)
+    places = len(wire.open)
+    wire.advance(SECOND)
+    assert wire.open_keys()[-1] == "poison"
+    assert len(wire.open) == places + 1
+
+
+def test_no_more_than_one_message_for_each_lane_is_tried_again_at_once() -> None:
+    """Sixteen keys fail and are due together: three are out again, and other keys have all other places."""
+    wire = LaneWire()
+    failing = [str(number) for number in range(16)]
+    wire.say(*(f"{key}:1" for key in failing), *(f"well-{number}:1" for number in range(40)))
+    for seq in range(1, 17):
+        wire.fail(seq)
+    assert not set(wire.open_keys()) & set(failing)
+    wire.advance(SECOND)
+    assert sum(key in failing for key in wire.open_keys()) == LANES.lanes
+    assert sum(key not in failing for key in wire.open_keys()) == 16
 
 
 def test_a_failure_settles_what_stands_before_it_in_its_delivery() -> None:

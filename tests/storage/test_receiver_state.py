@@ -161,3 +161,38 @@ def test_effects_and_state_in_one_transaction_are_both_there_or_neither(tmp_path
             rows = transaction.connection.execute("SELECT text FROM effects").fetchall()
         assert rows == [("first",)]
         assert newer.load() == b"one"
+
+
+def save(store: FaultyStore, state: ReceiverState, saved: bytes) -> CommitPosition:
+    """A commit as a transaction of a host makes it."""
+    request = state.request(saved)
+    store.commit(request)
+    return request
+
+
+def test_a_transaction_that_nobody_heard_of_is_looked_up(store: FaultyStore) -> None:
+    """S-9: done, not done, and never made; each time the state belongs to a later incarnation."""
+    state, _ = loaded(store)
+    state.done(save(store, state, b"one"))
+    store.script(Misfortune.OUTAGE, on=CommitPosition)
+    assert state.look_again(save(store, state, b"two")) is False
+    store.script(Misfortune.UNKNOWN, on=CommitPosition)
+    assert state.look_again(save(store, state, b"two")) is True
+    assert state.look_again(None) is False
+    assert loaded(store)[1] == b"two"
+
+
+def test_a_transaction_that_comes_late_is_refused_once_it_was_looked_up(store: FaultyStore) -> None:
+    """S-9: the answer stays true."""
+    state, _ = loaded(store)
+    late = state.request(b"late")
+    assert state.look_again(late) is False
+    assert isinstance(store.commit(late), StoreFenced)
+
+
+def test_a_store_that_holds_neither_is_no_answer(store: FaultyStore) -> None:
+    """store-rollback: more is stored than this receiver knows of, and not the commit that it asks for."""
+    state, _ = loaded(store)
+    save(store, state, b"one")
+    save(store, state, b"two")
+    assert state.look_again(None) is None

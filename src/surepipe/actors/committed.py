@@ -191,11 +191,14 @@ class Commits:
     def _commit_some(
         self, work: Work, take: Callable[[Work, Transaction], _Taken], *, parts: bool
     ) -> None:
+        work.tried = None
         try:
             with self._store.transaction() as transaction:
                 done, failure = take(work, transaction)
                 if done > work.done:
-                    transaction.commit(self._state.request(self._state_after(work, done)))
+                    request = self._state.request(self._state_after(work, done))
+                    work.tried = done, request
+                    transaction.commit(request)
                     if isinstance(transaction, Telling):
                         transaction.also(partial(self._receiver.crossed, work, done))
         except _Abandoned:
@@ -209,6 +212,8 @@ class Commits:
             if not work.one_by_one:
                 _refused(work, transaction)
             return
+        if work.tried is not None:
+            self._state.done(work.tried[1])
         work.done = done
         if failure is not None:
             raise failure

@@ -28,6 +28,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
 from surepipe.effects import Deliver
 from surepipe.errors import SurepipeError, words_of
+from surepipe.store_api import CommitPosition
 
 Handler: TypeAlias = Callable[[object], object]
 BatchHandler: TypeAlias = Callable[[list[object]], object]
@@ -66,7 +67,8 @@ class Work:
 
     __slots__ = (
         *("attempt", "cancelled", "done", "epoch", "failure", "first", "key", "last", "left"),
-        *("one_by_one", "owner", "producer", "reported", "seqs", "ticket", "traced", "trouble"),
+        *("one_by_one", "owner", "parked", "producer", "reported", "seqs", "ticket"),
+        *("traced", "tried", "trouble"),
     )
 
     def __init__(self, delivery: Deliver, owner: Owner) -> None:
@@ -84,13 +86,35 @@ class Work:
         self.failure: tuple[int, BaseException] | None = None
         self.one_by_one = False
         """Its effects are committed message by message: several together were refused, and one is to blame."""
+        self.tried: tuple[int, CommitPosition] | None = None
+        """The commit of the transaction that is under way, and up to which message that one goes."""
         self.trouble: object = None
         """What a store answered when the effects of this work could not be committed."""
         self.cancelled = False
+        self.parked: list[bytes] | None = None
 
     def seq_at(self, place: int) -> int:
         """The number of a message of this delivery."""
         return self.seqs[place - 1] if self.seqs else place
+
+    @property
+    def is_cut(self) -> bool:
+        """True when no message after the one that is being handled is to be taken now."""
+        return self.cancelled or self.parked is not None
+
+    def park(self) -> None:
+        """No message after the one that is being handled, for now: something else comes first."""
+        self.parked = list(self.left)
+        self.left.clear()
+
+    def unpark(self) -> bool:
+        """The consumer has left the work: what is not done is there again. False when nothing is to go on."""
+        parked, self.parked = self.parked, None
+        is_left = self.done < self.last and not self.cancelled
+        if parked is None or not is_left or self.failure is not None or self.trouble is not None:
+            return False
+        self.left[:] = parked[self.done - self.last :]
+        return True
 
     def cancel(self) -> None:
         """No message after the one that is being handled."""

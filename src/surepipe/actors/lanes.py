@@ -47,25 +47,53 @@ class LaneQueue(WorkQueue):
         self._threads: dict[int, object] = {}
         self._idle: deque[int] = deque()
         self._bells: Sequence[Bell] = ()
+        self._tried_again = False
 
     def serve_lanes(self, bells: Sequence[Bell]) -> None:
         """Ring the bell of a free lane when there is work. Called before any lane begins."""
         self._bells = bells
 
     def put(self, work: Work) -> None:
-        """Add a work, and wake a lane that has nothing to do."""
+        """Add a work, and wake a lane that has nothing to do.
+
+        A further attempt waits for no run of other messages: where all lanes are busy, one makes way for it after
+        the message that it is at.
+        """
         with self._lock:
-            self._works.append(work)
+            self._insert(work)
             free = self._idle.popleft() if self._idle else None
+            if free is None and work.attempt > 1:
+                self._make_way()
         if free is not None:
             self._bells[free].ring()
         self.signal.notify()
 
+    def _insert(self, work: Work) -> None:
+        """Further attempts go first, in the order in which they came."""
+        if work.attempt > 1:
+            self._works.insert(sum(other.attempt > 1 for other in self._works), work)
+        else:
+            self._works.append(work)
+
+    def _make_way(self) -> None:
+        """The longest run stops after the message that it is at, and goes on when its turn comes again."""
+        runs = [work for work, _ in self._running.values() if not work.is_cut]
+        longest = max(runs, key=_not_begun, default=None)
+        if longest is not None and _not_begun(longest) > 0:
+            longest.park()
+
     def take_for(self, lane: int) -> Work | None:
-        """The oldest work whose key no other lane is at; without one the lane is free from now on."""
+        """The oldest work whose key no other lane is at; without one the lane is free from now on.
+
+        After a further attempt comes the oldest first attempt, so keys that keep failing leave others their turns.
+        """
         with self._lock:
             busy = [work.key for at, (work, _) in self._running.items() if at != lane]
             work = next((work for work in self._works if work.key not in busy), None)
+            if work is not None and work.attempt > 1 and self._tried_again:
+                fresh = (w for w in self._works if w.attempt == 1 and w.key not in busy)
+                work = next(fresh, work)
+            self._tried_again = work is not None and work.attempt > 1
             if work is None:
                 self._running.pop(lane, None)  # of a former life of the lane
                 if lane not in self._idle:
@@ -82,6 +110,9 @@ class LaneQueue(WorkQueue):
         with self._lock:
             work, _ = self._running.pop(lane)
             del self._threads[lane]
+            if work.unpark():
+                at = sum(other.attempt > 1 for other in self._works)
+                self._works.insert(at, work)
         work.owner.finished(work)
 
     def running(self) -> list[Work]:
@@ -115,6 +146,10 @@ class LaneQueue(WorkQueue):
         super()._cancel_all()
         for work, _ in self._running.values():
             work.cancel()
+
+
+def _not_begun(work: Work) -> int:
+    return work.last - work.done - 1
 
 
 def _ticket_of(work: Work) -> int:

@@ -14,10 +14,12 @@ from surepipe.actors.sender import BUILD_AGAIN_US
 from surepipe.actors.tracing import ReceiverTrace, after
 from surepipe.effects import Deliver, Effect, Notice, NoticeKind, Ranges
 from surepipe.errors import Fenced, StoreUnavailable
-from surepipe.machines import ReceiverMachine
+from surepipe.machines import CommittedMachine, ReceiverMachine
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 
 HANDED_WORKS_MAX = 2
+IN_DOUBT = b""
+"""No state: what came of another work is not known yet."""
 
 
 class Progress:
@@ -70,8 +72,12 @@ class Watcher(Protocol):
         """After each look; False while there is more to come than what the machine has in work."""
         ...
 
-    def troubled(self, actor: ReceiverActor, trouble: object) -> None:
-        """The effects of a work could not be committed: this is what the store answered."""
+    def troubled(self, actor: ReceiverActor, work: Work) -> None:
+        """The effects of a work could not be committed: ``work.trouble`` is what the store answered."""
+        ...
+
+    def clear_doubts(self, actor: ReceiverActor) -> None:
+        """Look whether the store tells by now what came of works whose commit nobody heard of."""
         ...
 
     def fenced(self, actor: ReceiverActor) -> None:
@@ -105,6 +111,8 @@ class ReceiverActor(Host):
         self._machine: ReceivingMachine | None = None
         self._handed = False
         self._to_look_at: deque[Work] = deque()
+        self.in_doubt: list[Work] = []
+        """Works of which nobody knows whether they are committed. Nothing else is, until that is known."""
         self.ending = False
         self.closing = False
         self.failed_after_handed = 0
@@ -167,6 +175,8 @@ class ReceiverActor(Host):
         self._look_at_finished()
         if self._progress.due:
             self._look_at_slow_work()
+        if self.in_doubt and self._watcher is not None:
+            self._watcher.clear_doubts(self)
         if not self.machine.confirms and len(self.around.frames):
             self.take_frames()
         is_all = self._watcher is None or self._watcher.looked(self)
@@ -251,16 +261,33 @@ class ReceiverActor(Host):
         if settled := self._news_of(work):
             self.perform(self.machine.settled(work.ticket, settled, self.now()))
         if work.trouble is not None and self._watcher is not None and not self.over:
-            self._watcher.troubled(self, work.trouble)
+            self._watcher.troubled(self, work)
             return
         failure, work.failure = work.failure, None
         if failure is not None and not work.cancelled:
             place, error = failure
             self._failed(work, work.seq_at(place), error)
 
+    def clear_doubt(self, work: Work, *, stored: bool) -> None:
+        """What came of a work is known: what is not in the store is handled once more, before anything else."""
+        self.in_doubt.remove(work)
+        if stored and work.tried is not None:
+            work.done = work.tried[0]
+        if settled := self._news_of(work):
+            self.perform(self.machine.settled(work.ticket, settled, self.now()))
+        machine = self.machine
+        assert isinstance(machine, CommittedMachine), f"{type(machine).__name__} commits nothing"
+        if work.done < work.last:
+            self.perform(machine.again(work.ticket, self.now()))
+
     def state_after(self, work: Work, through: int) -> bytes | None:
-        """The state to commit with the effects of a work; None when the work is none of this incarnation's."""
+        """The state to commit with the effects of a work; None when the work is none of this incarnation's.
+
+        IN_DOUBT while another work is: a state without that one must not be stored over one that may have it.
+        """
         self._look_at_finished()
+        if self.in_doubt:
+            return IN_DOUBT
         if self.over or not self.is_built or work.owner is not self:
             return None
         return self.machine.state_after(work.ticket, through)

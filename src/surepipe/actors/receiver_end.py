@@ -29,10 +29,11 @@ from surepipe.actors.host import Ask, Host
 from surepipe.actors.inbox import Bell, WatchfulBell
 from surepipe.actors.lanes import LaneActor, LaneQueue, LaneTask, Lease
 from surepipe.actors.letters import DeadLetterPlace
-from surepipe.actors.receiver import Progress, ReceiverActor
+from surepipe.actors.receiver import IN_DOUBT, Progress, ReceiverActor
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Actor
 from surepipe.actors.sender import BUILD_AGAIN_US
+from surepipe.actors.stored import CommittableState
 from surepipe.actors.supervision import KILL, Keeper
 from surepipe.actors.tracing import ReceiverTrace
 from surepipe.effects import Notice, NoticeKind
@@ -100,6 +101,7 @@ class ReceiverEnd(End):
         self.place = self.target = 0
         """Over a stream: the next index to settle, and where the works end once they are to end."""
         self._asks_for_end = False
+        self._look_again_at = 0
 
     def start(self) -> None:
         """Open the route and begin the first incarnation."""
@@ -316,15 +318,53 @@ class ReceiverEnd(End):
             self._asks_for_end = False
         return True
 
-    def troubled(self, actor: ReceiverActor, trouble: object) -> None:
-        """The store refused the effects of a work. Fenced: for good. Otherwise the next incarnation looks anew
-        at what is stored, and gets what is not."""
+    def troubled(self, actor: ReceiverActor, work: Work) -> None:
+        """The store refused the effects of a work. Fenced: for good. Otherwise what is stored is looked at anew,
+        and the rest handled again: by this incarnation, which has it in order, or over a stream by the next."""
+        trouble = work.trouble
         if isinstance(trouble, errors.Fenced):
             self.replaced(actor, str(trouble))
         elif isinstance(trouble, Fenced):
             self.replaced(actor, f"owner {trouble.by} receives in its place now")
-        else:
+        elif self._committed_state is None:
             self.renew(actor, BUILD_AGAIN_US / 1_000_000)
+        else:
+            actor.in_doubt.append(work)
+            self._look_again_at = self.runtime.now() + BUILD_AGAIN_US
+            self._ring_for_doubts()
+
+    @property
+    def _committed_state(self) -> CommittableState | None:
+        """Where effects and state are committed together, and this end can ask what is stored."""
+        state = self._state if self._stream is None else None
+        is_committed = self._boundary.boundary is Boundary.COMMITTED
+        return state if is_committed and isinstance(state, CommittableState) else None
+
+    def _ring_for_doubts(self) -> None:
+        """The alarm is that of slow works, too, and may ring too early."""
+        assert self._progress.alarm is not None
+        self._progress.alarm.set(self._look_again_at)
+
+    def clear_doubts(self, actor: ReceiverActor) -> None:
+        """Ask the store what came of works in doubt, not more often than a new incarnation would."""
+        state = self._committed_state
+        assert state is not None, "only an end that commits has doubts"
+        if self.runtime.now() < self._look_again_at:
+            self._ring_for_doubts()
+            return
+        try:
+            while actor.in_doubt:
+                work = actor.in_doubt[0]
+                stored = state.look_again(work.tried[1] if work.tried is not None else None)
+                if stored is None:
+                    self.renew(actor, 0)
+                    return
+                actor.clear_doubt(work, stored=stored)
+        except StoreUnavailable:
+            self._look_again_at = self.runtime.now() + BUILD_AGAIN_US
+            self._ring_for_doubts()
+        except errors.Fenced as error:
+            self.replaced(actor, str(error))
 
     def replaced(self, actor: ReceiverActor, why: str) -> None:
         """A store says that a later owner receives. This end stays ended: to begin again would depose that one."""
@@ -349,6 +389,8 @@ class ReceiverEnd(End):
             return None
         except pykka.Timeout:
             raise StoreUnavailable(f"{self.address} gave no state in time") from None
+        if answer == IN_DOUBT:
+            raise StoreUnavailable(f"{self.address} does not know yet what came of the last commit")
         return cast("bytes | None", answer)
 
     def fenced(self, actor: ReceiverActor) -> None:

@@ -204,11 +204,23 @@ class StreamStores:
         return outcome.next
 
 
+@runtime_checkable
 class CommittableState(StateStore, Protocol):
     """A receiver's state that can be stored together with effects."""
 
     def request(self, state: bytes) -> CommitPosition:
         """The commit that stores this state, for a transaction."""
+        ...
+
+    def done(self, request: CommitPosition) -> None:
+        """The transaction of this commit was done."""
+        ...
+
+    def look_again(self, request: CommitPosition | None) -> bool | None:
+        """Whether the commit of a transaction that nobody heard of is stored; None: a new incarnation must look.
+
+        Raises StoreUnavailable (ask again) and ``errors.Fenced``.
+        """
         ...
 
 
@@ -225,6 +237,14 @@ class StreamState:
     def request(self, state: bytes) -> CommitPosition:
         """The commit that stores this state."""
         return commit_of(state)
+
+    def done(self, request: CommitPosition) -> None:
+        """The machine reads its position itself."""
+
+    def look_again(self, request: CommitPosition | None) -> bool | None:
+        """None: the machine finds its position by itself, when it begins."""
+        del request
+        return None
 
     def write(self, write: Write) -> WriteOutcome:
         """Perform a ``SaveState``; a repeat changes nothing. WriteFenced: a later owner reads now."""

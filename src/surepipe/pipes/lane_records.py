@@ -41,6 +41,7 @@ class LaneTicket:
     key: Key
     messages: list[Message]
     open: list[int]
+    attempt: int = 1
 
     @property
     def epoch(self) -> int:

@@ -3,8 +3,10 @@
 Every message stands in the line of its key, in the order in which the outermost layer handed it up. Of each line
 one delivery is open at the most, so nothing of a key passes anything else of it; lines whose turn has come are
 served in the order in which they became ready. A message that fails goes back to the head of its line and is
-tried again after the usual wait, alone; when its attempts are used up it becomes a dead letter, and its line goes
-on when that is stored. The other lines take no notice.
+tried again after the usual wait, alone, and before what other lines have waiting: it has waited for its turn
+already. At most one in each lane is, so lines that fail don't keep others from theirs. When the attempts of a
+message are used up it becomes a dead letter, and its line goes on when that is stored. The other lines take no
+notice.
 
 What is answered is settled at once, whatever is still in work before it. The layers below keep what is settled
 above an unsettled message as ranges; what they confirm or commit as a position never passes it. They also bound
@@ -67,6 +69,8 @@ class LaneDesk(DeskBase):
         self.lines: dict[Key, deque[Message]] = {}
         """Each key that has something in work, delayed, on its way to the dead letters, or waiting: what waits."""
         self.ready: deque[Key] = deque()
+        self.due: deque[Key] = deque()
+        """Those whose first message is to be tried again now."""
         self.tickets: dict[int, LaneTicket] = {}
         self.delayed: dict[Key, int] = {}
         self.next_due: int | None = None
@@ -138,22 +142,30 @@ class LaneDesk(DeskBase):
     def finish_step(self) -> None:
         """Settle what was answered in this step, and deliver what may be delivered now."""
         self._settle_answered()
+        while self.due and self._retrying < self.options.lanes:
+            self._hand_out(self.due.popleft())
         while self.ready and len(self.tickets) < self.ahead:
             self._hand_out(self.ready.popleft())
         self._tell_who_holds_up()
         self._save_next()
+
+    @property
+    def _retrying(self) -> int:
+        """How many deliveries are further attempts. They have places of their own beside ``ahead``."""
+        return sum(ticket.attempt > 1 for ticket in self.tickets.values())
 
     def _hand_out(self, key: Key) -> None:
         messages = self._next_of(self.lines[key])
         number = self.port.ticket()
         head = messages[0]
         known = self.failing.get((head.epoch, head.seq))
+        attempt = known.attempts + 1 if known else 1
         seqs = [message.seq for message in messages]
-        self.tickets[number] = LaneTicket(key, messages, seqs.copy())
+        self.tickets[number] = LaneTicket(key, messages, seqs.copy(), attempt)
         self.port.emit(
             Deliver(
                 *(number, head.epoch, head.seq, [message.payload for message in messages]),
-                *(known.attempts + 1 if known else 1, head.producer, key, seqs),
+                *(attempt, head.producer, key, seqs),
             )
         )
 
@@ -336,7 +348,7 @@ class LaneDesk(DeskBase):
         if self.next_due is not None and self.next_due <= now:
             for key in [key for key, due in self.delayed.items() if due <= now]:
                 del self.delayed[key]
-                self.ready.append(key)
+                self.due.append(key)
             self.next_due = min(self.delayed.values(), default=None)
         super().wake()
 
@@ -388,5 +400,6 @@ class LaneDesk(DeskBase):
         self.lines = {key: deque() for key in in_work}
         self.keyless.clear()
         self.ready.clear()
+        self.due.clear()
         self.delayed.clear()
         self.next_due = None

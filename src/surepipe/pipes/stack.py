@@ -327,8 +327,8 @@ class _SenderPort(_LayerPort):
             self.stack.later(lambda: above.carried(first, last))
 
     def fenced(self, known: int, *, answered: bool) -> None:
-        # An index layer over a raw route gets no answer of its own; one to a layer above shows that its receiver let
-        # our epoch through. One to a layer below says nothing: it carries, and confirms, what is then refused here.
+        # An index layer over a raw route gets no answer of its own; one to a layer above shows that its receiver
+        # let our epoch through. One to a layer below says nothing: it carries, and confirms, what is then refused.
         was_served = answered or any(layer.taken for layer in self.sender.layers[: self.layer])
         intake = self.sender.intake
         self.stack.later(lambda: intake.fenced(known, answered=was_served))
@@ -837,6 +837,12 @@ class ReceiverStack(Stack):
         """These messages were not taken; the carrier must bring them again."""
         self._begin(now)
         self.desk.refused(ticket, ranges)
+        return self._end()
+
+    def again(self, ticket: int, now: int) -> list[Effect]:
+        """The host's store was away, and nothing came of the rest of these messages: they are delivered again."""
+        self._begin(now)
+        self.desk.again(ticket)
         return self._end()
 
     def state_after(self, ticket: int, through: int) -> bytes:

@@ -261,6 +261,15 @@ class Keeper:
             return WriteFenced(outcome.by)
         return WriteStored() if isinstance(outcome, Committed) else WriteUnknown()
 
+    @property
+    def can_commit(self) -> bool:
+        """False while a receiver that stores its state with effects must wait. Over a stream it begins anew."""
+        return self.streamed or not self.stores["state"].is_down
+
+    def renew_state(self, process: Process) -> None:
+        """What a receiver does after a transaction that nobody heard of. Raises ``errors.Fenced``."""
+        self.states[process].look_again(None)
+
     def commit(self, process: Process, state: bytes) -> bool:
         """The state with the effect of messages, in one transaction; False: refused, and no effect either."""
         name = "index" if self.streamed else "state"

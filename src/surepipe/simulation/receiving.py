@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from surepipe.effects import Deliver
-from surepipe.machines import ReceiverMachine
+from surepipe.errors import Fenced
+from surepipe.machines import CommittedMachine, ReceiverMachine
 from surepipe.pipes.desk import Boundary
-from surepipe.simulation.events import Handled, HandlerCall
+from surepipe.simulation.events import Handled, HandlerCall, Happening
 from surepipe.simulation.processes import Process
-from surepipe.simulation.world import digests_of
+from surepipe.simulation.world import as_detail, digests_of
 
 if TYPE_CHECKING:
     from surepipe.simulation.nodes import Node
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class ReceiverProcess(Process):
     """An incarnation of the receiver, with the handler behind its boundary."""
 
-    __slots__ = ("crossed", "is_committed", "is_handling", "queue", "receiver")
+    __slots__ = ("crossed", "in_doubt", "is_committed", "is_handling", "queue", "receiver")
 
     def __init__(self, node: Node, number: int, machine: ReceiverMachine) -> None:
         super().__init__(node, number, machine)
@@ -30,6 +31,8 @@ class ReceiverProcess(Process):
         self.crossed: set[tuple[str, int, int]] = set()
         self.is_committed = node.boundary is Boundary.COMMITTED
         self.is_handling = False
+        self.in_doubt: set[int] = set()
+        """Tickets whose transaction met a store that is away: nothing more of them is handled until it is back."""
         self.acts[Deliver] = self._deliver
         self.takes[Handled] = self._handled
 
@@ -99,6 +102,9 @@ class ReceiverProcess(Process):
         """The handler has come to its end, or to a message for which it raises."""
         call = event.call
         self.cause = call.cause
+        if call.delivery.ticket in self.in_doubt:
+            self._close()
+            return
         if call.raising:
             self._raise(event, call)
             return
@@ -122,6 +128,9 @@ class ReceiverProcess(Process):
         """The effects of the handler, then the machine hears of it; the process may end at any message of it."""
         count = last - event.first + 1
         ticket = delivery.ticket
+        if self.is_committed and not self.node.keeper.can_commit:
+            self._await_store(ticket)
+            return
         state = self._state_after(ticket, last)
         effects = self.receiver.settled(ticket, ((event.first, last),), self.now())
         trouble = self.trouble_at(event, count + len(effects)) if self.may_end else None
@@ -134,6 +143,27 @@ class ReceiverProcess(Process):
             self.perform(effects)
         else:
             self.end_within(trouble.beyond(count), effects)
+
+    def _await_store(self, ticket: int) -> None:
+        """Nothing of this transaction is stored. The receiver keeps what it has, in its order, and looks again."""
+        self.in_doubt.add(ticket)
+        again = Happening(f"look again for {ticket}", lambda: self._look_again(again, ticket))
+        self.world.at(self.world.now + self.world.options.timer_us, self, again)
+
+    def _look_again(self, event: Happening, ticket: int) -> None:
+        keeper = self.node.keeper
+        if not keeper.can_commit:
+            self._await_store(ticket)
+            return
+        try:
+            keeper.renew_state(self)
+        except Fenced:
+            self.node.end(self, "another receiver has the state")
+            return
+        self.in_doubt.discard(ticket)
+        self.begin("answer", detail=as_detail({"call": f"state for {ticket}", "outcome": "Owner"}))
+        assert isinstance(self.receiver, CommittedMachine)
+        self.step(event, self.receiver.again(ticket, self.now()))
 
     def _state_after(self, ticket: int, last: int) -> bytes | None:
         """What goes into one transaction with the effects, where the boundary has those."""
@@ -166,6 +196,9 @@ class ReceiverProcess(Process):
         self.row("raised", delivery.epoch, seq, 1, delivery.attempt)
         self.cause = f"{self.prefix}{len(self.cells) - 1}"
         ticket, done = delivery.ticket, seq - event.first
+        if done and self.is_committed and not self.node.keeper.can_commit:
+            self._await_store(ticket)
+            return
         if done:
             state = self._state_after(ticket, seq - 1)
             if not self._settled(event.first, delivery, done, state):

@@ -58,6 +58,8 @@ class ReceiverState:
         """How many incarnations have loaded it."""
         self._owner = 0
         self._saves = 0
+        self._stored = 0
+        """The highest save that is known to be stored."""
 
     @property
     def level(self) -> Level:
@@ -82,7 +84,7 @@ class ReceiverState:
             raise self._as_error(found)
         self._loaded += 1  # a later load is another incarnation
         self._owner = claimed.number
-        self._saves = found.next if isinstance(found, Position) else 0
+        self._saves = self._stored = found.next if isinstance(found, Position) else 0
         return found.state if isinstance(found, Position) else None
 
     def request(self, state: bytes) -> CommitPosition:
@@ -91,6 +93,22 @@ class ReceiverState:
         return CommitPosition(
             self.name, READER, self._owner, TAG, self._saves, None, state, previous_tag=TAG
         )
+
+    def done(self, request: CommitPosition) -> None:
+        """The transaction of this commit was done."""
+        self._stored = request.next
+
+    def look_again(self, request: CommitPosition | None) -> bool | None:
+        """After a transaction that nobody heard of: whether its commit is stored (None: it never got so far).
+
+        It asks as another incarnation, so what is still on its way will be refused and the answer stays true. None:
+        the store holds neither this commit nor what was there before. Raises what ``load`` raises.
+        """
+        before = self._stored
+        self.load()
+        if request is not None and self._stored == request.next:
+            return True
+        return False if self._stored == before else None
 
     def write(self, write: Write) -> WriteOutcome:
         """Perform a ``SaveState``; a repeat changes nothing. WriteFenced: another incarnation has taken over."""
@@ -104,6 +122,7 @@ class ReceiverState:
             outcome = self._positions.commit(self.request(write.state))
         match outcome:
             case Committed():
+                self._stored = self._saves
                 return WriteStored()
             case Fenced(by):
                 return WriteFenced(by)

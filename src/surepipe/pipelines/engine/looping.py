@@ -185,7 +185,7 @@ class FlowLoop:
     # Settled as it goes.
 
     def _settle_as_it_goes(self, work: Work, codec: Codec) -> None:
-        while work.done < work.last and not work.cancelled:
+        while work.done < work.last and not work.is_cut:
             for part in self._parts:
                 part.begin(None)
             done, failure = self._take_some(work, codec)
@@ -201,7 +201,7 @@ class FlowLoop:
         done, end = work.done, self._now() + COMMIT_AFTER_US
         has_parts = bool(self._parts)
         taken: list[tuple[Turn, Sequence[About]]] = []
-        while done < work.last and not work.cancelled:
+        while done < work.last and not work.is_cut:
             try:
                 messages = self._next_of(work, done, codec)
                 if not messages:  # cancelled meanwhile

@@ -112,8 +112,10 @@ def _receiver_crash(standing: Standing) -> str | None:
 
 
 def _receiver_starts_anew(standing: Standing) -> str | None:
-    if ends_with_process := _volatile_stream(standing):
-        return ends_with_process
+    return _volatile_stream(standing) or _receiver_forgets(standing)
+
+
+def _receiver_forgets(standing: Standing) -> str | None:
     boundary = standing.hop.boundary
     if standing.only_restrains:
         if boundary in NEVER_REPEATS:
@@ -147,6 +149,20 @@ def _handler_failure(standing: Standing) -> str | None:
     if standing.atom is not Atom.NO_LOSS and not standing.hop.waits_for_failed:
         return f"{standing.hop.layers[0].kind} goes on with later messages while one is tried again"
     return None
+
+
+def _store_outage(standing: Standing) -> str | None:
+    """Who commits messages keeps them in their order meanwhile. The receiver of a stream reads them anew."""
+    if standing.hop.boundary is not Boundary.COMMITTED or standing.hop.stream_layer is None:
+        return None
+    if _only_loses(standing):
+        return None
+    reason = _receiver_forgets(standing)
+    return (
+        f"a commit that fails makes the receiver of a stream begin anew: {reason}"
+        if reason
+        else None
+    )
 
 
 def _store_crash(standing: Standing) -> str | None:
@@ -292,7 +308,7 @@ _OBSTACLES: Mapping[Fault, Callable[[Standing], str | None]] = {
     Fault.SENDER_ZOMBIE: _sender_zombie,
     Fault.RECEIVER_ZOMBIE: _receiver_zombie,
     Fault.HANDLER_FAILURE: _handler_failure,
-    Fault.STORE_OUTAGE: _none,
+    Fault.STORE_OUTAGE: _store_outage,
     Fault.STORE_CRASH: _store_crash,
     Fault.POWER_LOSS: _power_loss,
     Fault.STORE_ROLLBACK: _store_rollback,

@@ -13,7 +13,9 @@ import pytest
 from surepipe.actors import Pipe, StepRuntime
 from surepipe.errors import CompositionError
 from surepipe.pipes.algebra.guarantees import Atom, Fault
+from surepipe.storage import SqliteTransaction
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
+from surepipe.store_api import Transaction
 from tests.actors.stored_kit import effects_in, make_effects, put_effect, sqlite_store
 
 KINDS = (
@@ -63,9 +65,10 @@ class Bench:
                 steps.advance(60)
             return promised, cast("list[int]", effects_in(inside))
 
-    def _handle(self, message: object, transaction: FaultyTransaction[object]) -> None:
+    def _handle(self, message: object, transaction: Transaction) -> None:
+        assert isinstance(transaction, FaultyTransaction)
         self.handled.append(message)
-        put_effect(message, transaction.inside)  # type: ignore[arg-type]  # that of SQLite
+        put_effect(message, cast("SqliteTransaction", transaction.inside))
 
 
 def broken(promised: dict[Atom, bool], effects: list[int]) -> list[Atom]:

@@ -101,8 +101,8 @@ class ReceiverState:
     def look_again(self, request: CommitPosition | None) -> bool | None:
         """After a transaction that nobody heard of: whether its commit is stored (None: it never got so far).
 
-        It asks as another incarnation, so what is still on its way will be refused and the answer stays true. None:
-        the store holds neither this commit nor what was there before. Raises what ``load`` raises.
+        It asks as another incarnation, so what is still on its way will be refused and the answer stays true.
+        None: the store holds neither this commit nor what was there before. Raises what ``load`` raises.
         """
         before = self._stored
         self.load()

@@ -278,7 +278,7 @@ def test_committed_asks_for_a_handler_with_a_transaction(tmp_path: Path) -> None
 
 def test_committed_without_a_store_is_refused() -> None:
     """The algebra's finding says what to name."""
-    with pytest.raises(CompositionError, match="Name a store for the receiver state"):
+    with pytest.raises(CompositionError, match="Name one store for the receiver state"):
         Pipe("orders", boundary="committed")
 
 

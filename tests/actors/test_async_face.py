@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
 
@@ -166,7 +166,7 @@ def test_a_step_of_a_loop_that_is_cancelled_takes_no_message_with_it() -> None:
 
     async def body() -> None:
         async with Pipe("orders") as pipe:
-            messages = cast("AsyncIterator[object]", pipe.__aiter__())
+            messages = pipe.__aiter__()
             for _ in range(3):
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.01):

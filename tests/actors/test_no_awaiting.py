@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
+from typing import Any
 
 import pytest
 
@@ -64,20 +65,19 @@ class LateTrace:
 
 def test_what_nobody_would_await_is_refused_when_it_is_given() -> None:
     """A codec, a key, a callback for notices, a trace: no thread is left behind, and it says what to give."""
-    refused: list[tuple[str, dict[str, object]]] = [
+    refused: list[tuple[str, dict[str, Any]]] = [
         ("decode of the codec is a coroutine function", {"codec": LateCodec()}),
         ("the key of pipe p is a coroutine function", {"key": later, "lanes": 2}),
         ("the key of pipe p is a generator function", {"key": yields, "lanes": 2}),
         ("notices of pipe p is a coroutine function", {"notices": later}),
         ("write of the trace is a coroutine function", {"trace": LateTrace()}),
     ]
-    make: Callable[..., Pipe] = Pipe
     for said, given in refused:
         with pytest.raises(ConfigurationError, match=said):
-            make("p", **given)
+            Pipe("p", **given)
     for place in (yields, yields_later):
         with pytest.raises(MisuseError, match="generator function"):
-            make("p", dead_letter=place)
+            Pipe("p", dead_letter=place)
 
 
 def test_a_codec_whose_message_nobody_has_run_fails_its_message() -> None:

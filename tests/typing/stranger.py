@@ -40,3 +40,42 @@ def lanes() -> None:
         pipe.receive(print)
         assert_type([lease.held_s for lease in pipe.leases()], list[float])
         assert_type(pipe.guarantee.of_one_key.order_text, str)
+
+
+async def take(order: object) -> None:
+    """A handler that is a coroutine."""
+    del order
+
+
+async def book_later(order: object, transaction: SqliteTransaction) -> None:
+    """One with a transaction."""
+    transaction.connection.execute("INSERT INTO bookings VALUES (?)", (order,))
+
+
+async def answer(message: object, reply: surepipe.Reply) -> None:
+    """One that answers."""
+    await reply.send(message)
+
+
+async def asynchronous(store: SqliteStore) -> None:
+    """The async faces."""
+    async with surepipe.Pipe("orders", key="customer", lanes=8) as pipe:
+        assert_type(pipe, surepipe.AsyncPipe)
+        pipe.receive(take)
+        await pipe.send({"order": 1}, timeout=1)
+        assert_type(await pipe.send_many([1, 2]), int)
+        await pipe.flush()
+        assert_type(pipe.sync.guarantee.of_one_key.order_text, str)
+        assert_type([message async for message in pipe], list[object])
+    async with surepipe.Pipe("orders", state=store, boundary="committed") as pipe:
+        pipe.receive(book_later)
+    async with surepipe.StreamSender("orders", store=store) as sender:
+        assert_type(sender, surepipe.AsyncSender)
+        replayed = await sender.replay(DeadLetterStream(store, "orders/dead"))
+        assert_type(replayed.exactly_once, bool)
+    async with surepipe.StreamReceiver("orders", "stream", store=store) as reader:
+        assert_type(await reader.catch_up(timeout=1), bool)
+        await reader.finish()
+    async with surepipe.Channel("rpc", route=surepipe.LocalRoute()) as channel:
+        channel.receive(answer)
+        assert_type(await channel.wait_up(), bool)

@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec, Undecodable, decoder
 from surepipe.actors.coroutines import (
+    SETTLED,
     LoopEnded,
     Wait,
     finish,
@@ -138,13 +139,13 @@ def each(handler: Handler, codec: Codec, wait: Wait = nobody_waits) -> Loop:
         if decode is None:
             for seq, payload in enumerate(work.left, work.done + 1):
                 result = handler(payload)
-                if result is not None:
+                if result is not None and type(result) not in SETTLED:
                     finish(result, wait)
                 work.done = seq
         else:
             for seq, payload in enumerate(work.left, work.done + 1):
                 result = handler(decode(payload))
-                if result is not None:
+                if result is not None and type(result) not in SETTLED:
                     finish(result, wait)
                 work.done = seq
 

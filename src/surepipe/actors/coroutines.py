@@ -36,6 +36,7 @@ logger = logging.getLogger("surepipe")
 T = TypeVar("T")
 Wait: TypeAlias = Callable[[Awaitable[object]], object]
 """Runs an awaitable to its end and gives what it gives. Raises what it raises."""
+SETTLED_MAX = 1000
 LOOK_S = 1.0
 """How often a thread that waits for a loop looks whether that is still there."""
 _LAZY = (Generator, AsyncGenerator, map, filter, itertools.starmap)
@@ -101,10 +102,18 @@ def require_plain(what: str, function: object, why: str) -> None:
         raise ConfigurationError(f"{what} is {kind.value}: {why}")
 
 
+SETTLED: set[type] = set()
+"""Types of results that are nothing to be run. The question costs more than many a handler, so answers are kept."""
+
+
 def finish(result: object, wait: Wait) -> object:
     """What a handler's result comes to: an awaitable is run. Raises what that raises, and MisuseError for what
     nobody would ever run."""
-    return refuse_unrun(awaited(result, wait))
+    found = refuse_unrun(awaited(result, wait))
+    kind = type(result)
+    if found is result and not issubclass(kind, list | tuple) and len(SETTLED) < SETTLED_MAX:
+        SETTLED.add(kind)
+    return found
 
 
 def awaited(result: object, wait: Wait) -> object:

@@ -1,0 +1,28 @@
+"""The page about asyncio: each of its programs runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "async.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_a_program_of_the_page_runs(tmp_path: Path, number: int) -> None:
+    """It ends with an assertion of its own, and Python warns of nothing."""
+    assert len(BLOCKS) == 2
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", BLOCKS[number]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

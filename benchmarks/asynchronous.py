@@ -127,13 +127,13 @@ def main() -> None:
         starts += 1
         started(thread)
 
-    threading.Thread.start = counted  # type: ignore[method-assign]
+    threading.Thread.start = counted  # type: ignore[method-assign, assignment]
     worked = time.process_time()
     staged(0, "call: benchmarks.asynchronous:plain, time_limit_s: 60", 5_000)
     took = time.process_time() - worked
     threading.Thread.start = started  # type: ignore[method-assign]
     print(
-        f"\n5,000 messages, plain stage with time_limit_s: {took:.2f} s of the processor, {starts} threads begun"
+        f"\n5,000 messages, plain stage with time_limit_s: {took:.2f} s of the processor, {starts} threads"
     )
     print("\n| | messages/s | processor us per message |\n| --- | ---: | ---: |")
     print(f"| `send_many`, plain handler | {rate_of(lambda: by_threads(plain))} |")

@@ -220,6 +220,9 @@ def test_calls_with_a_time_limit_share_a_thread() -> None:
         await asyncio.sleep(0)
         return -number
 
+    def wrapped(number: int) -> object:
+        return later(number)
+
     write_lines("in.jsonl", range(100))
     run(
         plan_of(
@@ -229,7 +232,7 @@ def test_calls_with_a_time_limit_share_a_thread() -> None:
             )
         ),
         plain=plain,
-        wrapped=lambda number: later(number),  # noqa: PLW0108 - a plain function that gives a coroutine
+        wrapped=wrapped,
     )
     assert read_lines("out.jsonl") == [-n for n in range(100)]
     assert len(helpers) == 1

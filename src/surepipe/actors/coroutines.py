@@ -103,7 +103,7 @@ def require_plain(what: str, function: object, why: str) -> None:
 
 
 SETTLED: set[type] = set()
-"""Types of results that are nothing to be run. The question costs more than many a handler, so answers are kept."""
+"""Types of results that are nothing to be run: to ask costs more than many a handler, so answers are kept."""
 
 
 def finish(result: object, wait: Wait) -> object:

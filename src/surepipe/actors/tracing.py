@@ -305,7 +305,7 @@ class ReceiverTrace:
                 "seq": first,
                 "count": len(payloads),
             }
-            if effect.key is not None:
+            if effect.key is not None and not self._tracing.with_reasons:
                 where["detail"] = _text({"key": _of_key(effect.key)})
             self._tracing.row(
                 self._node, "delivered", pipe, attempt=effect.attempt, digests=digests, **where

@@ -523,3 +523,29 @@ def test_what_a_host_could_not_commit_is_given_back_by_a_receiver_that_closes() 
     wire.close_receiver()
     assert not [e for e in wire.receiver.again(ticket, wire.now) if isinstance(e, Deliver)]
     assert wire.receiver.idle
+
+
+@pytest.mark.parametrize("layers", ["strict-monotonic", "continuous-index", "dedupe"])
+def test_where_nobody_sends_again_a_host_that_waits_for_room_loses_nothing(layers: str) -> None:
+    """handler-failure, decision 0034: the first of 3,000 messages fails while the others come. Given frames only
+    while it has room the machine drops none; given all of them at once it drops what it has no room for."""
+    dropped: list[int] = []
+    for waits in (True, False):
+        wire = linked(BoundaryOptions(), layers)
+        wire.send(*range(3000))
+        while wire.to_receiver and (wire.receiver.has_room or not waits):
+            wire.transfer(1)
+        wire.fail(1)
+        for _ in range(20_000):
+            if wire.open:
+                wire.settle()
+            elif wire.to_receiver and (wire.receiver.has_room or not waits):
+                wire.transfer(1)
+            elif wire.next_deadline() is None:
+                break
+            else:
+                wire.advance(SECOND)
+        dropped.append(wire.receiver.counters()["over_limit"])
+        assert (len(set(wire.settled)) == len(wire.accepted)) is waits
+    assert dropped[0] == 0
+    assert dropped[1] > 1000

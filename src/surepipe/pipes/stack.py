@@ -877,7 +877,12 @@ class ReceiverStack(Stack):
 
     @property
     def has_room(self) -> bool:
-        """False while what is in work leaves no room for a whole run more."""
+        """False while what is in work leaves no room for a whole run more.
+
+        A stack that confirms nothing drops what comes then (``over_limit``), and nobody sends it again. Its
+        guarantee through ``handler-failure`` counts on a host that leaves frames on the route until there is room,
+        as actors do (decision 0034).
+        """
         count, size = self.desk.in_work
         outermost = self.options[0]
         return not count or (

@@ -45,7 +45,6 @@ class NoticeKind(StrEnum):
     TRIMMED = "Trimmed"
     RESET = "Reset"
     DIVERGED = "Diverged"
-    FORCED_TRIM = "ForcedTrim"
     UP = "Up"
     DOWN = "Down"
 
@@ -59,11 +58,12 @@ NOTICE_MEANING: Mapping[NoticeKind, str] = {
     NoticeKind.ORPHANS: "stored messages that a later life had closed off; sent under new numbers",
     NoticeKind.JOURNAL_ROLLBACK: "the journal is older than what the receiver has settled",
     NoticeKind.STATE_ROLLBACK: "the receiver's state is older than what the sender has confirmed",
-    NoticeKind.STORE_ROLLBACK: "the stream lacks messages that it had acknowledged",
-    NoticeKind.TRIMMED: "entries were removed before this reader had read them",
+    NoticeKind.STORE_ROLLBACK: "the stream lacks messages that it had acknowledged: it went back, or somebody "
+    "removed them",
+    NoticeKind.TRIMMED: "entries were removed (by retention with `force`, or by somebody else) before this reader "
+    "had read them",
     NoticeKind.RESET: "the stream was deleted and made anew",
     NoticeKind.DIVERGED: "the stream holds other entries than those that were read",
-    NoticeKind.FORCED_TRIM: "retention passed a reader that has not read yet",
     NoticeKind.UP: "both directions of a channel are linked",
     NoticeKind.DOWN: "a channel was silent for too long; its volatile state was freed",
 }

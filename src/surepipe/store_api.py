@@ -274,11 +274,13 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The producer may append from ``last + 1``. ``lost`` are confirmed messages that are gone."""
+    """The producer may append from ``last + 1``. ``lost`` are confirmed messages that are gone; ``removed`` as in
+    ``Stored``."""
 
     incarnation: int
     last: int
     lost: tuple[int, int] | None = None
+    removed: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,12 +288,15 @@ class Stored:
     """All messages of the run are in the stream.
 
     ``last`` is the last seq stored of that producer and epoch, so all up to it are in the stream. ``new`` were
-    stored by this call, from index ``first_index`` on (None when all had been there).
+    stored by this call, from index ``first_index`` on (None when all had been there). ``removed``: the first and
+    last index of entries that somebody else has removed since the last write, as far as the store sees it; told
+    once, to whoever writes next.
     """
 
     last: int
     new: int
     first_index: int | None
+    removed: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +334,8 @@ class Empty:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The entries below ``earliest`` are gone. ``passed`` names readers that had not read all of them."""
+    """The entries below ``earliest`` are gone: all of them, or (where somebody else has removed some) those from
+    the index asked for on. ``passed`` names readers that had not read all of them."""
 
     earliest: int
     passed: tuple[str, ...] = ()

@@ -3,6 +3,7 @@ between."""
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -215,6 +216,40 @@ def test_a_bounded_stream_spares_what_its_reader_has_not_read(tmp_path: Path) ->
         for number in range(100):
             pipe.send(b"%03d" % number * 300, until="confirmed", timeout=10)
     assert len(got) == 100
+
+
+@pytest.mark.parametrize("unread", [(4,), (5, 6), (4, 5, 6)], ids=["front", "end", "all"])
+def test_what_somebody_else_removed_unread_is_named_by_both_ends(
+    tmp_path: Path, unread: tuple[int, ...]
+) -> None:
+    """S-4: three of six are read; rows go by plain SQL. The receiver stops and names the gap by index, before it
+    hands over anything behind it; the sender's next append names the range."""
+    sending, receiving = Noted(), Noted()
+    with sqlite_store(tmp_path) as store:
+        sender = StreamSender("orders", QUICK_STREAM, store=store, notices=sending)
+        for number in range(1, 4):
+            sender.send(number, until="confirmed")
+        with StreamReceiver("orders", QUICK_STREAM, store=store) as receiver:
+            receiver.finish()
+            assert list(receiver) == [1, 2, 3]
+        for number in range(4, 7):
+            sender.send(number, until="confirmed")
+        with sqlite3.connect(store.path) as connection:
+            for index in unread:
+                connection.execute("DELETE FROM surepipe_pages WHERE first_index = ?", (index,))
+        connection.close()
+        sender.send(7, until="confirmed")
+        got: list[object] = []
+        with (
+            StreamReceiver("orders", QUICK_STREAM, store=store, notices=receiving) as receiver,
+            pytest.raises(PipeStopped),
+        ):
+            got += receiver
+        sender.close()
+    (gap,) = [notice.ranges for notice in receiving.notices if notice.kind == "Trimmed"]
+    assert gap == ((unread[0], unread[-1]),)
+    removed = [notice.ranges for notice in sending.notices if notice.kind == "StoreRollback"]
+    assert removed == ([((unread[0], unread[-1]),)] if unread[-1] == 6 else [])
 
 
 def test_a_stream_that_was_made_differently_is_refused(tmp_path: Path) -> None:

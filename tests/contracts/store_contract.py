@@ -677,3 +677,79 @@ class StoreContract(StreamContract, IndexContract, TransactionContract):
             assert perform(request, bench.streams, bench.positions) == expected
         info = perform(DescribeStream("s"), bench.streams, bench.positions)
         assert info == bench.streams.info("s")
+
+
+class StrangerBench(Bench, Protocol):
+    """A store that others can reach, beside surepipe."""
+
+    def remove(self, stream: str, *indexes: int) -> None:
+        """Take out the pages that begin at these indexes, as a stranger does: with what the server, or the file,
+        has for that."""
+        ...
+
+
+class StrangerContract:
+    """For stores whose entries can be removed by somebody else: nothing of that goes unnoticed."""
+
+    @pytest.mark.parametrize(
+        ("gone", "left", "holes"),
+        [
+            ((1, 2), ["m3", "m4", "m5"], [(1, 3)]),
+            ((3,), ["m1", "m2", "m4", "m5"], [(3, 4)]),
+            ((4, 5), ["m1", "m2", "m3"], [(4, 6)]),
+            ((1, 2, 3, 4, 5), [], [(1, 6)]),
+        ],
+        ids=["front", "middle", "end", "all"],
+    )
+    def test_a_reader_is_told_exactly_what_somebody_else_removed(
+        self,
+        bench: StrangerBench,
+        gone: tuple[int, ...],
+        left: list[str],
+        holes: list[tuple[int, int]],
+    ) -> None:
+        """S-4, S-7: reading from 1 on gives what is left, and for each hole Trimmed with where it ends; so does
+        the identity of an entry in it."""
+        make(bench)
+        put_each(bench, 1, 2, 3, 4, 5)
+        bench.remove("s", *gone)
+        found: list[bytes] = []
+        passed: list[tuple[int, int]] = []
+        index = 1
+        while not isinstance(outcome := bench.streams.read("s", index, MANY, PLENTY), Empty):
+            if isinstance(outcome, Trimmed):
+                passed.append((index, outcome.earliest))
+                index = outcome.earliest
+            else:
+                assert isinstance(outcome, Batch)
+                found += [payload for run in outcome.entries for payload in run.payloads]
+                index = outcome.next
+        assert (found, passed) == (texts(*left), holes)
+        assert isinstance(bench.streams.identify("s", gone[0]), Trimmed)
+
+    @pytest.mark.parametrize(
+        ("gone", "told"),
+        [((1, 2), (1, 2)), ((4, 5), (4, 5)), ((1, 2, 3, 4, 5), (1, 5))],
+        ids=["front", "end", "all"],
+    )
+    def test_whoever_writes_next_is_told_once_what_somebody_else_removed(
+        self, bench: StrangerBench, gone: tuple[int, ...], told: tuple[int, int]
+    ) -> None:
+        """S-4: the append is stored under the next index and names the range; the one after it does not."""
+        make(bench)
+        put_each(bench, 1, 2, 3, 4, 5)
+        bench.remove("s", *gone)
+        assert put(bench, 6, "m6") == Stored(6, 1, 6, told)
+        assert put(bench, 7, "m7") == Stored(7, 1, 7)
+        assert bench.streams.identify("s", 6) == Identity("p", 1, 6)
+
+    def test_what_a_store_trims_itself_was_not_removed_by_somebody_else(
+        self, bench: StrangerBench
+    ) -> None:
+        """S-8: by force, up to the end, and by reaching the bound."""
+        make(bench, retention=Retention(max_bytes=4, force=True))
+        put_each(bench, 1, 2, 3)
+        assert bench.streams.trim("s", 3) == Trimmed(3)
+        put_each(bench, 4, 5)
+        bench.streams.trim("s", 6)
+        put_each(bench, 6)

@@ -130,6 +130,10 @@ class RedisBench:
     def advance(self, micros: int) -> None:
         self.now += micros
 
+    def remove(self, stream: str, *indexes: int) -> None:
+        """By XDEL; Redis keeps an empty stream."""
+        self.redis("XDEL", self.keys.pages(stream), *(f"{index}-0" for index in indexes))
+
     def delete(self, stream: str) -> None:
         self.store.delete(stream)
 

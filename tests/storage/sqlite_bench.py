@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,6 +73,18 @@ class SqliteBench:
 
     def advance(self, micros: int) -> None:
         self.time.advance(micros)
+
+    def remove(self, stream: str, *indexes: int) -> None:
+        """By plain SQL."""
+        connection = sqlite3.connect(self.path)
+        with connection:
+            for index in indexes:
+                connection.execute(
+                    "DELETE FROM surepipe_pages WHERE first_index = ? AND stream ="
+                    " (SELECT id FROM surepipe_streams WHERE name = ?)",
+                    (index, stream),
+                )
+        connection.close()
 
     def delete(self, stream: str) -> None:
         assert self.store.delete(stream) is None

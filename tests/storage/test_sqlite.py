@@ -31,8 +31,8 @@ from surepipe.store_api import (
     Trimmed,
 )
 from tests.contracts.store_contract import (
-    Bench,
     StoreContract,
+    StrangerContract,
     commit,
     make,
     owner_of,
@@ -62,11 +62,11 @@ def open_at_one_level(tmp_path: Path) -> Iterator[SqliteBench]:
     bench.store.close()
 
 
-class TestContract(StoreContract):
+class TestContract(StoreContract, StrangerContract):
     """The suite that every store passes, so1-so10 and so12, at both levels."""
 
     @pytest.fixture
-    def bench(self, bench: SqliteBench) -> Bench:
+    def bench(self, bench: SqliteBench) -> SqliteBench:
         return bench
 
 

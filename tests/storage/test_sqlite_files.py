@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -222,6 +223,31 @@ def test_values_that_sqlite_can_not_hold_fail(one: SqliteBench) -> None:
     assert isinstance(put(one, 1, "a", producer="\ud800"), Failed)
     assert isinstance(one.store.claim("s", "r", 2**64), Failed)
     assert read_payloads(one) == []
+
+
+def test_a_file_that_was_replaced_or_removed_while_it_was_open_takes_nothing_more(
+    tmp_path: Path,
+) -> None:
+    """R-9: an older copy is put in its place, then nothing. Open connections would go on with the former file."""
+    path = tmp_path / "store.db"
+    with SqliteStore(path) as store:
+        store.create("s", 1, KEEP_ALL)
+        store.append("s", "p", 1, 1, [b"a"])
+        copy = store.snapshot()
+        store.append("s", "p", 1, 2, [b"b"])
+        (tmp_path / "copy.db").write_bytes(copy)
+        os.replace(tmp_path / "copy.db", path)
+        for _ in range(2):
+            for outcome in (store.append("s", "p", 1, 3, [b"c"]), store.read("s", 1, 9, 99)):
+                assert isinstance(outcome, Failed)
+                assert "removed or replaced while it was open" in outcome.reason
+            with (
+                pytest.raises(StoreUnavailable, match="removed or replaced"),
+                store.transaction() as transaction,
+            ):
+                _ = transaction.connection
+            path.unlink(missing_ok=True)
+    assert not path.exists(), "and none is made in its place"
 
 
 def test_a_closed_store_answers_failed_and_leaves_no_connection_open(tmp_path: Path) -> None:

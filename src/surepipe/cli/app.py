@@ -32,7 +32,10 @@ from surepipe.errors import SurepipeError
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "init": (init, epilog(Exit.HELD, Exit.UNUSABLE)),
     "check": (check, epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE)),
-    "run": (run_pipeline, epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.INTERRUPTED)),
+    "run": (
+        run_pipeline,
+        epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.REPLACED, Exit.INTERRUPTED),
+    ),
     "audit": (
         audit,
         epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.NOT_EXERCISED),

@@ -18,6 +18,8 @@ class Exit(IntEnum):
     """Nothing was violated, but too little happened to say that it holds."""
     NOT_DETERMINISTIC = 4
     """The same run twice went two ways, so neither says anything."""
+    REPLACED = 5
+    """Another process of the same node began later and has taken over: do not start this one again."""
     INTERRUPTED = 130
     """Stopped by Ctrl-C (128 and the number of the signal)."""
 
@@ -33,6 +35,7 @@ _MEANING = {
     Exit.UNUSABLE: "the file, a stage or the command line can't be used",
     Exit.NOT_EXERCISED: "not exercised: too little happened to say that it holds",
     Exit.NOT_DETERMINISTIC: "not deterministic",
+    Exit.REPLACED: "replaced by a process that began later: not to be started again",
     Exit.INTERRUPTED: "interrupted",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from surepipe.errors import ConfigurationError
 from surepipe.pipelines.as_hops import declared_level
 from surepipe.pipelines.models.stores import RedisStorePart
 from surepipe.pipelines.plan import Plan
@@ -13,7 +14,7 @@ def probed_levels(plan: Plan, *, doubting: bool = False) -> dict[str, Level]:
     """The level of each Redis store whose durability is not declared, as its server's settings give it.
 
     ``doubting``: of a declared one too, where its server tells; the weaker of both counts. Raises StoreUnavailable
-    when one does not answer, ConfigurationError when its address can't be used.
+    when one does not answer, ConfigurationError when its address can't be used or it would throw messages away.
     """
     levels: dict[str, Level] = {}
     for part in plan.stores:
@@ -21,6 +22,8 @@ def probed_levels(plan: Plan, *, doubting: bool = False) -> dict[str, Level]:
             store = RedisStore.from_url(part.url.reveal(), pipeline=part.keys or plan.name)
             try:
                 found = store.durability
+                if refusal := store.refusal:
+                    raise ConfigurationError(f"store {part.name}: {refusal}")
             finally:
                 store.close()
             if part.durability is None:

@@ -21,9 +21,10 @@ from surepipe.cli.engines import (
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, complain, complain_about_file, line, show, show_json
 from surepipe.cli.stopping import CLOSE_S, DRAIN_S, Stopping
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, Fenced, PipeStopped
 
 if TYPE_CHECKING:
+    from surepipe.actors.notices import PipeNotice
     from surepipe.pipelines import Assessment, Document
     from surepipe.pipelines.engine import Unfinished
     from surepipe.pipelines.live import Looks, Observing
@@ -127,7 +128,15 @@ def run(
     if not as_json:
         show(promises(assessment, on.kind))
     with _logging(log):
-        code = runner.run(trace)
+        try:
+            code = runner.run(trace)
+        except (PipeStopped, Fenced) as error:
+            if not (runner.was_replaced or isinstance(error, Fenced)):
+                raise
+            complain(
+                f"{error}\nanother process of this node has taken over: this one ends, and stays ended"
+            )
+            raise typer.Exit(Exit.REPLACED) from None
     if as_json:
         show_json(runner.document(code))
     else:
@@ -164,6 +173,8 @@ class Runner:
         self._counters: Mapping[str, Mapping[str, int]] = {}
         self._buried: Mapping[str, int] = {}
         self._seconds = 0.0
+        self.was_replaced = False
+        """True once a part has told that a later process has its place."""
 
     def run(self, trace: Path | None) -> Exit:
         """Run to the end. Raises what the engine raises, after everything is ended."""
@@ -175,8 +186,13 @@ class Runner:
             observing = held.enter_context(
                 Observing(self._assessment, self._node, self._counted, self._looks, sink)
             )
+
+            def noticed(notice: PipeNotice) -> None:
+                self.was_replaced |= notice.kind == "Fenced"
+                observing.notice(notice)
+
             environment = RealEnvironment(
-                self._plan, trace=observing.trace, notices=observing.notice, stopped=self._stopped
+                self._plan, trace=observing.trace, notices=noticed, stopped=self._stopped
             )
             engine = self._on.make(self._plan, self._node, environment, once=self._once)
             self._engine = engine

@@ -257,7 +257,10 @@ class StreamPlace(ReceiverLayer):
         if not self._is_drained():
             return
         place = self.work.next
-        detail = f"entries of stream {self.stream!r} were trimmed before reader {self.reader!r}"
+        detail = (
+            f"entries of stream {self.stream!r} are gone that reader {self.reader!r} has not read: trimmed, or "
+            "removed by somebody else"
+        )
         self.port.notice(NoticeKind.TRIMMED, 0, ((place, earliest - 1),), detail)
         if self.options.on_trimmed == "stop":
             self._halt()

@@ -165,6 +165,7 @@ class Sender(SenderLayer):
         self.answered = True
         self.state = SenderState.READY
         self._tell_what_is_lost(opened)
+        self._tell_what_is_removed(opened.removed)
         self.incarnation = opened.incarnation
         self.port.reached(opened.last)
         self._confirm(opened.last)
@@ -180,6 +181,17 @@ class Sender(SenderLayer):
             gone = f"{start}..{self.first - 1} are lost" if start < self.first else "none is lost"
             detail = f"stream {self.stream!r} went back; {gone}, the rest is appended again"
             self.port.notice(NoticeKind.STORE_ROLLBACK, self.epoch, ((start, end),), detail)
+
+    def _tell_what_is_removed(self, removed: tuple[int, int] | None) -> None:
+        """Entries that somebody else took out of the stream, by index: nobody can append them again, as it is not
+        known which messages they were."""
+        if removed is not None:
+            detail = (
+                f"somebody else removed entries {removed[0]}..{removed[1]} (by index) of stream {self.stream!r}, "
+                f"or some of them; epoch {self.epoch} of {self.producer!r} met it. Readers that had not read them "
+                "have lost them"
+            )
+            self.port.notice(NoticeKind.STORE_ROLLBACK, 0, (removed,), detail)
 
     # Appending.
 
@@ -209,9 +221,10 @@ class Sender(SenderLayer):
 
     def _on_appended(self, asked: Asked, outcome: object) -> None:
         match outcome:
-            case Stored(last):
+            case Stored(last, removed=removed):
                 self.appends.remove(asked)
                 self.failures = 0
+                self._tell_what_is_removed(removed)
                 self._confirm(last)
                 self._append_more()
             case Gap():
@@ -263,7 +276,12 @@ class Sender(SenderLayer):
             self.port.notice(NoticeKind.UNANSWERED, self.epoch, self.unconfirmed(), detail)
 
     def _fail(self, reason: str) -> None:
+        """The store refuses for good. If the stream is gone, so is what was confirmed and not read."""
         self._stop()
+        if self.base > 1:
+            reason += (
+                f"; of epoch {self.epoch}, 1..{self.base - 1} had been confirmed: were they read?"
+            )
         self.port.stop(f"stream {self.stream!r}: {reason}", NoticeKind.STALLED)
 
     def _stop(self) -> None:

@@ -33,3 +33,13 @@ class Complaints:
         logger.warning(
             "a store can't do what it is asked; that waits and is tried again: %s", detail
         )
+
+
+def tell_removed(stream: str, removed: tuple[int, int] | None) -> None:
+    """Somebody took entries out of a stream. A store tells it once, so the log has it, whoever asked."""
+    if removed is not None:
+        logger.warning(
+            "somebody else removed entries %d..%d (by index) of stream %r, or some of them",
+            *removed,
+            stream,
+        )

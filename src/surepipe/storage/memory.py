@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 
 from surepipe.storage.memory_stream import MemoryStream
 from surepipe.storage.positions import may_replace
@@ -113,6 +114,17 @@ class MemoryStore:
         self._pause = pause
         self._changed = threading.Condition(threading.RLock())
         self._state = MemoryState()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing is open here; what it holds stays as long as somebody has it."""
 
     # Streams.
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.storage.redis_keys import LAYOUT_VERSION, type_of
@@ -16,6 +18,8 @@ from surepipe.storage.redis_values import Argument, Replies, damaged, list_of, t
 from surepipe.store_api import Failed, Level, Unavailable
 
 logger = logging.getLogger("surepipe")
+PROBE_AGAIN_S = 30.0
+"""Settings may be changed while the server runs, and one that throws messages away does so at once."""
 WRITING = frozenset({"append", "claim", "commit", "create", "open", "transaction", "trim"})
 
 
@@ -30,8 +34,10 @@ class Caller:
         declared: Level | None,
         replicas: int,
         replicas_within_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``home`` is the tag whose node is looked at. ``replicas``: see ``RedisStore``."""
+        """``home`` is the tag whose node is looked at. ``replicas``: see ``RedisStore``. ``monotonic``: seconds,
+        for asking again what its settings are."""
         self.link = link
         self._home = home
         self._declared = declared
@@ -40,20 +46,32 @@ class Caller:
         self._probing = threading.Lock()
         self._server: Server | None = None
         self._probed_generation = -1
+        self._monotonic = monotonic
+        self._probe_at = 0.0
         self._seen: dict[tuple[str, ...], int] = {}
 
     # The server.
 
     def server(self) -> Server | Unavailable | Failed:
-        """What the server said about itself; asked anew after each restart or failover, and after a refusal."""
+        """What the server said about itself; asked anew after each restart or failover, after a refusal, and every
+        ``PROBE_AGAIN_S``. Unavailable when it was fine and would throw messages away now: that can be put right.
+        """
         with self._probing:
-            known = self._server
-            if known and not known.refusal and self._probed_generation == self.link.generation:
+            known, now = self._server, self._monotonic()
+            is_same = self._probed_generation == self.link.generation
+            if known and not known.refusal and is_same and now < self._probe_at:
                 return known
             found = probe(self.link, self._home)
-            if isinstance(found, Server):
-                self._probed_generation = self.link.generation
-                self._note(found)
+            if not isinstance(found, Server):
+                return found
+            if known and is_same and found.refusal:
+                if not known.refusal:
+                    logger.warning("%s. Nothing is stored until then", found.refusal)
+                self._server = replace(found, was_fine=known.was_fine or not known.refusal)
+                return Unavailable(found.refusal) if self._server.was_fine else found
+            self._probed_generation = self.link.generation
+            self._probe_at = now + PROBE_AGAIN_S
+            self._note(found)
             return found
 
     def _note(self, found: Server) -> None:

@@ -14,6 +14,7 @@ Whatever is not plain (a trim, another incarnation, the end, an error) is left t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 
 from surepipe.storage.raw_pages import RawBatch, RawPage
 from surepipe.storage.redis_caller import Caller
@@ -87,4 +88,6 @@ def _checked(entries: list[Reply], index: int, end: int) -> _Found | None:
         return None
     if not pages or pages[0].index != index:
         return None
-    return _Found(pages, end)
+    # Where somebody has removed pages it ends, and read.lua says what is gone.
+    whole = takewhile(lambda two: two[0].stop == two[1].index, pairwise(pages))
+    return _Found([pages[0], *(page for _, page in whole)], end)

@@ -22,6 +22,8 @@ class Server:
     """Why no store may live there; empty when one may."""
     tells: bool = True
     """Its settings could be asked for; otherwise the level is the weakest that is possible."""
+    was_fine: bool = False
+    """A store lived there before the refusal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ import secrets
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Self, cast
 
 from redis.sentinel import Sentinel
 
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.storage.raw_pages import PagesOutcome
 from surepipe.storage.redis_caller import Caller
 from surepipe.storage.redis_direct import direct_pages
@@ -76,9 +77,9 @@ _NEW_SERVER = Unavailable(
 class RedisStore:
     """A ``StreamStore`` and an ``IndexStore`` on Redis, with transactions. Threads may share it.
 
-    Build one by URL, and close it in the end::
+    Build one by URL, and close it in the end, or use it in a ``with`` block::
 
-        store = RedisStore.from_url("redis://localhost:6379/0", pipeline="orders")
+        with RedisStore.from_url("redis://localhost:6379/0", pipeline="orders") as store: ...
         store = RedisStore.from_url("rediss://user:secret@host:6380?ssl_ca_certs=ca.pem", pipeline="orders")
         store = RedisStore.from_url("unix:///run/redis.sock", pipeline="orders")
         store = RedisStore.from_sentinel([("host", 26379)], "mymaster", pipeline="orders")
@@ -198,6 +199,17 @@ class RedisStore:
 
         return cls.from_url(url, pipeline=pipeline, limits=limits, locate=locate, **options)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close all connections. Calls under way, waits too, answer Unavailable; later ones Failed."""
         self._is_closed = True
@@ -231,6 +243,15 @@ class RedisStore:
     def level_is_declared(self) -> bool:
         """True when the level was stated, not asked of the server."""
         return self.durability.declared
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing may be stored on this server (it would throw messages away); empty when it may. Raises as
+        ``level`` does."""
+        found = self._caller.server()
+        if isinstance(found, Unavailable):
+            raise StoreUnavailable(found.detail)
+        return found.reason if isinstance(found, Failed) else found.refusal
 
     @property
     def durability(self) -> Durability:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, cast
 
+from surepipe.storage.complaints import tell_removed
 from surepipe.storage.raw_pages import RawBatch, RawPage
 from surepipe.storage.redis_keys import field_of
 from surepipe.storage.redis_link import Reply
@@ -157,7 +158,10 @@ def append_outcome(reply: Replies, stream: str) -> AppendOutcome:
     match reply[0]:
         case b"stored":
             new = number_of(reply[2])
-            return Stored(number_of(reply[1]), new, number_of(reply[3]) if new else None)
+            index = number_of(reply[3]) if new else None
+            removed = _range_of(reply[4:])
+            tell_removed(stream, removed)
+            return Stored(number_of(reply[1]), new, index, removed)
         case b"gap":
             return Gap(number_of(reply[1]))
         case b"fenced":
@@ -212,8 +216,14 @@ def create_outcome(reply: Replies, partitions: int, retention: Retention) -> Cre
 
 def opened_outcome(reply: Replies) -> Opened:
     """What is stored of the epoch, and what is lost."""
-    incarnation, last, lost_first, lost_last = map(number_of, reply[1:5])
-    return Opened(incarnation, last, (lost_first, lost_last) if lost_first else None)
+    incarnation, last = map(number_of, reply[1:3])
+    return Opened(incarnation, last, _range_of(reply[3:5]), _range_of(reply[5:]))
+
+
+def _range_of(reply: Replies) -> tuple[int, int] | None:
+    """First and last; 0 stands for none."""
+    first, last = map(number_of, reply) if reply else (0, 0)
+    return (first, last) if first else None
 
 
 def identity_of(reply: Replies) -> Identity:

@@ -122,6 +122,7 @@ class SqliteFile:
             with_layout = self.open_writer()
             self.level = _probed_level(with_layout, self.path)
             with_layout.close()
+            self._identity = _identity_of(self.path)
         except sqlite3.Error as error:
             raise self._as_exception(error) from error
 
@@ -145,6 +146,20 @@ class SqliteFile:
         connection.execute(f"PRAGMA fullfsync={int(self._asked is Level.POWER)}")
         connection.execute(f"PRAGMA checkpoint_fullfsync={int(self._asked is Level.POWER)}")
         _make_or_check_layout(connection, self.path)
+
+    def require_same(self) -> None:
+        """Raises ConfigurationError when the file was removed or replaced since it was opened.
+
+        Connections that are open go on with the former file, which nobody will find again: what they write is
+        lost, and nothing tells it. Opening the new file beside them is no way out: who closes last removes the
+        log of the other one.
+        """
+        if _identity_of(self.path) != self._identity:
+            raise ConfigurationError(
+                "the file was removed or replaced while it was open, and what is written to it now would be lost: "
+                "end every process that uses it, put the right file in its place (without -wal and -shm of "
+                "another one), and start again"
+            )
 
     def open_reader(self) -> sqlite3.Connection:
         """A connection that never writes."""
@@ -186,6 +201,14 @@ def breaks_connection(error: BaseException) -> bool:
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_READONLY,
     )
+
+
+def _identity_of(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def is_busy(error: BaseException) -> bool:

@@ -23,7 +23,8 @@ class Readers:
         self._is_closed = False
 
     def do(self, step: Callable[[sqlite3.Connection], T]) -> T:
-        """Run the step in a read transaction. Raises what SQLite raises, and Closed."""
+        """Run the step in a read transaction. Raises what SQLite raises, Closed, and ConfigurationError."""
+        self._file.require_same()
         connection = self._take()
         try:
             connection.execute("BEGIN")

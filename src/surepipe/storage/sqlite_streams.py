@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
+from surepipe.storage.complaints import tell_removed
 from surepipe.storage.raw_pages import PagesOutcome, RawBatch, RawPage
 from surepipe.storage.sqlite_pages import Page, pages_of, payloads_of
 from surepipe.storage.sqlite_retention import (
@@ -165,8 +167,16 @@ def append(connection: sqlite3.Connection, run: AppendRun, now_us: int) -> Appen
         stream, bound = make_room(connection, stream, size, now_us)
         if bound:
             return Full(bound)
+    removed = _removed_by_others(connection, stream)
     _store(connection, stream, run, pages, now_us)
-    return Stored(run.last, len(new), stream.next)
+    if removed is not None:  # it is told once
+        tell_removed(run.stream, removed)
+        connection.execute(
+            "UPDATE surepipe_streams SET (earliest, bytes) ="
+            " (SELECT min(first_index), sum(bytes) FROM surepipe_pages WHERE stream = ?1) WHERE id = ?1",
+            (stream.id,),
+        )
+    return Stored(run.last, len(new), stream.next, removed)
 
 
 def _store(
@@ -233,8 +243,48 @@ def read(connection: sqlite3.Connection, request: ReadFrom) -> ReadOutcome:
     if not isinstance(stream, StreamRow):
         return stream
     entries = _cut(connection, stream, request.index, request.max_messages, request.max_bytes)
+    if not entries:
+        return _trimmed_by_others(connection, stream, request.index)
     last = entries[-1]
     return Batch(tuple(entries), last.index + len(last.payloads), stream.next)
+
+
+def _trimmed_by_others(connection: sqlite3.Connection, stream: StreamRow, index: int) -> Trimmed:
+    """There is no page with this index, though there was one: what is gone reaches to the next page."""
+    (following,) = connection.execute(
+        "SELECT min(first_index) FROM surepipe_pages WHERE stream = ? AND first_index >= ?",
+        (stream.id, index),
+    ).fetchone()
+    return Trimmed(stream.next if following is None else int(following))
+
+
+def _removed_by_others(connection: sqlite3.Connection, stream: StreamRow) -> tuple[int, int] | None:
+    """The first and last index of what is missing at either end; a hole in between is met by who reads there."""
+    first, last = connection.execute(
+        "SELECT (SELECT min(first_index) FROM surepipe_pages WHERE stream = ?1),"
+        " (SELECT first_index + count FROM surepipe_pages WHERE stream = ?1"
+        " ORDER BY first_index DESC LIMIT 1)",
+        (stream.id,),
+    ).fetchone()
+    if stream.earliest == stream.next or (first, last) == (stream.earliest, stream.next):
+        return None
+    if first is None:
+        return stream.earliest, stream.next - 1
+    gone_first = stream.earliest if first > stream.earliest else last
+    return gone_first, stream.next - 1 if last < stream.next else first - 1
+
+
+def _without_a_hole(index: int, pages: Iterator[Entries]) -> Iterator[Entries]:
+    """From the page with this index on, as far as one follows the other; nothing where there is none."""
+    at = index
+
+    def follows(page: Entries) -> bool:
+        nonlocal at
+        is_next = page.index <= at < page.index + len(page.payloads)
+        at = page.index + len(page.payloads)
+        return is_next
+
+    return takewhile(follows, pages)
 
 
 def read_pages(connection: sqlite3.Connection, request: ReadFrom) -> PagesOutcome:
@@ -248,14 +298,19 @@ def read_pages(connection: sqlite3.Connection, request: ReadFrom) -> PagesOutcom
         (stream.id, page_start(connection, stream, request.index)),
     )
     pages: list[RawPage] = []
-    stop, left = request.index + request.max_messages, request.max_bytes
+    stop, left, at = request.index + request.max_messages, request.max_bytes, request.index
     for index, producer, epoch, first, count, at_us, lengths, body in rows:
+        if not index <= at < index + count:
+            break
+        at = index + count
         width = 0 if lengths is None else 4
         sizes = memoryview(lengths or b"")
         pages.append(RawPage(index, producer, epoch, first, count, at_us, width, sizes, body, 0))
         left -= len(body)
         if index + count >= stop or left <= 0:
             break
+    if not pages:
+        return _trimmed_by_others(connection, stream, request.index)
     return RawBatch(tuple(pages), stream.next)
 
 
@@ -275,7 +330,7 @@ def _cut(
 ) -> list[Entries]:
     """The longest run of entries within both bounds, one at least."""
     found: list[Entries] = []
-    for page in _pages_from(connection, stream, index):
+    for page in _without_a_hole(index, _pages_from(connection, stream, index)):
         start = max(0, index - page.index)
         wanted = page.payloads[start : start + max(1, messages)]
         count = _fitting(wanted, size) or (0 if found else 1)
@@ -310,11 +365,14 @@ def identify(connection: sqlite3.Connection, name: str, index: int) -> IdentifyO
         return Absent()
     if index < stream.earliest:
         return Trimmed(stream.earliest)
-    start, producer, epoch, first = connection.execute(
+    row = connection.execute(
         "SELECT first_index, producer, epoch, first_seq FROM surepipe_pages"
-        " WHERE stream = ? AND first_index = ?",
-        (stream.id, page_start(connection, stream, index)),
+        " WHERE stream = ? AND first_index = ? AND first_index + count > ?",
+        (stream.id, page_start(connection, stream, index), index),
     ).fetchone()
+    if row is None:  # somebody else has removed it
+        return Trimmed(index + 1)
+    start, producer, epoch, first = row
     return Identity(producer, epoch, first + index - start)
 
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from surepipe.errors import MisuseError, StoreUnavailable
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage import sqlite_positions, sqlite_streams
 from surepipe.storage.sqlite_file import SqliteFile
 from surepipe.storage.sqlite_writer import Blocks, Closed, Writer
@@ -55,6 +55,8 @@ class SqliteTransaction:
                 self._lent = self._writer.lend()
             except Closed as error:
                 raise MisuseError(f"the store on {self._file.path} is closed") from error
+            except ConfigurationError as error:  # the file was replaced: no message is to blame
+                raise StoreUnavailable(f"{self._file.path}: {error}") from error
             except sqlite3.Error as error:
                 raise StoreUnavailable(str(self._file.outcome_of(error))) from error
         return self._lent

@@ -287,6 +287,7 @@ class Writer:
     def _begin(self) -> sqlite3.Connection:
         if self._is_closed:
             raise Closed
+        self._file.require_same()
         if self._connection is None:
             self._connection = self._file.open_writer()
             self._connection.set_authorizer(self._authorize)

@@ -3,7 +3,7 @@
 --   KEYS[1]  sp:{tag}:layout     string  layout version    owner: whoever wrote first
 --   KEYS[2]  sp:{tag}:h:<stream> hash    head, read only   owner: create.lua, appends
 --   KEYS[3]  sp:{tag}:s:<stream> stream  pages, read only  owner: appends
--- ARGV: version, index. Replies: identity producer, epoch, seq; trimmed earliest; absent; missing; damaged key.
+-- ARGV: version, index. Replies: identity producer, epoch, seq; trimmed earliest; absent; missing.
 
 local refusal = other_layout()
 if refusal then
@@ -21,8 +21,8 @@ if index < tonumber(head[3]) then
   return {"trimmed", head[3]}
 end
 local page = redis.call("XREVRANGE", KEYS[3], ARGV[2] .. "-0", "-", "COUNT", 1)[1]
-if not page then
-  return {"damaged", KEYS[3]}
+local field, start = page and page[2], page and tonumber(string.match(page[1], "^%d+"))
+if not page or start + tonumber(field[8]) <= index then
+  return {"trimmed", text(index + 1)}  -- somebody else has removed it
 end
-local field, start = page[2], tonumber(string.match(page[1], "^%d+"))
 return {"identity", field[2], field[4], tonumber(field[6]) + index - start}

@@ -4,8 +4,8 @@
 --   KEYS[2]  sp:{tag}:h:<stream> hash    head, read only                owner: create.lua, appends
 --   KEYS[3]  sp:{tag}:s:<stream> stream  pages, read only               owner: appends
 --   KEYS[4]  sp:{tag}:p:<stream> hash    producers, one field written   owner: this script, appends
--- ARGV: version, producer, epoch, base. Replies: opened incarnation, last, first lost, last lost (0, 0: none); fenced epoch;
--- missing.
+-- ARGV: version, producer, epoch, base. Replies: opened incarnation, last, first lost, last lost (0, 0: none), first and
+-- last index removed by somebody else (0, 0: nothing); fenced epoch; missing.
 
 local refusal = other_layout()
 if refusal then
@@ -31,5 +31,6 @@ if last < confirmed then
   lost_first, lost_last, last = last + 1, confirmed, confirmed
 end
 set_producer(stream, producer, epoch, last)
+local removed_first, removed_last = removed_from(stream)
 write_stream(stream)
-return {"opened", stream.incarnation, last, lost_first, lost_last}
+return {"opened", stream.incarnation, last, lost_first, lost_last, removed_first, removed_last}

@@ -4,7 +4,8 @@
 --   KEYS[2]  sp:{tag}:h:<stream> hash    head, read only   owner: create.lua, appends
 --   KEYS[3]  sp:{tag}:s:<stream> stream  pages, read only  owner: appends
 -- ARGV: version, index, most messages, most bytes, incarnation or "".
--- Replies: batch next, pages; empty next; trimmed earliest; ahead next; reset incarnation; missing; damaged key.
+-- Replies: batch next, pages; empty next; trimmed earliest; ahead next; reset incarnation; missing.
+-- Where somebody else has removed pages, a batch ends before them, and from there on they count as trimmed.
 -- The last page may go beyond both bounds, and the first may begin below the index: the reader cuts them.
 
 local refusal = other_layout()
@@ -29,31 +30,32 @@ if index == next then
   return {"empty", head[2]}
 end
 local pages = redis.call("XREVRANGE", KEYS[3], ARGV[2] .. "-0", "-", "COUNT", 1)
-if not pages[1] then
-  return {"damaged", KEYS[3]}
-end
 -- Entry ids are <index>-0; fields are p, e, f, n, t, c, b in this order (streams.lua).
+local function start_of(page)
+  return tonumber(string.match(page[1], "^%d+"))
+end
 local function stop_of(page)
-  return tonumber(string.match(page[1], "^%d+")) + tonumber(page[2][8])
+  return start_of(page) + tonumber(page[2][8])
+end
+if not pages[1] or stop_of(pages[1]) <= index then
+  local following = redis.call("XRANGE", KEYS[3], ARGV[2] .. "-0", "+", "COUNT", 1)[1]
+  return {"trimmed", following and text(start_of(following)) or head[2]}
 end
 -- Payload bytes of a page: its body without the lengths, whose width is the first byte (redis_pages.py).
 local function size_of(page)
   local body, width = page[2][14], string.byte(page[2][14], 1)
   return #body - 1 - (width == 0 and 4 or width * tonumber(page[2][8]))
 end
-if stop_of(pages[1]) <= index then
-  return {"damaged", KEYS[3]}
-end
 local stop = index + tonumber(ARGV[3])
 -- Of the first page, what is below the index is not counted against the bound: its length is not known here.
 local bytes = tonumber(ARGV[4]) - (stop_of(pages[1]) - index == tonumber(pages[1][2][8]) and size_of(pages[1]) or 0)
-while bytes >= 0 and stop_of(pages[#pages]) < math.min(stop, next) do
+local whole = true
+while whole and bytes >= 0 and stop_of(pages[#pages]) < math.min(stop, next) do
   local more = redis.call("XRANGE", KEYS[3], "(" .. pages[#pages][1], "+", "COUNT", 4)
-  if #more == 0 then
-    return {"damaged", KEYS[3]}
-  end
+  whole = #more > 0
   for _, page in ipairs(more) do
-    if bytes >= 0 and stop_of(pages[#pages]) < stop then
+    whole = whole and start_of(page) == stop_of(pages[#pages])
+    if whole and bytes >= 0 and stop_of(pages[#pages]) < stop then
       pages[#pages + 1] = page
       bytes = bytes - size_of(page)
     end

@@ -4,21 +4,25 @@
 --   sp:{tag}:h:<stream>  hash    head of the stream                                    owner: create.lua, then appends
 --       incarnation, partitions, retention parts (max_bytes, max_age_us, force), next (index of the next entry),
 --       earliest (index of the first entry that is kept), total (payload bytes ever appended),
---       cut (those of them that are trimmed), r:<reader> (next index of each reader with a position)
+--       cut (those of them that are trimmed), r:<reader> (next index of each reader with a position),
+--       pages ("<next> <number of pages>" after the last write: fewer pages than that were removed by somebody else)
 --   sp:{tag}:s:<stream>  stream  pages; entry id <index of its first message>-0        owner: appends
 --       p producer, e epoch, f first seq, n count, t wall clock in microseconds, c payload bytes appended to the stream
 --       before this page (so that trimming needs to look at one page only), b body
 --   sp:{tag}:p:<stream>  hash    producer to "<epoch> <last seq>", never removed       owner: open.lua, appends
 
 local function load_stream(h, s, p)
-  local head = redis.call("HMGET", h, "incarnation", "next", "earliest", "total", "cut", "max_bytes", "max_age_us", "force")
+  local head = redis.call("HMGET", h, "incarnation", "next", "earliest", "total", "cut", "max_bytes", "max_age_us", "force", "pages")
   if not head[1] then
     return nil
   end
   -- A key of another type must fail before anything is written: Redis takes nothing back.
-  redis.call("XLEN", s)
+  local held = redis.call("XLEN", s)
   redis.call("HLEN", p)
+  local counted_at, counted = string.match(head[9] or "", "^(%d+) (%d+)$")
+  local lacks = counted_at == head[2] and held < tonumber(counted)
   return {
+    lacks = lacks, counted = counted_at == head[2],
     h = h, s = s, p = p, incarnation = head[1], next = tonumber(head[2]), earliest = tonumber(head[3]),
     total = tonumber(head[4]), cut = tonumber(head[5]), max_bytes = tonumber(head[6]), max_age = tonumber(head[7]),
     force = head[8] == "1", pages = {}, producers = {}, trimmed = false,
@@ -39,14 +43,38 @@ local function set_producer(stream, name, epoch, last)
   stream.producers[name] = epoch .. " " .. text(last)
 end
 
--- The stored page that begins at an index, without its body, or nil.
+-- The first stored page that begins at an index or behind it, without its body, or nil.
 local function page_at(stream, index)
   local entry = redis.call("XRANGE", stream.s, text(index) .. "-0", "+", "COUNT", 1)[1]
   if not entry then
     return nil
   end
   local field = entry[2]
+  index = tonumber(string.match(entry[1], "^%d+"))
   return {index = index, stop = index + tonumber(field[8]), time = tonumber(field[10]), cut = tonumber(field[12])}
+end
+
+-- First and last index of what somebody else has removed, 0 and 0 for nothing. Of a hole between the first and the
+-- last page that are left only these bounds are known. It is told once: the pages are counted anew.
+local function removed_from(stream)
+  if not stream.lacks then
+    return 0, 0
+  end
+  local first = page_at(stream, 1)
+  if not first then
+    return stream.earliest, stream.next - 1
+  end
+  local entry = redis.call("XREVRANGE", stream.s, "+", "-", "COUNT", 1)[1]
+  local last_start = tonumber(string.match(entry[1], "^%d+"))
+  local last_stop = last_start + tonumber(entry[2][8])
+  local is_behind = last_stop < stream.next
+  if first.index > stream.earliest then
+    return stream.earliest, is_behind and stream.next - 1 or first.index - 1
+  end
+  if is_behind then
+    return last_stop, stream.next - 1
+  end
+  return first.stop, last_start - 1
 end
 
 -- Readers with a position, and the next index of each.
@@ -135,6 +163,7 @@ local function append_run(stream, run, now)
   if run.first <= last then
     return {"overlap", last}  -- the caller cuts the run and asks again
   end
+  local removed_first, removed_last = removed_from(stream)
   local bound = make_room(stream, run.size, now)
   if bound then
     return {"full", bound}
@@ -150,7 +179,7 @@ local function append_run(stream, run, now)
     stream.total = stream.total + tonumber(page[3])
   end
   set_producer(stream, run.producer, run.epoch, run_last)
-  return {"stored", run_last, run.count, index}
+  return {"stored", run_last, run.count, index, removed_first, removed_last}
 end
 
 local function write_stream(stream)
@@ -159,6 +188,9 @@ local function write_stream(stream)
   end
   for _, page in ipairs(stream.pages) do
     redis.call("XADD", stream.s, unpack(page))
+  end
+  if stream.trimmed or #stream.pages > 0 or stream.lacks or not stream.counted then
+    redis.call("HSET", stream.h, "pages", text(stream.next) .. " " .. text(redis.call("XLEN", stream.s)))
   end
   if stream.trimmed or #stream.pages > 0 then
     redis.call("HSET", stream.h, "next", text(stream.next), "total", text(stream.total),

@@ -42,6 +42,7 @@ def test_the_exit_codes_are_those_of_the_one_table() -> None:
         ("UNUSABLE", 2),
         ("NOT_EXERCISED", 3),
         ("NOT_DETERMINISTIC", 4),
+        ("REPLACED", 5),
         ("INTERRUPTED", 130),
     ]
     assert all(code.meaning for code in Exit)

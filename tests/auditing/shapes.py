@@ -152,7 +152,9 @@ def live() -> None:
 def by_rows(rows: Sequence[Row], plan: Plan, path: Path) -> tuple[Audit, list[Judged]]:
     """By the audit that reads each row."""
     found = audit(rows)
-    numbers = [Numbers(one.pipe, one.accepted, one.settled, one.dead) for one in found.pipes]
+    numbers = [
+        Numbers(one.pipe, one.accepted, one.settled, one.dead, one.is_whole) for one in found.pipes
+    ]
     del path
     return found, [*found.judged(), *account(plan, numbers, rows).judged]
 
@@ -165,7 +167,10 @@ def in_bulk(
     engine = DuckEngine(threads=1)
     found = judge(engine, Question(place_of(str(path)), place_of(str(path)), expect=expect))
     engine.close()
-    numbers = [Numbers(one.channel, one.sent, one.settled, one.dead) for one in found.channels]
+    numbers = [
+        Numbers(one.channel, one.sent, one.settled, one.dead, not one.is_unreadable)
+        for one in found.channels
+    ]
     return found, [*found.judged(), *account(plan, numbers, found.facts, expect).judged]
 
 

@@ -125,6 +125,7 @@ def test_a_pipe_that_is_fed_within_a_transaction_is_judged_like_any_other(here: 
     _, judged = shapes.in_bulk(shapes.renumbered(hole), plan, told, no_loss)
     open_ones = [str(one) for one in judged if one.standing is Standing.UNJUDGED]
     assert any("no row tells of the acceptance of" in text for text in open_ones)
+    assert not any(one.standing is Standing.BROKEN for one in judged)
 
 
 def test_traces_that_know_nothing_of_a_pipe_of_the_plan_are_no_success(here: Path) -> None:

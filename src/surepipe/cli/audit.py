@@ -124,7 +124,9 @@ def _audit_rows(traces: Sequence[str], plan: Path | None, *, as_json: bool) -> N
         raise ConfigurationError(f"{error.filename} can't be read: {reason}") from error
     judged, notes = list(result.judged()), list[str]()
     if plan is not None:
-        counted = [(one.pipe, one.accepted, one.settled, one.dead) for one in result.pipes]
+        counted = [
+            (one.pipe, one.accepted, one.settled, one.dead, one.is_whole) for one in result.pipes
+        ]
         rows = sorted((row for file in files for row in file if row.kind in FACTS), key=_time_of)
         notes = accounted(plan, counted, rows, judged)
     code = code_of(judged)
@@ -141,13 +143,13 @@ def _time_of(row: Row) -> int:
 
 def accounted(
     file: Path,
-    counted: Sequence[tuple[str, int, int, int]],
+    counted: Sequence[tuple[str, int, int, int, bool]],
     rows: Sequence[Row],
     judged: list[Judged],
     expect: frozenset[Atom] | None = None,
 ) -> list[str]:
     """Add what is to be said of the ways between the pipes of a plan; what could not be counted. ``counted``: the
-    accepted, settled and dead messages of each channel."""
+    accepted, settled and dead messages of each channel, and whether no rows of it are missing."""
     from surepipe.pipelines import read
     from surepipe.pipelines.accounting import Numbers, account
 

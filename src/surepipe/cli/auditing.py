@@ -63,7 +63,10 @@ def audit_in_bulk(wish: Wish) -> Exit:
         found = judge(engine, question)
     judged, notes = list(found.judged()), list[str]()
     if wish.plan is not None:
-        counted = [(one.channel, one.sent, one.settled, one.dead) for one in found.channels]
+        counted = [
+            (one.channel, one.sent, one.settled, one.dead, not one.is_unreadable)
+            for one in found.channels
+        ]
         notes = accounted(wish.plan, counted, found.facts, judged, _expected(wish.expect))
     code = code_of(judged)
     if wish.as_json:

@@ -65,6 +65,8 @@ class Numbers:
     accepted: int
     settled: int
     dead: int
+    is_whole: bool = True
+    """False: rows of it are missing, so these numbers are none."""
 
 
 @dataclass
@@ -160,6 +162,9 @@ class _Accounting:
         if name not in self._known:
             self._say(pipe, {}, "the traces know nothing of it: give those of all processes")
             return
+        if not all(one.is_whole for one in self._channels(pipe)):
+            self._say(pipe, {}, "rows of it are missing")
+            return
         came = sum(one.accepted for one in self._channels(pipe))
         self._compare(pipe, came, self._into(pipe))
 
@@ -253,6 +258,8 @@ class _Accounting:
     def _of_pipe(self, pipe: PipePart, part: Node) -> _Amount:
         channels = self._channels(pipe)
         is_committed = pipe.settled is Boundary.COMMITTED
+        if not all(one.is_whole for one in channels):
+            return _Amount(why=f"rows of {pipe.name} are missing")
         open_ones = sum(one.accepted - one.settled - one.dead for one in channels)
         if open_ones:
             return _Amount(why=f"{open_ones} messages of {pipe.name} are not settled")

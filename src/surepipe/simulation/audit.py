@@ -153,6 +153,11 @@ class PipeAudit:
     """The properties that the pipe's own claim holds it to, under the faults that the trace tells of."""
 
     @property
+    def is_whole(self) -> bool:
+        """False when rows of it are missing: then nothing of it is judged."""
+        return any(one.outcome is not Outcome.UNDECIDED for one in self.findings)
+
+    @property
     def conserved(self) -> bool:
         """Sent = settled + dead letters + in flight, and nothing else."""
         return self.accepted == self.settled + self.dead + self.waiting

@@ -18,6 +18,7 @@ from surepipe.cli.exits import Exit
 from surepipe.cli.payloads import payload_facts, payload_lines
 from surepipe.effects import Letter
 from surepipe.storage import DeadLetterStream, SqliteStore
+from surepipe.storage.dead_letters import Replay
 from tests.cli.kit import Command
 
 FILE = """\
@@ -164,3 +165,21 @@ def test_a_long_payload_of_bytes_says_how_much_is_not_shown() -> None:
     lines = list(payload_lines(b"\xff" * 5000))
     assert len(lines) == 2 + 4096 // 16
     assert lines[-1] == "and 904 bytes more: --raw gives all of them"
+
+
+def test_the_list_says_which_letters_were_sent_again(
+    surepipe: Command, bury: Callable[[bytes], None]
+) -> None:
+    """They stay in the list, and a second replay would pass them over."""
+    bury(b"one")
+    with SqliteStore("shop.db") as store:
+        letters = DeadLetterStream(store, "dead")
+        letters(Letter("shop/intake", 0, 5, 24, b"two", 2, 0, 1_000_000, "NoPrice", "gold"))
+        replay = Replay(letters, store)
+        replay.begin()
+        replay.done(replay.waiting(1)[0])
+    first, second = surepipe("dlq", "list", "shop.yaml").out.splitlines()[1:]
+    assert first.endswith("NoPrice: saffron  sent again")
+    assert second.endswith("NoPrice: gold")
+    listed = surepipe("dlq", "list", "shop.yaml", "--json").json["main/dead"]
+    assert [one["sent_again"] for one in listed] == [True, False]

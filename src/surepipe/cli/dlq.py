@@ -36,19 +36,28 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for mac
 
 @dlq.command("list", epilog=_USES)
 def list_letters(file: File, stream: Stream = None, as_json: AsJson = False) -> None:
-    """List dead letters, one on each line: what failed, how often, and how. Without payloads."""
+    """List dead letters, one on each line: what failed, how often, how, and whether it was sent again since."""
     plan = _plan(file)
     found: dict[str, list[StoredLetter]] = {}
+    sent: dict[str, int] = {}
     for name in _streams(plan, stream):
         with _opened(plan, name) as letters:
             found[name] = list(letters.all())
+            sent[name] = letters.sent_again_before(letters.store)
     if as_json:
-        show_json({name: [_facts(one) for one in listed] for name, listed in found.items()})
+        show_json(
+            {
+                name: [_facts(one) | {"sent_again": one.index < sent[name]} for one in listed]
+                for name, listed in found.items()
+            }
+        )
         return
     for name, listed in found.items():
         count = {0: "no letter", 1: "1 letter"}.get(len(listed), f"{len(listed)} letters")
         show([line((name, "head"), f"  {count}")])
-        show(line(one.line(), indent=2) for one in listed)
+        for one in listed:
+            again = "  sent again" if one.index < sent[name] else ""
+            show([line(one.line(), (again, "dim"), indent=2)])
 
 
 @dlq.command("show", epilog=_USES)

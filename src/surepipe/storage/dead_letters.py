@@ -170,6 +170,16 @@ class DeadLetterStream:
             yield from letters
             index = letters[-1].index + 1
 
+    def sent_again_before(self, positions: IndexStore, reader: str = "replay") -> int:
+        """The index of the first letter that no replay of this reader has sent again; 0 where there was none."""
+        match positions.get(self.stream, reader):
+            case Position(tag, following) if tag == self.incarnation:
+                return following
+            case Unavailable() as outcome:
+                raise _as_error(self.stream, outcome)
+            case _:
+                return 0
+
     def show(self, index: int) -> StoredLetter | None:
         """The letter at an index; None when there is none."""
         outcome = self._streams.read(self.stream, index, 1, READ_BYTES)

@@ -127,9 +127,8 @@ def _plan(file: Path) -> Plan:
 
 def _streams(plan: Plan, chosen: str | None) -> list[str]:
     """The dead letters of the file, or those that were asked for."""
-    named = [
-        part.dead_letter for part in (*plan.stages, *plan.sinks) if part.dead_letter is not None
-    ]
+    parts = (*plan.sources, *plan.stages, *plan.sinks)
+    named: list[str] = [one for part in parts if (one := getattr(part, "dead_letter", None))]
     known = list(dict.fromkeys(named))
     if chosen is None and known:
         return known
@@ -137,7 +136,7 @@ def _streams(plan: Plan, chosen: str | None) -> list[str]:
         return [chosen]
     said = f"has no dead letters {chosen!r}: it names {', '.join(known)}"
     complain(
-        f"{plan.name} {said if known else 'names no dead letters: write dead_letter on a stage'}"
+        f"{plan.name} {said if known else 'names no dead letters: write dead_letter on a source, stage or sink'}"
     )
     raise typer.Exit(Exit.UNUSABLE)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from surepipe.actors.notices import PipeNotice
@@ -61,6 +61,12 @@ class Row:
 
     message: object
     after: str
+    wrong: str = ""
+    """Why it can't be read, with its place; ``message`` is then what stands there, as bytes."""
+
+
+NOTHING: Final = object()
+"""In place of a message: only the place goes on."""
 
 
 class Source(Protocol):
@@ -73,7 +79,8 @@ class Source(Protocol):
     def read(self, rows_max: int) -> Sequence[Row] | None:
         """The next rows, without waiting long; () when there is none now, None when there will be no more.
 
-        Raises ConfigurationError for what can't be read, naming the place.
+        Raises ConfigurationError for what can't be read, naming the place. Of a source with dead letters it is a
+        row that says so.
         """
         ...
 

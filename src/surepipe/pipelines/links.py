@@ -8,6 +8,7 @@ from typing import TypeAlias
 from surepipe.pipelines.models.pipes import LocalRoute, PipePart, StoreRoute, TcpRoute
 from surepipe.pipelines.models.sources import (
     AnySource,
+    ReadSource,
     RedisStreamSource,
     SourceBase,
     StreamSource,
@@ -81,9 +82,11 @@ def _source_stores(part: SourceBase) -> Iterator[StoreUse]:
         yield StoreUse(("store",), part.store)
     if isinstance(part, RedisStreamSource):
         yield StoreUse(("store",), part.store, ("redis",))
+    if isinstance(part, ReadSource):
+        yield from _letters(part)
 
 
-def _letters(part: Trying) -> Iterator[StoreUse]:
+def _letters(part: Trying | ReadSource) -> Iterator[StoreUse]:
     if part.dead_letter is not None:
         store, _, stream = part.dead_letter.partition("/")
         yield StoreUse(("dead_letter",), store, what="dead_letter", stream=stream)

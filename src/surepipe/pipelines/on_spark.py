@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
-from surepipe.pipelines.models.sources import HttpSource, PythonSource, StdinSource
+from surepipe.pipelines.models.sources import CsvSource, HttpSource, PythonSource, StdinSource
 from surepipe.pipelines.models.stages import (
     AnySink,
     HttpSink,
@@ -32,6 +32,13 @@ def spark_refusals(plan: Plan) -> Iterator[str]:
                 f"source {source.name}: Spark reads what can be read again, and {source.kind} can't; "
                 "let a pipeline on actors put its messages into a stream, and read that"
             )
+        elif source.dead_letter is not None:
+            yield (
+                f"source {source.name}: Spark puts no row aside that can't be read; leave dead_letter out, or let a "
+                "pipeline on actors read the source"
+            )
+        elif isinstance(source, CsvSource) and source.follow:
+            yield f"source {source.name}: Spark reads a CSV file as it is; leave follow out, or use actors"
     for pipe in plan.pipes:
         yield from _of_pipe(plan, pipe)
     for stage in plan.stages:

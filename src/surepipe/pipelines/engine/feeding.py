@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import cast
 
 from surepipe.actors.codecs import AutoCodec
@@ -26,7 +27,7 @@ from surepipe.errors import (
     StoreUnavailable,
     SurepipeError,
 )
-from surepipe.pipelines.assembly import About, Environment, Row, Serving, Source
+from surepipe.pipelines.assembly import NOTHING, About, Environment, Row, Serving, Source
 from surepipe.pipelines.engine.flow import Flow, Step, Turn
 from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.engine.trials import LetterBox
@@ -113,6 +114,12 @@ class Target:
             self.cursor.save(self.place.text)
             self._stored = self.place
 
+    def pass_by(self, place: Place) -> None:
+        """Nothing up to this place is left for the pipe: store that. Raises as ``accept``."""
+        if place.row >= self.place.row:
+            self.place = place
+        self.accept([])
+
 
 class Feed:
     """An actor.
@@ -152,6 +159,10 @@ class Feed:
         self._caught_up_with: object = None
         self.flow: Flow | None = None
         self.letters: LetterBox | None = None
+        self.unreadable: LetterBox | None = None
+        """Takes rows that can't be read."""
+        self.life = 0
+        """Tells this run from others, where a source can't be read again."""
         self._environment = environment
         self._targets = targets
         self._changed = changed
@@ -304,12 +315,17 @@ class Feed:
         ready: dict[str, list[tuple[object, Place]]] = {name: [] for name in self._targets}
         number, before, taken, failure = self.rows, self._before, 0, None
         made: dict[str, list[tuple[int, int]]] = {}
+        passed: dict[str, Place] = {}
         for row in rows:
             try:
                 outputs = self._outputs(row, number + 1)
             except Exception as error:  # noqa: BLE001 - a stage of the user's
                 failure = error
                 break
+            if row.message is NOTHING:
+                passed = dict.fromkeys(self._targets, Place(number, 0, 0, before, row.after))
+                before, taken = row.after, taken + 1
+                continue
             number += 1
             if self._trace is not None:
                 for name in self._targets:
@@ -317,13 +333,19 @@ class Feed:
                         made.setdefault(name, []).append((number, times))
             for name, messages in outputs.items():
                 ready[name] += self._places(name, messages, number, before, row.after)
+                passed.pop(name, None)
+            if row.wrong:
+                passed = dict.fromkeys(self._targets, Place(number, 0, 0, before, row.after))
             before, taken = row.after, taken + 1
         if self._trace is not None:
             self._trace.made(self.name, 0, made)
         self._hand_over(ready)
+        for name, place in passed.items():
+            self._targets[name].pass_by(place)
         self.source.taken(rows[:taken])
         if self.is_source:
-            self._tallies.add(self.part, "taken", taken)
+            read = sum(row.message is not NOTHING for row in rows[:taken])
+            self._tallies.add(self.part, "taken", read)
         self.rows, self._before, self._rest = number, before, rows[taken:]
         if failure is None:
             self._wait_us = RETRY_MIN_US
@@ -362,6 +384,11 @@ class Feed:
         ]
 
     def _outputs(self, row: Row, number: int) -> Mapping[str, list[object]]:
+        if row.message is NOTHING:
+            return {}
+        if row.wrong:
+            self._put_aside(row, number)
+            return {}
         if self.flow is None:
             return {name: [row.message] for name in self._targets}
         self._out = {}
@@ -379,6 +406,25 @@ class Feed:
         now_us = round(self._environment.clock.now() * 1_000_000)
         payload = AutoCodec().encode(row.message)
         self.letters(Letter(self.name, 0, 0, number, payload, 1, now_us, now_us, kind, text))
+
+    def _put_aside(self, row: Row, number: int) -> None:
+        """Store what can't be read as a letter, before anything behind it goes through.
+
+        1. The letter is stored, and the process is killed before the place behind the row is.
+        2. The next run reads the row again, and stores its letter again.
+        3. The letter is named by the row's place and content, so the second one changes nothing.
+        """
+        if self.unreadable is None:
+            raise ConfigurationError(row.wrong)
+        assert isinstance(row.message, bytes), "a row that can't be read is bytes"
+        name = f"{row.after} {blake2b(row.message, digest_size=8).hexdigest()}"
+        now_us = round(self._environment.clock.now() * 1_000_000)
+        letter = Letter(
+            *(self.name, 0, self.life, number, row.message, 1, now_us, now_us),
+            *("UnreadableRow", row.wrong, name),
+        )
+        self.unreadable(letter)
+        self._tallies.add(self.part, "dead_lettered")
 
     def _retry(self, failure: Exception) -> int:
         if isinstance(failure, SurepipeError) and not isinstance(failure, StoreUnavailable):

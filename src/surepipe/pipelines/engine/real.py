@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 import threading
 import time
@@ -38,6 +39,7 @@ from surepipe.pipelines.models.sources import (
     JsonlSource,
     ParquetSource,
     PythonSource,
+    ReadSource,
     RedisStreamSource,
     ServerTls,
     StdinSource,
@@ -161,15 +163,19 @@ class RealEnvironment:
     ) -> Source:
         """Make a source. Raises ConfigurationError."""
         check = self._check(part)
+        keeps = isinstance(part, ReadSource) and part.dead_letter is not None
         match part:
             case JsonlSource():
-                return JsonlFile(Path(part.path.reveal()), follow=part.follow, check=check)
+                path = Path(part.path.reveal())
+                return JsonlFile(path, follow=part.follow, check=check, keeps=keeps)
             case CsvSource():
-                return CsvFile(Path(part.path.reveal()), part.delimiter, check)
+                path = Path(part.path.reveal())
+                return CsvFile(path, part.delimiter, check, follow=part.follow, keeps=keeps)
             case ParquetSource():
-                return ParquetFile(Path(part.path.reveal()), check)
+                return ParquetFile(Path(part.path.reveal()), check, keeps=keeps)
             case StdinSource():
-                return Lines(sys.stdin.buffer, is_json=part.format == "json", check=check)
+                is_json = part.format == "json"
+                return Lines(sys.stdin.buffer, is_json=is_json, check=check, keeps=keeps)
             case HttpSource():
                 host, port = _address(part.listen.reveal(), f"source {part.name}")
                 tls = None if part.tls is None else _certificate(part.tls)
@@ -182,6 +188,7 @@ class RealEnvironment:
                     lambda: function(**arguments),
                     repeatable=part.repeatable,
                     check=check,
+                    keeps=keeps,
                 )
             case StreamSource():
                 return StreamRows(
@@ -191,11 +198,11 @@ class RealEnvironment:
                     reader=part.reader or f"{self._plan.name}/{part.name}",
                     start=part.start,
                     check=check,
+                    keeps=keeps,
                 )
             case RedisStreamSource():
-                return RedisEntries(
-                    self._redis_url(part.store), part.stream, start=part.start, check=check
-                )
+                url = self._redis_url(part.store)
+                return RedisEntries(url, part.stream, start=part.start, check=check, keeps=keeps)
 
     def _redis_url(self, name: str) -> str:
         part = self._plan.store(name)
@@ -261,7 +268,7 @@ class RealEnvironment:
         elif isinstance(part, PythonSource | PythonSink):
             self.function(part.call)
         elif isinstance(part, JsonlSource | CsvSource | ParquetSource):
-            opened(Path(part.path.reveal())).close()
+            os.close(opened(Path(part.path.reveal())))
 
     def function(self, path: str) -> Callable[..., object]:
         """Import what 'module:name' names. Raises ConfigurationError that says what is wrong."""

@@ -42,8 +42,10 @@ from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter, passed_
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import (
     AnySource,
+    ReadSource,
     RedisStreamSource,
     StreamSource,
+    replays,
 )
 from surepipe.pipelines.models.stages import (
     AnySink,
@@ -303,6 +305,10 @@ class Engine:
         targets = {pipe.name: self._target(source.name, pipe, _home(source)) for pipe in pipes}
         opened = self._environment.source(source, self.stores)
         feed = self._add_feed(source.name, opened, targets)
+        if isinstance(source, ReadSource) and source.dead_letter is not None:
+            streams = {source.dead_letter: letters_in(self.stores, source.dead_letter)}
+            feed.unreadable = self._letters[f"{source.name}>"] = LetterBox(Trials(), streams)
+            feed.life = 0 if replays(source) else lives_of(self._environment.runtime)()
         if any(isinstance(part, StagePart) for part in self.plan.takers(source.name)):
             flow = Flow(
                 self.plan,

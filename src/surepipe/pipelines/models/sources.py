@@ -12,6 +12,7 @@ from surepipe.pipelines.models.common import (
     CallablePath,
     Count,
     Frozen,
+    InStore,
     NamedPart,
     Part,
     Text,
@@ -41,7 +42,17 @@ class SourceBase(NamedPart):
     )
 
 
-class FileSource(SourceBase):
+class ReadSource(SourceBase):
+    """What sources have that read: nobody waits for an answer about a row that can't be read."""
+
+    dead_letter: InStore | None = Field(
+        default=None,
+        description="the stream, 'store/stream', for rows that can't be read; without it, one stops the run",
+        examples=["main/orders.unread"],
+    )
+
+
+class FileSource(ReadSource):
     """What sources that read a file have."""
 
     path: Text = Field(description="the file", examples=["data/orders.jsonl"])
@@ -63,6 +74,7 @@ class CsvSource(FileSource):
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] = Field(
         default=",", description="what separates fields"
     )
+    follow: bool = Field(default=False, description="wait for rows that are added later")
 
 
 class ParquetSource(FileSource):
@@ -72,7 +84,7 @@ class ParquetSource(FileSource):
     kind: Literal["parquet"] = "parquet"
 
 
-class RedisStreamSource(SourceBase):
+class RedisStreamSource(ReadSource):
     """A Redis stream that others write (XADD); each entry is a mapping of its fields."""
 
     word: ClassVar[str] = "redis-stream source"
@@ -84,7 +96,7 @@ class RedisStreamSource(SourceBase):
     )
 
 
-class StreamSource(SourceBase):
+class StreamSource(ReadSource):
     """A stream that another pipe or program of surepipe writes."""
 
     word: ClassVar[str] = "stream source"
@@ -100,7 +112,7 @@ class StreamSource(SourceBase):
     )
 
 
-class StdinSource(SourceBase):
+class StdinSource(ReadSource):
     """Standard input, one message on each line."""
 
     word: ClassVar[str] = "stdin source"
@@ -109,7 +121,7 @@ class StdinSource(SourceBase):
     format: Literal["json", "text"] = Field(default="json", description="what a line is")
 
 
-class PythonSource(SourceBase):
+class PythonSource(ReadSource):
     """A function that returns an iterable of messages, such as a generator."""
 
     word: ClassVar[str] = "python source"

@@ -13,6 +13,7 @@ from surepipe.pipelines.assembly import About
 from surepipe.pipelines.engine.file_log import FileLog
 from surepipe.pipelines.engine.running import Engine
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.sources import ReadSource
 from surepipe.pipelines.models.stages import (
     AnySink,
     CsvSink,
@@ -303,7 +304,8 @@ class PlanDeployment:
 
     def dead(self) -> int:
         """How many letters lie in dead-letter streams."""
-        named = {part.dead_letter for part in self.plan.parts if isinstance(part, Trying)}
+        parts = [part for part in self.plan.parts if isinstance(part, Trying | ReadSource)]
+        named = {part.dead_letter for part in parts}
         total = 0
         for one in sorted(filter(None, named)):
             store, _, stream = one.partition("/")

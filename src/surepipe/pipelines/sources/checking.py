@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeAlias
@@ -46,6 +47,16 @@ def fitting(model: object, path: str) -> Check:
             raise Unfit(f"{path} failed: {told_of(error)}") from error
 
     return check
+
+
+def refused(message: object, after: str, wrong: str, keeps: bool) -> Row:
+    """A message that is no good, as a row that says so, for a source that keeps those. Else raises
+    ConfigurationError."""
+    if not keeps:
+        raise ConfigurationError(wrong)
+    if not isinstance(message, bytes):
+        message = json.dumps(message, default=repr).encode()
+    return Row(message, after, wrong)
 
 
 class Readable:

@@ -1,99 +1,619 @@
-"""Files as sources. A place is the number of the byte, or of the row, that comes next.
+"""Files as sources. A place says which byte, or row, comes next, and in which file.
 
-A file is read as it is: who changes what was read already changes what a restart goes on behind.
+A file is known again by its first line, by the line that was read last, and by its inode. So one that was cut,
+moved away or replaced is told from one that has only grown: what is left of it is looked for beside it, and what
+can't be found is an error, never passed over.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
+import logging
+import os
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
-from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.assembly import Row
-from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is
+from surepipe.pipelines.assembly import NOTHING, Row
+from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is, refused
 
+logger = logging.getLogger("surepipe")
 LINE_MAX = 16 << 20
+KEPT_MAX = 64 << 10
+"""Bytes of a line beyond that bound that a letter has."""
+_PIECE = 256 << 10
+_SEEN_MAX = 256
+_TOO_LONG = f"a line of more than {LINE_MAX} bytes"
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)?")
 
 
-class JsonlFile:
-    """One JSON value on each line; empty lines are passed over. ``follow``: lines may be added."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Bytes of a file that are known again: how many, and their checksum."""
 
-    def __init__(self, path: Path, *, follow: bool = False, check: Check = as_it_is) -> None:
+    length: int = 0
+    check: int = 0
+
+    @classmethod
+    def of(cls, data: bytes) -> Seen:
+        """Of these bytes."""
+        return cls(len(data), crc32(data))
+
+    def is_at(self, file: int, end: int) -> bool:
+        """True when they stand in the file in front of this byte."""
+        start = end - self.length
+        return start >= 0 and Seen.of(os.pread(file, self.length, start)) == self
+
+
+@dataclass(frozen=True, slots=True)
+class FileId:
+    """Which file: its device and inode, and the beginning of its first line."""
+
+    device: int = 0
+    inode: int = 0
+    head: Seen = Seen()
+
+    @property
+    def inode_of(self) -> tuple[int, int]:
+        """What a rename leaves as it is."""
+        return self.device, self.inode
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in a file: the byte, the line in front of it, and the file."""
+
+    at: int = 0
+    last: Seen = Seen()
+    file: FileId = FileId()
+
+    @property
+    def text(self) -> str:
+        """As it is stored."""
+        file, last = self.file, self.last
+        return (
+            f"{self.at} {last.length}:{last.check:x} {file.device:x}:{file.inode:x} "
+            f"{file.head.length}:{file.head.check:x}"
+        )
+
+    @classmethod
+    def read(cls, text: str) -> Where:
+        """From what was stored; a number alone is a byte of an earlier version."""
+        at, *rest = text.split()
+        if not rest:
+            return cls(int(at))
+        last, inode, head = (one.split(":") for one in rest)
+        file = FileId(int(inode[0], 16), int(inode[1], 16), Seen(int(head[0]), int(head[1], 16)))
+        return cls(int(at), Seen(int(last[0]), int(last[1], 16)), file)
+
+    def fits(self, file: int) -> bool:
+        """True when this open file has what was read up to here."""
+        head = self.file.head
+        return (
+            os.fstat(file).st_size >= self.at
+            and self.last.is_at(file, self.at)
+            and head.is_at(file, head.length)
+        )
+
+
+class Growing:
+    """The lines of a file, one behind the other, through what happens to it while it is followed.
+
+    Nothing that was read is given before the file was seen to be the same behind the reading as in front of it.
+    """
+
+    def __init__(self, path: Path, *, follow: bool) -> None:
+        self.path = path
+        self.where = Where()
+        self.line = 1
+        """The number of the next line; 0 when reading began in the middle."""
+        self._follow = follow
+        self._file = -1
+        self._left = -1
+        """A file that was moved away and read to its end, as long as nothing else was."""
+        self._left_at = 0
+        self._is_old = False
+        """The file is what was moved away, or copied; ``path`` comes behind it."""
+        self._ahead = b""
+        self._is_torn = False
+        self._seen_size = 0
+        self._is_missing = False
+
+    def open(self, where: Where | None) -> None:
+        """Open at a place. Raises ConfigurationError when what was read can't be found."""
+        self.close()
+        self._file = opened(self.path)
+        stat = os.fstat(self._file)
+        if where is None:
+            self.where = Where(file=FileId(stat.st_dev, stat.st_ino))
+            return
+        self.line = 0 if where.at else 1
+        is_same = where.file.inode_of in ((0, 0), (stat.st_dev, stat.st_ino))
+        if not (is_same and where.fits(self._file)):
+            old = self._beside(where) if self._follow else None
+            if old is not None and (not where.fits(self._file) or old[1]):
+                os.close(self._file)
+                self._file, self._is_old = old[0], True
+            elif old is not None:
+                os.close(old[0])
+            if not where.fits(self._file):
+                raise ConfigurationError(self._lost(where, stat.st_size))
+        stat = os.fstat(self._file)
+        self.where = Where(where.at, where.last, FileId(stat.st_dev, stat.st_ino, where.file.head))
+
+    def _lost(self, where: Where, size: int) -> str:
+        return (
+            f"{self.path} has {size} bytes, and {where.at} were read before: it is another file, or was cut. Put "
+            "it back; or, to read it as a new one, give the source another name"
+        )
+
+    def _beside(self, where: Where) -> tuple[int, bool] | None:
+        """What was read before under another name, open, and whether it is the very same file.
+
+        Raises ConfigurationError when more files were moved away since: which of them to read nobody can tell.
+        """
+        found: tuple[Path, int, bool] | None = None
+        beside = [
+            one
+            for one in sorted(self.path.parent.glob(f"{_escaped(self.path.name)}[.~_-]*"))
+            if one.is_file()
+        ]
+        for one in beside:
+            file = opened(one)
+            stat = os.fstat(file)
+            is_very_same = where.file.inode_of == (stat.st_dev, stat.st_ino)
+            is_better = found is None or (is_very_same and not found[2])
+            if is_better and where.at > 0 and where.fits(file):
+                if found is not None:
+                    os.close(found[1])
+                found = (one, file, is_very_same)
+            else:
+                os.close(file)
+        if found is None:
+            return None
+        path, file, is_very_same = found
+        time = os.fstat(file).st_mtime_ns
+        newer = [str(one) for one in beside if one != path and one.stat().st_mtime_ns > time]
+        if newer:
+            os.close(file)
+            raise ConfigurationError(
+                f"{self.path} was read up to byte {where.at} of what is {path} now, and {', '.join(newer)} came "
+                "since: read what is in them by a source of its own, and move them to another folder"
+            )
+        logger.info("%s goes on at byte %d of %s", self.path, where.at, path)
+        return file, is_very_same
+
+    def behind(self, skip: int) -> bytes | None:
+        """The line so many bytes behind the place; None when there is no whole one now, b"" at the end."""
+        start = skip
+        while True:
+            end = self._ahead.find(b"\n", start) + 1
+            if end:
+                return self._ahead[skip:end]
+            if len(self._ahead) - skip >= LINE_MAX:
+                return self._ahead[skip : skip + LINE_MAX]
+            start = len(self._ahead)
+            piece = self._piece()
+            if not piece:
+                break
+            self._ahead += piece
+        if self._follow and not self._is_old:
+            return None
+        return self._ahead[skip:]
+
+    def _piece(self) -> bytes:
+        """The next bytes, of the file that those before them are of; none when it is another one by now.
+
+        1. A look has read up to the end of the file, and given rows of it.
+        2. The file is cut, and grows beyond that place.
+        3. What stands there now belongs to other rows; without the bytes in front of it nobody would see that.
+        """
+        known = self._ahead[-_SEEN_MAX:]
+        seen = Seen.of(known) if known else self.where.last
+        at = self.where.at + len(self._ahead) - seen.length
+        found = os.pread(self._file, seen.length + _PIECE, at)
+        if Seen.of(found[: seen.length]) == seen:
+            return found[seen.length :]
+        if not self._follow or self._is_old:
+            raise ConfigurationError(self._lost(self.where, os.fstat(self._file).st_size))
+        self._is_torn = True
+        return b""
+
+    def rest_of_line(self, start: int) -> int | None:
+        """How many bytes a line has whose first ``start`` are known; None when its end is not there yet."""
+        at = self.where.at + start
+        while piece := os.pread(self._file, _PIECE, at):
+            end = piece.find(b"\n") + 1
+            if end:
+                return at + end - self.where.at
+            at += len(piece)
+        return None if self._follow and not self._is_old else at - self.where.at
+
+    def take(self, count: int) -> str:
+        """These bytes of ``behind`` are read: gives the place behind them."""
+        where, data = self.where, self._ahead[:count]
+        file = where.file
+        if not file.head.length:
+            head = Seen.of(os.pread(self._file, min(_SEEN_MAX, where.at + count), 0))
+            file = FileId(file.device, file.inode, head)
+        if count > len(data):  # of a line that is longer than is kept
+            data = os.pread(self._file, _SEEN_MAX, max(0, where.at + count - _SEEN_MAX))
+        self.where = Where(where.at + count, Seen.of(data[-_SEEN_MAX:]), file)
+        self._ahead = self._ahead[count:]
+        if self.line:
+            self.line += data.count(b"\n")
+        return self.where.text
+
+    def is_same(self) -> bool:
+        """True as long as what was read stands where it stood. Not asked of what nobody follows."""
+        if not self._follow or self._is_old:
+            return True
+        return not self._is_torn and self.where.fits(self._file)
+
+    def look(self) -> None:
+        """Forget what was read ahead, and see how far the file goes."""
+        self._ahead = b""
+        self._seen_size = os.fstat(self._file).st_size
+
+    def recover(self) -> Row:
+        """The file was cut: go on in its copy, or at its beginning. Gives the place there.
+
+        Raises ConfigurationError where bytes are known to be lost.
+        """
+        where = self.where
+        size = os.fstat(self._file).st_size
+        known = self._seen_size
+        old = self._beside(where)
+        self._ahead, self._seen_size = b"", 0
+        if old is not None:
+            os.close(self._file)
+            self._file, self._is_old = old[0], True
+            stat = os.fstat(self._file)
+            copy = FileId(stat.st_dev, stat.st_ino, where.file.head)
+            self.where = Where(where.at, where.last, copy)
+            logger.warning(
+                "%s was cut, and %d bytes had been read: the rest is read from its copy",
+                self.path,
+                where.at,
+            )
+            return Row(NOTHING, self.where.text)
+        if known > where.at:
+            raise ConfigurationError(
+                f"{self.path} was cut to {size} bytes when {where.at} of at least {known} had been read, and no copy "
+                "of it is beside it: what stood behind is lost to this source. Put the copy beside it; or, to go on "
+                "with what is there now, give the source another name"
+            )
+        logger.warning(
+            "%s was cut to %d bytes; all %d that were seen had been read. What was added behind them in the moment "
+            "before is not known; reading goes on at its beginning",
+            self.path,
+            size,
+            where.at,
+        )
+        return self._anew(opened(self.path))
+
+    def successor(self) -> Row | None:
+        """The file has nothing more: another one that has taken its name comes next. Gives the place there."""
+        try:
+            stat = self.path.stat()
+        except OSError:
+            if not self._is_missing:
+                logger.warning(
+                    "%s was moved away at byte %d: waiting for another", self.path, self.where.at
+                )
+            self._is_missing = True
+            return None
+        self._is_missing = False
+        self._watch_left()
+        is_other = (stat.st_dev, stat.st_ino) != self.where.file.inode_of
+        if not (is_other and (stat.st_size or self._is_old)):
+            return None  # while the new one is empty, somebody may still write into the old one
+        return self._anew(opened(self.path))
+
+    def _watch_left(self) -> None:
+        if self._left >= 0 and (size := os.fstat(self._left).st_size) > self._left_at:
+            logger.error(
+                "a file that was %s has grown from %d to %d bytes after another one had taken its name: what was "
+                "added to it is not read",
+                self.path,
+                self._left_at,
+                size,
+            )
+            self._left_at = size
+
+    def _anew(self, file: int) -> Row:
+        if self._left >= 0:
+            os.close(self._left)
+        self._left, self._left_at = self._file, os.fstat(self._file).st_size
+        self._file, self._is_old, self._ahead, self._seen_size = file, False, b"", 0
+        stat = os.fstat(file)
+        self.where, self.line = Where(file=FileId(stat.st_dev, stat.st_ino)), 1
+        return Row(NOTHING, self.where.text)
+
+    def mark(self) -> tuple[Where, int]:
+        """Where it is, to go back to when nothing of what follows was given away."""
+        return self.where, self.line
+
+    def back_to(self, mark: tuple[Where, int]) -> None:
+        """Where it was."""
+        self.where, self.line = mark
+        self._ahead, self._is_torn = b"", False
+
+    def ahead(self, count: int) -> bytes:
+        """The next bytes, as far as they were read."""
+        return self._ahead[:count]
+
+    def head(self, size: int) -> bytes:
+        """The first bytes of the file."""
+        return os.pread(self._file, size, 0)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in (self._file, self._left):
+            if file >= 0:
+                os.close(file)
+        self._file = self._left = -1
+        self._is_old, self._ahead, self._seen_size, self.line = False, b"", 0, 1
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{sign}]" if sign in "*?[" else sign for sign in name)
+
+
+class TextFile:
+    """A file of lines that may be followed. What a record is, its kinds say."""
+
+    def __init__(
+        self, path: Path, *, follow: bool = False, check: Check = as_it_is, keeps: bool = False
+    ) -> None:
+        """``keeps``: rows that can't be read are given as such, and not raised."""
         self._path = path
         self._follow = follow
         self._check = check
-        self._file: BufferedReader | None = None
-        self._at = 0
+        self._keeps = keeps
+        self._lines = Growing(path, follow=follow)
 
     def begin(self, after: str) -> None:
-        """Open the file at a byte. Raises ConfigurationError when it is not there, or shorter."""
-        self.close()
-        self._at = int(after or 0)
-        self._file = opened(self._path)
-        size = self._file.seek(0, 2)
-        if size < self._at:
-            raise ConfigurationError(
-                f"{self._path} has {size} bytes, and {self._at} were read before: it is another file, or was "
-                "cut. Put it back; or, to read it as a new one, give the source another name"
-            )
-        self._file.seek(self._at)
+        """Open the file at a place. Raises ConfigurationError when it is not there, or is another one."""
+        self._lines.open(Where.read(after) if after else None)
 
     def read(self, rows_max: int) -> Sequence[Row] | None:
-        """The next lines. Raises ConfigurationError for one that is no JSON, after those before it were taken."""
-        assert self._file is not None
-        rows: list[Row] = []
-        while len(rows) < rows_max:
-            self._file.seek(self._at)  # what raised, or was not whole, is read again
-            line = self._file.readline(LINE_MAX)
-            is_whole = line.endswith(b"\n") or (bool(line) and not self._follow)
-            if not is_whole:
-                break
-            try:
-                message = self._message(line)
-            except ValueError as error:
-                if rows:  # first what is good
-                    break
-                raise ConfigurationError(f"{self._path}, byte {self._at}: {error}") from None
-            self._at += len(line)
-            if message is not None:
-                rows.append(Row(message[0], str(self._at)))
-        return rows if rows or self._follow else None
+        """The next rows. Raises ConfigurationError for one that can't be read, after those before it were given."""
+        lines = self._lines
+        if not lines.is_same():
+            return [self._elsewhere(lines.recover())]
+        lines.look()
+        before = lines.mark()
+        rows, wrong = self._rows(rows_max)
+        if (
+            not lines.is_same()
+        ):  # cut meanwhile: what was read may be of the old lines and the new ones
+            lines.back_to(before)
+            return [self._elsewhere(lines.recover())]
+        if wrong and not rows:
+            raise ConfigurationError(wrong)
+        if rows:
+            return rows
+        following = lines.successor() if self._follow else None
+        if following is not None:
+            return [self._elsewhere(following)]
+        return [] if self._follow else None
 
-    def _message(self, line: bytes) -> tuple[object] | None:
-        if not line.strip():
-            return None
-        if len(line) >= LINE_MAX and not line.endswith(b"\n"):
-            raise ValueError(f"a line of more than {LINE_MAX} bytes")
+    def rows(self) -> Iterator[object]:
+        """All that is there, from the beginning. Raises ConfigurationError."""
+        self.begin("")
         try:
-            value: object = json.loads(line)
-            return (self._check(value),)
-        except Unfit as error:
-            raise ValueError(str(error)) from None
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"no JSON: {error}") from None
+            while rows := self.read(1024):
+                yield from (row.message for row in rows if not row.wrong and row.message is not NOTHING)
+        finally:
+            self.close()
+
+    def _elsewhere(self, row: Row) -> Row:
+        """Reading goes on in another file, or at its beginning."""
+        return row
+
+    def _rows(self, rows_max: int) -> tuple[list[Row], str]:
+        """The next rows, and what is wrong with the one behind them."""
+        raise NotImplementedError
+
+    def _row(self, message: object, count: int, wrong: str) -> Row | None:
+        """The row that these bytes are; None for one that can't be read and must not be passed."""
+        lines = self._lines
+        if not wrong:
+            return Row(message, lines.take(count))
+        if not self._keeps:
+            return None
+        return Row(
+            lines.ahead(min(count, KEPT_MAX if count > LINE_MAX else count)),
+            lines.take(count),
+            wrong,
+        )
 
     def taken(self, rows: Sequence[Row]) -> None:
         """A file does not care."""
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._lines.close()
 
 
-class RowFile:
-    """Rows that can only be counted: a place is how many were read."""
+class JsonlFile(TextFile):
+    """One JSON value on each line; empty lines are passed over. ``follow``: lines may be added."""
 
-    def __init__(self, path: Path, check: Check = as_it_is) -> None:
+    def _rows(self, rows_max: int) -> tuple[list[Row], str]:
+        lines, rows = self._lines, list[Row]()
+        while len(rows) < rows_max and (line := lines.behind(0)):
+            count: int | None = len(line)
+            if is_long := len(line) >= LINE_MAX and not line.endswith(b"\n"):
+                count = lines.rest_of_line(len(line))
+            if count is None:
+                break
+            if not line.strip() and not is_long:
+                lines.take(count)
+                continue
+            message, wrong = (None, _TOO_LONG) if is_long else self._message(line)
+            said = wrong and f"{self._path}, byte {lines.where.at}: {wrong}"
+            row = self._row(message, count, said)
+            if row is None:
+                return rows, said
+            rows.append(row)
+        return rows, ""
+
+    def _message(self, line: bytes) -> tuple[object, str]:
+        """What a line is, or why it is nothing."""
+        try:
+            value: object = json.loads(line)
+            return self._check(value), ""
+        except Unfit as error:
+            return None, str(error)
+        except (ValueError, RecursionError) as error:
+            return None, f"no JSON: {error}"
+
+
+class _NotWhole(Exception):
+    """The end of a row is not there yet."""
+
+
+class CsvFile(TextFile):
+    """A CSV file with a header line; each row is a mapping of texts. ``follow``: rows may be added."""
+
+    def __init__(
+        self,
+        path: Path,
+        delimiter: str = ",",
+        check: Check = as_it_is,
+        *,
+        follow: bool = False,
+        keeps: bool = False,
+    ) -> None:
+        super().__init__(path, follow=follow, check=check, keeps=keeps)
+        self._delimiter = delimiter
+        self._names: Sequence[str] = ()
+
+    def begin(self, after: str) -> None:
+        """Open the file at a place. Raises ConfigurationError when it is not there, or is another one."""
+        self._names = ()
+        if not after.isdecimal():
+            super().begin(after)
+            if self._lines.where.at:
+                self._names = self._header_of(self._lines.head(LINE_MAX))
+            return
+        super().begin("")  # an earlier version counted rows
+        rows, wrong = self._rows(int(after))
+        if len(rows) < int(after):
+            raise ConfigurationError(
+                wrong
+                or f"{self._path} has {len(rows)} rows, and {after} were read before: it is another file, or was cut"
+            )
+
+    def _elsewhere(self, row: Row) -> Row:
+        self._names = ()
+        if self._lines.where.at:
+            self._names = self._header_of(self._lines.head(LINE_MAX))
+        return row
+
+    def _header_of(self, data: bytes) -> Sequence[str]:
+        text = data.decode("utf-8-sig", "replace")
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter), ())
+
+    def _rows(self, rows_max: int) -> tuple[list[Row], str]:
+        lines, rows = self._lines, list[Row]()
+        while len(rows) < rows_max:
+            try:
+                fields, count, wrong = self._record()
+            except _NotWhole:
+                break
+            if not count:
+                break
+            place = f"line {lines.line}" if lines.line else f"byte {lines.where.at}"
+            said = wrong and f"{self._path}, {place}: {wrong}"
+            if not self._names:
+                if said or not fields:
+                    return rows, said or f"{self._path}: the first line is empty: write a header"
+                self._require_names(fields)
+                self._names = fields
+                lines.take(count)
+                continue
+            if not fields and not wrong:
+                lines.take(count)
+                continue
+            message, unfit = (None, wrong) if wrong else self._message(fields)
+            said = unfit and f"{self._path}, {place}: {unfit}"
+            row = self._row(message, count, said)
+            if row is None:
+                return rows, said
+            rows.append(row)
+        return rows, ""
+
+    def _message(self, fields: Sequence[str]) -> tuple[object, str]:
+        if len(fields) != len(self._names):
+            return None, "not as many fields as the header has"
+        try:
+            return self._check(dict(zip(self._names, fields, strict=True))), ""
+        except Unfit as error:
+            return None, str(error)
+
+    def _record(self) -> tuple[list[str], int, str]:
+        """The fields of the next row, how many bytes it has, and what is wrong with it. Raises _NotWhole.
+
+        Of a quote that is never closed only the first line is taken for wrong: the rows behind it may be good.
+        """
+        used = [0]
+        try:
+            fields = next(csv.reader(self._texts(used), delimiter=self._delimiter, strict=True), [])
+        except UnicodeDecodeError as error:
+            wrong = f"no UTF-8 text: {error.reason}, 0x{error.object[error.start]:02x}"
+        except (csv.Error, OverflowError) as error:
+            wrong = str(error)
+        else:
+            return fields, used[0], ""
+        first = self._lines.behind(0) or b""
+        count: int | None = len(first)
+        if len(first) >= LINE_MAX and not first.endswith(b"\n"):
+            count = self._lines.rest_of_line(len(first))
+        if count is None:
+            raise _NotWhole
+        return [], count, wrong
+
+    def _texts(self, used: list[int]) -> Iterator[str]:
+        """Lines from the place on, also where a file ends them with CR alone."""
+        while True:
+            line = self._lines.behind(used[0])
+            if line is None:
+                raise _NotWhole
+            if not line:
+                return
+            if used[0] + len(line) >= LINE_MAX:
+                raise OverflowError(_TOO_LONG)
+            found = _LINE.match(line)
+            assert found is not None, "it matches nothing, too"
+            is_first = self._lines.where.at == used[0] == 0
+            used[0] += len(found[0])
+            yield found[0].decode("utf-8-sig" if is_first else "utf-8")
+
+    def _require_names(self, header: Sequence[str]) -> None:
+        """Raises ConfigurationError where one field would take the place of another."""
+        if twice := [name for at, name in enumerate(header) if name in header[:at]]:
+            raise ConfigurationError(
+                f"{self._path}: the header has {twice[0]!r} twice: give each column a name of its own"
+            )
+
+
+class ParquetFile:
+    """A Parquet file; each row is a mapping. Rows can only be counted: a place is how many were read."""
+
+    def __init__(self, path: Path, check: Check = as_it_is, *, keeps: bool = False) -> None:
         self.path = path
         self._check = check
+        self._keeps = keeps
         self._rows = Readable()
 
     def begin(self, after: str) -> None:
@@ -108,10 +628,6 @@ class RowFile:
             )
         self._rows = Readable(self._checked(rows, start))
 
-    def rows(self) -> Iterator[object]:
-        """All rows, from the first."""
-        raise NotImplementedError
-
     def read(self, rows_max: int) -> Sequence[Row] | None:
         """The next rows. Raises ConfigurationError for one that does not fit."""
         return self._rows.take(rows_max)
@@ -121,7 +637,9 @@ class RowFile:
             try:
                 yield Row(self._check(message), str(number))
             except Unfit as error:
-                raise ConfigurationError(f"{self.path}, row {number}: {error}") from None
+                yield refused(
+                    message, str(number), f"{self.path}, row {number}: {error}", self._keeps
+                )
 
     def taken(self, rows: Sequence[Row]) -> None:
         """A file does not care."""
@@ -130,51 +648,9 @@ class RowFile:
         """Let the file go."""
         self._rows = Readable()
 
-
-class CsvFile(RowFile):
-    """A CSV file with a header line; each row is a mapping of texts."""
-
-    def __init__(self, path: Path, delimiter: str = ",", check: Check = as_it_is) -> None:
-        super().__init__(path, check)
-        self._delimiter = delimiter
-
-    def rows(self) -> Iterator[object]:
-        """All rows. Raises ConfigurationError for one with more or fewer fields than the header."""
-        opened(self.path).close()
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter=self._delimiter, strict=True)
-            try:
-                self._require_names(reader.fieldnames or ())
-                for row in reader:
-                    if None in row or None in row.values():
-                        raise ConfigurationError(
-                            f"{self.path}, line {reader.line_num}: not as many fields as the header has"
-                        )
-                    yield dict(row)
-            except (
-                UnicodeDecodeError
-            ) as error:  # of a piece that was read ahead: its line is not known
-                raise ConfigurationError(
-                    f"{self.path} is no UTF-8 text behind line {reader.line_num}: {error.reason}, "
-                    f"0x{error.object[error.start]:02x}"
-                ) from None
-            except csv.Error as error:
-                raise ConfigurationError(f"{self.path}, line {reader.line_num}: {error}") from None
-
-    def _require_names(self, header: Sequence[str]) -> None:
-        """Raises ConfigurationError where one field would take the place of another."""
-        if twice := [name for at, name in enumerate(header) if name in header[:at]]:
-            raise ConfigurationError(
-                f"{self.path}: the header has {twice[0]!r} twice: give each column a name of its own"
-            )
-
-
-class ParquetFile(RowFile):
-    """A Parquet file; each row is a mapping."""
-
     def rows(self) -> Iterator[object]:
         """All rows, a batch in memory at a time. Raises ConfigurationError without pyarrow."""
-        opened(self.path).close()
+        os.close(opened(self.path))
         try:
             arrow: Any = import_module("pyarrow")
             parquet: Any = import_module("pyarrow.parquet")
@@ -191,10 +667,10 @@ class ParquetFile(RowFile):
             raise ConfigurationError(f"{self.path} is no Parquet file: {error}") from None
 
 
-def opened(path: Path) -> BufferedReader:
-    """Open a file to read it. Raises ConfigurationError when that can't be done."""
+def opened(path: Path) -> int:
+    """Open a file to read it: its descriptor. Raises ConfigurationError when that can't be done."""
     try:
-        return path.open("rb")
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigurationError(f"{path} can't be read: {reason}") from None

@@ -13,7 +13,7 @@ from typing import IO, cast
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Row
 from surepipe.pipelines.calling import failing_only, told_of
-from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is
+from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is, refused
 
 _END = object()
 WAIT_S = 0.05
@@ -25,9 +25,16 @@ class Called:
     """What a function gives, one after the other. ``repeatable``: the same each time it is called."""
 
     def __init__(
-        self, name: str, call: Callable[[], object], *, repeatable: bool, check: Check = as_it_is
+        self,
+        name: str,
+        call: Callable[[], object],
+        *,
+        repeatable: bool,
+        check: Check = as_it_is,
+        keeps: bool = False,
     ) -> None:
         self._name = name
+        self._keeps = keeps
         self._call = call
         self._repeatable = repeatable
         self._check = check
@@ -62,9 +69,8 @@ class Called:
             try:
                 yield Row(self._check(message), str(number))
             except Unfit as error:
-                raise ConfigurationError(
-                    f"source {self._name}, message {number}: {error}"
-                ) from None
+                wrong = f"source {self._name}, message {number}: {error}"
+                yield refused(message, str(number), wrong, self._keeps)
 
     @contextmanager
     def _blamed(self) -> Generator[None]:
@@ -90,8 +96,11 @@ class Called:
 class Lines:
     """Lines of a stream that can't be read again, such as standard input."""
 
-    def __init__(self, stream: IO[bytes], *, is_json: bool, check: Check = as_it_is) -> None:
+    def __init__(
+        self, stream: IO[bytes], *, is_json: bool, check: Check = as_it_is, keeps: bool = False
+    ) -> None:
         self._stream = stream
+        self._keeps = keeps
         self._is_json = is_json
         self._check = check
         self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
@@ -132,7 +141,7 @@ class Lines:
     def _add(self, line: bytes, rows: list[Row]) -> bool:
         """False for a line that is wrong, where others wait before it."""
         try:
-            rows.append(Row(self._message(line), str(self._number)))
+            rows.append(self._row(line))
         except ConfigurationError as error:
             if not rows:
                 raise
@@ -140,13 +149,14 @@ class Lines:
             return False
         return True
 
-    def _message(self, line: bytes) -> object:
+    def _row(self, line: bytes) -> Row:
         text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
         try:
             value: object = json.loads(text) if self._is_json else text
-            return self._check(value)
-        except (ValueError, Unfit) as error:
-            raise ConfigurationError(f"standard input, line {self._number}: {error}") from None
+            return Row(self._check(value), str(self._number))
+        except (ValueError, RecursionError, Unfit) as error:
+            wrong = f"standard input, line {self._number}: {error}"
+            return refused(line, str(self._number), wrong, self._keeps)
 
     def taken(self, rows: Sequence[Row]) -> None:
         """Nobody waits."""

@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.pipelines.assembly import Row
-from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is
+from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is, refused
 
 _Entry = tuple[bytes, Mapping[bytes, bytes] | None]
 
@@ -29,8 +29,15 @@ class RedisEntries:
     """The entries of a stream, each a mapping of its fields. Nothing is written there: no group, no answer."""
 
     def __init__(
-        self, url: str, stream: str, *, start: str = "earliest", check: Check = as_it_is
+        self,
+        url: str,
+        stream: str,
+        *,
+        start: str = "earliest",
+        check: Check = as_it_is,
+        keeps: bool = False,
     ) -> None:
+        self._keeps = keeps
         self._url = url
         self._stream = stream
         self._start = start
@@ -82,9 +89,8 @@ class RedisEntries:
         try:
             return Row(self._check(message), id)
         except Unfit as error:
-            raise ConfigurationError(
-                f"entry {id} of redis stream {self._stream!r}: {error}"
-            ) from None
+            wrong = f"entry {id} of redis stream {self._stream!r}: {error}"
+            return refused(message, id, wrong, self._keeps)
 
     def taken(self, rows: Sequence[Row]) -> None:
         """Others decide how long entries stay."""

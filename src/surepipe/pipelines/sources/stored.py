@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surepipe.actors.codecs import Codec
-from surepipe.errors import ConfigurationError, StoreReset, StoreUnavailable
+from surepipe.errors import StoreReset, StoreUnavailable
 from surepipe.pipelines.assembly import Row
-from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is
+from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is, refused
 from surepipe.store_api import (
     KEEP_ALL,
     Batch,
@@ -43,8 +43,10 @@ class StreamRows:
         start: str | int = "earliest",
         trims: bool = False,
         check: Check = as_it_is,
+        keeps: bool = False,
     ) -> None:
         self._store = store
+        self._keeps = keeps
         self._stream = stream
         self._codec = codec
         self._reader = reader
@@ -110,13 +112,12 @@ class StreamRows:
         rows: list[Row] = []
         for run in batch.entries:
             for index, payload in enumerate(run.payloads, run.index):
+                after = f"{self._incarnation}:{index + 1}"
                 try:
-                    message = self._check(self._codec.decode(payload))
+                    rows.append(Row(self._check(self._codec.decode(payload)), after))
                 except Unfit as error:
-                    raise ConfigurationError(
-                        f"entry {index} of stream {self._stream!r}: {error}"
-                    ) from None
-                rows.append(Row(message, f"{self._incarnation}:{index + 1}"))
+                    wrong = f"entry {index} of stream {self._stream!r}: {error}"
+                    rows.append(refused(payload, after, wrong, self._keeps))
         self._next = batch.next
         return rows
 

@@ -477,5 +477,8 @@ def _rows_of(source: AnySource) -> int | None:
     if isinstance(source, JsonlSource):
         with path.open("rb") as file:
             return sum(1 for line in file if line.strip())
-    rows = CsvFile(path, source.delimiter) if isinstance(source, CsvSource) else ParquetFile(path)
+    if isinstance(source, CsvSource):
+        keeps = source.dead_letter is not None
+        return sum(1 for _ in CsvFile(path, source.delimiter, keeps=keeps).rows())
+    rows = ParquetFile(path)
     return sum(1 for _ in rows.rows())

@@ -34,8 +34,8 @@ def spark_refusals(plan: Plan) -> Iterator[str]:
             )
         elif source.dead_letter is not None:
             yield (
-                f"source {source.name}: Spark puts no row aside that can't be read; leave dead_letter out, or let a "
-                "pipeline on actors read the source"
+                f"source {source.name}: Spark puts no row aside that can't be read; leave dead_letter out, or let "
+                "a pipeline on actors read the source"
             )
         elif isinstance(source, CsvSource) and source.follow:
             yield f"source {source.name}: Spark reads a CSV file as it is; leave follow out, or use actors"

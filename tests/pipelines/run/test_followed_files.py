@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -68,12 +69,8 @@ class Log:
 
 def numbers(rows: Sequence[Row]) -> list[int]:
     """The numbers of rows, without those that only move the place."""
-    found: list[int] = []
-    for row in rows:
-        if row.message is not NOTHING:
-            assert isinstance(row.message, dict)
-            found.append(int(str(row.message["n"])))
-    return found
+    messages = [row.message for row in rows if row.message is not NOTHING]
+    return [int(cast("dict[str, str]", message)["n"]) for message in messages]
 
 
 @pytest.fixture(params=["jsonl", "csv"])
@@ -197,12 +194,11 @@ def test_lines_of_a_file_that_is_cut_while_it_is_read_are_not_mixed(log: Log) ->
     """The check of the second row cuts it, and writes others: nothing of that look is given."""
 
     def cutting(message: object) -> object:
-        assert isinstance(message, dict)
-        if str(message["n"]) == "2" and not log.beside(".1").exists():
+        if cast("dict[str, str]", message)["n"] == "2" and not log.beside(".1").exists():
             shutil.copy(log.path, log.beside(".1"))
             os.truncate(log.path, 0)
             log.write(*range(60, 99))
-        return message  # pyright: ignore[reportUnknownVariableType]
+        return message
 
     source = log.source()
     assert log.read(source, 1) == [1]

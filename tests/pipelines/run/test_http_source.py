@@ -299,7 +299,7 @@ def test_the_end_answers_what_was_accepted_and_refuses_the_rest(serve: Serve) ->
     read_only.send(request(b'{"n": 2}'))
     read(posts)
     waiting.send(request(b'{"n": 3}'))
-    while not posts._waiting:
+    while not posts._waiting:  # pyright: ignore[reportPrivateUsage] - that it has come shows nowhere else
         threading.Event().wait(0.001)
     posts.refuse()
     assert waiting.answer()[::2] == (503, "stopping; nothing was accepted: send it again")

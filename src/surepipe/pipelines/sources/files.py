@@ -113,7 +113,7 @@ class Growing:
     def __init__(self, path: Path, *, follow: bool) -> None:
         self.path = path
         self.where = Where()
-        self.line = 1
+        self.line: int = 1
         """The number of the next line; 0 when reading began in the middle."""
         self._follow = follow
         self._file = -1
@@ -122,7 +122,7 @@ class Growing:
         self._left_at = 0
         self._is_old = False
         """The file is what was moved away, or copied; ``path`` comes behind it."""
-        self._ahead = b""
+        self._ahead: bytes = b""
         self._is_torn = False
         self._seen_size = 0
         self._is_missing = False
@@ -287,13 +287,13 @@ class Growing:
             return Row(NOTHING, self.where.text)
         if known > where.at:
             raise ConfigurationError(
-                f"{self.path} was cut to {size} bytes when {where.at} of at least {known} had been read, and no copy "
-                "of it is beside it: what stood behind is lost to this source. Put the copy beside it; or, to go on "
-                "with what is there now, give the source another name"
+                f"{self.path} was cut to {size} bytes when {where.at} of at least {known} had been read, and no "
+                "copy of it is beside it: what stood behind is lost to this source. Put the copy beside it; or, to "
+                "go on with what is there now, give the source another name"
             )
         logger.warning(
-            "%s was cut to %d bytes; all %d that were seen had been read. What was added behind them in the moment "
-            "before is not known; reading goes on at its beginning",
+            "%s was cut to %d bytes; all %d that were seen had been read. What was added behind them in the "
+            "moment before is not known; reading goes on at its beginning",
             self.path,
             size,
             where.at,
@@ -386,7 +386,7 @@ class TextFile:
         self._lines.open(Where.read(after) if after else None)
 
     def read(self, rows_max: int) -> Sequence[Row] | None:
-        """The next rows. Raises ConfigurationError for one that can't be read, after those before it were given."""
+        """The next rows. Raises ConfigurationError for one that can't be read, when those before it were given."""
         lines = self._lines
         if not lines.is_same():
             return [self._elsewhere(lines.recover())]
@@ -412,7 +412,7 @@ class TextFile:
         self.begin("")
         try:
             while rows := self.read(1024):
-                yield from (row.message for row in rows if not row.wrong and row.message is not NOTHING)
+                yield from (row.message for row in rows if row.message is not NOTHING)
         finally:
             self.close()
 
@@ -511,7 +511,8 @@ class CsvFile(TextFile):
         if len(rows) < int(after):
             raise ConfigurationError(
                 wrong
-                or f"{self._path} has {len(rows)} rows, and {after} were read before: it is another file, or was cut"
+                or f"{self._path} has {len(rows)} rows, and {after} were read before: it is another file, "
+                "or was cut"
             )
 
     def _elsewhere(self, row: Row) -> Row:
@@ -568,7 +569,9 @@ class CsvFile(TextFile):
         """
         used = [0]
         try:
-            fields = next(csv.reader(self._texts(used), delimiter=self._delimiter, strict=True), [])
+            fields = next(
+                csv.reader(self._texts(used), delimiter=self._delimiter, strict=True), list[str]()
+            )
         except UnicodeDecodeError as error:
             wrong = f"no UTF-8 text: {error.reason}, 0x{error.object[error.start]:02x}"
         except (csv.Error, OverflowError) as error:

@@ -288,8 +288,8 @@ class Growing:
         if known > where.at:
             raise ConfigurationError(
                 f"{self.path} was cut to {size} bytes when {where.at} of at least {known} had been read, and no "
-                "copy of it is beside it: what stood behind is lost to this source. Put the copy beside it; or, to "
-                "go on with what is there now, give the source another name"
+                "copy of it is beside it: what stood behind is lost to this source. Put the copy beside it; or, "
+                "to go on with what is there now, give the source another name"
             )
         logger.warning(
             "%s was cut to %d bytes; all %d that were seen had been read. What was added behind them in the "

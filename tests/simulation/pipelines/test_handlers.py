@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Generator
+
+from surepipe.pipelines.simulated.builders import handler_subject
 from surepipe.pipelines.simulated.campaign import draw_for, repeat, run_one, run_seeds, shrunk
+from surepipe.pipelines.simulated.subject import PlanSubject
 from surepipe.simulation.options import Options
 from surepipe.simulation.script import Decision, Script
 from tests.simulation.pipelines.kit import MESSAGES, bank
@@ -73,3 +78,38 @@ def test_a_decision_that_finds_nothing_makes_a_replay_stale() -> None:
     crash = Decision("faults/receiver", "receiver: handler 99 of bank/pipe", "crash", (0, 0), "F10")
     script = Script("bank", Options(messages=MESSAGES).plain(), (crash,))
     assert repeat(bank(with_key=True), script).stale is not None
+
+
+def _around(handler: Callable[[object], object], check: Callable[[object], object]) -> PlanSubject:
+    return handler_subject(lambda: (handler, check), [{"n": n} for n in range(4)])
+
+
+def test_what_a_handler_gives_to_be_awaited_is_awaited_as_in_a_run() -> None:
+    """A plain function around a coroutine; the check is a coroutine, too, and its answer counts."""
+    seen: list[object] = []
+
+    async def later(message: object) -> None:
+        await asyncio.sleep(0.01)
+        seen.append(message)
+
+    async def check(run: object) -> bool:
+        del run
+        return len(seen) < 4
+
+    def handle(message: object) -> object:
+        return later(message)
+
+    result, outcome = run_one(_around(handle, check), Options(messages=4))
+    assert (len(seen), outcome.calls) == (4, {"handler": 4})
+    assert [one.property for one in result.violations] == ["user"]
+    assert "it said no" in result.violations[0].sentence
+
+
+def test_a_check_that_nobody_has_run_does_not_hold() -> None:
+    """A generator is true, whatever its body would say."""
+
+    def check(run: object) -> Generator[object]:
+        yield run
+
+    result, _ = run_one(_around(lambda message: message, check), Options(messages=4))
+    assert "whose body nobody would run" in result.violations[0].sentence

@@ -191,3 +191,31 @@ def test_a_run_that_nobody_asked_to_look_at_opens_no_port_and_takes_no_trace(
     with Observing(assessment, "main", dict, Looks()) as nothing:
         assert nothing.trace is None
         assert nothing.urls == {}
+
+
+def test_a_process_whose_node_was_started_again_ends_with_a_code_of_its_own(tmp_path: Path) -> None:
+    """Two real processes of one node: the older is fenced and ends with 5."""
+    (tmp_path / "endless.py").write_text(
+        "import time\n\n\ndef ticks():\n    while True:\n        time.sleep(0.01)\n        yield 1\n"
+    )
+    (tmp_path / "p.yaml").write_text(
+        "version: 1\nname: two\nstores:\n  s: {kind: sqlite, path: two.db}\n"
+        "sources:\n  tick: {kind: python, call: 'endless:ticks', repeatable: false}\n"
+        "pipes:\n  orders: {from: tick, route: {kind: sqlite, store: s},"
+        " layers: [{stream: {start: earliest}}], journal: s, boundary: committed}\n"
+        "sinks:\n  out: {kind: jsonl, path: out.jsonl, from: orders}\n"
+    )
+    command = [sys.executable, "-m", "surepipe", "run", "p.yaml"]
+    older = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert older.stderr
+    while not (tmp_path / "out.jsonl").exists():
+        assert older.poll() is None
+    newer = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        assert older.wait(60) == Exit.REPLACED
+        assert "another process of this node has taken over" in older.stderr.read()
+    finally:
+        for process in (older, newer):
+            process.kill()
+            process.wait()
+        older.stderr.close()

@@ -50,7 +50,8 @@ STEPS = {
         "call",
         (
             "BOOKS = Outside('books')\n\n"
-            "def booked(row, context):\n    BOOKS.do('book', json.dumps(row), key=context.id.key)\n    return row\n"
+            "def booked(row, context):\n    BOOKS.do('book', json.dumps(row), key=context.id.key)\n"
+            "    return row\n"
         ),
     ),
     "cached": (

@@ -38,8 +38,8 @@ def _of_source(plan: Plan, source: AnySource, count: int, folder: Path) -> Seque
             return _of_model(model, count)
     if isinstance(source, JsonlSource | CsvSource):
         raise ConfigurationError(
-            f"source {source.name}: {source.path} {_missing(source, folder)}, so there is nothing to simulate with: "
-            f"put some rows there, or write them down (simulate: {{sample: {{{source.name}: [...]}}}})"
+            f"source {source.name}: {source.path} {_missing(source, folder)}, so there is nothing to simulate "
+            f"with: put some rows there, or write them down (simulate: {{sample: {{{source.name}: [...]}}}})"
         )
     return [f"m{number}" for number in range(count)]
 

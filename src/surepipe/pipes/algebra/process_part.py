@@ -79,7 +79,7 @@ def _sender_crash(standing: Standing) -> str | None:
 
 
 def _retold(standing: Standing) -> str | None:
-    """Only a journal takes a row and stores how far its source was read in one step; else the place comes later."""
+    """Only a journal takes a row and stores how far its source was read in one step; else that comes later."""
     hop = standing.hop
     is_one_step = hop.journal is not None and hop.journal.transactional
     if standing.atom is not Atom.NO_DUPLICATE or not hop.reread or is_one_step:

@@ -226,7 +226,7 @@ def test_dedupe_must_remember_all_that_may_be_under_way() -> None:
     assert only_refusal(hop("dedupe", "strict-monotonic", wide)) == (
         "bounds: pipe orders: layer 0 (dedupe) remembers 65536 messages and its carrier has up to "
         "100000 under way, so it would take a late first arrival for a repeat. Raise dedupe_window "
-        "to 100000, or lower the carrier's window to 65536."
+        "to 100000, or lower the window of layer 2 (multi-unconfirmed) to 65536."
     )
     assert refusals(hop({"dedupe": {"dedupe_window": 100_000}}, wide)) == ()
     assert refusals(hop("dedupe", {"multi-unconfirmed": {"window": 65_536}})) == ()

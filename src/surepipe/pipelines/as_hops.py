@@ -70,6 +70,7 @@ def hop_of(plan: Plan, pipe: PipePart, levels: Levels, end: Node | None = None) 
         lanes=pipe.lanes or 0,
         forced_trim=_may_pass_reader(pipe),
         linked=_linked(plan, (pipe,)),
+        stored=any(_is_stored(part) for part in plan.reach(pipe.name)),
     )
 
 
@@ -170,6 +171,12 @@ def _commits_to(plan: Plan, part: Node, state: str) -> str | None:
     if isinstance(part, StagePart) and plan.takers(part.name):
         return state  # not an end: what follows it says
     return state  # the function's effect, in the transaction of its context
+
+
+def _is_stored(part: Node) -> bool:
+    return isinstance(part, StreamSink) or (
+        isinstance(part, PipePart) and _taken_into(part) is not None
+    )
 
 
 def _taken_into(pipe: PipePart) -> str | None:

@@ -89,6 +89,10 @@ class ActorWorld(World):
         """Told which process it is whenever that begins or goes on: each has its own memory."""
         self.speaking = ""
         """The stage that it runs in."""
+        self.handling: tuple[str, int] = ("", 0)
+        """The message that it handles, and which call of all calls this is."""
+        self.entered = 0
+        """How often user's code was called."""
         self.chances: dict[str, Draws] = {}
         self.incarnations: dict[str, int] = {}
         self.letters: dict[tuple[str, int, int], None] = {}

@@ -129,12 +129,12 @@ class Life:
             where.add(waiter)
         if until is not None:
             world.at(until, self, waiter)
-        speaks, speaking = world.speaks, world.speaking
+        speaks, speaking, handling = world.speaks, world.speaking, world.handling
         world.speaks, world.speaking = None, ""
         try:
             world.tasks.wait()
         finally:
-            world.speaks, world.speaking = speaks, speaking
+            world.speaks, world.speaking, world.handling = speaks, speaking, handling
             if speaks is not None:
                 world.remembers(speaks)
             waiter.is_over = True

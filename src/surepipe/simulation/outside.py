@@ -10,6 +10,8 @@ before the effect, or after it and before the caller learns of it.
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections import Counter
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, cast
@@ -45,15 +47,23 @@ class Outside:
 
     def __init__(self, name: str = "outside") -> None:
         self.name = name
+        self._world: ActorWorld | None = None
+        self._forget()
+        self._enter_run()
+
+    def _forget(self) -> None:
         self._done: dict[str, Counter[Hashable]] = {}
         self._keys: dict[tuple[str, Hashable], None] = {}
-        self._world: ActorWorld | None = None
-        self._enter_run()
+        self._asked: dict[tuple[str, str, str, Hashable], dict[int, list[str | None]]] = {}
+        self._keys_of: dict[tuple[str, str], tuple[str, Hashable]] = {}
+        self.slips: dict[str, None] = {}
+        """What is wrong with the keys that it was given, in words."""
 
     def _enter_run(self) -> None:
         world = _current[-1] if _current else None
         if world is not None and world is not self._world:
-            self._done, self._keys, self._world = {}, {}, world
+            self._forget()
+            self._world = world
             world.outsides.append(self)
 
     def __deepcopy__(self, memo: object) -> Outside:
@@ -68,7 +78,43 @@ class Outside:
         life = self._world.speaks if self._world is not None else None
         if life is None:
             return self._do(action, value, key)
+        self._look_at(action, value, key)
         return life.at(f"{self.name} {action} {value!r}", lambda: self._do(action, value, key))
+
+    def _look_at(self, action: str, value: Hashable, key: object) -> None:
+        """Hold a key against those of earlier calls: it names the effect of one message, at each attempt the same.
+
+        The n-th time that a call does something it is compared with the n-th time that each earlier call did. An
+        earlier one may have ended before it came so far.
+        """
+        world = self._world
+        assert world is not None
+        (message, call), stage = world.handling, world.speaking
+        calls = self._asked.setdefault((stage, message, action, value), {})
+        keys = calls.setdefault(call, [])
+        keys.append(None if key is None else str(key))
+        at = len(keys) - 1
+        earlier = [known[at] for one, known in calls.items() if one != call and len(known) > at]
+        if key is not None and any(one not in (None, keys[at]) for one in earlier):
+            self._slip(
+                f"{stage} gives {action} {value!r} another key when its message is tried again, so it is repeated"
+            )
+        first = self._keys_of.setdefault((action, str(key)), (message, value))
+        if key is not None and message != first[0] and value != first[1]:
+            self._slip(
+                f"{stage} gives {action} {value!r} the key of {action} {first[1]!r}, of another message: "
+                "only the first of both is done"
+            )
+
+    def _slip(self, what: str) -> None:
+        """The caller of ``do`` has made a mistake; where that is."""
+        frame = inspect.currentframe()
+        for _ in range(3):
+            frame = frame.f_back if frame is not None else None
+        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
+        self.slips.setdefault(
+            f"{what} ({place}): a key names one effect of one message at every attempt, such as context.id.key"
+        )
 
     def _do(self, action: str, value: Hashable, key: object) -> bool:
         if key is not None:

@@ -67,7 +67,9 @@ STEPS = {
         "def hurried(row, context):\n    context.sleep(0.001)\n    return {**row, 'tried': context.attempt > 0}\n",
     ),
 }
-IMPORTS = "import asyncio\nimport json\nfrom surepipe.simulation import Outside\n\n\n"
+IMPORTS = (
+    "import asyncio\nimport json\nimport random\nfrom surepipe.simulation import Outside\n\n\n"
+)
 OPEN = "def opened(rows):\n    return rows\n\n\n"
 LAYERS = (
     "",
@@ -303,6 +305,134 @@ def alarms(case: Case, seeds: range) -> Iterator[str]:
 def _is_alarm(note: str) -> bool:
     """A batch has other company in each run, and this is said; the rest would be wrong of a correct plan."""
     return "was not compared" not in note
+
+
+# The same with one error in it.
+
+ERRORS: dict[str, tuple[str, str]] = {
+    "drop": (
+        "call",
+        "def wrong(row, context):\n    return row if context.attempt == 1 else None\n",
+    ),
+    "repeat": (
+        "flat-map",
+        "def wrong(row, context):\n    return [row] * min(context.attempt, 2)\n",
+    ),
+    "reorder": (
+        "flat-map",
+        (
+            "class wrong:\n    def __init__(self):\n        self.held = []\n"
+            "    def __call__(self, row):\n        self.held.append(row)\n"
+            "        if len(self.held) < 2:\n            return []\n"
+            "        pair, self.held = self.held[::-1], []\n        return pair\n"
+        ),
+    ),
+    "swallow": (
+        "call",
+        (
+            "def wrong(row):\n    try:\n        return {**row, 'n': int(row['n'])}\n"
+            "    except Exception:\n        return None\n"
+        ),
+    ),
+    "wrong-key": (
+        "call",
+        (
+            "def wrong(row, context):\n"
+            "    BOOKS.do('book', json.dumps(row), key=f'{context.id.key}#{context.attempt}')\n    return row\n"
+        ),
+    ),
+    "one-key": (
+        "call",
+        "def wrong(row, context):\n    BOOKS.do('book', json.dumps(row), key=row['who'])\n    return row\n",
+    ),
+    "running-total": (
+        "call",
+        (
+            "TOTAL = 0\n\n\ndef wrong(row):\n    global TOTAL\n    TOTAL += int(row['n'])\n"
+            "    return {**row, 'total': TOTAL}\n"
+        ),
+    ),
+    "dedupe-in-memory": (
+        "call",
+        (
+            "SEEN = set()\n\n\ndef wrong(row):\n    if row['n'] in SEEN:\n        return None\n"
+            "    SEEN.add(row['n'])\n    return row\n"
+        ),
+    ),
+    "raise": (
+        "map",
+        "def wrong(row):\n    return {**row, 'left': 1 / (int(row['n']) - 1)}\n",
+    ),
+    "chance": (
+        "map",
+        "CHANCE = random.Random()\n\n\ndef wrong(row):\n    return {**row, 'by': CHANCE.random()}\n",
+    ),
+    "early": (
+        "call",
+        (
+            "HELD = []\n\n\ndef wrong(row):\n    HELD.append(json.dumps(row))\n    if len(HELD) == 3:\n"
+            "        while HELD:\n            BOOKS.do('book', HELD[0], key=HELD[0])\n            del HELD[0]\n"
+            "    return row\n"
+        ),
+    ),
+    "boundary": ("", ""),
+}
+PLANTED = """\
+version: 1
+name: planted
+stores:
+{stores}sources:
+  source1: {{kind: jsonl, path: source1.jsonl}}
+pipes:
+  pipe1: {{from: source1, {route}journal: main, state: main, boundary: {boundary}{expect}}}
+stages:
+{stages}sinks:
+  sink1: {{from: {last}, kind: jsonl, path: out.jsonl}}
+simulate: {{messages: {messages}}}
+"""
+
+
+def planted(error: str, seed: int) -> Case:
+    """A pipeline that is correct but for this error, among stages that are drawn."""
+    random = Random(f"{error} {seed}")
+    rows: list[dict[str, object]] = [{"n": n, "who": "abc"[n % 3]} for n in range(12)]
+    stages: list[str] = []
+    functions: dict[str, str] = {}
+    last = "pipe1"
+    drawn = random.sample(["priced", "slowly", "hurried"], random.choice([0, 1, 2]))
+    steps = [(step, *STEPS[step]) for step in drawn]
+    if error != "boundary":
+        steps.insert(random.randint(0, len(steps)), ("wrong", *ERRORS[error]))
+        functions["books"] = "BOOKS = Outside('books')\n"
+    for name, kind, text in steps:
+        functions[name] = text
+        stages.append(f'  {name}: {{from: {last}, {kind}: "STEPS:{name}"}}\n')
+        last = name
+    is_wrong_boundary = error == "boundary"
+    boundary = random.choice(
+        ["before", "handed"] if is_wrong_boundary else ["processed", "committed"]
+    )
+    expect = ", expect: {delivery: at-least-once, tolerates: [receiver-crash]}"
+    text = PLANTED.format(
+        stores=STORES,
+        route=random.choice(["", "route: {kind: sqlite, store: main}, "]),
+        boundary=boundary,
+        expect=expect if is_wrong_boundary else "",
+        stages="".join(stages) or "  same: {from: pipe1, key-by: who}\n",
+        last=last,
+        messages=len(rows),
+    )
+    return Case(seed, text, "\n\n".join(functions.values()), {"source1": rows}, error)
+
+
+def seen(case: Case, seeds: range) -> str:
+    """How an error shows: as a violation, as a finding of its own, or not at all."""
+    with _simulation(case, "claim") as simulation:
+        try:
+            held = simulation.run(seeds)
+        except SimulationFailed as error:
+            return str(error)
+        return "\n".join(held.notes)
 
 
 def main() -> None:

@@ -15,7 +15,8 @@ from surepipe.pipelines.simulated.outcome import Outcome
 from surepipe.pipelines.simulated.simulate import simulation_of
 from surepipe.pipelines.simulated.subject import PlanSubject
 from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.simulation.options import Options
+from surepipe.simulation.options import SECOND, Options
+from surepipe.simulation.script import Decision, Script
 from tests.simulation.pipelines.generated import alarms, case_of
 
 HEAD = "version: 1\nname: shop\nstores: {main: {kind: sqlite, path: shop.db, durability: power}}\n"
@@ -110,6 +111,84 @@ def test_a_source_file_that_is_not_there_is_told_and_nothing_is_said_to_hold(
         assert "sample: {lines: [...]}" in told.err
         assert "nothing broke" not in told.out
         (tmp_path / "lines.jsonl").write_text("")
+
+
+SPLIT = """\
+sources: {lines: {kind: jsonl, path: lines.jsonl}}
+pipes: {intake: {from: lines, journal: main}}
+stages:
+  BRANCH
+sinks:
+  out: {from: both, kind: python, call: "CALL ignored"}
+  all: {from: intake, kind: python, call: "CALL ignored", idempotent: true}
+"""
+
+
+def ignored(message: object) -> None:
+    """Nothing is done with it."""
+    del message
+
+
+def both_halves(message: object) -> list[object]:
+    """Two messages of each."""
+    return [["left", message], ["right", message]]
+
+
+def opened(batch: list[object]) -> list[object]:
+    """A batch as the messages that it was made of."""
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("branch", "failing"),
+    [
+        ('both: {from: intake, flat-map: "CALL both_halves"}', ["out 1 of shop/intake #2"]),
+        (
+            'some: {from: intake, batch: {max: 3}}\n  both: {from: some, flat-map: "CALL opened"}',
+            ["out 1 of shop/intake", "out 1 of shop/intake #2"],
+        ),
+    ],
+    ids=["the second part fails", "the batch fails, then its first message"],
+)
+def test_what_came_of_a_message_that_fails_is_neither_lost_nor_repeated(
+    branch: str, failing: list[str]
+) -> None:
+    """P2, P3, F20: parts that are done are passed over at the next attempt. One that was only collected for a
+    batch is not done: passed over, it would be in no batch at all, and nobody would notice that it is lost."""
+    text = SPLIT.replace("BRANCH", branch).replace("CALL ", f"{__name__}:")
+    subject = subject_of(text, lines=2)
+    raises = tuple(
+        Decision("stage/handler", f"call of {one}", "raise", (1,), "F20") for one in failing
+    )
+    found = repeat(subject, Script(subject.name, {"messages": 2}, raises, 1))
+    assert (found.stale, [str(one) for one in found.violations]) == (None, [])
+
+
+def test_positions_that_are_stored_first_are_told_of_each_stream() -> None:
+    """P10: with boundary before a position is stored before its messages come out; nothing else is promised."""
+    parts = STREAMED.replace("boundary: committed", "boundary: before")
+    assert found_in(subject_of(parts, lines=6), range(3), "none") == {}
+
+
+def test_a_reader_that_has_caught_up_is_not_over_while_its_handler_is_busy() -> None:
+    """P2: with boundary handed the position is at the end long before the handler; a slow one lost what waited."""
+    parts = STREAMED.replace("boundary: committed", "boundary: handed, node: away").replace(
+        "kind: jsonl, path: out.jsonl", f'kind: python, call: "{__name__}:ignored"'
+    )
+    subject = subject_of(parts, lines=6)
+    result, _ = run_one(subject, Options(messages=6, handler_us=SECOND))
+    assert [str(one) for one in result.violations] == []
+
+
+def test_an_outage_loses_what_was_settled_before_a_store_had_what_comes_of_it() -> None:
+    """F18, P2: with boundary handed nobody brings such a message again, so check promises nothing of it."""
+    parts = JOINED.replace("state: main, boundary: committed", "boundary: handed").replace(
+        "kind: jsonl, path: out.jsonl", "kind: stream, store: main, stream: out"
+    )
+    assert all(
+        "store-outage" not in way[Atom.NO_LOSS]
+        for way in subject_of(parts, left=1, right=1).ways.values()
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

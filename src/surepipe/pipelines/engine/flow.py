@@ -90,6 +90,8 @@ class Turn:
 
 
 Step: TypeAlias = Callable[[object, About, Turn], None]
+OnceStep: TypeAlias = Callable[[Hashable, object, About, Turn], None]
+"""The same, told which branch of the turn it is."""
 Forward: TypeAlias = Callable[[PipePart, str], Step]
 """Makes the step that hands a message over to a pipe, from the part of this name."""
 
@@ -204,20 +206,35 @@ class Flow:
         if len(steps) == 1:
             return steps[0][1]
 
+        each = [(taker, self._once(step)) for taker, step in steps]
+
         def give_each(message: object, about: About, turn: Turn) -> None:
-            for taker, step in steps:
-                branch = (name, taker, about)
-                if not turn.has_passed(branch):
-                    held_back = self._held_back()
-                    step(message, about, turn)
-                    if self._held_back() == held_back:  # else a later failure takes it back
-                        turn.done.add(branch)
+            for taker, step in each:
+                step((name, taker, about), message, about, turn)
 
         return give_each
 
-    def _held_back(self) -> list[int]:
-        """How much waits in the sinks for their seal: until then it is taken back when the turn fails."""
-        return [sink.mark() for sink in self._sealing]
+    def _once(self, step: Step) -> OnceStep:
+        """The same step for a branch of a turn: one that has the message already is passed over."""
+
+        def run(branch: Hashable, message: object, about: About, turn: Turn) -> None:
+            if turn.has_passed(branch):
+                return
+            held_back = self._held_back(turn)
+            step(message, about, turn)
+            if self._held_back(turn) == held_back:  # else a later failure takes it back
+                turn.done.add(branch)
+
+        return run
+
+    def _held_back(self, turn: Turn) -> list[int]:
+        """How much waits in sinks for their seal, and in stages for their batch: it is gone when the turn fails.
+
+        A branch that ends in a batch has only been collected; passed over in the next turn, its message would be
+        in no batch at all, and lost.
+        """
+        waiting = sum(map(len, turn.waiting.values()))
+        return [waiting, *(sink.mark() for sink in self._sealing)]
 
     def _step(self, part: Node, name: str) -> Step:
         if isinstance(part, StagePart):
@@ -304,7 +321,7 @@ class Flow:
             case "filter":
                 return _filter(call, following, self._left_out(part))
             case "flat-map":
-                return _flat(part, call, following)
+                return _flat(part, call, self._once(following))
             case _:
                 return _single(
                     call, following, self._left_out(part) if part.kind == "call" else None
@@ -435,10 +452,13 @@ def _filter(
     return run
 
 
-def _flat(part: StagePart, call: Callable[[object, About, Turn], object], following: Step) -> Step:
+def _flat(part: StagePart, call: Callable[[object, About, Turn], object], once: OnceStep) -> Step:
+    """``once``: the step behind it, which passes over what an earlier turn has done."""
+
     def run(message: object, about: About, turn: Turn) -> None:
         for number, result in enumerate(_results(part, call(message, about, turn), turn), 1):
-            following(result, replace(about, part=about.part * PARTS_MAX + number), turn)
+            one = replace(about, part=about.part * PARTS_MAX + number)
+            once((part.name, one), result, one, turn)
 
     return run
 

@@ -22,8 +22,12 @@ def is_at_rest(face: Pipe | PipeSender | StreamSender) -> bool:
 
 
 def has_caught_up(face: StreamReceiver) -> bool:
-    """False also while the store does not say where the stream ends."""
+    """False also while the store does not say where the stream ends.
+
+    With boundary ``handed`` or ``before`` the position is at the end before the handler is: who ended then would
+    take what still waits for it along, and it is never read again.
+    """
     try:
-        return face.catch_up(0.0)
+        return face.catch_up(0.0) and has_handled_all(face)
     except StoreUnavailable:
         return False

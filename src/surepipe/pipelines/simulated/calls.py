@@ -14,7 +14,7 @@ from surepipe.actors.coroutines import awaited
 from surepipe.errors import words_of
 from surepipe.pipelines.assembly import About
 from surepipe.pipelines.calling import failing_only
-from surepipe.pipelines.simulated.sandbox import Slip
+from surepipe.pipelines.simulated.sandbox import Slip, place_of
 from surepipe.pipelines.stages import Call, TimeLimit
 from surepipe.simulation.lives import Life, Touch
 from surepipe.simulation.runtime import SimulatedRuntime
@@ -97,7 +97,8 @@ class Calls:
         if call.limit_s is not None and self._world.now - begun > call.limit_s * 1_000_000:
             self._row(about, "raised", "takes too long")
             raise TimeLimit(f"{name} took longer than {call.limit_s} s")
-        self._row(about, "returned", "", stage=name, answer=_short(result))
+        part = {"part": str(about.part)} if about and about.part else {}
+        self._row(about, "returned", "", stage=name, answer=_short(result), **part)
         if trouble is not None:
             life.meet(trouble)
         return result
@@ -120,8 +121,10 @@ class Calls:
         self._row(call.about, "called", "", stage=name, **part)
         if call.about is not None:
             self._told(name, call.about, message)
-        before = world.speaks, world.speaking
+        before = world.speaks, world.speaking, world.handling
+        world.entered += 1
         world.speaks, world.speaking = life, name
+        world.handling = call.about.key if call.about else "", world.entered
         world.remembers(life)
         try:
             result = awaited(call(message), self._wait)
@@ -134,11 +137,12 @@ class Calls:
             raise
         except BaseException as error:
             life.check()
-            self._row(call.about, "raised", f"{type(error).__name__}: {words_of(error)}")
+            told = f"{type(error).__name__}: {words_of(error)}"
+            self._row(call.about, "raised", told, stage=name, place=place_of(error))
             with failing_only(name):
                 raise
         finally:
-            world.speaks, world.speaking = before
+            world.speaks, world.speaking, world.handling = before
         life.check()
         return result
 

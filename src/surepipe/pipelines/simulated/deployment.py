@@ -67,7 +67,8 @@ class SharedRoute:
         )
 
 
-def _stream_of(plan: Plan, pipe: PipePart) -> str:
+def stream_of(plan: Plan, pipe: PipePart) -> str:
+    """The name of the stream that carries a pipe."""
     layers = (layer for layer in pipe.stack if isinstance(layer, StreamOptions))
     return next(layers).stream or f"{plan.name}/{pipe.name}"
 
@@ -135,7 +136,7 @@ class PlanDeployment:
             if pipe.stream_store is None:
                 self.routes[pipe.name] = SharedRoute(world, plan, pipe)
             else:
-                world.streams[_stream_of(plan, pipe)] = None
+                world.streams[stream_of(plan, pipe)] = None
         for sink in plan.sinks:
             if isinstance(sink, JsonlSink | CsvSink):
                 self.files[sink.name] = WorldFile(sink)
@@ -338,6 +339,11 @@ class PlanDeployment:
         if self.functions.check is not None and not world.limit:
             found += outcome.checked(world, self.functions.check)
         world.outcome = outcome
+        found += [
+            Violation("stage", "idempotency key", len(world.rows) - 1, f"{slip}.")
+            for outside in world.outsides
+            for slip in outside.slips
+        ]
         return found
 
     def _judge_visitor(self, visitor: Visitor, world: ActorWorld) -> Iterator[Violation]:

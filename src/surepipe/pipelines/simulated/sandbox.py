@@ -390,12 +390,27 @@ _LIBRARIES = tuple(
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
+def place_of(error: BaseException) -> str:
+    """File and line of the user's code that an exception went through last; empty when there is none. Of the file
+    the name alone: a trace is the same wherever its project lies."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if _is_users(file):
+            found = f"{os.path.basename(file)}:{line}"
+    return found
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep)
+
+
 def _place(running: FrameType | None = None) -> tuple[str, str]:
     """File, line and function of the user's code that is running."""
     found = ("an unknown place", "")
     for frame, line in traceback.walk_stack(running):
         file = frame.f_code.co_filename
-        if not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep):
+        if _is_users(file):
             module = cast("str", frame.f_globals.get("__name__", ""))
             return f"{file}:{line}", f"{module}:{frame.f_code.co_qualname}"
     return found

@@ -39,8 +39,9 @@ from surepipe.pipelines.simulated.subject import PlanSubject, require_pipes
 from surepipe.pipelines.simulated.swallowing import swallowed_by
 from surepipe.pipes.algebra.guarantees import Claim
 from surepipe.simulation.faults import FaultKind, chosen
-from surepipe.simulation.findings import Counterexample, RunResult
+from surepipe.simulation.findings import Counterexample, RunResult, Violation
 from surepipe.simulation.options import Options
+from surepipe.simulation.properties.settings import facts_of
 from surepipe.simulation.report import page, text_report
 from surepipe.simulation.script import Script
 from surepipe.simulation.script_file import load as load_script
@@ -272,8 +273,38 @@ class Simulation:
             example = replace(example, replay=f"{self.replay_with} {script}".strip())
             where.write_text(page(example), encoding="utf-8")
         text = self._told(example) + (f"Page: {where}\n" if where else "")
+        text += "".join(f"{line}\n" for line in self._whose(least.result, least.violation))
         text += "".join(f"Note: {note}.\n" for note in self.notes())
         return SimulationFailed(text, where, script)
+
+    def _whose(self, result: RunResult, violation: Violation) -> Iterator[str]:
+        """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""
+        raised: Counter[str] = Counter()
+        answers: dict[tuple[object, ...], dict[str, None]] = {}
+        for row in result.rows:
+            facts = facts_of(row)
+            if row.kind == "raised" and "stage" in facts:
+                place = f" at {facts['place']}" if facts.get("place") else ""
+                raised[f"{facts['stage']} raised {facts['text']}{place}"] += row.count
+            elif row.kind == "returned":
+                message = (facts.get("stage"), row.pipe, row.epoch, row.seq, facts.get("part"))
+                answers.setdefault(message, {})[str(facts.get("answer"))] = None
+        found = [f"{what}, {count} times" for what, count in raised.items()]
+        found += [
+            f"{stage} answered {' and then '.join(given)} for message {seq}, which was tried again"
+            for (stage, _, _, seq, _), given in answers.items()
+            if len(given) > 1
+        ]
+        for what in found[:3]:
+            yield f"A stage's defect: {what}."
+        if raised:
+            yield "Mend it, or give it `retries` and a `dead_letter`: what it can't take then gets out of the way."
+        elif violation.property == "stage":
+            yield "A stage's defect."
+        elif violation.property == "user":
+            yield "A defect of the stages, or of the check: surepipe did what it promises."
+        elif not found and not {*self.memory, *self.subject.memory.changed}:
+            yield "No stage raised, or answered in two ways: a defect of surepipe, unless a stage hides something."
 
     def notes(self, dead: int = 0, runs: int = 0) -> Iterator[str]:
         """What is to be said of the stages, whether or not a run has shown it. ``dead``: how many dead letters

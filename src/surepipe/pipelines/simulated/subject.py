@@ -15,12 +15,13 @@ from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.plan import Plan, Way
-from surepipe.pipelines.simulated.deployment import PlanDeployment
+from surepipe.pipelines.simulated.deployment import PlanDeployment, stream_of
 from surepipe.pipelines.simulated.functions import Functions
 from surepipe.pipelines.simulated.process_memory import ProcessMemory
 from surepipe.pipes.algebra.derivation import evaluate, evaluate_chain
 from surepipe.pipes.algebra.guarantees import Guarantee, in_order
 from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop
+from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import BacklogOptions, StreamOptions, micros
 from surepipe.simulation.promises import Promise
 
@@ -121,10 +122,17 @@ class PlanSubject:
         return min(found, default=None)
 
     def facts(self) -> Mapping[str, object]:
-        """The claims of single pipes, which have a journal, and how often a delivery calls a stage."""
+        """What the judge is told: the claims of single pipes, which of them have a journal, which streams keep
+        positions first, and how often a delivery calls a stage."""
         pipes, name = self.plan.pipes, self.plan.name
         journals = [f"{name}/{pipe.name}" for pipe in pipes if pipe.journal is not None]
+        before = [
+            stream_of(self.plan, pipe)
+            for pipe in pipes
+            if pipe.stream_store is not None and pipe.settled is Boundary.BEFORE
+        ]
         facts: dict[str, object] = {"claims": self.claims, "journals": journals}
+        facts |= {"before": before} if before else {}
         several = {part.name: most for part in self.plan.parts if (most := self._entered(part)) > 1}
         return facts | ({"entered": several} if several else {})
 

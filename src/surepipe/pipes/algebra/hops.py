@@ -103,6 +103,7 @@ class Hop:
     ``channel_back`` is the stack of the other direction, when the pipe is one half of a channel.
     ``lanes``: messages of so many different keys are handled at once (0: one after the other).
     ``forced_trim``: the stream's retention may pass a reader that has not read yet.
+    ``stored``: what follows a message is written to a store, which may be out when the message is settled already.
     ``reread``: it is fed by a source that is read again after a crash, from the place that was stored last.
     ``linked``: faults that strike together, because both ends are in one process.
     Raises ConfigurationError without layers, or for a stream layer without the store of the stream.
@@ -120,6 +121,7 @@ class Hop:
     retries: int | None = None
     lanes: int = 0
     forced_trim: bool = False
+    stored: bool = False
     reread: bool = False
     channel_back: tuple[LayerOptions, ...] | None = None
     linked: tuple[Faults, ...] = ()

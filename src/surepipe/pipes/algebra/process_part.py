@@ -82,7 +82,7 @@ def _retold(standing: Standing) -> str | None:
     """Only a journal takes a row and stores how far its source was read in one step; else that comes later."""
     hop = standing.hop
     is_one_step = hop.journal is not None and hop.journal.transactional
-    if standing.atom is not Atom.NO_DUPLICATE or not hop.reread or is_one_step:
+    if not standing.only_restrains or not hop.reread or is_one_step:
         return None
     return "the source gives rows again that were taken, and not yet known to be confirmed, before the crash"
 
@@ -152,7 +152,11 @@ def _handler_failure(standing: Standing) -> str | None:
 
 
 def _store_outage(standing: Standing) -> str | None:
-    """Who commits messages keeps them in their order meanwhile. The receiver of a stream reads them anew."""
+    """Who commits messages keeps them in their order meanwhile. The receiver of a stream reads them anew. What was
+    settled before a store has what comes of it, nobody brings again."""
+    hop = standing.hop
+    if hop.stored and hop.boundary not in KEEPS and not standing.only_restrains:
+        return f"with boundary {hop.boundary}, a message is settled before a store has what comes of it"
     if standing.hop.boundary is not Boundary.COMMITTED or standing.hop.stream_layer is None:
         return None
     if _only_loses(standing):

@@ -103,6 +103,8 @@ class Settings:
     """The pipes whose senders have a journal, where not all of them do."""
     commits_first: bool = False
     """A position is stored before its messages come out: with a crash in between they never do."""
+    before: tuple[str, ...] = ()
+    """The streams of which that is so, where it is not so of all."""
     confirms: bool = True
     fault_free: bool = False
     gauges: bool = False
@@ -129,6 +131,7 @@ class Settings:
             journaled=facts.get("journaled") is True,
             journals=words(facts.get("journals")),
             commits_first=facts.get("boundary") == "before",
+            before=words(facts.get("before")),
             confirms=facts.get("confirms") is not False,
             fault_free=facts.get("fault_free") is True,
             gauges=told,

@@ -119,7 +119,9 @@ class IndexDiscipline(Property):
             self.fail(f"Reader {reader} of stream {name} fell from {before} to {bound}.", row)
         stream.readers_may_go_back.discard(reader)
         index = self._first_open(stream, min(before, bound), bound)
-        if index and not (self.books.settings.commits_first and index < stream.next):
+        settings = self.books.settings
+        comes_first = settings.commits_first or name in settings.before
+        if index and not (comes_first and index < stream.next):
             self.fail(
                 f"Reader {reader} of stream {name} committed {bound} while index {index} "
                 "was not settled.",

@@ -25,6 +25,7 @@ from surepipe.pipelines.simulated.simulate import (
     TWICE,
     Simulation,
     SimulationFailed,
+    require_expected,
     simulation_of_plan,
 )
 from surepipe.simulation.explore_result import Explored
@@ -136,6 +137,11 @@ def simulate_file(request: Request) -> Findings:
     if not found.assessment.usable:
         found.code = Exit.UNUSABLE
         found.complaint = f"surepipe check refuses {request.file}: see there"
+        return found
+    try:
+        require_expected(plan)
+    except SimulationFailed as failure:
+        found.code, found.failure, found.property = Exit.VIOLATED, str(failure), "P15"
         return found
     try:
         simulation = simulation_of_plan(

@@ -65,7 +65,7 @@ def test_rows_that_a_crash_lets_a_source_give_again_are_no_defect_without_a_jour
     subject = subject_of(STREAMED, lines=4)
     (way,) = subject.ways.values()
     assert "sender-crash" not in way[Atom.NO_DUPLICATE]
-    assert "receiver-crash" in way[Atom.NO_DUPLICATE]
+    assert "route-loss" in way[Atom.NO_DUPLICATE]
     (said,) = assess(subject.plan).ways
     assert said.explanation is not None
     assert "the source gives rows again" in str(said.explanation)
@@ -189,6 +189,17 @@ def test_an_outage_loses_what_was_settled_before_a_store_had_what_comes_of_it() 
         "store-outage" not in way[Atom.NO_LOSS]
         for way in subject_of(parts, left=1, right=1).ways.values()
     )
+
+
+def test_an_expectation_that_does_not_hold_fails_the_command_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """P15: what is expected is not what the runs are held to, so no run can show that it is missed."""
+    expect = "boundary: handed, expect: {delivery: at-least-once, tolerates: receiver-crash}"
+    (tmp_path / "shop.yaml").write_text(HEAD + STREAMED.replace("boundary: committed", expect))
+    (tmp_path / "lines.jsonl").write_text("1\n2\n")
+    assert run(["simulate", str(tmp_path / "shop.yaml"), "--seeds", "2"]) == Exit.VIOLATED
+    assert "P15 expectation violated: intake" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("seed", range(4))

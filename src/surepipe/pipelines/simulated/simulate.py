@@ -371,7 +371,7 @@ def simulation_of(
     that does not hold."""
     if isinstance(what, str | Path | Plan):
         plan = what if isinstance(what, Plan) else load(what)
-        _require_expected(plan)
+        require_expected(plan)
         return simulation_of_plan(
             plan,
             folder=Path() if isinstance(what, Plan) else Path(what).parent,
@@ -395,7 +395,7 @@ def simulation_of(
     )
 
 
-def _require_expected(plan: Plan) -> None:
+def require_expected(plan: Plan) -> None:
     """P15, before anything runs: what the plan expects must be derived."""
     assessment = assess(plan)
     for verdict in (*assessment.pipes, *assessment.ways):

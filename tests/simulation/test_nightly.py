@@ -30,6 +30,17 @@ def test_alarms_end_with_one_line_that_says_what_was_not_exercised(
     assert "\n" not in result.text
 
 
+def test_a_subject_that_was_mended_is_asked_about_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """simulation X-73: the counts that a stage must reach follow the subjects; the gate and the alarms alike."""
+    monkeypatch.setattr(nightly, "ALARM_SEEDS", 1)
+    monkeypatch.setattr(nightly, "GATE_SEEDS", 4)
+    night = replace(NIGHT, subjects=["stream, journal"])
+    gate, alarms = (run_stage(stage, night.seed) for stage in night.stages()[:2])
+    assert (gate.status, alarms.status) == (PASSED, PASSED), gate.text + alarms.text
+    assert gate.text.startswith("gate: 8 runs; slowest: stream, journal ")
+    assert alarms.text.startswith("alarms: 1 subjects, ")
+
+
 def test_scopes_are_not_begun_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """simulation X-51, X-67: told by name, and a night without any of them fails."""
     few = dict(list(nightly_scopes.BY_ID.items())[:2])

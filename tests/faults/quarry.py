@@ -47,12 +47,40 @@ BOUNDS: Sequence[HopSubject] = (
         "dedupe over multi-unconfirmed, short memory",
         *(layer("dedupe", dedupe_window=32), layer("multi-unconfirmed", window=8)),
     ),
+    # Outages last up to ten timeouts: here that is longer than the longest pause between two attempts.
+    hop("reliable, short patience", layer("reliable", rto_max_s=0.4)),
+    hop("multi-unconfirmed, short patience", layer("multi-unconfirmed", rto_max_s=0.4)),
+    hop("stream, short patience", layer("stream", rto_max_s=0.4)),
+    hop(
+        "strict-monotonic over multi-unconfirmed, receives less",
+        *(layer("strict-monotonic", receive_window=3), MULTI),
+    ),
+    # Holes outlast the alarm: it must be told, and asked about.
+    hop("reliable, alarms soon", layer("reliable", gap_alarm_s=0.1)),
+    hop(
+        "continuous-index over multi-unconfirmed, alarms soon",
+        *(layer("continuous-index", gap_alarm_s=0.1), MULTI),
+    ),
     hop("stream, reads one, commits each", layer("stream", read_max=1, commit="message")),
     hop("stream, commits now and then", layer("stream", commit=0.5)),
 )
 BOUNDARIES: Sequence[HopSubject] = (
     hop("reliable, letters", RELIABLE, options=LETTERS),
     hop("multi-unconfirmed, letters", MULTI, options=LETTERS),
+    hop(
+        "reliable, committed, letters, journal",
+        RELIABLE,
+        options=LETTERS,
+        journaled=True,
+        **COMMITTED,
+    ),
+    hop(
+        "stream, committed, letters, journal",
+        layer("stream"),
+        options=LETTERS,
+        journaled=True,
+        **COMMITTED,
+    ),
     hop("reliable, one delivery a time", RELIABLE, options=BoundaryOptions(deliver_max=1)),
     hop("multi-unconfirmed, journal", MULTI, journaled=True),
     hop("resend, journal", RESEND, journaled=True),

@@ -7,8 +7,9 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.ordering import ORDERING
 from tests.mutants.retrying import RETRYING
 from tests.mutants.streaming import STREAMING
+from tests.mutants.unseen import UNSEEN
 
-MUTANTS: tuple[Mutant, ...] = (*RETRYING, *ORDERING, *STREAMING, *HOSTING)
+MUTANTS: tuple[Mutant, ...] = (*RETRYING, *ORDERING, *STREAMING, *HOSTING, *UNSEEN)
 
 NOT_YET: tuple[str, ...] = tuple(f"PL-{number}" for number in range(31, 40))
 """They are errors of queues between ledgers, of weighted queues and of replicated ones."""

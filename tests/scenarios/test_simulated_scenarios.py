@@ -168,6 +168,18 @@ def test_sender_zombie_appends_rows_that_its_successor_waits_to_append() -> None
     assert run.events < 300
 
 
+def test_no_room_after_a_pause_what_was_left_out_comes_as_soon_as_there_is_room() -> None:
+    """no room: pause: each of fifty messages waited for the longest pause: 24 s, and 2 s are enough (P12).
+
+    1. the sender slept, so one message travels twice, and the repeat takes room; 2. the last of its window is left
+    out, and all behind it; 3. the receiver had asked for each of them often, in vain, so it asked seldom by now.
+    """
+    run = replayed("room-after-a-pause")
+    [confirmed] = [row.time_us for row in of_kind(run.rows, "confirmed") if row.last == 77]
+    assert confirmed < 3_000_000
+    assert run.events < 700
+
+
 @pytest.mark.parametrize(
     "script",
     [

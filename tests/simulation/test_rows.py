@@ -41,7 +41,7 @@ def test_what_is_added_to_rows_is_read_after_an_earlier_reading() -> None:
     assert [row.kind for row in rows] == ["start"]
     rows.append(Row("r", "sender", 1, 1, "", 5, Kind.WAKE))
     assert [row.kind for row in rows] == ["start", "wake"]
-    rows.amend('{"gauges":{}}', "f" * 32)
+    rows.amend(-1, '{"gauges":{}}', "f" * 32)
     assert (rows[1].detail, rows[1].state, rows[1].time_us) == ('{"gauges":{}}', "f" * 32, 5)
     assert rows[0].detail == ""
 
@@ -53,7 +53,7 @@ def test_the_digest_does_not_depend_on_how_rows_are_given() -> None:
         rolling.add(row)
     assert rolling.hex() == digest_of_rows(rows) == digest_of_rows(list(rows))
     changed = Rows(rows)
-    changed.amend("{}", "")
+    changed.amend(-1, "{}", "")
     assert digest_of_rows(changed) != rolling.hex()
 
 

@@ -323,11 +323,24 @@ class ConfirmingReceiver(ReceiverLayer):
             self.port.settle(token)
         session.settle(first, last)
         if session.left_out and self.names_holes:
-            # There is room again: ask for what was left out, or each would come at a deadline of its own.
-            highest = min(session.left_out[1], session.cum + self.options.held_max)
-            session.holes.shown(highest, self.port.now)
+            self._ask_for_what_was_left_out(session, session.left_out)
         session.clock.settle(self.port.now, last - first + 1, session.cum)
         self._after_answer(epoch, session)
+
+    def _ask_for_what_was_left_out(self, session: Session, left_out: tuple[int, int]) -> None:
+        """There is room again: ask for it, or each message would come at a deadline of its own.
+
+        As much as there is room for is asked for as if it were missing only now. Asked for in vain before, when
+        nothing had room, it would else wait for the longest pause; and so would the next one, when it has come.
+        """
+        lowest, highest = left_out
+        highest = min(highest, session.cum + self.options.held_max)
+        session.holes.shown(highest, self.port.now)
+        in_work = sum(other.in_work.ranges.count() for other in self.sessions.values())
+        last = min(highest, lowest + self.options.held_max - in_work - 1)
+        for part in session.settled.missing(lowest, last):
+            for gap in session.in_work.ranges.missing(*part):
+                session.holes.renew(*gap, self.port.now)
 
     def refused(self, epoch: int, first: int, last: int) -> None:
         """These messages were not taken: they are no longer held, and come again."""

@@ -81,6 +81,11 @@ class Holes:
         self.holes.insert(at, Hole(first, last, now, self.arrivals, due))
         self.due_at = min(self.due_at, due)
 
+    def renew(self, first: int, last: int, now: int) -> None:
+        """Nobody could have taken these before: they are named as if they were missing since now."""
+        self._remove(first, last)
+        self.reopen(first, last, now)
+
     def forget_from(self, first: int) -> None:
         """Nothing from ``first`` on was ever seen."""
         self._remove(first, self.high)

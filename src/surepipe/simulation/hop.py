@@ -114,8 +114,9 @@ class HopWorld(World):
         faults = names_of(options, given)
         is_for_good = bool(options.one_way_for_good) or "F7" in given
         is_calm = not given and not any(kind.is_on(options) for kind in CATALOGUE)
-        slow = options.timer_us if Drain(options.drain).is_slow else options.delay_us
-        trip = 2 * slow + 2 * options.store_us
+        is_slow = Drain(options.drain).is_slow
+        slow = options.timer_us if is_slow else options.delay_us
+        trip = 2 * slow + 2 * (options.timer_us if is_slow else options.store_us)
         longest = max(trip, 2 * (options.delay_us + options.jitter_us) + options.handler_us)
         return {
             "format": 1,
@@ -141,6 +142,8 @@ class HopWorld(World):
             **({"boundary": "before"} if self.subject.boundary is Boundary.BEFORE else {}),
             "confirms": promise.confirms,
             "retries": promise.retries,
+            **({"patience": promise.patience} if promise.patience else {}),
+            **({"alarm_us": promise.alarm_us} if promise.alarm_us else {}),
             "patterns": {} if _LIVES & frozenset(faults) else dict(promise.patterns),
             "fault_free": is_calm and longest < promise.least_us // 2,
         }
@@ -213,6 +216,7 @@ class HopWorld(World):
         if drain.is_slow:
             for link in self.network.links.values():
                 link.delay_us = self.options.timer_us
+            self.keeper.latency_us = self.options.timer_us
         if drain.has_load:
             self._offer_load()
         self.is_draining = True

@@ -125,6 +125,8 @@ class Keeper:
         if streamed:
             self.stores["stream"].create(pipe, 1, KEEP_ALL)
             self.stores["stream"].on_write = self._tell_waiters
+        self.latency_us = world.options.store_us
+        """How long a call is on its way to a store, and its answer back, when nothing befalls either."""
         self.calls: dict[str, int] = {}
         self.waiters: list[Waiter] = []
         self.journals: dict[Process, StoreJournal] = {}
@@ -209,7 +211,11 @@ class Keeper:
             self.world.at(at, self, late)
             return
         self._reply(
-            process, effect.ticket, self._met(process, store, write, fate), call, fate.delay_us
+            process,
+            effect.ticket,
+            self._met(process, store, write, fate),
+            call,
+            max(fate.delay_us, self.latency_us),
         )
 
     def _met(self, process: Process, store: str, write: Write, fate: StoreFate) -> WriteOutcome:
@@ -349,7 +355,7 @@ class Keeper:
                 digests=digest_of(letter.payload),
             )
         call = self._named(f"letter e{letter.epoch} {letter.seq}")
-        self._reply(process, effect.ticket, WriteStored(), call, self.world.options.store_us)
+        self._reply(process, effect.ticket, WriteStored(), call, self.latency_us)
 
     # Calls of streams.
 
@@ -365,7 +371,7 @@ class Keeper:
         if fate.verb == "lost":
             self._row(process, store, "fault", {"fault": "F18", "verb": "lost"})
             return
-        wait = self.world.options.store_us
+        wait = self.latency_us
         there = fate.delay_us if fate.verb == "slow" else wait
 
         def arrive() -> None:

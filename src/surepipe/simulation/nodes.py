@@ -16,6 +16,7 @@ from surepipe.simulation.events import Event, Flight, Happening, Submit
 from surepipe.simulation.keeping import Keeper
 from surepipe.simulation.network import Link
 from surepipe.simulation.processes import Process
+from surepipe.simulation.promises import promise_of
 from surepipe.simulation.receiving import ReceiverProcess
 from surepipe.simulation.sending import SenderProcess
 from surepipe.simulation.subjects import Subject
@@ -47,6 +48,7 @@ class Node:
         self.wall = WallClock(WALL_ORIGIN_US)
         self.highest_epoch = 0
         self.boundary = subject.boundary
+        self.message_max_bytes = promise_of(subject).message_max_bytes
         self.poison: frozenset[bytes] = frozenset()
         self.lives = 0
         self.wakes = 0
@@ -245,7 +247,10 @@ class Node:
         if self.keeper.has_journal:
             self.accepted.update((epoch, first + at) for at in range(start, len(payloads)))
         if new:
-            detail = '{"loaded":true}' if is_loaded else ""
+            facts: dict[str, object] = {"loaded": True} if is_loaded else {}
+            if (longest := max(map(len, new))) > self.message_max_bytes:
+                facts["bytes"] = longest
+            detail = as_detail(facts) if facts else ""
             process.row("accepted", epoch, first + start, len(new), 0, digests_of(new), detail)
 
     def renumber(self, epoch: int, first: int, count: int, new_epoch: int, new_first: int) -> None:

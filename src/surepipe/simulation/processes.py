@@ -186,9 +186,12 @@ class Process:
             self.tell_state()
 
     def tell_state(self) -> None:
-        """The last row of the step says how the machine stands now."""
+        """Its last row of the step says how the machine stands now; a store may have had the last word."""
         rows, machine = self.world.rows, self.machine
-        *_, detail, state = rows.cells[-1]
+        at = len(rows.cells) - 1
+        while rows.cells[at][1:3] != (self.name, self.number):
+            at -= 1
+        *_, detail, state = rows.cells[at]
         if self.world.options.gauges:
             facts = {"gauges": dict(machine.gauges()), "counters": _above_zero(machine.counters())}
             known = cast("dict[str, object]", json.loads(detail or "{}"))
@@ -196,7 +199,7 @@ class Process:
         if self.world.options.states:
             exported = repr(machine.export()).encode()
             state = blake2b(exported, digest_size=16).hexdigest()
-        rows.amend(detail, state)
+        rows.amend(at, detail, state)
 
     def end_within(self, trouble: Trouble, effects: Sequence[Effect]) -> None:
         """Perform what was still done. A pause falls between two events, so it leaves no effect out."""

@@ -41,6 +41,10 @@ class Promise:
     confirms: bool = True
     retries: int | None = None
     message_max_bytes: int = 1 << 20
+    patience: tuple[int, int] | None = None
+    """the shortest and the longest pause between two attempts while nothing is heard, in microseconds"""
+    alarm_us: int = 0
+    """how old a hole may get before people are told of it; 0: nobody is"""
     stores: frozenset[str] = frozenset()
     """which stores the hop uses: journal, state, stream; restarted stream: with a reader that begins again"""
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -139,6 +143,10 @@ def _of_hop(subject: HopSubject) -> Promise:
         confirms=confirms,
         retries=subject.options.retries,
         message_max_bytes=outermost.message_max_bytes,
+        patience=_patience(outermost) if len(layers) == 1 else None,
+        alarm_us=micros(outermost.gap_alarm_s)
+        if outermost.kind in ("reliable", "continuous-index")
+        else 0,
         stores=frozenset(name for name, used in stores.items() if used),
         patterns={subject.pipe: outermost.kind}
         if len(layers) == 1 and not subject.streamed and not _lets_repeats_through(outermost)
@@ -158,7 +166,7 @@ def _claim(subject: HopSubject) -> dict[str, tuple[str, ...]]:
 
 
 def _bounds(layer: LayerOptions) -> dict[str, int]:
-    bounds: dict[str, int] = {}
+    bounds: dict[str, int] = {"message_bytes": layer.message_max_bytes}
     if isinstance(layer, RetryOptions):
         bounds["in_flight"] = max(window_of(layer), 1)
     if isinstance(layer, BacklogOptions):
@@ -167,6 +175,13 @@ def _bounds(layer: LayerOptions) -> dict[str, int]:
     if isinstance(held, int):
         bounds["held"] = held
     return bounds
+
+
+def _patience(layer: LayerOptions) -> tuple[int, int] | None:
+    if not isinstance(layer, RetryOptions):
+        return None
+    calm = 1 - layer.jitter
+    return int(micros(layer.rto_min_s) * calm), int(micros(layer.rto_max_s) * calm)
 
 
 def _lets_repeats_through(layer: LayerOptions) -> bool:

@@ -177,9 +177,9 @@ class Rows(Sequence[Row]):
         """The next row."""
         self.cells.append(cells_of(row))
 
-    def amend(self, detail: str, state: str) -> None:
-        """Say more in the last row."""
-        self.cells[-1] = (*self.cells[-1][:-2], detail, state)
+    def amend(self, at: int, detail: str, state: str) -> None:
+        """Say more in this row."""
+        self.cells[at] = (*self.cells[at][:-2], detail, state)
         self._named.clear()
 
     def named(self) -> list[Row]:

@@ -217,6 +217,8 @@ def _end(writer: Writer, text: str) -> None:
 VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "accept": _simple(Kind.ACCEPTED, "sender"),
     "load": _loaded,
+    "huge": _simple(Kind.ACCEPTED, "sender", '{"bytes":1025}'),
+    "warn": lambda writer, text: writer.row(text, "notice", detail='{"notice":"Stalled"}'),
     "reject": _rejected,
     "unknown": _unknown,
     "submit": _submit,

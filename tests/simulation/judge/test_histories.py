@@ -175,6 +175,12 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         {},
         "Stage price was called twice for message #1, which was delivered once.",
     ),
+    (
+        "P9",
+        "accept 1; send 1; t1; resend 1; t3; resend 1; t4; resend 1",
+        {"patience": [1_000_000, 30_000_000]},
+        "Message #1 was transmitted again after 1 s, when nothing was heard for the 3. time; 3.996 s are due.",
+    ),
     # P10
     ("P10", "accept 1-2; append 1 at 1; append 2 at 3", {}, "Stream log went from index 1 to 3."),
     (
@@ -248,6 +254,12 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         "accept 1; settle 1; confirm 1; phase quiescent; resend 1; end",
         {},
         "A deadline of sender sent #1 again when all was confirmed.",
+    ),
+    (
+        "P12",
+        "gauges receiver held=2; t6; gauges receiver held=2; t7; gauges receiver held=2",
+        {"gauges": True, "alarm_us": 5_000_000},
+        "receiver holds messages for 7 s, and told nobody; 5 s are allowed.",
     ),
     # P13
     (
@@ -365,6 +377,12 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         "sender has in_flight 5; its bound is 4.",
     ),
     (
+        "P19",
+        "huge 1",
+        {"bounds": {"message_bytes": 1024}},
+        "sender took a message of 1025 bytes; 1024 are allowed.",
+    ),
+    (
         "P20",
         "accept 1-3; gauges sender in_flight=1 backlog=1 +accepted=3 +confirmed=0",
         {},
@@ -424,6 +442,16 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P9", "accept 1-2; carry 1; deliver 1-2; deliver 1", {}),
     (
         "P9",
+        "accept 1; send 1; t1; resend 1; t3; resend 1; nack; t4; resend 1",
+        {"patience": [1_000_000, 30_000_000]},
+    ),
+    (
+        "P9",
+        "accept 1; send 1; t1; resend 1; t3; resend 1; t5; resend 1; t7; resend 1",
+        {"patience": [1_000_000, 2_000_000]},
+    ),
+    (
+        "P9",
         "start sender; start sender; load 1; late accept 1; late send 1; send 1; send 1",
         {"journaled": True},
     ),
@@ -449,6 +477,16 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
         {"bound_us": 5_000_000},
     ),
     ("P12", "accept 1-2; settle 1; confirm 1; phase quiescent; resend 2; end", {}),
+    (
+        "P12",
+        "gauges receiver held=2; t6; gauges receiver held=2; warn receiver; t7; gauges receiver held=2",
+        {"gauges": True, "alarm_us": 5_000_000},
+    ),
+    (
+        "P12",
+        "gauges receiver held=2; t6; gauges receiver held=2; gauges receiver held=0; t7; gauges receiver held=1",
+        {"gauges": True, "alarm_us": 5_000_000},
+    ),
     ("P13", "submit 3; accept 1-2; reject 3; submit 2; unknown 3; end sender waiting=1", {}),
     ("P13", "accept 1; end sender in_flight=1", {}),
     ("P13", "accept 1; crash sender; end sender in_flight=0 idle", {}),
@@ -481,6 +519,7 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
         "start receiver; late arrive; arrive; arrive; late gauges receiver +foreign=1; gauges receiver +foreign=2",
         {"gauges": True},
     ),
+    ("P19", "huge 1", {"bounds": {"message_bytes": 1025}}),
     ("P19", "gauges sender in_flight=4 held=9", {"bounds": {"in_flight": 4}}),
     (
         "P20",

@@ -27,8 +27,8 @@ from surepipe.simulation.properties.messages import Identity, Integrity, NoLoss
 from surepipe.simulation.properties.order import Order
 from surepipe.simulation.properties.poison import PoisonIsolation
 from surepipe.simulation.properties.refinement import Refinement
-from surepipe.simulation.properties.repeats import DuplicateBudget
-from surepipe.simulation.properties.rest import Backpressure, Progress, Quiescence
+from surepipe.simulation.properties.repeats import DuplicateBudget, Patience
+from surepipe.simulation.properties.rest import Alarms, Backpressure, Progress, Quiescence
 from surepipe.simulation.properties.settings import NEEDS_NO_LOSS, Settings, facts_of
 from surepipe.simulation.properties.streams import IndexDiscipline
 from surepipe.simulation.properties.totality import Bounds, Conservation, Totality
@@ -47,6 +47,8 @@ PROPERTIES: tuple[type[Property], ...] = (
         Totality,
         Bounds,
         Conservation,
+        Patience,
+        Alarms,
     ),
 )
 """Every property that is judged over one run; P15 is judged over a campaign (``honest``)."""

@@ -6,11 +6,29 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from typing import ClassVar, cast
 
-from surepipe.simulation.properties.base import Property, Report, times
-from surepipe.simulation.properties.books import DATA_SENT, Book, Books, SwiftLook, frame_kind_in
+from surepipe.simulation.properties.base import Property, Report, seconds, times
+from surepipe.simulation.properties.books import (
+    CONTROL,
+    DATA_SENT,
+    Book,
+    Books,
+    SwiftLook,
+    frame_kind_in,
+)
 from surepipe.simulation.properties.places import Notes, Parts, Reached, Tally
 from surepipe.simulation.properties.settings import facts_of
-from surepipe.simulation.trace import DETAIL, LAYER, NODE, PIPE, SEQ, Cells, Kind, Row
+from surepipe.simulation.trace import (
+    DETAIL,
+    INCARNATION,
+    LAYER,
+    NODE,
+    PIPE,
+    SEQ,
+    TIME,
+    Cells,
+    Kind,
+    Row,
+)
 
 HANDED_MAX = 64
 
@@ -242,6 +260,54 @@ class DuplicateBudget(Property):
         if book.pipe in self._carried:
             wakes = wakes * (wakes + 1) // 2  # each may send again all that earlier ones made
         return wakes + max(0, until - crashes) + elsewhere
+
+
+class Patience(Property):
+    """P9, too: while a sender hears nothing it waits twice as long before each attempt, up to the longest pause.
+
+    Judged where one layer alone says how long it waits. What was heard, whatever it was, may have been an answer,
+    so waiting begins anew.
+    """
+
+    id: ClassVar[str] = "P9"
+
+    def __init__(self, books: Books, report: Report) -> None:
+        super().__init__(books, report)
+        self._heard: dict[tuple[str, int], int] = {}
+        """When each life heard a frame for the last time."""
+        self._sent: dict[tuple[str, int, int], tuple[int, int]] = {}
+        """For each life and position: when it was transmitted, and how many times in vain."""
+
+    def swift_looks(self) -> Mapping[str, SwiftLook]:
+        """What is transmitted, and what is heard; nothing where nobody says how long it waits."""
+        if not self.books.settings.patience[0]:
+            return {}
+        return {DATA_SENT: self._transmitted, CONTROL: self._arrived, Kind.ARRIVED: self._arrived}
+
+    def _arrived(self, row: Cells) -> None:
+        self._heard[row[NODE], row[INCARNATION]] = row[TIME]
+
+    def _transmitted(self, row: Cells) -> None:
+        node, incarnation, now = row[NODE], row[INCARNATION], row[TIME]
+        heard = self._heard.get((node, incarnation), -1)
+        for _, start, count in self.books.parts:
+            for position in range(start, start + count) if start else ():
+                sent, vain = self._sent.get((node, incarnation, position), (-1, 0))
+                is_silent = sent >= 0 and heard < sent
+                vain = vain + 1 if is_silent else 0
+                self._sent[node, incarnation, position] = now, vain
+                if is_silent and now - sent < self._least(vain):
+                    self.fail(
+                        f"Message #{position} was transmitted again after {seconds(now - sent)}, when nothing "
+                        f"was heard for the {vain}. time; {seconds(self._least(vain))} are due.",
+                        row,
+                        position=position,
+                    )
+
+    def _least(self, vain: int) -> int:
+        """The pause that is due at least; clocks may run a little apart."""
+        shortest, longest = self.books.settings.patience
+        return min(longest, shortest << min(vain - 1, 40)) * 999 // 1000
 
 
 def _runs(told: object) -> list[tuple[int, int, int]]:

@@ -14,7 +14,7 @@ from surepipe.simulation.properties.base import (
     seconds,
     were,
 )
-from surepipe.simulation.properties.books import DATA_SENT, Book, Books, SwiftLook
+from surepipe.simulation.properties.books import DATA_SENT, TOLD, Book, Books, Look, SwiftLook
 from surepipe.simulation.properties.places import Notes
 from surepipe.simulation.properties.settings import End, NodeEnd
 from surepipe.simulation.trace import (
@@ -28,6 +28,7 @@ from surepipe.simulation.trace import (
     TIME,
     Cells,
     Kind,
+    Row,
 )
 
 _NO_BUFFERS = frozenset({"loaded"})
@@ -167,6 +168,58 @@ class Progress(Property):
         for book in owing(self.books, "P12"):
             for first, last in self.books.unconfirmed(book):
                 self._judge(None, book, first, last - first + 1, end.time_us)
+
+
+class Alarms(Property):
+    """P12, too: people are told when a hole keeps messages from coming out for longer than its pipe allows.
+
+    Judged in runs that tell gauges, for each life of the receiver. What holds the machine up for a while (a pause)
+    is none of its faults: it must have done something later than when the alarm was due, and not have told then.
+    """
+
+    id: ClassVar[str] = "P12"
+
+    def __init__(self, books: Books, report: Report) -> None:
+        super().__init__(books, report)
+        self._held: dict[tuple[str, int], tuple[int, bool]] = {}
+        """For each life: since when it holds what may not come out yet, and whether it has told."""
+        self._late: dict[tuple[str, int], int] = {}
+        """When it could have told, and had not."""
+
+    def looks(self) -> Mapping[str, Look]:
+        """Gauges, and what people were told; nothing where there is no alarm."""
+        if not (self.books.settings.alarm_us and self.books.settings.gauges):
+            return {}
+        return {TOLD: self._look, "notice": self._told, Kind.DELIVERED: self._moved}
+
+    def _moved(self, row: Row) -> None:
+        self._forget((row.node, row.incarnation))
+
+    def _forget(self, life: tuple[str, int]) -> None:
+        self._held.pop(life, None)
+        self._late.pop(life, None)
+
+    def _told(self, row: Row) -> None:
+        life = (row.node, row.incarnation)
+        if life in self._held:
+            self._held[life] = (self._held[life][0], True)
+
+    def _look(self, row: Row) -> None:
+        life, gauges = (row.node, row.incarnation), self.books.gauges
+        if not gauges.get("held") or gauges.get("in_work"):
+            self._forget(life)
+            return
+        since, is_told = self._held.setdefault(life, (row.time_us, False))
+        due = since + self.books.settings.alarm_us * 1001 // 1000
+        if is_told or row.time_us <= due:
+            return
+        if self._late.setdefault(life, row.time_us) < row.time_us:
+            self.fail(
+                f"{row.node} holds messages for {seconds(row.time_us - since)}, and told nobody; "
+                f"{seconds(self.books.settings.alarm_us)} are allowed.",
+                row,
+            )
+            self._held[life] = (since, True)
 
 
 def _known(books: Books) -> list[tuple[int, int]]:

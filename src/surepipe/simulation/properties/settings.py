@@ -70,6 +70,13 @@ def number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def _pair(value: object) -> tuple[int, int]:
+    """Two whole numbers, (0, 0) when it is something else."""
+    found = cast("list[object]", value) if isinstance(value, list) else []
+    one, other = (number(each) or 0 for each in found) if len(found) == 2 else (0, 0)
+    return one, other
+
+
 Claim = Mapping[str, tuple[str, ...]]
 """The faults that each atom tolerates, by the atom's name."""
 
@@ -96,6 +103,10 @@ class Settings:
     faults: tuple[str, ...] = ()
     bounds: Mapping[str, int] = field(default_factory=dict[str, int])
     bound_us: int | None = None
+    patience: tuple[int, int] = (0, 0)
+    """The shortest and the longest pause between two attempts while nothing is heard."""
+    alarm_us: int = 0
+    """How old a hole may get before people are told of it; 0: nobody is."""
     retries: int | None = None
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
     journaled: bool = False
@@ -126,6 +137,8 @@ class Settings:
             faults=words(facts.get("faults")),
             bounds=integers(facts.get("bounds")),
             bound_us=number(facts.get("bound_us")),
+            patience=_pair(facts.get("patience")),
+            alarm_us=number(facts.get("alarm_us")) or 0,
             retries=number(facts.get("retries")),
             patterns={pipe: kind for pipe, kind in patterns if isinstance(kind, str)},
             journaled=facts.get("journaled") is True,

@@ -9,7 +9,7 @@ from typing import ClassVar
 from surepipe.pipes.counters import FRAME_COUNTERS
 from surepipe.simulation.properties.base import Property, Report
 from surepipe.simulation.properties.books import CONTROL, TOLD, Books, Look
-from surepipe.simulation.properties.settings import facts_of
+from surepipe.simulation.properties.settings import facts_of, number
 from surepipe.simulation.trace import Kind, Row
 
 
@@ -62,13 +62,22 @@ class Totality(Property):
 
 
 class Bounds(Property):
-    """P19: each buffer, window and table stays within its bound at every step that tells of it."""
+    """P19: each buffer, window and table stays within its bound at every step that tells of it; and no message is
+    accepted that is larger than allowed."""
 
     id: ClassVar[str] = "P19"
 
     def looks(self) -> Mapping[str, Look]:
         """Gauges, wherever they are told; nothing where no bound is."""
-        return {TOLD: self._look} if self.books.settings.bounds else {}
+        if not self.books.settings.bounds:
+            return {}
+        return {TOLD: self._look, Kind.ACCEPTED: self._accepted}
+
+    def _accepted(self, row: Row) -> None:
+        size = number(facts_of(row).get("bytes")) if row.detail else None
+        allowed = self.books.settings.bounds.get("message_bytes")
+        if size is not None and allowed is not None and size > allowed:
+            self.fail(f"{row.node} took a message of {size} bytes; {allowed} are allowed.", row)
 
     def _look(self, row: Row) -> None:
         bounds = self.books.settings.bounds

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
-from surepipe.effects import NoticeKind
+from surepipe.effects import Deliver, Effect, NoticeKind, Transmit
 from surepipe.pipes.codec import encode
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.frames import Confirm, Data, Numbered, Open, tag_of
 from surepipe.pipes.index_receiver import IndexReceiver
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.stack import ReceiverStack
 from surepipe.store_api import Opened, Stored
 from tests.kit.runs import counted
 from tests.kit.stream_wire import StreamWire
@@ -53,6 +55,29 @@ def life_with_one_in_work(kind: str) -> Wire:
     wire.send(2)
     wire.transfer()
     return wire
+
+
+@every_kind
+def test_a_copy_under_another_number_of_the_carrier_waits_for_the_message_in_work(
+    kind: str,
+) -> None:
+    """K-2: settled at once it would be confirmed, and lost if the receiver ended before its handler returned."""
+    receiver = ReceiverStack("pipe", parse_layers(stack_of(kind)), rng=random.Random(1))
+    effects = receiver.wake(0)
+    inner = encode(Numbered(PIPE, 0, 1, 1, [b"a"]))
+    for number in (1, 2):
+        effects += receiver.frame(Data(PIPE, 1, 7, 1, number, 1, number, True, [inner]), 0)
+    [delivered] = [effect for effect in effects if isinstance(effect, Deliver)]
+    assert confirmed_by(effects) == {0}
+    after = receiver.settled(delivered.ticket, ((1, 1),), MS)
+    after += receiver.wake(SECOND)
+    assert max(confirmed_by(after)) == 2
+
+
+def confirmed_by(effects: list[Effect]) -> set[int]:
+    """How far the carrier's receiver says that all is settled, each time it says so."""
+    frames = [effect.frame for effect in effects if isinstance(effect, Transmit)]
+    return {frame.cum for frame in frames if isinstance(frame, Confirm)}
 
 
 @every_kind

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "README.md"
-PICTURE = ROOT / "docs" / "pictures" / "invoice-numbers.svg"
+PICTURE = ROOT / "docs" / "pictures" / "readme" / "invoice-numbers.svg"
 EXAMPLE = ROOT / "examples" / "invoices"
 SIMULATE = ("simulate", "pipeline.yaml", "--faults", "process-crash")
 CHECK = ("check", "pipeline.yaml")

@@ -262,7 +262,7 @@ def test_how_long_a_source_still_takes_is_told_at_the_rate_of_the_last_seconds()
     """250 rows in 10 s are a quarter of the file, in bytes; nothing is told of what stands still."""
     node, clock = Node(rows={"taken": 0}), Clock()
     watch = Watch("shop", [Part(name="rows", role="source")], node, clock=clock)
-    watch.beside = Beside(progress=lambda: {"rows": (5_000, 20_000)})
+    watch.beside = Beside(progress=lambda: {"rows": (5_000, 20_000, 250)})
     clock.now += 10
     node.parts = {"rows": {"taken": 250}}
     assert watch.status().parts[0].progress == Progress(done=5_000, of=20_000, left_s=30.0)

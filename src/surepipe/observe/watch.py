@@ -73,12 +73,13 @@ def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
 class Beside:
     """What a run knows beside its counters; each is asked once for each status.
 
-    ``progress``: done and all, by source. ``letters``: the last dead letters, the newest first.
+    ``progress``: done, all, and in how many rows so far, by source. ``letters``: the last dead ones, the newest
+    first.
     """
 
     stores: Callable[[], tuple[StoreSeen, ...]] = tuple
     letters: Callable[[], tuple[LetterSeen, ...]] = tuple
-    progress: Callable[[], Mapping[str, tuple[int, int]]] = dict
+    progress: Callable[[], Mapping[str, tuple[int, int, int]]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class _Now:
     per_s: Mapping[str, Mapping[str, float]]
     measured: Measured
     silent: frozenset[str]
-    progress: Mapping[str, tuple[int, int]]
+    progress: Mapping[str, tuple[int, int, int]]
 
 
 class Watch:
@@ -236,7 +237,7 @@ class Watch:
         rising = {name: rate for name, rate in per_s.items() if name not in GAUGES}
         changes: dict[str, object] = {"counts": dict(found), "per_s": rising}
         if part.name in now.progress:
-            changes["progress"] = _progress(*now.progress[part.name], rising, found)
+            changes["progress"] = _progress(*now.progress[part.name], rising.get("taken", 0.0))
         if part.flow is not None:
             name = self._traced_as(part.name)
             settled, confirmed = now.measured
@@ -326,10 +327,9 @@ def _total(rates: Iterable[float | None]) -> float | None:
     return round(sum(known), 1) if known else None
 
 
-def _progress(done: int, of: int, per_s: Mapping[str, float], found: Mapping[str, int]) -> Progress:
-    """What is left, in rows as long as those before, at the rate of rows of the last seconds."""
-    rows, rate = found.get("taken", 0), per_s.get("taken", 0.0)
-    left = (of - done) / done * rows / rate if done and rows and rate else None
+def _progress(done: int, of: int, rows: int, rows_per_s: float) -> Progress:
+    """What is left, in rows as long as those before, at the rate of the last seconds."""
+    left = (of - done) / (done / rows) / rows_per_s if done and rows and rows_per_s else None
     return Progress(done=done, of=of, left_s=None if left is None else round(left, 1))
 
 

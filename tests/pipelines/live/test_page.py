@@ -142,7 +142,7 @@ def test_the_page_names_a_silent_store_the_last_dead_letters_and_what_is_left_to
                 text="no price for <b>",
             ),
         ),
-        progress=lambda: {"web": (1, 4)},
+        progress=lambda: {"web": (1, 4, 1)},
     )
     for _ in range(3):
         shop.run(200)

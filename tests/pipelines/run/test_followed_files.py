@@ -271,3 +271,19 @@ def test_a_table_whose_lines_end_with_cr_alone_is_read(tmp_path: Path) -> None:
     source.begin("")
     assert numbers(source.read(9) or []) == [1, 2]
     source.close()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+def test_a_file_that_has_an_end_says_how_much_of_it_is_read(kind: str, tmp_path: Path) -> None:
+    """In bytes, for those who wait for it; one that is followed has no end, and one that is gone says nothing."""
+    path = tmp_path / "rows"
+    path.write_text("n\n1\n2\n3\n" if kind == "csv" else "1\n2\n3\n")
+    source = CsvFile(path) if kind == "csv" else JsonlFile(path)
+    followed = CsvFile(path, follow=True) if kind == "csv" else JsonlFile(path, follow=True)
+    source.begin("")
+    assert source.read(2)
+    size = path.stat().st_size
+    assert (source.progress(), followed.progress()) == ((size - 2, size), None)
+    path.unlink()
+    assert source.progress() is None
+    source.close()

@@ -440,14 +440,14 @@ class Engine:
         found = [each for box in list(self._letters.values()) for each in list(box.last)]
         return sorted(found, key=lambda each: each[1].last_failure_us, reverse=True)[:LETTERS_SHOWN]
 
-    def progress(self) -> Mapping[str, tuple[int, int]]:
-        """How far each source is that has an end: done, and all. From any thread."""
-        known = {
-            feed.part: feed.source.progress()
+    def progress(self) -> Mapping[str, tuple[int, int, int]]:
+        """How far each source is that has an end: done, all, and in how many rows. From any thread."""
+        finite = (
+            (feed, feed.source.progress())
             for feed in list(self.feeds.values())
             if feed.is_source and isinstance(feed.source, Finite)
-        }
-        return {name: found for name, found in known.items() if found is not None}
+        )
+        return {feed.part: (*found, feed.rows) for feed, found in finite if found is not None}
 
     # Ending.
 

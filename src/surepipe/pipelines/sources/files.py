@@ -437,6 +437,15 @@ class TextFile:
             wrong,
         )
 
+    def progress(self) -> tuple[int, int] | None:
+        """Bytes that are read, and all; None for a file that may grow, or is gone. From any thread."""
+        if self._follow:
+            return None
+        try:
+            return self._lines.where.at, self._path.stat().st_size
+        except OSError:
+            return None
+
     def taken(self, rows: Sequence[Row]) -> None:
         """A file does not care."""
 

@@ -6,12 +6,14 @@ import os
 import random
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.simulation.audit import PER_KEY, Judged, Standing
+from surepipe.simulation.trace import Row
 from tests.auditing import shapes
 
 SEEDS = 6
@@ -83,13 +85,14 @@ name: shop
 stores: {{main: {{kind: sqlite, path: main.db, durability: process}}}}
 sources: {{s0: {{kind: jsonl, path: in0.jsonl}}}}
 pipes:
-  intake: {{from: s0, route: {{kind: sqlite, store: main}}, state: main, boundary: committed}}
+  intake: {{from: s0, journal: main, state: main, boundary: committed}}
   onward: {{from: intake, route: {{kind: sqlite, store: main}}, state: main, boundary: processed}}
 stages: {{slow: {{from: onward, call: "{shapes.__name__}:dying"}}}}
 sinks: {{out0: {{from: slow, kind: jsonl, path: out0.jsonl}}}}
 """
-"""The second pipe is fed in the transactions of the first, and its process is killed."""
-INTAKE, ONWARD = "shop/intake@shop/intake", "shop/onward@shop/intake"
+"""The second pipe is fed in the transactions of the first, and its process is killed. The journal
+stores rows with their place in the source: else a kill between the two has them sent again."""
+ONWARD = "shop/onward@shop/intake"
 
 
 def test_a_pipe_that_is_fed_within_a_transaction_is_judged_like_any_other(here: Path) -> None:
@@ -126,6 +129,89 @@ def test_a_pipe_that_is_fed_within_a_transaction_is_judged_like_any_other(here: 
     open_ones = [str(one) for one in judged if one.standing is Standing.UNJUDGED]
     assert any("no row tells of the acceptance of" in text for text in open_ones)
     assert not any(one.standing is Standing.BROKEN for one in judged)
+
+
+BEFORE = f"""\
+version: 1
+name: shop
+stores: {{main: {{kind: sqlite, path: main.db, durability: process}}}}
+sources: {{s0: {{kind: jsonl, path: in0.jsonl}}}}
+pipes: {{p0: {{from: s0, route: {{kind: sqlite, store: main}}, state: main, boundary: before}}}}
+stages: {{last: {{from: p0, map: "{shapes.__name__}:fussy", retries: 1, dead_letter: main/dead}}}}
+sinks: {{out0: {{from: last, kind: jsonl, path: out0.jsonl}}}}
+"""
+"""A message is settled before it is handled, and becomes a letter then."""
+
+
+def test_a_letter_of_a_message_that_was_settled_first_is_no_second_settlement(here: Path) -> None:
+    """Boundary before: the message and its letter are one message that came out once. Without its row of
+    settlement it is lost, and with two of them repeated."""
+    rows = shapes.rows_of(shapes.ran(shapes.Shape(BEFORE, ()), here))
+    plan, told = shapes.Shape(BEFORE, ()).plan, here / "told.jsonl"
+    exact, judged = shapes.by_rows(rows, plan, told)
+    bulk, in_bulk = shapes.in_bulk(rows, plan, told)
+    assert held(judged)
+    assert held(in_bulk)
+    one, same = exact.pipes[0], bulk.channels[0]
+    assert (one.accepted, one.settled, one.dead, one.repeated) == (shapes.MESSAGES, 59, 1, 0)
+    assert (same.sent, same.settled, same.dead, same.repeated) == (shapes.MESSAGES, 59, 1, 0)
+    letter = next(row for row in rows if row.kind == "dead")
+    place = next(
+        at
+        for at, row in enumerate(rows)
+        if row.kind == "settled" and row.seq <= letter.seq <= row.last
+    )
+    without = [*rows[:place], *(_around(rows[place], letter.seq)), *rows[place + 1 :]]
+    twice = [*rows[: place + 1], replace(rows[place], seq=letter.seq, count=1), *rows[place + 1 :]]
+    for changed, property_id, atom in (
+        (without, "P2", Atom.NO_LOSS),
+        (twice, "P3", Atom.NO_DUPLICATE),
+    ):
+        exact, _ = shapes.by_rows(shapes.renumbered(changed), plan, told)
+        assert {one.id for one in exact.violated()} & {"P2", "P3"} == {property_id}
+        bulk, _ = shapes.in_bulk(shapes.renumbered(changed), plan, told)
+        assert bulk.channels[0].violated & {Atom.NO_LOSS, Atom.NO_DUPLICATE} == {atom}
+
+
+def _around(row: Row, seq: int) -> list[Row]:
+    """A row without one of its messages."""
+    parts = ((row.seq, seq - 1), (seq + 1, row.last))
+    return [replace(row, seq=low, count=high - low + 1) for low, high in parts if low <= high]
+
+
+def test_a_trace_that_is_cut_or_lacks_a_process_is_neither_broken_nor_held(here: Path) -> None:
+    """What the rest of it, or the trace of another process, would tell: not judged. That it was sent is no proof
+    that it was lost, and lines of which no row tells are no repeats."""
+    rows = shapes.rows_of(shapes.ran(shapes.Shape(FIELD, ()), here))
+    plan, told = shapes.Shape(FIELD, ()).plan, here / "told.jsonl"
+    assert held(shapes.by_rows(rows, plan, told)[1])
+    of_last = max(at for at, row in enumerate(rows) if row.kind == "settled")
+    partial = [
+        rows[:2],
+        rows[:4],
+        rows[: len(rows) // 2],
+        rows[:of_last],
+        [row for row in rows if not row.node.endswith("/receiver")],
+        [row for row in rows if not row.node.endswith("/sender")],
+        [row for row in rows if not row.node.endswith("/flow")],
+        _first_half(rows),
+    ]
+    for at, part in enumerate(partial):
+        for judge in (shapes.by_rows, shapes.in_bulk):
+            _, judged = judge(shapes.renumbered(part), plan, told)
+            said = [str(one) for one in judged if one.standing is not Standing.HELD]
+            assert said, (at, judge.__name__)
+            assert not [one for one in judged if one.standing is Standing.BROKEN], (at, said)
+
+
+def _first_half(rows: list[Row]) -> list[Row]:
+    """As if nothing had been told after half of the messages, all of which came through."""
+    half = shapes.MESSAGES // 2
+    return [
+        replace(row, count=min(row.count, half - row.seq + 1)) if row.count else row
+        for row in rows
+        if row.kind != "end" and row.seq <= half
+    ]
 
 
 def test_traces_that_know_nothing_of_a_pipe_of_the_plan_are_no_success(here: Path) -> None:

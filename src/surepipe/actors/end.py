@@ -72,7 +72,16 @@ class End:
 
     side_name = "end"
 
-    def __init__(self, name: str, side: RouteSide, options: EndOptions, stores: Stores) -> None:
+    def __init__(
+        self,
+        name: str,
+        side: RouteSide,
+        options: EndOptions,
+        stores: Stores,
+        *,
+        settles_first: bool = False,
+    ) -> None:
+        """``settles_first``: messages are settled before they are handled."""
         self.name = name
         self.options = options
         self.runtime = options.runtime
@@ -82,7 +91,8 @@ class End:
         if stores.letter is not None:
             stores = replace(stores, letter=awaiting(stores.letter, self.runtime))
         if self._trace is not None and stores.letter is not None:
-            stores = replace(stores, letter=self._trace.letters(self.address, stores.letter))
+            letters = self._trace.letters(self.address, stores.letter, settled=settles_first)
+            stores = replace(stores, letter=letters)
         self._stores = stores
         self._retired: dict[str, int] = {}
         self._clerks: dict[str, Running] = {}

@@ -77,9 +77,10 @@ class ReceiverEnd(End):
         """``key_of`` tells the key of a payload, where the boundary has lanes; it is called in the end's actor.
         ``apart``: the reader's position is in another store than the stream."""
         stores = Stores(state.write if state else None, dead_letter, stream, apart)
-        super().__init__(name, side, options or EndOptions(), stores)
-        self._layers = tuple(layers)
         self._boundary = boundary or BoundaryOptions()
+        settles_first = self._boundary.boundary is Boundary.BEFORE
+        super().__init__(name, side, options or EndOptions(), stores, settles_first=settles_first)
+        self._layers = tuple(layers)
         self._state = state
         self._stream = stream
         self._key_of = key_of

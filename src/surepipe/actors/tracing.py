@@ -123,11 +123,19 @@ class Tracing:
         if node in self._lives:
             self.row(node, "end", pipe, detail=_text({"quiescent": at_rest}))
 
-    def letters(self, node: str, place: DeadLetterPlace) -> DeadLetterPlace:
-        """The same place for dead letters, and a row for each letter that it has stored."""
+    def letters(
+        self, node: str, place: DeadLetterPlace, *, settled: bool = False
+    ) -> DeadLetterPlace:
+        """The same place for dead letters, and a row for each letter that it has stored.
+
+        ``settled``: by the pipe's boundary messages are settled before they are handled, so a letter settles none.
+        """
 
         def post(letter: Letter) -> object:
             stored = place(letter)
+            facts: dict[str, object] = {"cause": letter.error_type}
+            if settled:
+                facts["settled"] = True
             self.row(
                 node,
                 "dead",
@@ -136,7 +144,7 @@ class Tracing:
                 seq=letter.seq,
                 count=1,
                 attempt=letter.attempts,
-                detail=_text({"cause": letter.error_type}),
+                detail=_text(facts),
             )
             return stored
 

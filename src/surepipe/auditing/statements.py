@@ -29,13 +29,15 @@ FROM told WHERE kind = 'settled' AND layer = '' AND count > 0
 SETTLED_AND_DEAD = f"""{SETTLED} UNION ALL
 SELECT channel, epoch, low, high, time_us, life, step, role FROM (
   SELECT t.pipe AS channel, t.epoch, t.seq AS low, t.seq + t.count - 1 AS high, t.time_us,
-    t.incarnation AS life, t.step, CASE WHEN s.node IS NULL THEN 'dead' ELSE 'given' END AS role,
+    t.incarnation AS life, t.step, CASE WHEN s.node IS NOT NULL THEN 'given'
+      WHEN t.detail LIKE '%"settled":true%' THEN 'letter' ELSE 'dead' END AS role,
     row_number() OVER (PARTITION BY t.pipe, t.epoch, t.seq ORDER BY t.time_us, t.step) AS nth
   FROM told t LEFT JOIN senders s ON t.pipe = s.channel AND t.node = s.node
   WHERE t.kind = 'dead' AND t.layer = '' AND t.count > 0
 ) letters WHERE nth = 1
 """
-"""A letter that is put again is the same letter. One that the sender writes (given) did not come out."""
+"""A letter that is put again is the same letter. One that the sender writes (given) did not come out; one of a
+message that was settled before it was handled is only a letter, and its row ``settled`` stands for itself."""
 
 STARTS = """
 SELECT channel, epoch, low, before FROM (
@@ -115,14 +117,14 @@ WHERE f.seq <= s.high AND f.role <> ''
 PLACED = """
 SELECT number, low, high, seq, time_us, coalesce(max(high) OVER (
   PARTITION BY number ORDER BY time_us, life, step, seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-), 0) AS before FROM numbered WHERE role <> 'given'
+), 0) AS before FROM numbered WHERE role NOT IN ('given', 'letter')
 """
 
 TROUBLE = "SELECT * FROM placed WHERE low <= before OR low > before + 1"
 
 TOTALS = """
 SELECT number, sum(high - low + 1) AS numbered,
-  max(CASE WHEN role = 'given' THEN 0 ELSE high END) AS highest,
+  max(CASE WHEN role IN ('given', 'letter') THEN 0 ELSE high END) AS highest,
   sum(CASE WHEN role = 'settled' THEN 0 ELSE high - low + 1 END) AS letters,
   sum(CASE WHEN role = 'given' THEN 1 ELSE 0 END) AS given
 FROM numbered GROUP BY number ORDER BY number

@@ -131,13 +131,18 @@ class _Accounting:
             facts = facts_of(row)
             size, at = number(facts.get("bytes")), number(facts.get("row"))
             if size is not None:
-                self._sizes.setdefault(str(facts.get("sink")), size)
+                self._note_least(self._sizes, str(facts.get("sink")), size)
             if at is not None:
-                self._began.setdefault(str(facts.get("source")), at)
+                self._note_least(self._began, str(facts.get("source")), at)
         elif row.kind == Kind.MADE:
             for part, runs in mapping(facts_of(row).get("made")).items():
                 for first, last, times in cast("list[tuple[int, int, int]]", runs):
                     self._note(row.pipe, part, row.epoch, (first, last, times))
+
+    @staticmethod
+    def _note_least(known: dict[str, int], name: str, value: int) -> None:
+        """Both only grow, and a clock that was set back between two lives changes the order of rows."""
+        known[name] = min(known.get(name, value), value)
 
     def _note(self, pipe: str, part: str, epoch: int, run: tuple[int, int, int]) -> None:
         """The last row about a message counts."""
@@ -294,6 +299,21 @@ class _Accounting:
         name = pipe_name(self._plan, pipe)
         return [one for one in self._numbers if one.channel.partition("@")[0] == name]
 
+    def _is_open(self) -> str:
+        """Why the rows may not tell all that happened: a process did not say how it ended, or told nothing."""
+        if self._rest.world is not None:
+            return ""
+        if not any(name == self._plan.name for name, _ in self._rest.ended.values()):
+            return "no trace tells what went from part to part: give those of all processes"
+        names = [
+            pipe_name(self._plan, pipe) for pipe in self._plan.order if isinstance(pipe, PipePart)
+        ]
+        for node in (f"{name}/{side}" for name in names for side in ("sender", "receiver")):
+            if node not in self._rest.ended:
+                return f"no trace tells of {node}: give those of all processes"
+        silent = [node for node, (_, rest) in self._rest.ended.items() if rest is None]
+        return f"the trace ends before {silent[0]} does" if silent else ""
+
     def _has_crashed(self) -> bool:
         return bool(self._fallen())
 
@@ -315,6 +335,9 @@ class _Accounting:
         distinct = None if lines is None else lines.distinct
         loss, repeat = (Standing.HELD, ""), (Standing.HELD, "")
         missing, more = given.count - came, came - given.count
+        if missing and (why := self._is_open()):
+            self._say(part, {}, f"{counts}, and {why}")
+            return
         if missing > 0:
             loss = (Standing.BROKEN, f"{missing} are missing: {counts}")
             repeat = (Standing.UNJUDGED, f"{counts}: what is there has no identity")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 
+from surepipe.pipelines import loads
 from surepipe.pipelines.simulated.builders import handler_subject
 from surepipe.pipelines.simulated.campaign import draw_for, repeat, run_one, run_seeds, shrunk
+from surepipe.pipelines.simulated.simulate import simulation_of
 from surepipe.pipelines.simulated.subject import PlanSubject
 from surepipe.simulation.options import Options
 from surepipe.simulation.script import Decision, Script
@@ -113,3 +115,30 @@ def test_a_check_that_nobody_has_run_does_not_hold() -> None:
 
     result, _ = run_one(_around(lambda message: message, check), Options(messages=4))
     assert "whose body nobody would run" in result.violations[0].sentence
+
+
+BEFORE = f"""\
+version: 1
+name: shop
+stores: {{main: {{kind: sqlite, path: shop.db, durability: process}}}}
+sources: {{lines: {{kind: jsonl, path: none.jsonl}}}}
+pipes: {{intake: {{from: lines, journal: main, state: main, boundary: before}}}}
+stages: {{last: {{from: intake, map: "{__name__}:fussy", retries: 1, dead_letter: main/dead}}}}
+sinks: {{out: {{from: last, kind: jsonl, path: out.jsonl}}}}
+"""
+
+
+def fussy(message: Mapping[str, int]) -> Mapping[str, int]:
+    """Refuses one."""
+    if message["n"] == 2:
+        raise ValueError("not this one")
+    return message
+
+
+def test_a_letter_at_boundary_before_is_no_repeat_of_its_message() -> None:
+    """It was settled before it was handled (simulation X-21)."""
+    rows = [{"n": number} for number in range(4)]
+    subject = simulation_of(loads(BEFORE), messages={"lines": rows}).subject
+    result, _ = run_one(subject, Options(messages=len(rows)))
+    assert sum(row.kind == "dead" for row in result.rows) == 1
+    assert result.violations == ()

@@ -43,6 +43,8 @@ Looks: TypeAlias = Mapping[str, Look]
 SwiftLook: TypeAlias = Callable[[Cells], None]
 SwiftLooks: TypeAlias = Mapping[str, SwiftLook]
 """Looks at kinds of which a run has thousands: they do without the names of the columns."""
+IS_SETTLED = '"settled":true'
+"""In a row ``dead``: the message was settled before it was handled, and a row of its own tells that."""
 DIGITS = 16
 """Hexadecimal digits of one payload in ``digests``."""
 _BLANK = b" " * DIGITS
@@ -347,7 +349,8 @@ class Books:
                 settled.add(position, position + count - 1)
 
     def _dead(self, row: Cells) -> None:
-        self._settled(row)
+        if IS_SETTLED not in row[DETAIL]:
+            self._settled(row)
         for _, position, count in self.parts:
             if position:
                 self.book.dead.add(position, position + count - 1)

@@ -10,9 +10,9 @@ from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import Property as Judged
 from surepipe.pipes.predicates import Violation as Found
 from surepipe.simulation.properties.base import Property, Report, listed
-from surepipe.simulation.properties.books import Book, Books, SwiftLook
+from surepipe.simulation.properties.books import IS_SETTLED, Book, Books, SwiftLook
 from surepipe.simulation.properties.settings import ORDERS
-from surepipe.simulation.trace import NODE, Cells, Kind
+from surepipe.simulation.trace import DETAIL, NODE, Cells, Kind
 
 _FOUND: Mapping[Judged, Atom] = {
     Judged.NO_DUPLICATE: Atom.NO_DUPLICATE,
@@ -35,7 +35,8 @@ class Disorder:
 class Order(Property):
     """P3 no duplicates, P4 monotonic, P5 strict, P6g gap-free, P6 continuous, P7 absolute.
 
-    A dead letter counts as coming out, but for one that the sender wrote: there the message was given up.
+    A dead letter counts as coming out, but for one that the sender wrote: there the message was given up, and for
+    one of a message that was settled before it was handled: that has come out.
     """
 
     ids: ClassVar[tuple[str, ...]] = tuple(ORDERS)
@@ -54,7 +55,7 @@ class Order(Property):
             position in book.dead for _, position, _ in self.books.parts
         )
         # In a real run a letter that is put again is the same letter.
-        if row[NODE] != book.sender and not is_known:
+        if row[NODE] != book.sender and not is_known and IS_SETTLED not in row[DETAIL]:
             self._came_out(row)
 
     def _came_out(self, row: Cells) -> None:

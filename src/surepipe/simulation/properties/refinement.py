@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from surepipe.simulation.properties.base import Property, Report
-from surepipe.simulation.properties.books import Books, SwiftLook, frame_kind_in
+from surepipe.simulation.properties.books import IS_SETTLED, Books, SwiftLook, frame_kind_in
 from surepipe.simulation.reference import Model, model_of
-from surepipe.simulation.trace import DETAIL, NODE, Cells, Kind
+from surepipe.simulation.trace import DETAIL, KIND, NODE, Cells, Kind
 
 
 class Refinement(Property):
@@ -54,6 +54,8 @@ class Refinement(Property):
         model = self._model()
         if model is None or row[NODE] == self.books.book.sender:
             return
+        if row[KIND] == Kind.DEAD and IS_SETTLED in row[DETAIL]:
+            return  # its row ``settled`` has come before
         for _, position, count in self.books.parts:
             if not model.copies:
                 continue  # the frames of the outermost layer arrive within others, which are not told of

@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, date, datetime
 from pathlib import Path
 from time import monotonic
@@ -127,6 +128,11 @@ def _asks_somebody(message: object) -> object:
     return message, input()
 
 
+def _asks_a_database_in_memory() -> object:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        return connection.execute("select 1").fetchone()
+
+
 def _starts_a_thread(message: object) -> object:
     thread = threading.Thread(target=print)
     thread.start()
@@ -169,7 +175,7 @@ def test_writing_to_a_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_database_in_memory_is_nobody_elses() -> None:
     """So it is let through (simulation X-25)."""
-    assert _seen(lambda: sqlite3.connect(":memory:").execute("select 1").fetchone()) == [(1,)] * 3
+    assert _seen(_asks_a_database_in_memory) == [(1,)] * 3
 
 
 def test_what_can_not_be_repeated_is_not_taken_for_a_finding() -> None:

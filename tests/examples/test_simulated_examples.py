@@ -14,6 +14,8 @@ from surepipe.simulation.trace import Kind
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = ("clicks.yaml", "deploy/pipeline.yaml", "orders.yaml")
+BROKEN = ("invoices/pipeline.yaml",)
+"""Shows on the first screen what a simulation finds; its page there is held by a test of its own."""
 SEEDS = 15
 
 
@@ -27,7 +29,7 @@ def _surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_files_are_known() -> None:
     """A new example comes into this list."""
     files = {path for path in EXAMPLES.rglob("*.yaml") if "\nsources:" in path.read_text()}
-    assert {path.relative_to(EXAMPLES).as_posix() for path in files} == set(FILES)
+    assert {path.relative_to(EXAMPLES).as_posix() for path in files} == {*FILES, *BROKEN}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -278,6 +278,8 @@ class ReceiverActor(Host):
         machine = self.machine
         assert isinstance(machine, CommittedMachine), f"{type(machine).__name__} commits nothing"
         if work.done < work.last:
+            if self._trace is not None:  # what the store did not take was an attempt that came to nothing
+                self._trace.failed(work, work.seq_at(work.done + 1))
             self.perform(machine.again(work.ticket, self.now()))
 
     def state_after(self, work: Work, through: int) -> bytes | None:

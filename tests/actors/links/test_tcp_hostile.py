@@ -96,7 +96,7 @@ def test_a_wrong_key_or_certificate_is_told_once_on_both_sides_and_is_no_connect
         _until(lambda: listening.counters().get("strangers", 0) >= 3)
         assert end.counters()["link_strangers"] >= 2
         with pytest.raises(NotConfirmed):
-            end.close(0)
+            end.close(0.5)
         assert "connections" not in link.counters()
     told = [each.getMessage() for each in caplog.records if "dropped" in each.getMessage()]
     assert [text.split(":")[0] for text in sorted(told)] == [

@@ -109,6 +109,6 @@ class ReceiverMachine(Machine, Protocol):
 class CommittedMachine(Protocol):
     """A receiver machine whose messages its host commits, in a store that may be away for a while."""
 
-    def again(self, ticket: int, now: int) -> list[Effect]:
-        """Nothing is stored of what has no answer of this ticket: deliver it again, before anything behind it."""
+    def again(self, now: int) -> list[Effect]:
+        """Nothing is stored of what has no answer: deliver all of it again in its order, under new tickets."""
         ...

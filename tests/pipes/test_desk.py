@@ -506,9 +506,9 @@ def test_what_a_host_could_not_commit_is_delivered_again_before_what_came_behind
     assert wire.open.pop(ticket).attempt == 2
     wire.send(3)
     wire.transfer()
-    again = [e for e in wire.receiver.again(ticket, wire.now) if isinstance(e, Deliver)]
+    again = [e for e in wire.receiver.again(wire.now) if isinstance(e, Deliver)]
     assert [(e.first, list(e.payloads), e.attempt) for e in again] == [(1, [b"1", b"2"], 2)]
-    assert wire.receiver.again(ticket, wire.now) == []
+    assert wire.receiver.settled(ticket, ((1, 2),), wire.now) == []
     assert wire.receiver.counters()["late_answer"] == 1
     settling = wire.receiver.settled(again[0].ticket, ((1, 2),), wire.now)
     assert [e.first for e in settling if isinstance(e, Deliver)] == [3]
@@ -519,9 +519,28 @@ def test_what_a_host_could_not_commit_is_given_back_by_a_receiver_that_closes() 
     wire = linked(COMMITTED, "strict-monotonic")
     wire.send(1)
     wire.transfer()
-    [ticket] = wire.open
     wire.close_receiver()
-    assert not [e for e in wire.receiver.again(ticket, wire.now) if isinstance(e, Deliver)]
+    assert not [e for e in wire.receiver.again(wire.now) if isinstance(e, Deliver)]
+    assert wire.receiver.idle
+
+
+def test_all_that_is_handed_out_is_delivered_again_in_its_order_where_order_is_kept_by_the_route() -> (
+    None
+):
+    """committed, store-outage: a dedupe hands out what comes as it comes. 1 met the outage, 2 and 3 wait for the
+    handler: all three come under new tickets, so that the old one of 2 commits nothing before 1."""
+    wire = linked(COMMITTED, ["dedupe", "multi-unconfirmed"])
+    for n in (1, 2, 3):
+        wire.send(n)
+        wire.transfer()
+    old = list(wire.open)
+    assert len(old) == 3
+    again = [e for e in wire.receiver.again(wire.now) if isinstance(e, Deliver)]
+    assert [(e.first, e.attempt) for e in again] == [(1, 1), (2, 1), (3, 1)]
+    with pytest.raises(MisuseError):
+        wire.receiver.state_after(old[1], 2)
+    for delivery in again:
+        wire.receiver.settled(delivery.ticket, ((delivery.first, delivery.first),), wire.now)
     assert wire.receiver.idle
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.simulation.drawing import draw_options
+from surepipe.simulation.faults import Mode
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
+from surepipe.simulation.promises import promise_of
 from surepipe.simulation.subjects import HopSubject
+from surepipe.simulation.trace import LOOKED_AGAIN
 from tests.simulation.kit import (
     COUNTING,
     RELIABLE,
@@ -230,3 +234,29 @@ def test_a_slow_handler_holds_up_what_comes_after() -> None:
     rows = told(slow, subject=COUNTING, options=TWO).rows
     settled = of_kind(rows, "settled")
     assert [(row.seq, row.time_us) for row in settled] == [(1, 301_000), (2, 301_000)]
+
+
+@pytest.mark.parametrize("seed", [14, 20, 21, 6, 40, 43, 47, 58])
+def test_what_was_handed_out_behind_a_doubt_is_not_committed_before_it(seed: int) -> None:
+    """store-outage: a dedupe that commits hands out what comes as it comes. What its store did not take is handled
+    again with all that was handed out behind it, so order and gap-free hold (P4, P6), and that is excused (P9)."""
+    subject = HopSubject(
+        [
+            {"dedupe": {"run_max": 2}},
+            {
+                "multi-unconfirmed": {
+                    "run_max": 2,
+                    "window": 16,
+                    "rto_initial_s": 0.2,
+                    "rto_max_s": 2,
+                }
+            },
+        ],
+        name="d",
+        durable=True,
+        boundary=Boundary.COMMITTED,
+    )
+    options = draw_options(seed, promise_of(subject), mode=Mode.CLAIM, messages=24)
+    result = run_hop(subject, options)
+    assert not result.violations
+    assert LOOKED_AGAIN in "".join(row.detail for row in result.rows if row.kind == "answer")

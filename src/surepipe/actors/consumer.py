@@ -326,6 +326,16 @@ class WorkQueue:
         with self._lock:
             self._cancel_all()
 
+    def take_back(self, owner: Owner) -> list[Work]:
+        """What this incarnation has handed out comes again under other tickets: the works that this ends."""
+        with self._lock:
+            works = [*self._works, *([] if self.current is None else [self.current])]
+            taken_back = [work for work in works if work.owner is owner]
+            for work in taken_back:
+                work.cancel()
+            self._works = deque(work for work in self._works if work.owner is not owner)
+            return [work for work in taken_back if work.done < work.last]
+
     def cancel(self) -> None:
         """Nothing after the message that is being handled; its work is finished as usual."""
         with self._lock:

@@ -113,6 +113,8 @@ class ReceiverActor(Host):
         self._to_look_at: deque[Work] = deque()
         self.in_doubt: list[Work] = []
         """Works of which nobody knows whether they are committed. Nothing else is, until that is known."""
+        self._handed_out_through = self._taken_back_through = 0
+        """Tickets."""
         self.ending = False
         self.closing = False
         self.failed_after_handed = 0
@@ -208,6 +210,7 @@ class ReceiverActor(Host):
 
     def _deliver(self, effect: Deliver) -> None:
         work = Work(effect, self)
+        self._handed_out_through = effect.ticket
         is_crowded = self._works.ended or len(self._works) >= HANDED_WORKS_MAX
         self._works.put(work)
         if self._handed and not is_crowded:
@@ -260,6 +263,8 @@ class ReceiverActor(Host):
         """Tell the machine what was done since the last look, and why it ended if it did."""
         if settled := self._news_of(work):
             self.perform(self.machine.settled(work.ticket, settled, self.now()))
+        if self._is_taken_back(work):
+            return
         if work.trouble is not None and self._watcher is not None and not self.over:
             self._watcher.troubled(self, work)
             return
@@ -269,7 +274,10 @@ class ReceiverActor(Host):
             self._failed(work, work.seq_at(place), error)
 
     def clear_doubt(self, work: Work, *, stored: bool) -> None:
-        """What came of a work is known: what is not in the store is handled once more, before anything else."""
+        """What came of a work is known: what is not in the store is handled once more, before anything else.
+
+        What was handed out behind it comes again, too: begun already, it would be committed first.
+        """
         self.in_doubt.remove(work)
         if stored and work.tried is not None:
             work.done = work.tried[0]
@@ -278,9 +286,15 @@ class ReceiverActor(Host):
         machine = self.machine
         assert isinstance(machine, CommittedMachine), f"{type(machine).__name__} commits nothing"
         if work.done < work.last:
-            if self._trace is not None:  # what the store did not take was an attempt that came to nothing
-                self._trace.failed(work, work.seq_at(work.done + 1))
-            self.perform(machine.again(work.ticket, self.now()))
+            self._taken_back_through = self._handed_out_through
+            taken_back = [work, *self.in_doubt, *self._works.take_back(self)]
+            self.in_doubt.clear()
+            if (
+                self._trace is not None
+            ):  # what the store did not take was an attempt that came to nothing
+                for other in taken_back:
+                    self._trace.failed(other, other.seq_at(other.done + 1))
+            self.perform(machine.again(self.now()))
 
     def state_after(self, work: Work, through: int) -> bytes | None:
         """The state to commit with the effects of a work; None when the work is none of this incarnation's.
@@ -292,7 +306,11 @@ class ReceiverActor(Host):
             return IN_DOUBT
         if self.over or not self.is_built or work.owner is not self:
             return None
-        return self.machine.state_after(work.ticket, through)
+        return None if self._is_taken_back(work) else self.machine.state_after(work.ticket, through)
+
+    def _is_taken_back(self, work: Work) -> bool:
+        """Its messages are handed out under another ticket: what its handler does now can't be committed."""
+        return work.ticket <= self._taken_back_through
 
     def _failed(self, work: Work, seq: int, error: BaseException) -> None:
         if self._handed:

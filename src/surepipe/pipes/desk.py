@@ -201,23 +201,24 @@ class Desk(DeskBase):
             self._delay(ticket, seq, payloads, history)
             self._queue_again(ticket, end + 1, last)
 
-    def again(self, number: int) -> None:
-        """The store of a host that commits was away, and nothing of these messages is in it.
+    def again(self) -> None:
+        """The store of a host that commits was away, and nothing of what is handed out and open is in it.
 
-        They stay in work, before all that waits: given back to their carrier, they would come again behind others.
+        It stays in work, before all that waits: given back to its carrier, it would come again behind others. All
+        of it comes under new tickets, in order: a later delivery that kept its ticket would be committed first.
         """
-        ticket = self._ticket(number)
-        if ticket is None:
-            return
-        if self.closed or self.stopped:
-            self.refused(number, tuple(ticket.open))
-            return
-        del self.tickets[number]
-        for first, last in ticket.open:
-            payloads = ticket.payloads[first - ticket.first : last - ticket.first + 1]
-            history = ticket.history if first == ticket.first else None
-            span = RangeSet([(first, last)])
-            self._hand_out(Ticket(ticket.epoch, first, payloads, history, span, ticket.producer))
+        handed, self.tickets = self.tickets, {}
+        for ticket in handed.values():
+            for first, last in ticket.open:
+                if self.closed or self.stopped:
+                    self._refuse(ticket.epoch, first, last)
+                    continue
+                payloads = ticket.payloads[first - ticket.first : last - ticket.first + 1]
+                history = ticket.history if first == ticket.first else None
+                span = RangeSet([(first, last)])
+                self._hand_out(
+                    Ticket(ticket.epoch, first, payloads, history, span, ticket.producer)
+                )
 
     def state_after(self, number: int, through: int) -> bytes:
         """The cursors as they will be when the ticket is settled up to ``through``."""

@@ -75,9 +75,9 @@ class DeskBase(ABC):
         ``final``: trying again can't help. It becomes a dead letter at once, where there is a place for it.
         """
 
-    def again(self, number: int) -> None:
-        """Nothing came of what has no answer of this ticket, and nobody is to blame: hand it out once more."""
-        raise AssertionError(f"{type(self).__name__} has no ticket {number} that its host commits")
+    def again(self) -> None:
+        """Nothing came of what has no answer, and nobody is to blame: hand it out once more, in its order."""
+        raise AssertionError(f"{type(self).__name__} has no tickets that its host commits")
 
     @abstractmethod
     def state_after(self, number: int, through: int) -> bytes:

@@ -839,10 +839,10 @@ class ReceiverStack(Stack):
         self.desk.refused(ticket, ranges)
         return self._end()
 
-    def again(self, ticket: int, now: int) -> list[Effect]:
-        """The host's store was away, and nothing came of the rest of these messages: they are delivered again."""
+    def again(self, now: int) -> list[Effect]:
+        """The host's store was away: what has no answer is delivered again in its order, under new tickets."""
         self._begin(now)
-        self.desk.again(ticket)
+        self.desk.again()
         return self._end()
 
     def state_after(self, ticket: int, through: int) -> bytes:

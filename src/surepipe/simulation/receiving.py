@@ -12,6 +12,7 @@ from surepipe.machines import CommittedMachine, ReceiverMachine
 from surepipe.pipes.desk import Boundary
 from surepipe.simulation.events import Handled, HandlerCall, Happening
 from surepipe.simulation.processes import Process
+from surepipe.simulation.trace import LOOKED_AGAIN
 from surepipe.simulation.world import as_detail, digests_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 class ReceiverProcess(Process):
     """An incarnation of the receiver, with the handler behind its boundary."""
 
-    __slots__ = ("crossed", "in_doubt", "is_committed", "is_handling", "queue", "receiver")
+    __slots__ = (
+        *("crossed", "in_doubt", "is_committed", "is_handling", "queue", "receiver"),
+        *("handed_out_through", "taken_back_through"),
+    )
 
     def __init__(self, node: Node, number: int, machine: ReceiverMachine) -> None:
         super().__init__(node, number, machine)
@@ -31,13 +35,16 @@ class ReceiverProcess(Process):
         self.crossed: set[tuple[str, int, int]] = set()
         self.is_committed = node.boundary is Boundary.COMMITTED
         self.is_handling = False
-        self.in_doubt: set[int] = set()
-        """Tickets whose transaction met a store that is away: nothing more of them is handled until it is back."""
+        self.in_doubt = False
+        """A transaction met a store that is away: nothing else is committed until it is known what is stored."""
+        self.handed_out_through = self.taken_back_through = 0
+        """Tickets. What is taken back is handed out again under others."""
         self.acts[Deliver] = self._deliver
         self.takes[Handled] = self._handled
 
     def _deliver(self, effect: Deliver) -> None:
         payloads = effect.payloads
+        self.handed_out_through = effect.ticket
         told = f"{self.prefix}{len(self.cells)}"
         self.row(
             "delivered",
@@ -102,7 +109,7 @@ class ReceiverProcess(Process):
         """The handler has come to its end, or to a message for which it raises."""
         call = event.call
         self.cause = call.cause
-        if call.delivery.ticket in self.in_doubt:
+        if call.delivery.ticket <= self.taken_back_through:
             self._close()
             return
         if call.raising:
@@ -128,8 +135,7 @@ class ReceiverProcess(Process):
         """The effects of the handler, then the machine hears of it; the process may end at any message of it."""
         count = last - event.first + 1
         ticket = delivery.ticket
-        if self.is_committed and not self.node.keeper.can_commit:
-            self._await_store(ticket)
+        if self._is_put_off():
             return
         state = self._state_after(ticket, last)
         effects = self.receiver.settled(ticket, ((event.first, last),), self.now())
@@ -144,26 +150,35 @@ class ReceiverProcess(Process):
         else:
             self.end_within(trouble.beyond(count), effects)
 
-    def _await_store(self, ticket: int) -> None:
-        """Nothing of this transaction is stored. The receiver keeps what it has, in its order, and looks again."""
-        self.in_doubt.add(ticket)
-        again = Happening(f"look again for {ticket}", lambda: self._look_again(again, ticket))
+    def _is_put_off(self) -> bool:
+        """True when nothing of a transaction is stored. The receiver keeps what it has, in its order, and looks
+        again; until then nothing else is committed."""
+        is_first = self.is_committed and not self.in_doubt and not self.node.keeper.can_commit
+        if is_first:
+            self.in_doubt = True
+            self._look_later()
+        return self.in_doubt
+
+    def _look_later(self) -> None:
+        again = Happening(f"look again as {self.number}", lambda: self._look_again(again))
         self.world.at(self.world.now + self.world.options.timer_us, self, again)
 
-    def _look_again(self, event: Happening, ticket: int) -> None:
+    def _look_again(self, event: Happening) -> None:
         keeper = self.node.keeper
         if not keeper.can_commit:
-            self._await_store(ticket)
+            self._look_later()
             return
         try:
             keeper.renew_state(self)
         except Fenced:
             self.node.end(self, "another receiver has the state")
             return
-        self.in_doubt.discard(ticket)
-        self.begin("answer", detail=as_detail({"call": f"state for {ticket}", "outcome": "Owner"}))
+        self.in_doubt = False
+        self.taken_back_through = self.handed_out_through
+        self.queue.clear()
+        self.begin("answer", detail=as_detail({"call": LOOKED_AGAIN, "outcome": "Owner"}))
         assert isinstance(self.receiver, CommittedMachine)
-        self.step(event, self.receiver.again(ticket, self.now()))
+        self.step(event, self.receiver.again(self.now()))
 
     def _state_after(self, ticket: int, last: int) -> bytes | None:
         """What goes into one transaction with the effects, where the boundary has those."""
@@ -196,8 +211,7 @@ class ReceiverProcess(Process):
         self.row("raised", delivery.epoch, seq, 1, delivery.attempt)
         self.cause = f"{self.prefix}{len(self.cells) - 1}"
         ticket, done = delivery.ticket, seq - event.first
-        if done and self.is_committed and not self.node.keeper.can_commit:
-            self._await_store(ticket)
+        if done and self._is_put_off():
             return
         if done:
             state = self._state_after(ticket, seq - 1)

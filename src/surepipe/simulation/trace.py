@@ -20,6 +20,9 @@ FORMAT = 1
 """The major version of the format; a reader that meets a newer one refuses."""
 
 
+LOOKED_AGAIN = "look again"
+
+
 class Kind(StrEnum):
     """What a row tells. The first group is enough for an audit; the second is for people and for the judge.
 
@@ -39,6 +42,7 @@ class Kind(StrEnum):
     * ``appended``: stream, index of the first. ``committed``: stream, reader, next.
     * ``renumbered``: the old identity in the columns, the new epoch and seq in ``detail``.
     * ``failed``: a receiver hears that an attempt came to nothing; ``raised`` is what a handler or stage did.
+    * ``answer``: call. LOOKED_AGAIN: its store was away, and a receiver that commits takes again what it had.
     * ``refused``: a store did not take a transaction, or was not heard; its messages are taken again.
     * ``made``: of messages of a pipe, or of rows of a source (epoch 0): made {part: runs}, where part is a sink or
       the next pipe, and a run [first, last, times]: of each of these so many messages came there; -1: unknown. Of

@@ -21,6 +21,7 @@ from surepipe.simulation.trace import (
     DETAIL,
     INCARNATION,
     LAYER,
+    LOOKED_AGAIN,
     NODE,
     PIPE,
     SEQ,
@@ -38,6 +39,7 @@ class _Counts:
 
     __slots__ = (
         *("accepted", "appended", "calls", "confirmed", "copies", "delivered", "failed", "raised"),
+        *("doubts", "first_doubt"),
         *("first_delivery", "handed", "pair", "reader", "redelivered", "resent", "sent", "stirred"),
     )
 
@@ -52,6 +54,10 @@ class _Counts:
         """Of each stage (as its rows name it), for each position."""
         self.handed: deque[tuple[int, int]] = deque(maxlen=HANDED_MAX)
         """The latest deliveries: what stands behind a message that fails is handed over again with it."""
+        self.doubts = 0
+        """How often the receiver took again what it had in work when its store was away."""
+        self.first_doubt: Notes[int] = Notes()
+        """Of these, how many before the first delivery."""
         self.reader = ""
         self.pair: tuple[int, int] = (0, 0)
         self.stirred = -1
@@ -68,14 +74,14 @@ class DuplicateBudget(Property):
     An excuse is a wake of the sender (the start of a life is one; over a stream the reader's wakes count too) or a
     Nack (or a link made anew) while the message was unconfirmed, a copy that the network made (of a frame of an
     inner layer, too: it ``carries`` messages of the pipe), a failed attempt (of one before it in the same
-    delivery, too), and a crash between its delivery and the processing of its confirm; for a transmission, a crash
-    while it was unconfirmed. A takeover, and a store that went back, are crashes. A message that is first told of
-    by the life that found it in its journal was accepted before that life began, perhaps by one that goes on with
-    it. A journal may note a confirm later than its sender knows it, so there a crash after the confirm counts
-    too, and what wakes the next life. An inner layer has confirms of its own: it may send again what carries a
-    message that the outer one knows to be settled, so in a stack its wakes count then, too, and each for all that
-    earlier ones had sent. Without any faults and with answers faster than the timer there is one excuse:
-    a stage that fails by itself.
+    delivery, too), a store that was away when its receiver had the message in work, and a crash between its
+    delivery and the processing of its confirm; for a transmission, a crash while it was unconfirmed. A takeover,
+    and a store that went back, are crashes. A message that is first told of by the life that found it in its
+    journal was accepted before that life began, perhaps by one that goes on with it. A journal may note a confirm
+    later than its sender knows it, so there a crash after the confirm counts too, and what wakes the next life. An
+    inner layer has confirms of its own: it may send again what carries a message that the outer one knows to be
+    settled, so in a stack its wakes count then, too, and each for all that earlier ones had sent. Without any
+    faults and with answers faster than the timer there is one excuse: a stage that fails by itself.
 
     A stage is called once for each delivery, on each way that leads to it, and again for each transaction that a
     store did not take.
@@ -101,6 +107,7 @@ class DuplicateBudget(Property):
             Kind.RAISED: self._raised,
             Kind.FAILED: self._failed,
             Kind.REFUSED: self._refused,
+            "answer": self._answered,
         }
 
     def _pair(self, book: Book, counts: _Counts) -> tuple[int, int]:
@@ -170,6 +177,10 @@ class DuplicateBudget(Property):
         del row
         self._refusals += 1
 
+    def _answered(self, row: Cells) -> None:
+        if f'"call":"{LOOKED_AGAIN}"' in row[DETAIL]:
+            self._counts[self.books.of(row[PIPE]).key].doubts += 1
+
     def _raised(self, row: Cells) -> None:
         del row
         counts = self._counts[self.books.book.key]
@@ -202,6 +213,7 @@ class DuplicateBudget(Property):
                     counts.redelivered.add(first, end)
                     self._judge(row, counts, first, end, delivered=True)
             counts.first_delivery.note(position, last, self.books.crashes)
+            counts.first_doubt.note(position, last, counts.doubts)
             counts.delivered.add(position, last)
             counts.handed.append((position, last))
 
@@ -256,6 +268,8 @@ class DuplicateBudget(Property):
             crashes = at_delivery if at_delivery is not None else until
             crashes -= self.books.takeovers  # both hear it, whichever is first
         elsewhere = counts.copies.of(position) + counts.failures(position)
+        if delivered:
+            elsewhere += counts.doubts - (counts.first_doubt.of(position) or 0)
         wakes = now[0] - since[0]
         if book.pipe in self._carried:
             wakes = wakes * (wakes + 1) // 2  # each may send again all that earlier ones made

@@ -263,7 +263,12 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     ),
     "a key of another kind": (
         pipeline(sources="sources: {lines: {kind: stdin, follow: true}}"),
-        ("4:32: 'follow' is no key of source lines: known are key, node, model, kind, format",),
+        (
+            (
+                "4:32: 'follow' is no key of source lines: known are key, node, model, "
+                "dead_letter, kind, format"
+            ),
+        ),
     ),
     "a path that is a number": (
         pipeline(sources="sources: {lines: {kind: jsonl, path: 5}}"),

@@ -6,7 +6,6 @@ alarms do not ring, and what still waits is ended.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -305,9 +304,7 @@ class SimulatedRuntime:
         """A new signal."""
         return SimulatedSignal(self._life)
 
-    def coroutines(
-        self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None
-    ) -> TurnCoroutines:
+    def coroutines(self, loop: object = None, thread: int | None = None) -> TurnCoroutines:
         """Each runs in the task that waits for it, and its time is that of the world."""
         assert loop is None, "a simulated process has no loop of real time"
         del thread

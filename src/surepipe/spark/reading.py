@@ -13,7 +13,7 @@ from surepipe.spark.places import OpenStore, asked
 from surepipe.spark.ranges import Range
 from surepipe.spark.source_options import SourceOptions
 from surepipe.storage.raw_pages import RawBatch, RawPage
-from surepipe.store_api import Ahead, Empty, Identity, Reset, Trimmed
+from surepipe.store_api import Ahead, Empty, Identity, Reset, StreamInfo, Trimmed
 
 logger = logging.getLogger("surepipe")
 READ_ROWS = 65_536
@@ -64,7 +64,7 @@ class RangeReader:
             case RawBatch():
                 return outcome
             case Trimmed(earliest):
-                return self._trimmed(whole, index, earliest)
+                return self._gone(store, whole, index, min(earliest, whole.stop))
             case Reset(incarnation):
                 what = f"the stream was made anew (incarnation {incarnation})"
                 return self._given_up(whole, index, what, self.options.on_reset, "on_reset")
@@ -74,8 +74,15 @@ class RangeReader:
             case _:
                 raise AssertionError(f"no outcome of reading pages: {outcome!r}")
 
-    def _trimmed(self, whole: Range, index: int, earliest: int) -> int:
-        gone = min(earliest, whole.stop)
+    def _gone(self, store: OpenStore, whole: Range, index: int, stop: int) -> int:
+        """Behind what the stream itself says that it begins with, somebody else has removed them."""
+        told: object = asked(lambda: store.info(whole.name), f"asking {whole}", self.options.place)
+        if isinstance(told, StreamInfo) and told.earliest <= index:
+            self._hole(whole, index, stop)
+            return stop
+        return self._trimmed(whole, index, stop)
+
+    def _trimmed(self, whole: Range, index: int, gone: int) -> int:
         what = f"entries {index} to {gone - 1} of stream {whole.name} were trimmed before they were read"
         if self.options.on_trimmed == "stop":
             raise StoreReset(

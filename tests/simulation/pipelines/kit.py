@@ -12,6 +12,9 @@ from surepipe.simulation import Outside
 MESSAGES = 8
 Order = Mapping[str, int]
 
+SAMPLE = f"simulate: {{sample: {{lines: [{', '.join(f'm{number}' for number in range(64))}]}}}}\n"
+"""What the source ``lines`` of a plan gives, whose file is not there."""
+
 
 def bank_builder(*, with_key: bool) -> Callable[[], object]:
     """A handler that charges a customer for each order, and the check that each was charged once."""

@@ -19,10 +19,11 @@ from surepipe.simulation.faults import chosen
 from surepipe.simulation.findings import RunResult
 from surepipe.simulation.stores import SimulatedStore
 from surepipe.store_api import Failed, ReadFrom, StoreOutcome, StoreRequest
-from tests.simulation.pipelines.kit import MESSAGES, bank
+from tests.simulation.pipelines.kit import MESSAGES, SAMPLE, bank
 
 Answering = Callable[[SimulatedStore, StoreRequest, StoreOutcome], StoreOutcome]
-RELIABLE = """\
+RELIABLE = (
+    """\
 version: 1
 name: shop
 stores: {main: {kind: sqlite, path: shop.db}}
@@ -31,6 +32,8 @@ pipes:
   intake: {from: lines, layers: [reliable], journal: main, state: main, boundary: committed}
 sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}
 """
+    + SAMPLE
+)
 
 
 def test_a_stream_that_is_trimmed_behind_its_reader_loses_nothing() -> None:
@@ -90,7 +93,8 @@ def test_a_damaged_entry_that_is_skipped_in_silence_is_found(
     assert found.violated.keys() & {"P2", "P6g"}
 
 
-TIGHT = """\
+TIGHT = (
+    """\
 version: 1
 name: shop
 stores: {main: {kind: sqlite, path: shop.db}}
@@ -99,6 +103,8 @@ pipes:
   intake: {from: lines, layers: [{LAYER: {window: 4, backlog: 6, run_max: 2}}]}
 sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}
 """
+    + SAMPLE
+)
 AT_THE_BOUND = ["overflow", "too-large", "route-loss", "receiver-crash"]
 
 

@@ -19,7 +19,7 @@ from surepipe.simulation.options import Options
 from surepipe.simulation.runtime import SimulatedRuntime
 from surepipe.simulation.script import Script
 from tests.simulation.kit import decide
-from tests.simulation.pipelines.kit import bank
+from tests.simulation.pipelines.kit import SAMPLE, bank
 
 PLAN = """\
 version: 1
@@ -96,7 +96,7 @@ def written(message: object) -> object:
 def test_what_a_sink_in_python_did_with_a_transaction_is_there_once(tmp_path: Path) -> None:
     """Crashes, zombies and answers that are lost: it happens when the transaction is done, and not else."""
     sink = f'kind: python, call: "{__name__}:written"'
-    (tmp_path / "shop.yaml").write_text(PLAN.replace("kind: KIND, path: out.file", sink))
+    (tmp_path / "shop.yaml").write_text(PLAN.replace("kind: KIND, path: out.file", sink) + SAMPLE)
     faults = "receiver-crash, receiver-zombie, store-outage"
     simulation = simulation_of(tmp_path / "shop.yaml", messages=8, faults=faults)
     found = simulation.campaign(range(12))

@@ -20,12 +20,13 @@ from surepipe.simulation.findings import RunResult
 from surepipe.simulation.properties.settings import facts_of
 from surepipe.simulation.trace import Kind
 from surepipe.store_api import Transaction
-from tests.simulation.pipelines.kit import MESSAGES, bank
+from tests.simulation.pipelines.kit import MESSAGES, SAMPLE, bank
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-SEEDS = range(12)
+SEEDS = range(12, 24)
 FAULTS = ["copy", "confirm-loss", "receiver-crash", "poison", "store-outage"]
-COPYING = """\
+COPYING = (
+    """\
 version: 1
 name: shop
 sources: {lines: {kind: jsonl, path: lines.jsonl}}
@@ -33,7 +34,10 @@ pipes:
   intake: {from: lines, layers: [{multi-unconfirmed: {run_max: 2}}]}
 sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}
 """
-JOINED = """\
+    + SAMPLE
+)
+JOINED = (
+    """\
 version: 1
 name: shop
 stores: {main: {kind: sqlite, path: shop.db}}
@@ -48,7 +52,10 @@ stages:
   both: {from: [left, right], call: "tests.simulation.pipelines.kit:same"}
 sinks: {out: {from: [second, third], kind: jsonl, path: out.jsonl}}
 """
-STORED = """\
+    + SAMPLE
+)
+STORED = (
+    """\
 version: 1
 name: shop
 stores: {main: {kind: sqlite, path: shop.db}}
@@ -57,7 +64,10 @@ pipes:
   intake: {from: lines, route: {kind: sqlite, store: main}}
 sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}
 """
-HALF = """\
+    + SAMPLE
+)
+HALF = (
+    """\
 version: 1
 name: shop
 stores: {main: {kind: sqlite, path: shop.db}}
@@ -67,6 +77,8 @@ pipes:
   third: {from: intake, route: {kind: sqlite, store: main}}
 sinks: {out: {from: third, kind: jsonl, path: out.jsonl}}
 """
+    + SAMPLE
+)
 
 
 def subject_of(text: str, folder: Path) -> PlanSubject:

@@ -11,8 +11,10 @@ from surepipe.pipelines.simulated.simulate import simulation_of
 from surepipe.pipelines.simulated.subject import PlanSubject
 from surepipe.simulation.faults import chosen
 from surepipe.simulation.options import Options
+from tests.simulation.pipelines.kit import SAMPLE
 
-PLAN = """\
+PLAN = (
+    """\
 version: 1
 name: shop
 stores: {main: {kind: sqlite, path: shop.db, durability: power}}
@@ -20,6 +22,8 @@ sources: {lines: {kind: jsonl, path: none.jsonl}}
 pipes: {intake: {from: lines, journal: main, state: main, boundary: committed}}
 sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}
 """
+    + SAMPLE
+)
 HOUR_US = Options().time_max_us
 
 

@@ -156,3 +156,54 @@ def test_marks_are_told_from_payloads(payload: bytes, replays: int) -> None:
         assert codec.decode(marked(unmarked(sent)[0], replays)) == payload
     text = JsonCodec().encode(payload.hex())
     assert JsonCodec().decode(marked(text, replays)) == payload.hex()
+
+
+def test_a_letter_deleted_while_a_replay_stands_before_it_is_not_sent(any_bench: AnyBench) -> None:
+    """The replay has read it already, and looks at the marks once more before it sends: on each store."""
+    store = any_bench.store
+    letters = DeadLetterStream(store, "orders/dead")
+    with Pipe("orders", retries=1, dead_letter=letters) as pipe:
+        pipe.receive(Refuses())
+        pipe.send_many([1, 2, 3])
+
+    class Deleting(DeadLetterStream):
+        def note_sent(self, index: int, at_us: int, number: tuple[int, int] | None) -> None:
+            super().note_sent(index, at_us, number)
+            DeadLetterStream(store, "orders/dead").delete(2, 7)
+
+    got: list[object] = []
+    journal = None if isinstance(any_bench, MemoryBench) else store
+    with Pipe("orders", journal=journal) as pipe:
+        pipe.receive(got.append)
+        assert pipe.replay(Deleting(store, "orders/dead")).count == 2
+        assert pipe.replay(letters, index=2).count == 0
+    assert got == [1, 3]
+    fates = DeadLetterStream(store, "orders/dead").fates()
+    assert [fates.is_sent(index) for index in (1, 2, 3)] == [True, False, True]
+    assert list(fates.deleted) == [2]
+
+
+def test_one_letter_sent_out_of_its_turn_is_not_sent_by_any_later_replay(
+    any_bench: AnyBench,
+) -> None:
+    """The position remembers it without the marks, which are for those who look: here they are lost."""
+    store = any_bench.store
+    letters = DeadLetterStream(store, "orders/dead")
+    with Pipe("orders", retries=1, dead_letter=letters) as pipe:
+        pipe.receive(Refuses())
+        pipe.send_many([1, 2, 3, 4])
+
+    class Unmarked(DeadLetterStream):
+        def note_sent(self, index: int, at_us: int, number: tuple[int, int] | None) -> None:
+            """The process ended before this."""
+
+    got: list[object] = []
+    journal = None if isinstance(any_bench, MemoryBench) else store
+    for index in (3, 3, 2, 3, None, None):
+        with Pipe("orders", journal=journal) as pipe:
+            pipe.receive(got.append)
+            pipe.replay(Unmarked(store, "orders/dead"), index=index)
+    assert got == [3, 2, 1, 4]
+    fates = letters.fates()
+    assert all(fates.is_sent(index) for index in (1, 2, 3, 4))
+    assert fates.said(3) == ["sent again; when is not known"]

@@ -199,12 +199,13 @@ class AsyncReplaying(AsyncSending[P]):
         *,
         reader: str = "replay",
         letters_max: int | None = None,
+        index: int | None = None,
         timeout: float | None = None,
     ) -> Replayed:
         """As the synchronous ``replay``. When it is cancelled it goes on to its end."""
         return await in_thread(
             lambda: self.sync.replay(
-                letters, reader=reader, letters_max=letters_max, timeout=timeout
+                letters, reader=reader, letters_max=letters_max, index=index, timeout=timeout
             )
         )
 

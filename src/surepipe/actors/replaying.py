@@ -59,9 +59,13 @@ class ReplayingFace(SendingFace):
         *,
         reader: str = "replay",
         letters_max: int | None = None,
+        index: int | None = None,
         timeout: float | None = None,
     ) -> Replayed:
         """Send each letter that no replay by this ``reader`` has sent yet, oldest first, as a new message.
+
+        What was deleted is passed over. With ``index`` only that letter is sent, out of its turn, and none when it
+        was sent or deleted before.
 
         Where the pipe has a journal in the store of the letters, a letter enters the journal in the same
         transaction in which the replay moves past it: each is sent exactly once, whatever is interrupted.
@@ -83,25 +87,40 @@ class ReplayingFace(SendingFace):
         journal = self._journal
         is_exact = journal is not None and journal.can_commit_beside(letters.store)
         count = 0
+        is_alone = index is not None
         while letters_max is None or count < letters_max:
-            waiting = replay.waiting(1 if letters_max else 256)
-            if not waiting:
-                break
+            waiting = (
+                letters.read(index, 1)
+                if index is not None
+                else replay.waiting(1 if letters_max else 256)
+            )
             for stored in waiting:
+                if not replay.is_waiting(stored):  # deleted meanwhile
+                    continue
+                number = None
                 if is_exact and journal is not None:
-                    self._send_exactly_once(journal, replay, stored, timeout)
+                    position = replay.position_after(stored, alone=is_alone)
+                    number = self._send_exactly_once(journal, stored, position, timeout)
                 else:
                     self._send_at_least_once(stored, timeout)
-                replay.done(stored)
+                replay.done(stored, alone=is_alone)
+                letters.note_sent(stored.index, self.sender.runtime.wall_ms() * 1000, number)
                 count += 1
+            if is_alone or not waiting:
+                break
         return Replayed(count, is_exact)
 
     def _send_exactly_once(
-        self, journal: StoreJournal, replay: Replay, stored: StoredLetter, timeout: float | None
-    ) -> None:
+        self,
+        journal: StoreJournal,
+        stored: StoredLetter,
+        position: CommitPosition,
+        timeout: float | None,
+    ) -> tuple[int, int] | None:
         payload = Beside(self._payload_of(stored))
-        journal.commit_beside(payload, replay.position_after(stored))
+        journal.commit_beside(payload, position)
         self.sender.intake.offer(payload, Until.ACCEPTED, timeout)
+        return payload.number
 
     def _send_at_least_once(self, stored: StoredLetter, timeout: float | None) -> None:
         is_kept = self.sender.has_journal or not self.sender.confirms

@@ -2,12 +2,16 @@
 
 Each letter has a producer of its own, named by the identity of its message, and seq 1. So a letter that is put
 again after a crash is the same letter, in whatever order messages fail.
+
+A stream forgets nothing but its beginning. So what was deleted, and what became of what was replayed, stands in a
+stream beside it, ``<stream>/marks``: one line of JSON for each.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from surepipe.effects import Letter, WriteFailed, WriteOutcome, WriteStored, WriteUnknown
@@ -16,6 +20,7 @@ from surepipe.storage.claims import Claims, number_now
 from surepipe.storage.letters import NoLetter, decode, encode, name_of
 from surepipe.store_api import (
     KEEP_ALL,
+    STATE_MAX_BYTES,
     AppendRun,
     Batch,
     CommitPosition,
@@ -85,6 +90,57 @@ def replayed_text(letter: Letter) -> str:
 
 def _time(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1_000_000, UTC).isoformat()
+
+
+@dataclass(slots=True)
+class Fates:
+    """What became of the letters of a stream: which were sent again, and which were deleted."""
+
+    incarnation: int
+    before: int = 0
+    """All letters below this index were sent again, but those that had been deleted."""
+    alone: frozenset[int] = frozenset()
+    """Those that were sent again by themselves, out of their turn."""
+    sent: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
+    """When, and as which epoch and seq; 0 where that is not known. Older versions noted none."""
+    deleted: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
+    """When, and whether it had been sent again by then."""
+    read_next: int = 1
+
+    def is_sent(self, index: int) -> bool:
+        """Whether a replay has sent this letter."""
+        if index in self.sent or index in self.alone:
+            return True
+        deleted = self.deleted.get(index)
+        return bool(deleted["sent"]) if deleted else index < self.before
+
+    def add(self, mark: dict[str, int | str]) -> None:
+        """Take one mark in. Those of a stream that was made anew since say nothing of this one."""
+        if mark["of"] != self.incarnation:
+            return
+        kept = self.deleted if mark["mark"] == "deleted" else self.sent
+        kept[int(mark["letter"])] = {
+            key: value
+            for key, value in mark.items()
+            if isinstance(value, int) and key not in ("of", "letter")
+        }
+
+    def said(self, index: int) -> list[str]:
+        """What became of a letter, in words: nothing when nothing did."""
+        words: list[str] = []
+        if sent := self.sent.get(index):
+            number = f" as epoch {sent['epoch']} seq {sent['seq']}" if sent["epoch"] else ""
+            words.append(f"sent again at {_time(sent['at_us'])}{number}")
+        elif self.is_sent(index):
+            words.append("sent again; when is not known")
+        if gone := self.deleted.get(index):
+            words.append(f"deleted at {_time(gone['at_us'])}")
+        return words
+
+
+def _indexes(state: bytes) -> frozenset[int]:
+    """The letters that were sent out of their turn, as a position of a replay has them."""
+    return frozenset(json.loads(state)) if state else frozenset()
 
 
 class DeadLetterStream:
@@ -170,15 +226,64 @@ class DeadLetterStream:
             yield from letters
             index = letters[-1].index + 1
 
-    def sent_again_before(self, positions: IndexStore, reader: str = "replay") -> int:
-        """The index of the first letter that no replay of this reader has sent again; 0 where there was none."""
-        match positions.get(self.stream, reader):
-            case Position(tag, following) if tag == self.incarnation:
-                return following
-            case Unavailable() as outcome:
-                raise _as_error(self.stream, outcome)
-            case _:
-                return 0
+    def fates(self, positions: IndexStore | None = None, reader: str = "replay") -> Fates:
+        """What became of the letters: sent again by this reader, or deleted. Raises StoreUnavailable."""
+        fates = Fates(self.incarnation)
+        found = (positions or self._streams).get(self.stream, reader)
+        if isinstance(found, Unavailable):
+            raise _as_error(self.stream, found)
+        if isinstance(found, Position) and found.tag == self.incarnation:
+            fates.before, fates.alone = found.next, _indexes(found.state)
+        self.refresh(fates)
+        return fates
+
+    def refresh(self, fates: Fates) -> None:
+        """Take in the marks that were made since. Raises StoreUnavailable."""
+        name = f"{self.stream}/marks"
+        found = self._streams.info(name)
+        if isinstance(found, Unavailable):
+            raise _as_error(name, found)
+        if not isinstance(found, StreamInfo):
+            return  # nobody has marked anything
+        fates.read_next = max(fates.read_next, found.earliest)
+        while fates.read_next < found.next:
+            outcome = self._streams.read(name, fates.read_next, READ_LETTERS, READ_BYTES)
+            if not isinstance(outcome, Batch):
+                raise _as_error(name, outcome)
+            for run in outcome.entries:
+                for payload in run.payloads:
+                    fates.add(json.loads(payload))
+            fates.read_next = outcome.next
+
+    def delete(self, index: int, at_us: int) -> bool:
+        """Mark a letter deleted: no list shows it, and no replay sends it. False when it was deleted before.
+
+        The stream keeps its bytes until it is trimmed. A letter that a replay is sending at this moment is sent
+        all the same. Raises LookupError for a letter that is not there, StoreUnavailable (ask again).
+        """
+        if self.show(index) is None:
+            raise LookupError(f"{self.stream} has no letter {index}")
+        fates = self.fates()
+        if index in fates.deleted:
+            return False
+        self._mark("deleted", index, {"at_us": at_us, "sent": fates.is_sent(index)})
+        return True
+
+    def note_sent(self, index: int, at_us: int, number: tuple[int, int] | None) -> None:
+        """Remember when a letter was sent again, and under which number where that is known."""
+        epoch, seq = number or (0, 0)
+        self._mark("sent", index, {"at_us": at_us, "epoch": epoch, "seq": seq})
+
+    def _mark(self, kind: str, index: int, facts: dict[str, object]) -> None:
+        """A mark has a producer of its own, so one that is put again is the same mark."""
+        name, of = f"{self.stream}/marks", self.incarnation
+        made = self._streams.create(name, 1, KEEP_ALL)
+        if not isinstance(made, Created | Exists):
+            raise _as_error(name, made)
+        mark = json.dumps({"mark": kind, "letter": index, "of": of, **facts}, sort_keys=True)
+        outcome = self._streams.append(name, f"{kind}/{of}/{index}", 1, 1, [mark.encode()])
+        if not isinstance(outcome, Stored):
+            raise _as_error(name, outcome)
 
     def show(self, index: int) -> StoredLetter | None:
         """The letter at an index; None when there is none."""
@@ -259,6 +364,9 @@ class Replay:
         self._claims = Claims(positions, number_of_life)
         self._owner = 0
         self._next = 0
+        self._revision = 0
+        self._alone: frozenset[int] = frozenset()
+        self._fates = Fates(0)
 
     def begin(self) -> int:
         """Take the replay over from whoever ran it before; returns the index of the next letter.
@@ -276,7 +384,7 @@ class Replay:
         found = self._positions.get(stream, self._reader)
         match found:
             case Position(tag, following) if tag == self._letters.incarnation:
-                self._next = following
+                self._next, self._alone = following, _indexes(found.state)
             case Position():
                 raise StoreReset(
                     f"dead letters {stream!r} were made anew since reader {self._reader!r} read them"
@@ -285,32 +393,68 @@ class Replay:
                 self._next = next((stored.index for stored in self._letters.all()), 1)
             case _:
                 raise _as_error(stream, found)
+        self._fates = Fates(self._letters.incarnation)
         return self._next
 
     def waiting(self, letters_max: int = READ_LETTERS) -> list[StoredLetter]:
-        """The next letters to replay. Raises as ``DeadLetterStream.read``."""
-        return self._letters.read(self._next, letters_max)
+        """The next letters to replay: those that were deleted, or sent out of their turn, are passed over.
 
-    def position_after(self, stored: StoredLetter) -> CommitPosition:
-        """The commit that says: replayed up to and with this letter."""
+        Raises as ``DeadLetterStream.read``.
+        """
+        while letters := self._letters.read(self._next, letters_max):
+            self._letters.refresh(self._fates)
+            waiting = [stored for stored in letters if self._is_waiting(stored.index)]
+            if waiting:
+                return waiting
+            self.done(letters[-1])
+        return []
+
+    def is_waiting(self, stored: StoredLetter) -> bool:
+        """Whether this letter is still to be sent, with the marks that there are now. Raises StoreUnavailable."""
+        self._letters.refresh(self._fates)
+        return self._is_waiting(stored.index)
+
+    def _is_waiting(self, index: int) -> bool:
+        is_sent = index < self._next or index in self._alone
+        return not is_sent and index not in self._fates.deleted
+
+    def position_after(self, stored: StoredLetter, *, alone: bool = False) -> CommitPosition:
+        """The commit that says: replayed up to and with this letter, or, ``alone``, this one out of its turn.
+
+        Raises ConfigurationError when too many were sent out of their turn to be remembered.
+        """
+        following = self._next if alone else stored.index + 1
+        is_new = alone and stored.index not in self._alone
+        kept = self._alone | {stored.index} if alone else self._alone
+        state = json.dumps(sorted(index for index in kept if index >= following))
+        if len(state) > STATE_MAX_BYTES:
+            raise ConfigurationError(
+                f"dead letters {self._letters.stream!r}: {len(kept)} were replayed one by one, and more can't be "
+                "remembered: replay all that are left, or delete those before"
+            )
         return CommitPosition(
             self._letters.stream,
             self._reader,
             self._owner,
             self._letters.incarnation,
-            stored.index + 1,
+            following,
             Identity(name_of(stored.letter), 1, 1),
+            b"" if state == "[]" else state.encode(),
+            revision=self._revision + is_new,
         )
 
-    def done(self, stored: StoredLetter) -> None:
-        """This letter and those before it are replayed; a repeat changes nothing.
+    def done(self, stored: StoredLetter, *, alone: bool = False) -> None:
+        """This letter and those before it, or this one alone, are replayed; a repeat changes nothing.
 
         Raises StoreUnavailable (say it again) and ``errors.Fenced`` (another replay has taken over).
         """
-        outcome = self._positions.commit(self.position_after(stored))
+        position = self.position_after(stored, alone=alone)
+        outcome = self._positions.commit(position)
         match outcome:
             case Committed():
-                self._next = max(self._next, stored.index + 1)
+                self._next = max(self._next, position.next)
+                self._revision = position.revision
+                self._alone = _indexes(position.state)
             case FencedOutcome(by):
                 raise Fenced(
                     f"replay {self._reader!r} of {self._letters.stream!r} belongs to owner {by} now"

@@ -79,6 +79,9 @@ TRIM_AFTER_BYTES = 4 << 20
 class Beside(bytes):
     """A payload that can be told from any other of the same bytes."""
 
+    number: tuple[int, int] | None = None
+    """The epoch and seq of the message, once it is stored."""
+
 
 class StoreJournal:
     """The journal of one pipe. Safe for threads; each life of the sender calls ``load`` first.
@@ -327,8 +330,9 @@ class StoreJournal:
         stored, *committed = transaction.outcomes
         if not transaction.done:
             return _first_refusal(stored, committed)
-        for payload, _ in beside:
-            self._beside.pop(id(payload), None)
+        for row, payload in enumerate(run.payloads, run.first):
+            if self._beside.pop(id(payload), None) is not None and isinstance(payload, Beside):
+                payload.number = (run.epoch, row - 1)  # row 1 of an epoch is its head
         assert isinstance(stored, Stored)
         return stored
 

@@ -389,9 +389,15 @@ class Engine:
             self._ways.finish_when_fed_up(pipe)
         return self._ways.are_drained()
 
-    def replay(self, pipe: str, letters: DeadLetterStream, letters_max: int | None) -> Replayed:
+    def replay(
+        self,
+        pipe: str,
+        letters: DeadLetterStream,
+        letters_max: int | None,
+        index: int | None = None,
+    ) -> Replayed:
         """Send dead letters into a pipe of this node again; before the first ``look``. Raises what that raises."""
-        return sending(self.faces[pipe]).replay(letters, letters_max=letters_max)
+        return sending(self.faces[pipe]).replay(letters, letters_max=letters_max, index=index)
 
     def _raise_failure(self, pipe: PipePart) -> None:
         face = self.faces[pipe.name]

@@ -133,6 +133,6 @@ def test_letters_in_memory_and_words_that_are_no_numbers_are_refused(surepipe: C
     assert "no number of a letter" in surepipe("dlq", "delete", "shop.yaml", 1, "two").err
     assert "no number of a letter" in surepipe("dlq", "show", "shop.yaml", 0).err
     Path("shop.yaml").write_text(FILE.replace("{kind: sqlite, path: shop.db}", "{kind: memory}"))
-    for command in ("list", "replay"):
-        refused = surepipe("dlq", command, "shop.yaml")
+    for verb in ("list", "replay"):
+        refused = surepipe("dlq", verb, "shop.yaml")
         assert (refused.code, "is in memory" in refused.err) == (Exit.UNUSABLE, True)

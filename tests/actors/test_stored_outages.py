@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -68,7 +68,7 @@ class Bench:
     def _handle(self, message: object, transaction: Transaction) -> None:
         assert isinstance(transaction, FaultyTransaction)
         self.handled.append(message)
-        put_effect(message, cast("SqliteTransaction", transaction.inside))
+        put_effect(message, cast("SqliteTransaction", cast("Any", transaction).inside))
 
 
 def broken(promised: dict[Atom, bool], effects: list[int]) -> list[Atom]:

@@ -105,7 +105,7 @@ class Wire:
         self.effects_done: Counter[str] = Counter()
         self.positions: dict[tuple[int, int], int] = {}
         self._offered: deque[bytes] = deque()
-        self._life_hint = 0
+        self.life_hint = 0
         self._handling: list[tuple[int, int]] = []
         self._deferred: deque[tuple[Side, Callable[[], None]]] = deque()
         self._draining = False
@@ -117,7 +117,7 @@ class Wire:
     # Building and crashing.
 
     def _new_sender(self) -> SenderStack:
-        self._life_hint += 1 << 20
+        self.life_hint += 1 << 20
         contents = self.journal.contents() if self.journal else None
         for rows in contents.rows if contents else ():
             for seq, payload in enumerate(rows.payloads, rows.first):
@@ -127,7 +127,7 @@ class Wire:
             self.pipe,
             parse_layers(self.layers),
             rng=random.Random(self.rng.getrandbits(64)),
-            life_hint=self._life_hint,
+            life_hint=self.life_hint,
             journal=contents,
             reverse=self.reverse,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -312,6 +313,10 @@ def restarted(wire: ChannelWire, who: str, talk: str, moment: int) -> bool:
     return True
 
 
+def _loses(lost: int) -> Callable[[object, object, int], bool]:
+    return lambda _frame, _reverse, number: number == lost
+
+
 @pytest.mark.parametrize("layers", ["reliable", MULTI, "strict-monotonic", "sequential-confirm"])
 def test_a_restart_of_either_side_during_the_handshake_leaves_nobody_waiting(layers: str) -> None:
     """pipes C-2, C-5: every moment before both ends are up, with each frame lost in turn: up in six seconds."""
@@ -319,8 +324,7 @@ def test_a_restart_of_either_side_during_the_handshake_leaves_nobody_waiting(lay
     tried = 0
     sides, talks = ("listener", "caller", "both"), ("nobody", "caller", "both")
     for who, talk, lost, moment in product(sides, talks, range(10), range(1, 10)):
-        lose = lambda _f, _r, n, lost=lost: n == lost  # noqa: E731
-        wire = ChannelWire(layers, layers, seed=lost, lose=lose)
+        wire = ChannelWire(layers, layers, seed=lost, lose=_loses(lost))
         if restarted(wire, who, talk, moment):
             tried += 1
             end = wire.now + 6 * SECOND

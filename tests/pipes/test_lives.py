@@ -676,11 +676,11 @@ def test_after_a_clock_was_set_back_a_day_the_new_sender_goes_on(depth: int, los
         if len(kinds) != depth:
             continue
         wire = Wire(kinds, seed=depth)
-        wire._life_hint = 2 * A_DAY
+        wire.life_hint = 2 * A_DAY
         wire.crash_sender()
         wire.send(1, 2, 3)
         wire.run(Faults(loss=loss))
-        wire._life_hint -= A_DAY
+        wire.life_hint -= A_DAY
         wire.crash_sender()
         for number in (4, 5, 6):
             wire.send(number)

@@ -147,7 +147,7 @@ def test_a_carrier_that_starts_anew_numbers_its_frames_anew() -> None:
     wire = Wire([{"multi-unconfirmed": QUICK}, "reliable"], auto_settle=False)
     wire.send(1)
     wire.exchange()
-    wire._life_hint -= 1 << 20  # pyright: ignore[reportPrivateUsage] - the next life has the same hint
+    wire.life_hint -= 1 << 20  # the next life has the same hint
     wire.crash_sender()
     former = wire.sender.intake.life
     wire.send(2, 3)

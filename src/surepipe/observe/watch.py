@@ -225,7 +225,8 @@ class Watch:
         while len(self._measured) > 1 and self._measured[1][0] <= now - RECENT_S:
             self._measured.popleft()
         began, before = self._measured[0]
-        settled, confirmed = before if began <= now - RECENT_S else ({}, {})
+        nothing: Measured = ({}, {})
+        settled, confirmed = before if began <= now - RECENT_S else nothing
         return _newer(found[0], settled), _newer(found[1], confirmed)
 
     def _filled(self, part: Part, now: _Now) -> Part:

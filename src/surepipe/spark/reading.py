@@ -13,7 +13,7 @@ from surepipe.spark.places import OpenStore, asked
 from surepipe.spark.ranges import Range
 from surepipe.spark.source_options import SourceOptions
 from surepipe.storage.raw_pages import RawBatch, RawPage
-from surepipe.store_api import Ahead, Empty, Identity, Reset, StreamInfo, Trimmed
+from surepipe.store_api import Ahead, Empty, Identity, Reset, Trimmed
 
 logger = logging.getLogger("surepipe")
 READ_ROWS = 65_536
@@ -76,8 +76,8 @@ class RangeReader:
 
     def _gone(self, store: OpenStore, whole: Range, index: int, stop: int) -> int:
         """Behind what the stream itself says that it begins with, somebody else has removed them."""
-        told: object = asked(lambda: store.info(whole.name), f"asking {whole}", self.options.place)
-        if isinstance(told, StreamInfo) and told.earliest <= index:
+        told = asked(lambda: store.info(whole.name), f"asking {whole}", self.options.place)
+        if told.earliest <= index:
             self._hole(whole, index, stop)
             return stop
         return self._trimmed(whole, index, stop)

@@ -16,7 +16,7 @@ from surepipe.simulation.audit import PER_KEY, Judged, Standing
 from surepipe.simulation.trace import Row
 from tests.auditing import shapes
 
-SEEDS = 6
+SEEDS = 3
 
 
 def held(judged: list[Judged]) -> bool:

@@ -27,7 +27,8 @@ class Mutant:
     """``subject`` with the error in it, or ``around``, which makes it in a store or a host for a while.
 
     ``sound`` is the same subject without the error. ``change`` says in words what is wrong. ``within`` is a
-    ceiling on the seeds until the first kill, well above what was measured.
+    ceiling on the seeds until the first kill, well above what was measured. ``replays``: how often its script is
+    run to make it shorter; a run that never comes to rest takes seconds.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Mutant:
     around: Around = nullcontext
     base: Options = WATCHED
     within: int = 50
+    replays: int = 60
 
     def __str__(self) -> str:
         return self.id

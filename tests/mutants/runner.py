@@ -23,7 +23,6 @@ from tests.mutants.mutant import Mutant
 
 SEEDS_MAX = 2_000
 MESSAGES = 24
-REPLAYS_MAX = 60
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def hunt(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> Kill | None:
             found.failures[named].script,
             lambda script: replay(mutant.subject, script),
             named,
-            replays_max=REPLAYS_MAX,
+            replays_max=mutant.replays,
         )
         again = replay(mutant.subject, shrunk.script)
         assert again.violates(named) == shrunk.violation, "the shrunk script tells another story"

@@ -96,6 +96,7 @@ UNSEEN: tuple[Mutant, ...] = (
         PATIENT_STREAM,
         PATIENT_STREAM,
         swapped(StoreCalls, "_patience", loses_patience),
+        replays=3,
     ),
     Mutant(
         "BS-3", "settles what found no room", ("P2", "P8"), mutated(NARROW, SettlesTheRest), NARROW

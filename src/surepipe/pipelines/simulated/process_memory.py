@@ -18,6 +18,7 @@ from functools import cache
 from inspect import isdatadescriptor, isroutine
 from types import ModuleType
 from typing import Any, TypeAlias
+from warnings import catch_warnings, simplefilter
 
 from surepipe.pipelines.simulated.memory import changed, is_large, memory_of
 
@@ -129,6 +130,10 @@ def _is_data(value: object) -> bool:
 
 def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
     try:
-        return deepcopy(value, memo)
+        with (
+            catch_warnings()
+        ):  # Python 3.12 and 3.13 warn of copies of iterators of itertools, and make them
+            simplefilter("ignore", DeprecationWarning)
+            return deepcopy(value, memo)
     except Exception:  # noqa: BLE001 - a lock in it, say: it stays one for all, and a change of it is told
         return value

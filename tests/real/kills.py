@@ -21,7 +21,9 @@ from tests.real.workers import Said, Worker
 
 CYCLES = 150
 BATCH = 50
-LEAST_BATCHES = 7  # before each kill: the minimum of messages stands on this, not on the machine's speed
+LEAST_BATCHES = (
+    7  # before each kill: the minimum of messages stands on this, not on the machine's speed
+)
 ENDLESS = 10**9
 _REWRITES_SLOWLY_US = "20000"
 _BUSY = """

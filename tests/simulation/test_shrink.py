@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -69,6 +70,27 @@ class Toy:
 def needs(*wanted: str, breaks: str = "P2") -> Rule:
     """Broken while all of these are there."""
     return lambda given: [breaks] if set(wanted) <= set(names(given)) else []
+
+
+class LookedUp(tuple[str, ...]):
+    """What was asked; it counts how often one of its places was looked for."""
+
+    times = 0
+
+    def index(self, *wanted: Any) -> int:
+        """The place, counted."""
+        self.times += 1
+        return super().index(*wanted)
+
+
+def test_without_a_replay_left_no_second_candidate_is_made() -> None:
+    """X-54: a run that never comes to rest has thousands of decisions, and millions of candidates."""
+    asked = LookedUp(f"node: {n}" for n in range(80))
+    toy = Toy(needs(*asked))
+    toy.asked = asked
+    shrunk = shrink(script(*map(decision, asked)), toy, "P2", replays_max=3)
+    assert (shrunk.replays, shrunk.minimal) == (3, False)
+    assert asked.times <= 2, "for the one that was made"
 
 
 @settings(max_examples=40)

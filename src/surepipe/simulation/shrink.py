@@ -10,9 +10,9 @@ the same script and replayer give the same result.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, takewhile
 
 from surepipe.errors import MisuseError
 from surepipe.simulation.findings import Replayer, RunResult, Violation
@@ -79,7 +79,7 @@ class _Search:
         self.replays = 0
         self._replay = replay
         self._replays_max = replays_max
-        self._refused: set[str] = set()
+        self._refused: set[tuple[str, tuple[Decision, ...]]] = set()
 
     def begin(self, script: Script) -> None:
         """Repeat the script as it is."""
@@ -114,8 +114,10 @@ class _Search:
 
         One that was refused is refused for ever, without a run: the best only gets plainer.
         """
-        key = repr((sorted(candidate.options.items()), candidate.decisions))
-        if key in self._refused or self.exhausted:
+        if self.exhausted:
+            return False
+        key = repr(sorted(candidate.options.items())), candidate.decisions
+        if key in self._refused:
             return False
         settled = self._settled(candidate, self.run(candidate))
         if settled is None or self._weight(settled) >= self._weight(self.best):
@@ -142,9 +144,10 @@ class _Search:
         violation = result.violates(self.property)
         script = result.script
         numbers = [n for item in script.decisions for n in item.value if isinstance(n, int)]
+        places = {name: place for place, name in reversed([*enumerate(result.asked)])}
         return (
             len(script.decisions),
-            sum(_lateness(item.at, result.asked) for item in script.decisions),
+            sum(_lateness(item.at, places) for item in script.decisions),
             _messages(script),
             _drain(script),
             len(script.options),
@@ -153,10 +156,10 @@ class _Search:
         )
 
 
-def _lateness(at: str, asked: Sequence[str]) -> int:
+def _lateness(at: str, places: Mapping[str, int]) -> int:
     """When something is decided: by the place of its event, else by the numbers in its name."""
-    if at in asked:
-        return asked.index(at)
+    if at in places:
+        return places[at]
     return sum(int(number) for number in re.findall(r"\d+", at))
 
 
@@ -298,9 +301,12 @@ def _with_decision(script: Script, place: int, decision: Decision) -> Script:
 
 
 def _first_that_helps(search: _Search, candidates: Callable[[RunResult], Iterator[Script]]) -> bool:
-    """Take the first candidate that is kept, then look from the new best; until none is."""
+    """Take the first candidate that is kept, then look from the new best; until none is.
+
+    A run that never comes to rest has millions of candidates: without a replay left, none is even made.
+    """
     helped = False
-    while any(search.take(candidate) for candidate in candidates(search.best)):
+    while any(map(search.take, takewhile(lambda _: not search.exhausted, candidates(search.best)))):
         helped = True
     return helped
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from surepipe.simulation.script import Script
@@ -27,6 +27,10 @@ class Violation:
     epoch: int = 0
     seq: int = 0
     position: int = 0
+    end: str = ""
+    """the end of a pipeline at which it was found, at the end of a run"""
+    content: str = ""
+    """what did not come there, or too often, as text"""
 
     def __str__(self) -> str:
         return f"{self.property} {self.name} violated at step {self.step}: {self.sentence}"
@@ -85,3 +89,9 @@ class Counterexample:
     replay: str
     nearest: RunResult | None = None
     without: str = ""
+    message: str = ""
+    """the message that it is about, as text"""
+    places: Mapping[str, str] = field(default_factory=dict[str, str])
+    """of each stage: the file and line of its function"""
+    usual: Mapping[str, str] = field(default_factory=dict[str, str])
+    """of each stage: what it answers for this message when nothing goes wrong"""

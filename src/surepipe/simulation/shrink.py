@@ -20,6 +20,8 @@ from surepipe.simulation.options import DRAINS, Options
 from surepipe.simulation.script import Decision, Plain, Script
 
 REPLAYS_MAX = 2_000
+FEW = 8
+"""Of so few decisions the nearest run that holds is looked for even when the replays are used up."""
 PAIRS_MAX = 40
 """Pairs are tried when there are at most so many decisions; 40 make 780 pairs."""
 
@@ -61,7 +63,8 @@ def shrink(
     search = _Search(replay, property_id, replays_max)
     search.begin(script)
     finished = search.descend()
-    nearest, without = _nearest(search) if finished else (None, None)
+    few = len(search.best.script.decisions) <= FEW
+    nearest, without = _nearest(search) if finished or few else (None, None)
     violation = search.best.violates(property_id)
     assert violation is not None, "what was kept breaks the property"
     return Shrunk(

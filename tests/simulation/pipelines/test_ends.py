@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.pipelines.simulated.ends import is_out_of_order
+from surepipe.pipelines.simulated.ends import out_of_order
 
 
 @pytest.mark.parametrize(
@@ -21,10 +21,10 @@ from surepipe.pipelines.simulated.ends import is_out_of_order
 )
 def test_what_may_have_come_in_order_is_left_alone(got: str, wanted: str) -> None:
     """P4: missing ones, repeats, and messages that look the same."""
-    assert not is_out_of_order(got, wanted)
+    assert not out_of_order(got, wanted)
 
 
 @pytest.mark.parametrize(("got", "wanted"), [("ba", "ab"), ("acb", "abc"), ("cabab", "ababc")])
-def test_what_came_late_is_out_of_order(got: str, wanted: str) -> None:
+def test_what_came_late_out_of_order(got: str, wanted: str) -> None:
     """P4: a message came for the first time after a later one."""
-    assert is_out_of_order(got, wanted)
+    assert out_of_order(got, wanted)

@@ -99,7 +99,7 @@ def repeats(call: Callable[..., object], following: Made, left_out: object) -> M
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        (drops, r"P2 no loss[\s\S]*1 messages never came out, such as \{\"n\":1\}"),
+        (drops, r"P2 no loss[\s\S]*1 message never came out: \{\"n\":1\}"),
         (repeats, r"P3 no duplicate[\s\S]*came out 1 times too often"),
     ],
     ids=["drops", "repeats"],
@@ -133,7 +133,7 @@ def test_an_engine_that_never_calls_the_last_stage_is_found(
     """X-28: its messages are settled all the same; of a file, and of a handler alone."""
     assert simulation(EFFECT).run(range(2)).calls == {"work": 12}
     monkeypatch.setattr(flow, "_single", forgets)
-    with pytest.raises(SimulationFailed, match=r"P2 no loss[\s\S]*work: 1 messages never came out"):
+    with pytest.raises(SimulationFailed, match=r"P2 no loss[\s\S]*work: 1 message never came out"):
         simulation(EFFECT).run(range(2))
     alone = simulation_of(lambda: keep, messages=[{"n": 1}, {"n": 2}], faults="none")
     with pytest.raises(SimulationFailed, match=r"P2 no loss[\s\S]*handler: 2 messages never came"):

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surepipe.simulation.report.folding import fold
-from surepipe.simulation.report.page import ROWS_MAX, caption, picture
+from surepipe.simulation.report.page import caption, picture
 from surepipe.simulation.report.picture import Caption, lay_out, write_svg
 from surepipe.simulation.report.picture.measure import width_of, wrapped
 from surepipe.simulation.report.picture.shapes import SIZES, TEXT, Area, Path, Picture
 from surepipe.simulation.report.story import NETWORK, Arrow, Fate, Step, Story
 from surepipe.simulation.report.telling import tell
-from surepipe.simulation.report.told import told
+from surepipe.simulation.report.told import ROWS_MAX, told
 from tests.simulation.report.test_story import about, long_run
 from tools.counterexample_cases import CASES
 
@@ -182,7 +182,7 @@ def test_the_picture_tells_itself_to_those_who_cannot_see_it() -> None:
     assert texts["title"] == "P2 no loss: VIOLATED (orders / intake)"
     for part in (
         "Message #2 was accepted and never came out.",
-        "F8",
+        "sender crash, memory lost",
         "3: sender crash",
         "#2 is gone",
     ):

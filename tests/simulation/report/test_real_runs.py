@@ -13,10 +13,10 @@ from surepipe.simulation.findings import Counterexample, RunResult, Violation
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
-from surepipe.simulation.report.page import ROWS_MAX, caption
+from surepipe.simulation.report.page import caption
 from surepipe.simulation.report.picture import lay_out
 from surepipe.simulation.report.text import STEPS_MAX, WIDTH
-from surepipe.simulation.report.told import told
+from surepipe.simulation.report.told import ROWS_MAX, told
 from surepipe.simulation.subjects import HopSubject
 from surepipe.simulation.trace import Kind
 

@@ -18,11 +18,11 @@ Message #2 was accepted and never came out.
   1  sender   accepts #1, transmits it
   2  sender   accepts #2, keeps it                    #2 exists only in this
                                                       memory
-  3  sender   *** crash, memory lost (F8)             #2 is gone
+  3  sender   *** crash, memory lost                  #2 is gone
   .  drain    healed; 2 frames, 1 delivered, 1 start
   4  end      the run ends                            #2 is missing !!
 Guarantee of this pipe: at-least-once, tolerates route loss and receiver crash.
-It does not cover what happened here: sender crash, memory lost (F8). `surepipe
+It does not cover what happened here: sender crash, memory lost. `surepipe
 check` suggests: journal: main
 Holds without step 3.
 Replay: surepipe simulate orders.yaml --replay 4711-P2.json
@@ -53,9 +53,7 @@ def test_every_report_is_narrow_short_and_says_what_matters(name: str) -> None:
 def test_a_covered_fault_is_called_a_defect() -> None:
     """The same run, under a guarantee that covers the crash."""
     text = " ".join(text_report(replace(lost_backlog(), covered=True)).split())
-    assert (
-        "It covers what happened here (sender crash, memory lost (F8)): this is a defect." in text
-    )
+    assert "It covers what happened here (sender crash, memory lost): this is a defect." in text
 
 
 def test_a_run_without_faults_and_neighbours_says_so() -> None:

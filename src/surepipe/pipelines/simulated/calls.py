@@ -98,7 +98,7 @@ class Calls:
             self._row(about, "raised", "takes too long")
             raise TimeLimit(f"{name} took longer than {call.limit_s} s")
         part = {"part": str(about.part)} if about and about.part else {}
-        self._row(about, "returned", "", stage=name, answer=_short(result), **part)
+        self._row(about, "returned", "", stage=name, answer=short(result), **part)
         if trouble is not None:
             life.meet(trouble)
         return result
@@ -175,7 +175,7 @@ class Calls:
         )
 
 
-def _short(result: object) -> str:
+def short(result: object) -> str:
     """What a stage gave, as far as it is worth comparing."""
     text = repr(result)
     return text if len(text) <= 120 else f"{text[:100]} {digest_of(text.encode())}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from surepipe.actors.codecs import AutoCodec, Undecodable
 from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
@@ -23,7 +23,7 @@ from surepipe.pipelines.models.stages import (
     Trying,
 )
 from surepipe.pipelines.plan import Plan, Way
-from surepipe.pipelines.simulated.ends import Ends, judge_ends
+from surepipe.pipelines.simulated.ends import Ends, about_what, judge_ends
 from surepipe.pipelines.simulated.environment import SimulatedEnvironment
 from surepipe.pipelines.simulated.files import BareDisk, WorldFile
 from surepipe.pipelines.simulated.functions import Functions
@@ -337,7 +337,9 @@ class PlanDeployment:
         if self._visitor is not None and not world.limit:
             found += self._judge_visitor(self._visitor, world)
         if self.functions.check is not None and not world.limit:
-            found += outcome.checked(world, self.functions.check)
+            end, content = about_what(ends)
+            said = outcome.checked(world, self.functions.check)
+            found += [replace(one, end=end, content=content) for one in said]
         world.outcome = outcome
         found += [
             Violation("stage", "idempotency key", len(world.rows) - 1, f"{slip}.")

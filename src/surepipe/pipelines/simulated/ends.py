@@ -69,13 +69,25 @@ class _End:
         self.surplus = Counter(got) - Counter(wanted)
         self.dead = dead
 
-    def violation(self, property_id: str, name: str, sentence: str) -> Violation:
+    def violation(self, property_id: str, name: str, sentence: str, content: str) -> Violation:
         """Found at the end of the run."""
-        return Violation(property_id, name, len(self.world.rows) - 1, f"{self.name}: {sentence}")
+        step, said = len(self.world.rows) - 1, f"{self.name}: {sentence}"
+        return Violation(property_id, name, step, said, end=self.name, content=content)
 
 
-def is_out_of_order(got: Sequence[str], wanted: Sequence[str]) -> bool:
-    """True when what came can't have come in the order of what was wanted, repeats apart.
+def about_what(ends: Ends) -> tuple[str, str]:
+    """Of all ends the first that has not what it is expected to have, and which message that shows."""
+    for end, wanted in ends.expected.items():
+        got = ends.got.get(end, ())
+        for content in (*(Counter(wanted) - Counter(got)), *(Counter(got) - Counter(wanted))):
+            return end, content
+        if late := out_of_order(got, wanted):
+            return end, late
+    return "", ""
+
+
+def out_of_order(got: Sequence[str], wanted: Sequence[str]) -> str:
+    """The first message that can't have come in the order of what was wanted, repeats apart; empty for none.
 
     Of messages that look the same each is taken for the next of them; what is missing may be any.
     """
@@ -89,9 +101,9 @@ def is_out_of_order(got: Sequence[str], wanted: Sequence[str]) -> bool:
         if following < len(places[text]):
             latest = places[text][following]
         elif places[text] and text not in seen:
-            return True
+            return text
         seen.add(text)
-    return False
+    return ""
 
 
 def _judge(end: _End, held: set[Atom], is_single: bool) -> Iterator[Violation]:
@@ -99,16 +111,30 @@ def _judge(end: _End, held: set[Atom], is_single: bool) -> Iterator[Violation]:
     if Atom.NO_LOSS in held and lost > end.dead:
         missing = next(iter(end.lost))
         yield end.violation(
-            "P2", "no loss", f"{lost} messages never came out, such as {_short(missing)}."
+            "P2",
+            "no loss",
+            f"{lost} messages never came out, such as {_short(missing)}."
+            if lost > 1
+            else f"1 message never came out: {_short(missing)}.",
+            missing,
         )
     if Atom.NO_DUPLICATE in held and end.surplus:
         text, times = next(iter(end.surplus.items()))
         yield end.violation(
-            "P3", "no duplicate", f"{_short(text)} came out {times} times too often."
+            "P3",
+            "no duplicate",
+            f"{_short(text)} came out {times} times too often."
+            if text in end.wanted
+            else f"{_short(text)} came out, which nothing that went in gives without faults.",
+            text,
         )
-    if Atom.MONOTONIC in held and is_single and is_out_of_order(end.got, end.wanted):
+    late = out_of_order(end.got, end.wanted) if Atom.MONOTONIC in held and is_single else ""
+    if late:
         yield end.violation(
-            "P4", "monotonic", "messages came out in another order than they went in."
+            "P4",
+            "monotonic",
+            f"messages came out in another order than they went in, {_short(late)} too late.",
+            late,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -65,3 +67,9 @@ def keeper_of(path: str) -> tuple[ModuleType | type, str]:
 def module_of(function: object) -> ModuleType | None:
     """Where a function was written."""
     return sys.modules.get(getattr(function, "__module__", "") or "")
+
+
+def place_of_function(function: Function) -> str:
+    """The file and line at which it is written; empty for what has no code of its own."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""

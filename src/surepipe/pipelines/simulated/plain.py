@@ -32,7 +32,7 @@ from surepipe.pipelines.models.stages import (
     StagePart,
     StreamSink,
 )
-from surepipe.pipelines.simulated.calls import Calls, VirtualClock, with_all_it_gives
+from surepipe.pipelines.simulated.calls import Calls, VirtualClock, short, with_all_it_gives
 from surepipe.pipelines.simulated.outcome import canonical
 from surepipe.pipelines.stages import Call, Context
 from surepipe.pipes.desk import Boundary
@@ -40,6 +40,7 @@ from surepipe.simulation.actor_world import ActorWorld
 from surepipe.simulation.findings import Violation
 from surepipe.simulation.lives import Life
 from surepipe.simulation.promises import Promise
+from surepipe.simulation.world import digest_of
 from surepipe.storage.memory import MemoryTransaction
 
 if TYPE_CHECKING:
@@ -60,6 +61,24 @@ class Passage:
     error: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A message in a pipe: its digest there, and what it is as text."""
+
+    pipe: str
+    digest: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came to an end, and the pipes that it came through, the last one last."""
+
+    end: str
+    text: str
+    way: tuple[Carried, ...]
+
+
 @dataclass
 class Plain:
     """What came of all messages.
@@ -75,6 +94,9 @@ class Plain:
     """of each source: messages of which something came to an end, or to the dead letters"""
     by_chance: set[str] = field(default_factory=set[str])
     """parts whose functions have drawn a number"""
+    came: list[Came] = field(default_factory=list[Came])
+    answers: dict[Carried, dict[str, str]] = field(default_factory=dict[Carried, dict[str, str]])
+    """of each message that a pipe handed over: what each stage answered for it"""
 
 
 @dataclass(frozen=True)
@@ -122,6 +144,7 @@ class PlainRun:
         self._columns: dict[str, tuple[str, ...]] = {}
         self._numbers: Counter[str] = Counter()
         self._pending: list[tuple[str, str]] = []
+        self._way: tuple[Carried, ...] = ()
 
     def begin(self, world: ActorWorld) -> None:
         """One node, whatever the plan's are."""
@@ -150,7 +173,7 @@ class PlainRun:
     # Where a message goes.
 
     def _give(self, source: str, message: object) -> None:
-        found, self._pending = self.found, []
+        found, self._pending, self._way = self.found, [], ()
         try:
             self._pass_on(source, message, self._identity(source))
         except Exception:  # noqa: BLE001 - of a function, or a codec: it is tried again, or becomes a dead letter
@@ -168,8 +191,11 @@ class PlainRun:
     def _into(self, part: Node, message: object, about: About) -> None:
         if isinstance(part, PipePart):
             codec = self._codec(part)
-            carried = codec.decode(codec.encode(message))
+            payload = codec.encode(message)
+            carried, before = codec.decode(payload), self._way
+            self._way = *before, Carried(part.name, digest_of(payload), canonical(message))
             self._pass_on(part.name, carried, self._identity(part.name))
+            self._way = before
         elif isinstance(part, StagePart):
             self._through(part, message, about)
         else:
@@ -178,7 +204,7 @@ class PlainRun:
     def _through(self, part: StagePart, message: object, about: About) -> None:
         is_end = not self._plan.takers(part.name)
         if is_end:
-            self._pending.append((part.name, canonical(message)))
+            self._at_end(part.name, canonical(message))
         results = list(self._results(part, message, about))
         if not results and not is_end:
             self._passage(part.name).left_out += 1
@@ -215,9 +241,13 @@ class PlainRun:
                 message = AutoCodec().decode(AutoCodec().encode(message))
             case _:
                 pass
-        self._pending.append((sink.name, canonical(message)))
+        self._at_end(sink.name, canonical(message))
         if isinstance(sink, PythonSink):
             self._called(sink, sink.call, message, about)
+
+    def _at_end(self, end: str, text: str) -> None:
+        self._pending.append((end, text))
+        self.found.came.append(Came(end, text, self._way))
 
     def _row(self, sink: CsvSink, message: object) -> dict[str, str]:
         if not isinstance(message, Mapping):
@@ -250,6 +280,8 @@ class PlainRun:
             )
             if not is_flat:
                 require_answer(part.name, path, given)
+            if self._way:
+                self.found.answers.setdefault(self._way[-1], {})[part.name] = short(given)
         except Exception as error:
             passage.failed += 1
             passage.error = told_of(error)

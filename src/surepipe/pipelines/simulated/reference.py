@@ -83,14 +83,14 @@ def not_compared(subject: PlanSubject) -> tuple[str, ...]:
 
 
 def _reference(subject: PlanSubject, messages: int) -> Reference:
-    plainly = Options(messages=messages)
+    calm = Options(messages=messages)
     otherwise = Options(seed=1, messages=messages, gap_us=70_000, handler_us=3_000)
-    world, own = play(subject, plainly, NodeSeeds(plainly))
+    world, own = play(subject, calm, NodeSeeds(calm))
     if world.limit == "refused":
         return Reference()
     first, second = _ends(world), _ends(played(subject, otherwise, another_day=True))
-    by_hand = _plain(subject, plainly)
-    back = _plain(subject, otherwise, backwards=True)
+    by_hand = plainly(subject, calm)
+    back = plainly(subject, otherwise, backwards=True)
     said, unsure = _said(subject, by_hand, back), by_hand.unsure | back.unsure
     expected: dict[str, Sequence[str]] = {}
     for end in by_hand.arrived:
@@ -140,7 +140,8 @@ def _is_ordered(subject: PlanSubject, end: str) -> bool:
     return len(claims) == 1 and Atom.MONOTONIC in claims[0]
 
 
-def _plain(subject: PlanSubject, options: Options, *, backwards: bool = False) -> Plain:
+def plainly(subject: PlanSubject, options: Options, *, backwards: bool = False) -> Plain:
+    """What comes of the messages when the functions are called one after the other."""
     world = played(PlainSubject(subject, backwards), options, another_day=backwards)
     assert isinstance(world.outcome, Plain)
     return world.outcome

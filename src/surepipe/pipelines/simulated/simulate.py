@@ -30,8 +30,15 @@ from surepipe.pipelines.simulated.campaign import (
     shrunk,
     within_reach,
 )
-from surepipe.pipelines.simulated.functions import Functions, imported, keeper_of, module_of
+from surepipe.pipelines.simulated.functions import (
+    Functions,
+    imported,
+    keeper_of,
+    module_of,
+    place_of_function,
+)
 from surepipe.pipelines.simulated.memory import changed, memory_of, told
+from surepipe.pipelines.simulated.pointing import pointed
 from surepipe.pipelines.simulated.process_memory import ProcessMemory
 from surepipe.pipelines.simulated.project import project_modules
 from surepipe.pipelines.simulated.rows import messages_of
@@ -43,7 +50,8 @@ from surepipe.simulation.findings import Counterexample, RunResult, Violation
 from surepipe.simulation.options import Options
 from surepipe.simulation.properties.settings import facts_of
 from surepipe.simulation.report import page, text_report
-from surepipe.simulation.script import Script
+from surepipe.simulation.report.words import fault_words
+from surepipe.simulation.script import Decision, Script
 from surepipe.simulation.script_file import load as load_script
 from surepipe.simulation.script_file import save as save_script
 from surepipe.simulation.trace import Row
@@ -262,6 +270,7 @@ class Simulation:
             self._example(least.result, len(failure.script.decisions)),
             violation=least.violation,
             nearest=least.nearest,
+            without=_in_words(least.without) if least.without else "",
         )
         where: Path | None = None
         script: Path | None = None
@@ -271,6 +280,7 @@ class Simulation:
             where, script = self.reports / f"{stem}.html", self.reports / f"{stem}.json"
             save_script(least.script, script)
             example = replace(example, replay=f"{self.replay_with} {script}".strip())
+            example = pointed(self.subject, example)
             where.write_text(page(example), encoding="utf-8")
         text = self._told(example) + (f"Page: {where}\n" if where else "")
         text += "".join(f"{line}\n" for line in self._whose(least.result, least.violation))
@@ -340,6 +350,7 @@ class Simulation:
             covered=covered,
             advice="" if covered else self._advice(),
             replay="",
+            places={name: place for name, place in self._places() if place},
         )
 
     def _headlines(self) -> list[Claim]:
@@ -349,8 +360,22 @@ class Simulation:
     def _advice(self) -> str:
         return "; ".join(assess(self.subject.plan).notes[:1])
 
+    def _places(self) -> Iterator[tuple[str, str]]:
+        """Where the functions of stages and sinks are written."""
+        finder = Functions()
+        for name, path in _paths(self.subject.plan):
+            if path != HANDLER:
+                yield name.partition(" ")[2], place_of_function(finder.find(path))
+
     def _told(self, example: Counterexample) -> str:
-        return text_report(example)
+        return text_report(pointed(self.subject, example))
+
+
+def _in_words(decision: Decision) -> str:
+    """What a decision was, for who knows no event by its name."""
+    if decision.fault:
+        return fault_words(decision.fault)
+    return f"{decision.authority} {' '.join(map(str, decision.value))} at {decision.at}"
 
 
 def _hint(memory: Sequence[str]) -> str:

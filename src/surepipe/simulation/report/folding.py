@@ -19,8 +19,8 @@ def fold(story: Story, rows_max: int) -> Story:
     The drain is folded in any case. Then, as far as needed, what does not concern the message, and at last the
     middle of the story.
     """
-    kept = [not step.drains or _matters(step) for step in story.steps]
-    if _count(kept) > rows_max:
+    kept = [not (step.drains or step.repeats) or _matters(step) for step in story.steps]
+    if _count(kept) > rows_max or (story.is_staged and story.focus):
         kept = [_matters(step) for step in story.steps]
     if _count(kept) > rows_max:
         kept = _ends_only(story.steps, kept, rows_max)
@@ -28,7 +28,7 @@ def fold(story: Story, rows_max: int) -> Story:
 
 
 def _matters(step: Step) -> bool:
-    return step.is_focus or bool(step.fault) or step.violates
+    return (step.is_focus and not step.repeats) or bool(step.fault) or step.violates
 
 
 def _count(kept: Sequence[bool]) -> int:
@@ -76,7 +76,7 @@ def _moved(arrow: Arrow, places: Sequence[int]) -> Arrow:
 
 
 def _close(steps: list[Step], stretch: list[Step]) -> None:
-    if len(stretch) == 1 and not stretch[0].drains:
+    if len(stretch) == 1 and (stretch[0].folded or not stretch[0].drains):
         steps.append(stretch[0])
     elif stretch:
         drains = any(step.drains for step in stretch)
@@ -86,17 +86,18 @@ def _close(steps: list[Step], stretch: list[Step]) -> None:
                 rows=(),
                 does=_summary(stretch, drains=drains),
                 drains=drains,
-                folded=len(stretch),
-                hidden=tuple(row for step in stretch for row in step.rows),
+                folded=sum(step.folded or 1 for step in stretch),
+                hidden=tuple(row for step in stretch for row in (step.rows or step.hidden)),
             )
         )
     stretch.clear()
 
 
 def _summary(stretch: Sequence[Step], *, drains: bool) -> str:
-    counted = Counter(row.kind for step in stretch for row in step.rows)
+    counted = Counter(row.kind for step in stretch for row in (step.rows or step.hidden))
     words = {
         Kind.ACCEPTED: "accepted",
+        Kind.CALLED: "call",
         Kind.WAKE: "wake",
         Kind.ARRIVED: "frame",
         Kind.DELIVERED: "delivered",
@@ -104,6 +105,8 @@ def _summary(stretch: Sequence[Step], *, drains: bool) -> str:
     }
     parts = [_counted(counted[kind], word) for kind, word in words.items() if counted[kind]]
     told = ", ".join(parts) or _counted(len(stretch), "step")
+    if all(step.repeats for step in stretch):
+        told = f"the same again, {told}"
     return f"healed; {told}" if drains else told
 
 

@@ -11,19 +11,26 @@ from surepipe.simulation.report.page_style import STYLE
 from surepipe.simulation.report.picture import Caption, lay_out, write_svg
 from surepipe.simulation.report.story import Step, Story
 from surepipe.simulation.report.text import write_text
-from surepipe.simulation.report.told import Told, faults_used, headline, numbered, told, verdict
-from surepipe.simulation.report.words import listing
+from surepipe.simulation.report.told import (
+    Told,
+    faults_used,
+    headline,
+    numbered,
+    told,
+    verdict,
+)
+from surepipe.simulation.report.words import listing, node_words
 
-ROWS_MAX = 40
 BYTES_MAX = 300_000
 
 
 def page(found: Counterexample) -> str:
     """The whole page, at most 300 KB: of longer scripts, the end is left out, and that is said."""
     whole = told(found)
-    folded = whole.folded(ROWS_MAX)
+    folded = whole.numbered()
     parts = [
         *_head(found),
+        *([f'<p class="decides">{escape(folded.decides)}</p>'] if folded.decides else []),
         '<div class="beside">',
         *_figures(folded),
         "</div>",
@@ -41,7 +48,7 @@ def page(found: Counterexample) -> str:
 
 def picture(found: Counterexample, name: str) -> str:
     """The space-time diagram alone, as an SVG document."""
-    return write_svg(lay_out(told(found).folded(ROWS_MAX).story, caption(found)), name)
+    return write_svg(lay_out(told(found).numbered().story, caption(found)), name)
 
 
 def caption(found: Counterexample, *, brief: bool = False) -> Caption:
@@ -94,11 +101,11 @@ def _table(story: Story) -> Iterator[str]:
     effect = f"what that did to {escape(story.focus)}" if story.focus else ""
     yield f"<tr><th></th><th>node</th><th>what happened</th><th>{effect}</th></tr>"
     for place, (number, step) in enumerate(numbered(story.steps), start=1):
-        does = f"{step.does} ({step.fault})" if step.fault else step.does
         link = f'<a href="#broken-step-{place}">{number}</a>' if not step.folded else number
+        node = escape(node_words(step.node))
         yield (
-            f'<tr id="step-{place}" class="{_classes(step)}"><td>{link}</td><td>{escape(step.node)}</td>'
-            f'<td>{escape(does)}</td><td class="effect">{escape(step.effect)}</td></tr>'
+            f'<tr id="step-{place}" class="{_classes(step)}"><td>{link}</td><td>{node}</td>'
+            f'<td>{escape(step.does)}</td><td class="effect">{escape(step.effect)}</td></tr>'
         )
     yield "</table>"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from surepipe.simulation.report.frames import Frames
 from surepipe.simulation.report.numbers import Numbers
-from surepipe.simulation.report.words import fact, facts, fault_in, fault_of, fault_words
+from surepipe.simulation.report.words import brief, fact, facts, fault_in, fault_of, fault_words
 from surepipe.simulation.trace import Kind, Row
 
 
@@ -22,14 +22,21 @@ class _Sort:
     """what sort of frame they speak of"""
 
 
-def phrase(rows: Sequence[Row], numbers: Numbers, frames: Frames) -> str:
-    """Everything that one event of a node was and caused."""
+def phrase(
+    rows: Sequence[Row],
+    numbers: Numbers,
+    frames: Frames,
+    places: Mapping[str, str] | None = None,
+) -> str:
+    """Everything that one event of a node was and caused. ``places``: where stages are written."""
     parts: list[str] = []
     before = ""
     raises = any(row.kind == Kind.RAISED for row in rows)
-    heard = [row for row in rows if not (raises and row.kind == Kind.CALLED)]
+    heard = [row for row in rows if not (raises and row.kind == Kind.CALLED) or fact(row, "stage")]
     for sort in _sorts(heard, numbers, frames):
         text = _TOLD[sort.kind](sort) if sort.kind in _TOLD else ""
+        if stage := fact(sort.rows[0], "stage"):
+            text = _of_stage(sort, stage, (places or {}).get(stage, ""), text)
         if text and sort.label and sort.label == before:
             text = text.replace(sort.label, "it" if _is_one(sort.label) else "them")
         before = sort.label or before
@@ -39,6 +46,19 @@ def phrase(rows: Sequence[Row], numbers: Numbers, frames: Frames) -> str:
         parts = [part for part in parts if part not in (_HANDED, _RETURNED)]
     told = [*parts, *_silence(rows, frames, len(parts))]
     return ", ".join(told) or _PLAIN.get(rows[0].kind, f"{rows[0].kind}")
+
+
+def _of_stage(sort: _Sort, stage: str, place: str, text: str) -> str:
+    """What a function of the user does."""
+    row = sort.rows[0]
+    if sort.kind == Kind.CALLED:
+        return f"calls {stage}{f' ({place})' if place else ''} with {sort.label}"
+    if sort.kind == Kind.RETURNED:
+        answer = fact(row, "answer")
+        return f"{stage} gives {brief(answer)}"
+    if sort.kind == Kind.RAISED:
+        return f"{stage} raises {fact(row, 'text')}"
+    return text
 
 
 def _silence(rows: Sequence[Row], frames: Frames, parts: int) -> list[str]:
@@ -148,8 +168,9 @@ def _commits(sort: _Sort) -> str:
 
 def _fault(sort: _Sort) -> str:
     row = sort.rows[0]
-    words = fault_words(fault_of(row)).partition(" (")[0]
-    return fact(row, "text") or ", ".join(filter(None, (words, fact(row, "verb"))))
+    words = fault_words(fault_of(row))
+    verb = fact(row, "verb")
+    return fact(row, "text") or ", ".join(filter(None, (words, verb if verb not in words else "")))
 
 
 _FRAMES = frozenset({Kind.TRANSMIT, Kind.ARRIVED, Kind.LOST, Kind.COPIED})
@@ -186,6 +207,7 @@ _TOLD: Mapping[str, Callable[[_Sort], str]] = {
     Kind.RETURNED: _fixed(_RETURNED),
     Kind.RAISED: _verb("the handler raises for"),
     Kind.FAULT: _fault,
+    Kind.REFUSED: _fixed("does not take what was done"),
     Kind.PAUSE: _fixed("stands still"),
     Kind.RESUME: _fixed("goes on"),
     Kind.RENUMBERED: _fixed("numbers anew what is left"),

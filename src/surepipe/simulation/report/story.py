@@ -69,6 +69,12 @@ class Step:
     drains: bool = False
     folded: int = 0
     hidden: tuple[Row, ...] = ()
+    number: int = 0
+    """what it is called where a story was folded twice, 0 where its place says it"""
+    repeats: bool = False
+    """says and does what a step before it did"""
+    verdict: str = ""
+    """of the step that decides, why"""
 
     @property
     def kind(self) -> str:
@@ -86,3 +92,5 @@ class Story:
     focus: str
     """the message, ``#2``; empty when the story is about none"""
     held: tuple[Held, ...] = ()
+    is_staged: bool = False
+    """functions of users were called"""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from surepipe.simulation.findings import RunResult, Violation
 from surepipe.simulation.report.frames import Frame, Frames, ends
-from surepipe.simulation.report.grouping import LATE, Troubles, groups_of
+from surepipe.simulation.report.grouping import LATE, ON_LINKS, Troubles, groups_of
 from surepipe.simulation.report.numbers import Numbers
 from surepipe.simulation.report.phrases import phrase
 from surepipe.simulation.report.story import NETWORK, Arrow, Fate, Held, Step, Story
-from surepipe.simulation.report.whereabouts import Whereabouts
-from surepipe.simulation.report.words import fact, place_of
+from surepipe.simulation.report.whereabouts import Stages, Whereabouts
+from surepipe.simulation.report.words import fact, fault_words, place_of
 from surepipe.simulation.trace import Kind, Row
 
 _SILENT: frozenset[str] = frozenset(
@@ -22,30 +24,58 @@ _NAMED: Mapping[str, str] = {Kind.LOST: NETWORK, Kind.COPIED: NETWORK, Kind.END:
 """Who does what has no node."""
 
 
-def tell(result: RunResult, violation: Violation | None, focus: Violation | None = None) -> Story:
+def tell(
+    result: RunResult,
+    violation: Violation | None,
+    focus: Violation | None = None,
+    places: Mapping[str, str] | None = None,
+    usual: Mapping[str, str] | None = None,
+) -> Story:
     """The story of a run up to its violation; with none, to its end.
 
-    ``focus`` names the message when there is no violation here: that of the run to compare with.
+    ``focus`` names the message when there is no violation here: that of the run to compare with. ``places``: where
+    the functions of stages are written. ``usual``: what they answer for the message when nothing goes wrong.
     """
     last = violation.step if violation else result.rows[-1].step
     rows = [row for row in result.rows if row.step <= last]
-    return _Teller(result, rows, violation or focus).story(violates=violation is not None)
+    told = _Teller(result, rows, violation or focus, places or {}, usual or {})
+    return told.story(violation)
+
+
+def is_staged(rows: Iterable[Row]) -> bool:
+    """Whether functions of users were called."""
+    return any(row.kind == Kind.CALLED and fact(row, "stage") for row in rows)
 
 
 class _Teller:
     """Everything that is known of a run while its story is told."""
 
-    def __init__(self, result: RunResult, rows: Sequence[Row], about: Violation | None) -> None:
+    def __init__(
+        self,
+        result: RunResult,
+        rows: Sequence[Row],
+        about: Violation | None,
+        places: Mapping[str, str],
+        usual: Mapping[str, str],
+    ) -> None:
         self._rows = rows
         self._numbers = Numbers(result.rows)
         self._frames = Frames(rows)
         self._troubles = Troubles(result.script.decisions)
         pipe, place = (about.pipe, about.position) if about else ("", 0)
+        self._is_staged = is_staged(result.rows)
         self._where = Whereabouts(pipe, place, self._numbers, self._frames)
+        if self._is_staged:
+            self._where.stages = Stages(about, usual, places)
         self._focus = self._where.name if place else ""
+        self._places = places
+        self._quota = Counter(item.fault for item in result.script.decisions if item.fault)
+        self._strikes: Counter[str] = Counter()
+        self._said: Counter[tuple[str, str, str]] = Counter()
 
-    def story(self, *, violates: bool) -> Story:
+    def story(self, violation: Violation | None) -> Story:
         """All of it."""
+        violates = violation is not None
         steps: list[Step] = []
         holders: list[tuple[str, ...]] = []
         drains = False
@@ -55,24 +85,61 @@ class _Teller:
             if step := self._step(group, drains=drains, violates=violates and group is groups[-1]):
                 steps.append(step)
                 holders.append(self._where.holders())
+        steps = [self._with_more(step) for step in steps]
+        if violation is not None and self._is_staged:
+            _decide(steps, violation, self._where)
         arrows = self._arrows(steps)
-        return Story(_nodes(steps, arrows), tuple(steps), arrows, self._focus, _held(holders))
+        held = _held(holders)
+        nodes = _nodes(steps, arrows)
+        return Story(nodes, tuple(steps), arrows, self._focus, held, self._is_staged)
+
+    def _with_more(self, step: Step) -> Step:
+        """The first row of a decision that befell many frames, with how many they are."""
+        more = self._strikes[step.fault] - self._quota[step.fault]
+        if step.kind not in ON_LINKS or not self._quota[step.fault] or more <= 0:
+            return step
+        self._strikes[step.fault] = 0
+        frames = "1 more frame" if more == 1 else f"{more} more frames"
+        return replace(step, does=f"{step.does}, and {frames} ({fault_words(step.fault)})")
 
     def _step(self, group: Sequence[Row], *, drains: bool, violates: bool) -> Step | None:
         effects = [effect for effect in map(self._where.see, group) if effect]
         faults = [fault for fault in map(self._troubles.fault, group) if fault]
-        if all(map(_is_silent, group)) and not violates:
+        told = any(row.kind == Kind.REFUSED for row in group) and effects
+        if all(map(_is_silent, group)) and not violates and not told:
             return None
+        more = bool(faults) and self._is_more(group[0], faults[0])
+        node, effect = _NAMED.get(group[0].kind, place_of(group[0])), _telling(effects)
+        spoken = self._of_focus(group)
+        does = phrase(spoken, self._numbers, self._frames, self._places) + _late(faults)
+        self._said[node, does, effect] += 1
+        often = any(row.kind in _CALLS for row in group) + 1
+        again = self._is_staged and self._said[node, does, effect] > often
         return Step(
-            node=_NAMED.get(group[0].kind, place_of(group[0])),
+            node=node,
             rows=tuple(group),
-            does=phrase(group, self._numbers, self._frames) + _late(faults),
-            effect=_telling(effects),
-            fault=faults[0] if faults else "",
+            does=does,
+            effect=effect,
+            fault=faults[0] if faults and not more else "",
             is_focus=bool(effects) or violates,
             violates=violates,
-            drains=drains,
+            drains=drains and not self._is_staged,
+            repeats=(more or (again and not faults)) and not violates,
         )
+
+    def _of_focus(self, group: Sequence[Row]) -> Sequence[Row]:
+        """Of several messages for which functions are called in one step, only the one that this is about."""
+        calls = [row for row in group if row.kind in _CALLS]
+        if not any(map(self._where.concerns, calls)):
+            return group
+        return [row for row in group if row.kind not in _CALLS or self._where.concerns(row)]
+
+    def _is_more(self, row: Row, fault: str) -> bool:
+        """Whether a frame is struck by a decision that was told of: a cut, or a replaced process that goes on."""
+        if row.kind not in ON_LINKS or not self._quota[fault]:
+            return False
+        self._strikes[fault] += 1
+        return self._strikes[fault] > self._quota[fault]
 
     def _arrows(self, steps: Sequence[Step]) -> tuple[Arrow, ...]:
         at = {row.step: place for place, step in enumerate(steps) for row in step.rows}
@@ -95,6 +162,23 @@ class _Teller:
         )
 
 
+_CALLS = frozenset({Kind.CALLED, Kind.RETURNED, Kind.RAISED})
+
+
+def _decide(steps: list[Step], violation: Violation, where: Whereabouts) -> None:
+    """What was found at the end was decided before: that step is shown as the one that breaks the rule."""
+    stages = where.stages
+    if stages is None or not violation.position:
+        return
+    step, why = stages.decisive(violation)
+    at = next(
+        (n for n, one in enumerate(steps) if any(row.step == step for row in one.rows)),
+        len(steps) - 1,
+    )
+    steps[-1] = replace(steps[-1], violates=False)
+    steps[at] = replace(steps[at], violates=True, is_focus=True, repeats=False, verdict=why)
+
+
 def _is_silent(row: Row) -> bool:
     return row.kind in _SILENT or (row.kind == Kind.START and row.incarnation <= 1)
 
@@ -107,9 +191,12 @@ def _late(faults: Sequence[str]) -> str:
     return "".join(f"; the frame {LATE[fault]}" for fault in faults if fault in LATE)
 
 
+_TELLING = (" is delivered", " comes out", " gave ", "without faults ", " fails in ")
+
+
 def _telling(effects: Sequence[str]) -> str:
     """Only the last of what a step did to the message counts, but a delivery is never hidden."""
-    telling = [text for text in effects if " is delivered" in text or " comes out" in text]
+    telling = [text for text in effects if any(sign in text for sign in _TELLING)]
     return (telling or list(effects) or [""])[-1]
 
 

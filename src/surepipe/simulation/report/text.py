@@ -10,6 +10,7 @@ from surepipe.simulation.findings import Counterexample
 from surepipe.simulation.report.story import Step, Story
 from surepipe.simulation.report.told import Told, headline, numbered, verdict
 from surepipe.simulation.report.told import told as read
+from surepipe.simulation.report.words import node_words
 
 WIDTH = 80
 STEPS_MAX = 15
@@ -23,10 +24,11 @@ def text_report(found: Counterexample) -> str:
 
 def write_text(whole: Told) -> str:
     """The same, of stories that were read before."""
-    told = whole.folded(STEPS_MAX)
+    told = whole.numbered().folded(STEPS_MAX)
     lines = [
         *_joined(headline(told.found)),
         *_wrapped(told.found.violation.sentence),
+        *_wrapped(told.decides),
         *_steps(told.story),
         *_closing(told),
     ]
@@ -54,8 +56,8 @@ class _Columns:
 
 
 def _steps(story: Story) -> Iterator[str]:
-    node = max((len(step.node) for step in story.steps), default=6)
-    node = min(max(node, 7), 14)
+    node = max((len(node_words(step.node)) for step in story.steps), default=6)
+    node = min(max(node, 7), 16)
     does = min(_DOES, max((len(_does(step)) for step in story.steps), default=10))
     columns = _Columns(3, node, does, WIDTH - 3 - 2 - node - 2 - does - 2)
     for number, step in numbered(story.steps):
@@ -63,7 +65,7 @@ def _steps(story: Story) -> Iterator[str]:
 
 
 def _does(step: Step) -> str:
-    return f"*** {step.does} ({step.fault})" if step.fault else step.does
+    return f"*** {step.does}" if step.fault else step.does
 
 
 def _step(number: str, step: Step, columns: _Columns) -> Iterator[str]:
@@ -71,7 +73,7 @@ def _step(number: str, step: Step, columns: _Columns) -> Iterator[str]:
     effect = f"{step.effect} {mark}".strip()
     cells = (
         [number],
-        wrap(step.node, columns.node),
+        wrap(node_words(step.node), columns.node),
         wrap(_does(step), columns.does),
         wrap(effect, columns.effect),
     )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from surepipe.simulation.findings import Counterexample
 from surepipe.simulation.report.compare import first_difference
 from surepipe.simulation.report.folding import fold
 from surepipe.simulation.report.story import NETWORK, Step, Story
-from surepipe.simulation.report.telling import tell
-from surepipe.simulation.report.words import fault_in, fault_words, listing
+from surepipe.simulation.report.telling import is_staged, tell
+from surepipe.simulation.report.words import brief, fault_in, fault_words, listing
 from surepipe.simulation.trace import Kind
+
+ROWS_MAX = 40
+STAGED_ROWS_MAX = 14
+"""Of pipelines with stages: their steps say more, and the one that decides is to be on the first screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,29 @@ class Told:
         beside = fold(self.beside, rows_max) if self.beside else None
         return Told(self.found, fold(self.story, rows_max), beside)
 
+    def numbered(self) -> Told:
+        """As on the page, and the steps keep their numbers of there when more are left out."""
+        most = STAGED_ROWS_MAX if is_staged(self.found.result.rows) else ROWS_MAX
+        told = self.folded(most)
+        beside = _with_numbers(told.beside) if told.beside else None
+        return Told(self.found, _with_numbers(told.story), beside)
+
+    @property
+    def decides(self) -> str:
+        """Which step decided what was found at the end, and why; empty where a step breaks the rule itself."""
+        return next(
+            (
+                f"Step {number} decides: {step.verdict}{self._content()}"
+                for number, step in numbered(self.story.steps)
+                if step.verdict
+            ),
+            "",
+        )
+
+    def _content(self) -> str:
+        said = self.found.message
+        return f" {self.story.focus} is {brief(said)}." if said and self.story.focus else ""
+
     @property
     def parts_at(self) -> int:
         """The index of the first step that the two do not share, -1 with nothing beside."""
@@ -40,8 +67,16 @@ class Told:
         lacking = here or [(n, step) for n, step in steps if fault and step.fault == fault]
         if len(lacking) == 1:
             number, step = lacking[0]
-            return f"step {number}", f"{_who(step)}{step.does} ({step.fault})"
+            return f"step {number}", f"{_who(step)}{step.does}"
         return "", self.found.without or "one decision of the script"
+
+
+def _with_numbers(story: Story) -> Story:
+    steps = (
+        step if step.folded else replace(step, number=int(number))
+        for number, step in numbered(story.steps)
+    )
+    return replace(story, steps=tuple(steps))
 
 
 def _who(step: Step) -> str:
@@ -52,15 +87,16 @@ def _who(step: Step) -> str:
 
 def told(found: Counterexample) -> Told:
     """Read both runs."""
-    beside = tell(found.nearest, None, focus=found.violation) if found.nearest else None
-    return Told(found, tell(found.result, found.violation), beside)
+    about, places, usual = found.violation, found.places, found.usual
+    beside = tell(found.nearest, None, about, places, usual) if found.nearest else None
+    return Told(found, tell(found.result, about, None, places, usual), beside)
 
 
 def numbered(steps: Sequence[Step]) -> Iterator[tuple[str, Step]]:
     """The steps with their numbers; what is folded has none, and is a dot."""
     number = 0
     for step in steps:
-        number += 0 if step.folded else 1
+        number = step.number or number + (0 if step.folded else 1)
         yield (".", step) if step.folded else (str(number), step)
 
 

@@ -4,10 +4,125 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from surepipe.simulation.findings import Violation
 from surepipe.simulation.report.frames import Frames
 from surepipe.simulation.report.numbers import Numbers
-from surepipe.simulation.report.words import facts, place_of
+from surepipe.simulation.report.words import brief, fact, facts, place_of
 from surepipe.simulation.trace import Kind, Row
+
+
+class Stages:
+    """What the functions of users did with one message; and which of it decided what was found at the end."""
+
+    def __init__(
+        self, about: Violation | None, usual: Mapping[str, str], places: Mapping[str, str]
+    ) -> None:
+        self.about = about
+        self.name = f"#{about.position}" if about else ""
+        self.is_open = False
+        """some function was done with it, and that is not settled"""
+        self.settled = 0
+        self.is_over = False
+        """the run was seen to its end"""
+        self._usual = usual
+        self._places = places
+        self._answers: dict[tuple[str, str], str] = {}
+        self._latest = ""
+        self._odd: list[tuple[int, str]] = []
+        self._failed: list[tuple[int, str]] = []
+        self._again: list[tuple[int, str]] = []
+        self._settled: list[tuple[int, str]] = []
+        self._handed: list[tuple[int, str]] = []
+
+    def called(self, row: Row) -> str:
+        """A function is entered with it."""
+        self._latest = fact(row, "stage") or self._latest
+        return f"{self._latest} has {self.name}"
+
+    def returned(self, row: Row) -> str:
+        """A function answers; what it says beside what it said before, or says without faults."""
+        stage, answer = fact(row, "stage") or self._latest, fact(row, "answer")
+        before = self._answers.setdefault((stage, fact(row, "part")), answer)
+        times = self.is_open
+        self.is_open = True
+        who, usual = self._who(stage), self._usual.get(stage, answer)
+        if before != answer:
+            self._odd.append(
+                (
+                    row.step,
+                    f"{who} gives {brief(answer)} for {self.name}, and gave {brief(before)} before.",
+                )
+            )
+            return f"{stage} gave {brief(before)} for {self.name} before"
+        if usual != answer:
+            self._odd.append(
+                (
+                    row.step,
+                    f"{who} gives {brief(answer)} for {self.name}; without faults {brief(usual)}.",
+                )
+            )
+            return f"without faults {stage} gives {brief(usual)} for {self.name}"
+        if times or self.settled:
+            self._again.append((row.step, f"{who} is called again for {self.name}."))
+            return f"{stage} is done with {self.name} again"
+        return f"{stage} is done with {self.name}"
+
+    def raised(self, row: Row) -> str:
+        """A function fails."""
+        stage = fact(row, "stage") or self._latest
+        if not fact(row, "fault"):
+            place = fact(row, "place") or self._places.get(stage, "")
+            who = f"{stage} ({place})" if place else stage
+            self._failed.append(
+                (row.step, f"{who} raises {brief(fact(row, 'text'))} for {self.name}.")
+            )
+        return f"{self.name} fails in {stage}"
+
+    def handed(self, row: Row, times: int) -> str:
+        """A pipe hands it over, for the n-th time."""
+        self._handed.append((row.step, f"{self.name} is handed over here."))
+        return f"{self.name} is handed over{' again' if times > 1 else ''}"
+
+    def settles(self, row: Row) -> str:
+        """It is not handed over any more."""
+        self.is_open = False
+        self.settled += 1
+        self._settled.append(
+            (row.step, f"{self.name} counts as done here, and is not tried again.")
+        )
+        return f"{self.name} is settled"
+
+    def refused(self) -> str:
+        """A store did not take what was done."""
+        return (
+            f"what was done for {self.name} is taken back, it is tried again"
+            if self.is_open
+            else ""
+        )
+
+    def ends(self) -> str:
+        """What the end of the run shows."""
+        self.is_over = True
+        about = self.about
+        if about is None or not about.end:
+            return ""
+        said = {"P2": "never came out at", "P3": "came out wrongly at", "P4": "came too late to"}
+        return f"{self.name} {said.get(about.property, 'shows it at')} {about.end}"
+
+    def decisive(self, violation: Violation) -> tuple[int, str]:
+        """The row that decides, and why: an odd answer, a failure, a second call, or the last that befell it."""
+        if not self.is_over:
+            return violation.step, f"{self._who(self._latest)} does it again for {self.name}."
+        again = self._again if violation.property != "P2" else []
+        late = self._handed[:1] if violation.property == "P4" else self._settled[-1:]
+        for found in (self._odd[:1], self._failed[:1], again[:1], late, self._handed[-1:]):
+            if found:
+                return found[0]
+        return violation.step, ""
+
+    def _who(self, stage: str) -> str:
+        place = self._places.get(stage, "")
+        return f"{stage} ({place})" if place else stage
 
 
 class Whereabouts:
@@ -17,6 +132,8 @@ class Whereabouts:
         self.name = f"#{place}"
         self.delivered = 0
         self.accepted = False
+        self.stages: Stages | None = None
+        """of a run with functions of users"""
         self._pipe = pipe
         self._place = place
         self._numbers = numbers
@@ -41,7 +158,10 @@ class Whereabouts:
             Kind.SETTLED: self._settle,
             Kind.CONFIRMED: self._confirm,
             Kind.DEAD: self._die,
+            Kind.CALLED: self._call,
+            Kind.RETURNED: self._return,
             Kind.RAISED: self._raise,
+            Kind.REFUSED: self._refuse,
             Kind.TRIMMED: self._trim,
             Kind.COMMITTED: self._commit,
             Kind.CRASH: self._crash,
@@ -79,6 +199,8 @@ class Whereabouts:
     def _accept(self, row: Row) -> str:
         self.accepted = True
         self._memories[row.node] = None
+        if self.stages is not None:
+            return f"{self.name} is accepted"
         return f"{self.name} exists only in this memory"
 
     def _persist(self, row: Row) -> str:
@@ -122,6 +244,9 @@ class Whereabouts:
     def _deliver(self, row: Row) -> str:
         self.delivered += 1
         self._receivers.pop(row.node, None)
+        if self.stages is not None:
+            self._note_delivery(row)
+            return self.stages.handed(row, self.delivered)
         missed = [place for place in range(1, self._place) if place not in self._delivered_places]
         later, self._latest = self._latest, max(self._latest, *self._numbers.places(row))
         self._note_delivery(row)
@@ -142,6 +267,8 @@ class Whereabouts:
     def _settle(self, row: Row) -> str:
         """Where handing over and settling are one, as in an explored run, only the latter has a row."""
         self._settlements += 1
+        if self.stages is not None:
+            return self.stages.settles(row)
         if self._settlements > self.delivered:
             return self._deliver(row)
         return f"{self.name} is settled"
@@ -156,7 +283,18 @@ class Whereabouts:
         self._receivers.pop(row.node, None)
         return f"{self.name} is a dead letter"
 
-    def _raise(self, _row: Row) -> str:
+    def _call(self, row: Row) -> str:
+        return self.stages.called(row) if self.stages else ""
+
+    def _return(self, row: Row) -> str:
+        return self.stages.returned(row) if self.stages else ""
+
+    def _refuse(self, _row: Row) -> str:
+        return self.stages.refused() if self.stages else ""
+
+    def _raise(self, row: Row) -> str:
+        if self.stages is not None:
+            return self.stages.raised(row)
         return f"{self.name} fails in the handler"
 
     def _trim(self, row: Row) -> str:
@@ -193,6 +331,8 @@ class Whereabouts:
         return self._gone() or f"{self.name} leaves this store{self._left()}"
 
     def _end(self, _row: Row) -> str:
+        if self.stages is not None:
+            return self.stages.ends()
         if self.accepted and not self.delivered:
             return f"{self.name} is missing"
         return f"{self.name} was delivered {_count(self.delivered)}" if self.accepted else ""
@@ -226,4 +366,4 @@ def _count(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-_ABOUT_NODES = frozenset({Kind.CRASH, Kind.START, Kind.FAULT, Kind.END})
+_ABOUT_NODES = frozenset({Kind.CRASH, Kind.START, Kind.FAULT, Kind.END, Kind.REFUSED})

@@ -33,7 +33,7 @@ FAULTS: Mapping[str, str] = {
     "F17": "index store rolled back",
     "F18": "store slow or down",
     "F19": "wall clock stepped",
-    "F20": "poison message",
+    "F20": "stage fails on a message",
     "F21": "slow handler",
     "F22": "overflow",
     "F23": "identities collide",
@@ -42,7 +42,7 @@ FAULTS: Mapping[str, str] = {
     "F25r": "stored entry damaged",
     "F26": "mailbox lost",
     "F27": "stale answer",
-    "F28": "zombie",
+    "F28": "replaced process goes on",
     "F29": "trimmed before it was read",
     "F30": "store refuses",
     "F31": "power cut",
@@ -51,8 +51,8 @@ FAULTS: Mapping[str, str] = {
 
 
 def fault_words(fault: str) -> str:
-    """``sender crash, memory lost (F8)``; an unknown id stands for itself."""
-    return f"{FAULTS[fault]} ({fault})" if fault in FAULTS else fault
+    """``sender crash, memory lost``; an unknown id stands for itself."""
+    return FAULTS.get(fault, fault)
 
 
 def facts(row: Row) -> Facts:
@@ -83,6 +83,16 @@ def fault_of(row: Row) -> str:
 def place_of(row: Row) -> str:
     """The node whose line in the picture the row belongs to: faults name the part of the store that they hit."""
     return "store" if row.kind == Kind.FAULT and row.node in ("stream", "index") else row.node
+
+
+def brief(text: str) -> str:
+    """The beginning of what is long."""
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def node_words(node: str) -> str:
+    """``intake/sender``: one end of a pipe without the name of its pipeline."""
+    return node.partition("/")[2] if node.count("/") == 2 else node
 
 
 def listing(parts: list[str]) -> str:

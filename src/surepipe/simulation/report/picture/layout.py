@@ -30,6 +30,7 @@ from surepipe.simulation.report.picture.shapes import (
 )
 from surepipe.simulation.report.story import NETWORK, Arrow, Fate, Step, Story
 from surepipe.simulation.report.told import numbered
+from surepipe.simulation.report.words import node_words
 
 GUTTER = 40
 NOTE_MAX, NOTE_MAX_OF_TWO = 204, 184
@@ -142,7 +143,7 @@ def _note_max(story: Story) -> int:
 
 
 def _notes(step: Step, pixels: float) -> _Lines:
-    does = f"{step.does} ({step.fault})" if step.fault else step.does
+    does = step.does
     style = "fault" if step.fault else "fold" if step.folded else "note"
     lines = [(line, style) for line in wrapped(does, pixels, TEXT, bold=style == "fault")]
     effect = "" if step.effect.endswith(_SEEN) else step.effect
@@ -160,7 +161,7 @@ def _network_cells(story: Story, place: int, lanes: dict[str, int], cells: _Cell
         lost = arrow.fate is Fate.LOST and arrow.end == place
         if (lost or arrow.fork == place) and _is_drawn(arrow, lanes):
             verb = "lost" if lost else "copied"
-            text = f"{verb} ({step.fault})" if step.fault else verb
+            text = verb
             gap, _ = _gap(arrow, lanes)
             style = "label focus" if arrow.is_focus else "label"
             cells.labels.setdefault(gap, []).append((text, f"{style} aside", True))
@@ -184,7 +185,7 @@ def _gap(arrow: Arrow, lanes: dict[str, int]) -> tuple[int, bool]:
 def _foot(step: Step, place: int, caption: Caption, width: float) -> _Lines:
     pixels = width - 4 * EDGE - GUTTER
     if step.violates:
-        text, style = caption.verdict, "verdict"
+        text, style = step.verdict or caption.verdict, "verdict"
     elif place == caption.differs:
         text, style = caption.difference, "differs"
     else:
@@ -203,7 +204,9 @@ def _columns(story: Story, cells: Sequence[_Cells]) -> tuple[list[float], float]
     for gap in range(count - 1):
         xs.append(xs[-1] + _gap_width(cells, gap, _middle_width(cells, gap, count)))
     right = _note_width(cells, count - 1)
-    widest = max((width_of(name, SIZES["lane"], bold=True) for name in story.nodes), default=0)
+    widest = max(
+        (width_of(node_words(name), SIZES["lane"], bold=True) for name in story.nodes), default=0
+    )
     return xs, max(xs[-1] + max(right + ASIDE, widest / 2) + EDGE, WIDTH_MIN)
 
 
@@ -285,7 +288,7 @@ def _head(
         y += 2
     y += 26
     for name, x in zip(story.nodes, xs, strict=False):
-        words.append(Words((x, y), name, "lane", "middle"))
+        words.append(Words((x, y), node_words(name), "lane", "middle"))
     return words, y + 8
 
 

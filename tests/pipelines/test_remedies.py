@@ -11,7 +11,7 @@ from surepipe.pipes.algebra.findings import Finding
 from tests.pipelines.remedies import File, followed
 
 STEPS_MAX = 12
-BLOCKS, SEEDS = 10, 30
+BLOCKS, SEEDS = 5, 20
 LAYERS: tuple[Any, ...] = (
     "resend",
     {"resend": {"give_up_after_s": 5}},

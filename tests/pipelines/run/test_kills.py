@@ -17,9 +17,10 @@ from surepipe.store_api import Batch
 from surepipe.testing.servers import RedisServer
 
 ORDERS = 14_000
-FAR_ORDERS = 5_000
-FAR_CYCLES = 12
+FAR_ORDERS = 3_000
+FAR_CYCLES = 8
 CYCLES = 20
+FEW_CYCLES = 6
 ROOT = Path(__file__).parents[3]
 
 
@@ -146,7 +147,7 @@ def test_a_process_is_killed_whole_whichever_end_was_named(tmp_path: Path) -> No
 
     So `check` must not say that the expectation is held; it names the word, and with its remedy nothing repeats.
     """
-    orders = 4_000
+    orders = 1_000
     write_orders(tmp_path, orders)
     path = tmp_path / "trap.yaml"
     path.write_text(TRAP)
@@ -154,7 +155,7 @@ def test_a_process_is_killed_whole_whichever_end_was_named(tmp_path: Path) -> No
     (unmet,) = assessment.ways[0].unmet
     assert "no-duplicate does not survive process-crash" in unmet.why
     path.write_text(TRAP.replace("expect:", "# expect:"))
-    killed(tmp_path, path, "trap.jsonl", CYCLES)
+    killed(tmp_path, path, "trap.jsonl", FEW_CYCLES)
     found = numbers(tmp_path / "trap.jsonl")
     assert set(found) == set(range(1, orders + 1))
     assert len(found) > orders

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias, cast
 
@@ -336,6 +337,7 @@ _REFUSED = {
     "os.rmdir": "removes a folder",
     "shutil.rmtree": "removes a folder",
 }
+_WATCHED = frozenset({*_REFUSED, "open", "sqlite3.connect"})
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -343,13 +345,12 @@ def _hook() -> None:
     """Once for each process: an audit hook can't be taken away again, so it looks first whether a stage runs."""
     if not _now.is_hooked:
         _now.is_hooked = True
-        sys.addaudithook(_audit)
+        sys.addaudithook(partial(_audit, _now, _WATCHED))
 
 
-def _audit(event: str, args: tuple[Any, ...]) -> None:
-    if event not in _REFUSED and event not in ("open", "sqlite3.connect"):
-        return
-    if _now.speaking() is None:
+def _audit(now: _Current, audited: frozenset[str], event: str, args: tuple[Any, ...]) -> None:
+    # An interpreter that ends takes the names of this module away and goes on asking: so both are handed in.
+    if event not in audited or now.speaking() is None:
         return
     if event in _REFUSED:
         _refuse(_REFUSED[event])

@@ -34,6 +34,8 @@ class NoticeKind(StrEnum):
     """What a machine tells the people who run it."""
 
     UNANSWERED = "Unanswered"
+    SILENT = "Silent"
+    RECOVERED = "Recovered"
     UNDELIVERABLE = "Undeliverable"
     STALLED = "Stalled"
     POISON = "Poison"
@@ -51,6 +53,8 @@ class NoticeKind(StrEnum):
 
 NOTICE_MEANING: Mapping[NoticeKind, str] = {
     NoticeKind.UNANSWERED: "sent `warn_after` times without an answer, or a store refuses to answer",
+    NoticeKind.SILENT: "a store has not answered for two seconds: what needs it waits",
+    NoticeKind.RECOVERED: "the store that was silent answers again",
     NoticeKind.UNDELIVERABLE: "given up after `give_up_after_s`; a pipe that keeps the order stops",
     NoticeKind.STALLED: "a hole older than `gap_alarm_s`: what is behind it waits",
     NoticeKind.POISON: "the handler has failed on this message `warn_after` times",

@@ -607,6 +607,13 @@ class TransactionalStore(Protocol):
         ...
 
 
+def called(store: object) -> str:
+    """How people call a store: its kind, and its name where it has one."""
+    kind = str(getattr(store, "kind", type(store).__name__))
+    name = str(getattr(store, "name", kind))
+    return kind if name == kind else f"{kind} {name}"
+
+
 def perform(request: StoreRequest, streams: StreamStore, positions: IndexStore) -> StoreOutcome:
     """Execute the request of a ``Call``. ``WaitForMore`` blocks as long as ``StreamStore.wait`` does."""
     if isinstance(request, ClaimReader | GetPosition | CommitPosition):

@@ -16,7 +16,6 @@ from surepipe.actors.routes import LocalRoute, Route
 from surepipe.actors.sender_end import SenderEnd
 from surepipe.actors.stored import (
     StoreRoles,
-    described,
     hop_of,
     is_store,
     letter_place,
@@ -32,7 +31,7 @@ from surepipe.pipes.options import LayerOptions, LayerText, StreamOptions, parse
 from surepipe.pipes.stack import composition
 from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.storage.journal import StoreJournal
-from surepipe.store_api import Retention, TransactionalStore
+from surepipe.store_api import Retention, TransactionalStore, called
 
 BoundaryText: TypeAlias = Boundary | Literal["handed", "before", "processed", "committed"]
 
@@ -232,8 +231,7 @@ class Assembly:
 
 def _store_name(roles: StoreRoles) -> str:
     assert roles.stream is not None
-    store = described(roles.stream)
-    return store.kind if store.kind == store.name else f"{store.kind} {store.name}"
+    return called(roles.stream)
 
 
 def _started(layer: LayerOptions, start: Literal["earliest"] | None) -> LayerOptions:

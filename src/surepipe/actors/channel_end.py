@@ -83,6 +83,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
             notices=around.notices,
             clerk=around.clerk,
             died=around.died,
+            silences=around.silences,
             waiting=None if waiting_max is None else Box(around.bell, waiting_max),
         )
 

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import TracebackType
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from surepipe.actors.codecs import Codec, Undecodable
@@ -21,7 +22,7 @@ from surepipe.actors.coroutines import Coroutines, LoopEnded, finish, require_ha
 from surepipe.actors.receiver_end import ReceiverEnd
 from surepipe.actors.stored import CommittableState
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.store_api import Committed, Failed, Transaction, TransactionalStore
+from surepipe.store_api import Committed, Failed, Transaction, TransactionalStore, called
 
 CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
 """``handle(message, transaction)``; the transaction is the store's own kind, such as ``SqliteTransaction``."""
@@ -66,6 +67,31 @@ class Reaching(Protocol):
         ...
 
 
+class _Measured:
+    """A transaction whose beginning and end are calls of its store; between them handlers are at work."""
+
+    def __init__(
+        self,
+        transaction: AbstractContextManager[Transaction],
+        asking: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._transaction = transaction
+        self._asking = asking
+
+    def __enter__(self) -> Transaction:
+        with self._asking():
+            return self._transaction.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        with self._asking():
+            return self._transaction.__exit__(kind, error, traceback)
+
+
 class _Abandoned(Exception):
     """The receiver's incarnation is gone: nothing of this transaction may be stored."""
 
@@ -83,6 +109,12 @@ class Commits:
         self._receiver = receiver
         self._store = store
         self._state = state
+        self._place = called(store)
+
+    def _asking(self) -> AbstractContextManager[None]:
+        return self._receiver.silences.asking(
+            self._place, self._receiver.runtime.here(), "the effects of messages wait"
+        )
 
     def each(
         self,
@@ -193,7 +225,7 @@ class Commits:
     ) -> None:
         work.tried = None
         try:
-            with self._store.transaction() as transaction:
+            with _Measured(self._store.transaction(), self._asking) as transaction:
                 done, failure = take(work, transaction)
                 if done > work.done:
                     request = self._state.request(self._state_after(work, done))

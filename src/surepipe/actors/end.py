@@ -10,7 +10,7 @@ from typing import cast
 
 import pykka
 
-from surepipe.actors.clerk import WAITER, Clerk, Request, Stores
+from surepipe.actors.clerk import WAITER, Clerk, Request, Silences, Stores
 from surepipe.actors.host import Ask, Host, Surroundings
 from surepipe.actors.inbox import Bell, Box
 from surepipe.actors.letters import awaiting
@@ -99,6 +99,7 @@ class End:
         self._is_started = False
         self._is_stopped = False
         self._final = False
+        self.silences = Silences(self.runtime.now)
         bell = Bell(self._tell)
         self.around = Surroundings(
             runtime=self.runtime,
@@ -108,6 +109,7 @@ class End:
             notices=Notices(name, self.side_name, options.notices),
             clerk=self._ask_clerk if stores.any else None,
             died=self._died,
+            silences=self.silences,
         )
         self._keeper: Keeper | None = None
 
@@ -134,7 +136,8 @@ class End:
         )
         for name in self._stores.clerks:
             address = f"{self.address}-{name}"
-            self._clerks[name] = self.runtime.start(Clerk(address, self._stores), address)
+            clerk = Clerk(address, self._stores, self.silences)
+            self._clerks[name] = self.runtime.start(clerk, address)
         self._side.open(self.around, self.runtime)
         self._keeper.start()
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 
-from surepipe.actors.clerk import Request
+from surepipe.actors.clerk import Request, Silences
 from surepipe.actors.inbox import Bell, Box, Ring
 from surepipe.actors.notices import Notices
 from surepipe.actors.replay_marks import unmarked
@@ -47,6 +47,7 @@ class Surroundings:
     notices: Notices
     clerk: Callable[[tuple[object, Request]], object] | None
     died: Callable[[Host, BaseException], None]
+    silences: Silences
     woken: Callable[[], object] | None = None
     """Told whenever the deadline has passed, before the machine hears of it."""
     alarm: Alarm | None = None
@@ -133,6 +134,8 @@ class Host(ABC):
         around.bell.take_down()
         if self.over:
             return
+        for notice in around.silences.news():
+            around.notices.tell(notice)
         is_due, around.due = around.due, False
         if not self.is_built:
             if is_due:

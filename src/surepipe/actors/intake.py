@@ -48,7 +48,9 @@ class Intake:
         unit: int,
         message_max: int,
         durable: bool,
+        silent: Callable[[], str] = str,
     ) -> None:
+        """``silent`` tells which store gives no answer, if one doesn't."""
         self.pipe = pipe
         self.bell = bell
         self.message_max = message_max
@@ -57,6 +59,7 @@ class Intake:
         self.lost: list[Item] = []
         self._over: Refusal | None = None
         self._durable = durable
+        self._silent = silent
         self._runtime = runtime
         self.signal = runtime.signal()
         self._unit = unit
@@ -248,6 +251,11 @@ class Intake:
         if self.refusal is not None:
             kind, text = self.refusal
             return kind(text)
+        if silent := self._silent():
+            return PipeFull(
+                f"pipe {self.pipe} has no room: {silent}, and what was sent waits for it. Try again when it does, "
+                "or raise backlog"
+            )
         return PipeFull(
             f"pipe {self.pipe} has no room: what was sent waits for its confirmation. Try again, "
             "raise backlog, or look at what the handler does"

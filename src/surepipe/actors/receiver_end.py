@@ -76,7 +76,7 @@ class ReceiverEnd(End):
     ) -> None:
         """``key_of`` tells the key of a payload, where the boundary has lanes; it is called in the end's actor.
         ``apart``: the reader's position is in another store than the stream."""
-        stores = Stores(state.write if state else None, dead_letter, stream, apart)
+        stores = Stores.of(state, dead_letter, stream, apart=apart)
         self._boundary = boundary or BoundaryOptions()
         settles_first = self._boundary.boundary is Boundary.BEFORE
         super().__init__(name, side, options or EndOptions(), stores, settles_first=settles_first)
@@ -120,13 +120,17 @@ class ReceiverEnd(End):
             self._layers,
             rng=Random(self.rng.getrandbits(64)),
             boundary=self._boundary,
-            state=state.load() if state else None,
+            state=self._state_in(state) if state else None,
             reverse=self._side.has_reverse,
             key_of=self._key_of,
             life=self._lives,
         )
         stack.asserts = self.options.asserts
         return stack
+
+    def _state_in(self, state: StateStore) -> bytes | None:
+        with self.silences.asking(self._stores.kept_in, "load", "the receiver's state waits"):
+            return state.load()
 
     def _new_life(self) -> Host:
         actor = ReceiverActor(

@@ -59,7 +59,7 @@ class SenderEnd(End):
         apart: bool = False,
         drained: Callable[[], None] | None = None,
     ) -> None:
-        stores = Stores(journal.write if journal else None, undeliverable, stream, apart)
+        stores = Stores.of(journal, undeliverable, stream, apart=apart)
         super().__init__(name, side, options or EndOptions(), stores)
         self._layers = tuple(layers)
         self._journal = journal
@@ -82,6 +82,7 @@ class SenderEnd(End):
             unit=unit,
             message_max=message_max,
             durable=journal is not None,
+            silent=self.silences.text,
         )
 
     def _build_sender(self) -> SenderStack:
@@ -100,7 +101,8 @@ class SenderEnd(End):
         return stack
 
     def _loaded(self, journal: Journal) -> JournalContents:
-        contents = journal.load()
+        with self.silences.asking(self._stores.kept_in, "load", "the journal's contents wait"):
+            contents = journal.load()
         now = numbered(self.runtime.wall_ms(), 0)
         if not self._has_loaded and began_later(contents.last_life, self._last_life, now):
             raise errors.Fenced(

@@ -44,6 +44,7 @@ from surepipe.store_api import (
     StreamInfo,
     TransactionalStore,
     Unavailable,
+    called,
     perform,
 )
 
@@ -172,6 +173,8 @@ class StreamStores:
         self._streams = streams
         self._positions = positions
         self._claims = Claims(positions, number_of_life)
+        self.place, self.positions = called(streams), called(positions)
+        """How people call its stores."""
 
     def make(self, retention: Retention) -> None:
         """Make the stream, if it is not there. Raises StoreUnavailable, and ConfigurationError when it was made
@@ -229,6 +232,7 @@ class StreamState:
 
     def __init__(self, positions: Store) -> None:
         self._positions = positions
+        self.place = called(positions)
 
     def load(self) -> bytes | None:
         """Nothing: the machine finds its position by itself."""

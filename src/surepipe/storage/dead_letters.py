@@ -41,6 +41,7 @@ from surepipe.store_api import (
     Stored,
     StreamInfo,
     Unavailable,
+    called,
 )
 from surepipe.store_api import Fenced as FencedOutcome
 
@@ -164,6 +165,11 @@ class DeadLetterStream:
     def store(self) -> Store:
         """The store that the letters are in."""
         return self._streams
+
+    @property
+    def place(self) -> str:
+        """How people call its store."""
+        return called(self._streams)
 
     @property
     def level(self) -> Level:

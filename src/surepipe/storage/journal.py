@@ -64,6 +64,7 @@ from surepipe.store_api import (
     StreamStore,
     TransactionalStore,
     Unavailable,
+    called,
 )
 
 logger = logging.getLogger("surepipe")
@@ -118,6 +119,11 @@ class StoreJournal:
         self._beside: dict[int, tuple[Beside, CommitPosition]] = {}
         """By the identity of the payload, which is kept with it."""
         self._untrimmed = [0, 0]
+
+    @property
+    def place(self) -> str:
+        """How people call its store."""
+        return called(self._streams)
 
     @property
     def level(self) -> Level:

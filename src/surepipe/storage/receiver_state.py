@@ -28,6 +28,7 @@ from surepipe.store_api import (
     Owner,
     Position,
     Unavailable,
+    called,
 )
 
 READER = "receiver"
@@ -60,6 +61,11 @@ class ReceiverState:
         self._saves = 0
         self._stored = 0
         """The highest save that is known to be stored."""
+
+    @property
+    def place(self) -> str:
+        """How people call its store."""
+        return called(self._positions)
 
     @property
     def level(self) -> Level:

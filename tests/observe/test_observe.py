@@ -95,6 +95,17 @@ def test_prometheus_is_told_what_the_pipe_counts() -> None:
     assert "# TYPE surepipe_retransmitted_total counter" in text
 
 
+def test_prometheus_is_told_for_how_long_a_store_has_been_silent() -> None:
+    """Each store has a line, so that an alarm finds it before it falls silent."""
+    with (
+        MetricsServer([], port=0, silent_s=lambda: {"main": 7.5, "local": 0.0}) as server,
+        urlopen(server.url) as answer,
+    ):
+        text = answer.read().decode()
+    assert 'surepipe_store_silent_seconds{store="main"} 7.5' in text
+    assert 'surepipe_store_silent_seconds{store="local"} 0.0' in text
+
+
 def test_a_metrics_server_that_is_closed_leaves_no_thread() -> None:
     """And the port is free."""
     before = threading.active_count()

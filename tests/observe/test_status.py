@@ -242,6 +242,23 @@ def test_a_silent_store_is_told_once_and_once_more_when_it_answers() -> None:
     assert health.seen().silent_s is None
 
 
+def test_a_store_that_answers_questions_but_not_a_pipe_is_silent() -> None:
+    """As a file is that can be read while another process keeps it locked: the pipe's wait counts, and the pipe
+    tells it."""
+    store, clock, told, waits_s = Hanging(), Clock(), list[tuple[str, str]](), [0.0]
+    health = StoreHealth(
+        "main", store, lambda name, text: told.append((name, text)), clock, lambda: waits_s[0]
+    )
+    health.ask()
+    health.look()
+    assert health.seen().silent_s is None
+    waits_s[0] = 7.5
+    health.look()
+    assert (health.seen().silent_s, told) == (7.5, [])
+    waits_s[0] = 0.0
+    assert health.seen().silent_s is None
+
+
 def test_what_a_silent_store_would_have_to_tell_is_unknown_and_not_nought() -> None:
     """The lag is that of the last answer; a pipe over another store knows its own."""
     parts = [

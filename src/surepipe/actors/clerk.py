@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
@@ -111,8 +111,7 @@ class Stores:
         *,
         apart: bool,
     ) -> Stores:
-        """What a journal or a state, a place of dead letters and a stream come to. ``place`` is how each of them
-        names its store, if it does."""
+        """``place``, where one has it, is how people call its store."""
         named = cls()
         beside = getattr(stream, "positions", named.kept_in)
         return cls(
@@ -289,8 +288,8 @@ class Silences:
                     news.append(Notice(NoticeKind.RECOVERED, 0, (), detail))
         return news
 
-    def text(self) -> str:
-        """Which store is silent now, and for how long; empty when none is. From any thread."""
+    def silent_us(self) -> Mapping[str, int]:
+        """The stores that are silent now, and for how long each has been. From any thread."""
         now = self._now()
         with self._lock:
             longest = {
@@ -298,10 +297,13 @@ class Silences:
                 for store, calls in self._open.items()
                 if calls
             }
+        return {store: us for store, us in longest.items() if us >= SILENT_US}
+
+    def text(self) -> str:
+        """Which store is silent now, and for how long; empty when none is. From any thread."""
         return " and ".join(
-            f"store {store} has not answered for {_seconds(silent_us)}"
-            for store, silent_us in longest.items()
-            if silent_us >= SILENT_US
+            f"store {store} has not answered for {_seconds(us)}"
+            for store, us in self.silent_us().items()
         )
 
 

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -37,7 +38,9 @@ class Asked(Protocol):
 class StoreHealth:
     """What is known of one store. ``ask`` may block for as long as the store does; ``seen`` never does.
 
-    ``tell`` is called once when the store has fallen silent, and once when it answers again.
+    ``tell`` is called once when the store has fallen silent, and once when it answers again. ``waits_s``: for how
+    long it has given a pipe no answer. A store may answer a question while it takes nothing, such as a file that
+    another process writes to, so it is silent until it answers both.
     """
 
     def __init__(
@@ -46,11 +49,13 @@ class StoreHealth:
         store: Asked,
         tell: Callable[[str, str], object],
         clock: Callable[[], float] = time.monotonic,
+        waits_s: Callable[[], float] = float,
     ) -> None:
         self.name = name
         self._store = store
         self._tell = tell
         self._clock = clock
+        self._waits_s = waits_s
         self._lock = threading.Lock()
         self._answered = clock()
         self._says = ""
@@ -83,8 +88,9 @@ class StoreHealth:
 
     def seen(self) -> StoreSeen:
         """What is known now. From any thread."""
+        waits_s = self._waits_s()
         with self._lock:
-            silence = self._silence()
+            silence = max(self._silence(), waits_s)
             silent_s = round(silence, 1) if silence >= SILENT_S else None
             return StoreSeen(name=self.name, silent_s=silent_s, says=self._says)
 
@@ -93,10 +99,24 @@ class StoreHealth:
 
 
 class StoreWatch:
-    """Asks these stores while it is open. A store that hangs holds up its own thread only."""
+    """Asks these stores while it is open. A store that hangs holds up its own thread only.
 
-    def __init__(self, stores: Mapping[str, Asked], tell: Callable[[str, str], object]) -> None:
-        self._health = [StoreHealth(name, store, tell) for name, store in stores.items()]
+    ``silent_s`` tells which stores give pipes no answer, and for how long.
+    """
+
+    def __init__(
+        self,
+        stores: Mapping[str, Asked],
+        tell: Callable[[str, str], object],
+        silent_s: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        def waits_s(name: str) -> float:
+            return silent_s().get(name, 0.0)
+
+        self._health = [
+            StoreHealth(name, store, tell, waits_s=partial(waits_s, name))
+            for name, store in stores.items()
+        ]
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._keep_asking, args=(each,), name=name, daemon=True)

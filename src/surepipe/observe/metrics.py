@@ -6,7 +6,8 @@
             ...
 
 Names: ``surepipe_<counter>_total{pipe="..."}``, ``surepipe_<gauge>{pipe="..."}`` (times in seconds),
-``surepipe_settled_seconds``, ``surepipe_confirmed_seconds`` (histograms, from accepted).
+``surepipe_settled_seconds``, ``surepipe_confirmed_seconds`` (histograms, from accepted),
+``surepipe_store_silent_seconds{store="..."}`` (0 while it answers).
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class PipeCollector(Collector):
     """Asks the pipes whenever Prometheus asks; between two scrapes it costs nothing.
 
     Ends of one name, such as the two of a pipe, are counted together. ``parts``: what else a pipeline has; their
-    metrics begin with ``surepipe_part_`` and have the label ``part``.
+    metrics begin with ``surepipe_part_`` and have the label ``part``. ``silent_s``: for how long each store has
+    not answered.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class PipeCollector(Collector):
         pipes: Callable[[], Iterable[Counted]],
         latencies: Latencies | None = None,
         parts: Callable[[], Iterable[Counted]] = tuple,
+        silent_s: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
+        self._silent_s = silent_s
         self._pipes = pipes
         self._latencies = latencies
         self._parts = parts
@@ -65,6 +69,13 @@ class PipeCollector(Collector):
         """All metrics."""
         yield from _families(self._pipes(), "pipe", "")
         yield from _families(self._parts(), "part", "part_")
+        if silent_s := self._silent_s():
+            family = GaugeMetricFamily(
+                "surepipe_store_silent_seconds", "time without an answer", labels=["store"]
+            )
+            for store, seconds in silent_s.items():
+                family.add_metric([store], seconds)
+            yield family
         if self._latencies is not None:
             yield _histograms(
                 "surepipe_settled_seconds", "accepted to settled", self._latencies.settled
@@ -124,10 +135,11 @@ class MetricsServer:
         port: int = 9400,
         address: str = "127.0.0.1",
         parts: Callable[[], Iterable[Counted]] = tuple,
+        silent_s: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         registry = CollectorRegistry()
         asked = pipes if callable(pipes) else lambda: pipes
-        registry.register(PipeCollector(asked, latencies, parts))
+        registry.register(PipeCollector(asked, latencies, parts, silent_s))
 
         def page() -> Answer:
             return Answer("text/plain; version=0.0.4", generate_latest(registry).decode())

@@ -60,7 +60,7 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.sinks.files import LineFile
 from surepipe.pipelines.sources.stored import StreamRows
 from surepipe.storage.dead_letters import DeadLetterStream
-from surepipe.store_api import Store, StreamInfo
+from surepipe.store_api import Store, StreamInfo, called
 
 logger = logging.getLogger("surepipe")
 LETTERS_SHOWN = 5
@@ -454,6 +454,19 @@ class Engine:
             if feed.is_source and isinstance(feed.source, Finite)
         )
         return {feed.part: (*found, feed.rows) for feed, found in finite if found is not None}
+
+    def silent_s(self) -> Mapping[str, float]:
+        """The stores that pipes here have been waiting for in vain, and how long each of them. From any thread."""
+        longest: dict[str, int] = {}
+        for face in list(self.faces.values()):
+            for end in (getattr(face, "sender", None), getattr(face, "receiver", None)):
+                for place, us in end.silences.silent_us().items() if end is not None else ():
+                    longest[place] = max(us, longest.get(place, 0))
+        return {
+            name: longest[called(store)] / 1_000_000
+            for name, store in list(self.stores.items())
+            if called(store) in longest
+        }
 
     # Ending.
 

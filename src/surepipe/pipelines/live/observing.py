@@ -18,10 +18,11 @@ from surepipe.observe.latency import Latencies
 from surepipe.observe.logs import LoggedRows
 from surepipe.observe.rates import Counts
 from surepipe.observe.serving import Place
-from surepipe.observe.status import LetterSeen, State
+from surepipe.observe.status import LetterSeen, State, StoreSeen
 from surepipe.observe.tee import Tee
 from surepipe.observe.watch import Beside, Watch
 from surepipe.pipelines.assessing import Assessment
+from surepipe.pipelines.links import link
 from surepipe.pipelines.live.parts import full_name, watch
 from surepipe.pipelines.live.serving import serve
 from surepipe.pipelines.plan import Plan
@@ -61,6 +62,10 @@ class Observing:
     ) -> None:
         self.urls: dict[str, str] = {}
         self._watch: Watch | None = None
+        self._stores: Callable[[], tuple[StoreSeen, ...]] = tuple
+        self._stores_of_pipes = {
+            use.store for pipe in assessment.plan.pipes for use in link(pipe).stores
+        }
         with ExitStack() as open_until_now:
             measured = looks.page is not None or looks.metrics is not None
             latencies = Latencies() if measured else None
@@ -112,6 +117,7 @@ class Observing:
             port=place.port,
             address=place.address,
             parts=lambda: counted(pipes=False),
+            silent_s=lambda: {store.name: store.silent_s or 0.0 for store in self._stores()},
         )
         self.urls["metrics"] = open_until_now.enter_context(server).url
 
@@ -123,16 +129,21 @@ class Observing:
 
     def attach(self, run: object) -> None:
         """Ask this run too, once it has started: its stores, how far its sources are, its last dead letters."""
-        if self._watch is None or not isinstance(run, _Telling):
+        if not self.urls or not isinstance(run, _Telling):
             return
-        stores = self._open.enter_context(StoreWatch(run.stores, self._store_said))
+        asking = StoreWatch(run.stores, self._store_said, run.silent_s)
+        self._stores = self._open.enter_context(asking).seen
+        if self._watch is None:
+            return
         self._watch.beside = Beside(
-            stores=stores.seen,
+            stores=self._stores,
             letters=lambda: tuple(_letter(*each) for each in run.last_letters()),
             progress=run.progress,
         )
 
     def _store_said(self, store: str, text: str) -> None:
+        if store in self._stores_of_pipes:
+            return  # they tell it themselves, with what waits for it
         logger.warning("store %s %s", store, text)
         if self._watch is not None:
             self._watch.tell(f"store {store}", text)
@@ -168,6 +179,8 @@ class _Telling(Protocol):
     def last_letters(self) -> Sequence[tuple[str, Letter]]: ...
 
     def progress(self) -> Mapping[str, tuple[int, int, int]]: ...
+
+    def silent_s(self) -> Mapping[str, float]: ...
 
 
 def _letter(stream: str, letter: Letter) -> LetterSeen:

@@ -247,13 +247,17 @@ class Runner:
                     break
                 tell()
                 engine.wait(LOOK_S)
+            else:
+                if is_draining:
+                    self._leave(engine, is_orderly=True)
             tell()
 
-    def _leave(self, engine: AnyEngine) -> None:
-        """Say what is not through, and whether it comes again."""
+    def _leave(self, engine: AnyEngine, *, is_orderly: bool = False) -> None:
+        """Say what is not through, and whether it comes again. After an orderly end streams may have some."""
         self._unfinished = engine.unfinished()
         lines = [f"  {one}" for one in self._unfinished] or ["  nothing that this process knows of"]
-        complain("\n".join(["stopped, and left unfinished:", *lines]))
+        if self._unfinished or not is_orderly:
+            complain("\n".join(["stopped, and left unfinished:", *lines]))
 
     def _last_words(self) -> None:
         complain(

@@ -18,8 +18,9 @@ import pytest
 from surepipe.cli.exits import Exit
 from surepipe.cli.stopping import Stopping
 from surepipe.pipelines import Plan, engine, loads
+from surepipe.pipelines.engine.pipes import handling
 from surepipe.testing.servers import NONE_FOUND, free_port, local_servers
-from tests.pipelines.run.kit import Bench, plan_of, read_lines, run, until, write_lines
+from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, until, write_lines
 
 LAST_S = 60.0
 """After this a process that was to end is killed, and the test fails."""
@@ -291,3 +292,79 @@ def test_a_sink_that_cannot_be_reached_does_not_hold_up_the_end_of_run_in_python
     )
     assert "taken" not in counted["out"]
     assert "left unfinished: intake: 4 messages accepted and not confirmed; safe" in caplog.text
+
+
+@pytest.mark.parametrize("boundary", ["processed", "committed"])
+@pytest.mark.usefixtures("folder")
+def test_a_run_over_a_stream_ends_after_the_message_that_it_is_at(boundary: str) -> None:
+    """The rest is in the stream already: nobody waits until it is handled, it is named, and another run has it."""
+    go, tried = threading.Event(), threading.Event()
+
+    def price(number: int) -> int:
+        tried.set()
+        go.wait()
+        return number
+
+    write_lines("in.jsonl", range(3))
+    route = "layers: {stream: {start: earliest}}, route: {kind: sqlite, store: main}"
+    options = f"{route}, boundary: {boundary}"
+    text = (SOURCE + INTAKE.replace("OPTIONS", options) + STAGE + OUT).replace(
+        "shop_stages", "test"
+    )
+    plan = plan_of(text)
+    bench = Bench(plan, price=price)
+    one = engine.Engine(plan, "main", bench)
+    one.start()
+    try:
+        until(one, lambda: tried.is_set() and one.counters()["intake"].get("confirmed") == 3)
+        one.stop_sources()
+        works = handling(one.faces["intake"]).receiver.works
+        until(one, lambda: not one.look() and works.ended)
+        go.set()
+        finish(one, bench)
+        until(one, lambda: one.counters()["intake"].get("settled") == 1)
+        (left,) = one.unfinished()
+        assert str(left) == "intake: 2 messages not settled; safe in the stream, store main"
+    finally:
+        go.set()
+        one.close(5.0)
+    assert read_lines("out.jsonl") == [0]
+    run(plan, price=abs)
+    assert read_lines("out.jsonl") == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_a_transaction_has_passed_on_and_no_pipe_has_yet_is_named() -> None:
+    """The feed between two pipes is told to stop; what is committed for it after that is safe beside the state."""
+    go = threading.Event()
+
+    def price(number: int) -> int:
+        go.wait()
+        return number
+
+    write_lines("in.jsonl", range(3))
+    text = (
+        SOURCE
+        + "pipes:\n  intake: {from: lines, journal: main, state: main, boundary: committed}\n"
+        + "  onward: {from: price, journal: main, state: main}\n"
+        + STAGE
+        + "sinks: {out: {from: onward, kind: jsonl, path: out.jsonl}}\n"
+    ).replace("shop_stages", "test")
+    plan = plan_of(text)
+    bench = Bench(plan, price=price)
+    one = engine.Engine(plan, "main", bench)
+    one.start()
+    try:
+        until(one, lambda: one.counters()["intake"].get("accepted") == 3)
+        one.stop_sources()
+        until(one, lambda: all(feed.ended for feed in one.feeds.values()))
+        go.set()
+        finish(one, bench)
+        (left,) = one.unfinished()
+        assert str(left) == (
+            "onward: 3 messages passed on by intake and not accepted; safe in the store of the state of intake"
+        )
+    finally:
+        go.set()
+        one.close(5.0)
+    assert run(plan, price=abs)["out"]["taken"] == 3

@@ -45,13 +45,19 @@ def run(
                 engine.stop_sources()
                 end = world.clock.monotonic() + drain_s
             if end is not None and world.clock.monotonic() >= end:
-                for one in engine.unfinished():
-                    logger.warning("left unfinished: %s", one)
+                _tell_unfinished(engine)
                 engine.close(CLOSE_S)
                 return engine.counters()
             engine.wait(LOOK_S)
+        if end is not None:
+            _tell_unfinished(engine)
     except BaseException:
         engine.close(1.0)
         raise
     engine.close()
     return engine.counters()
+
+
+def _tell_unfinished(engine: Engine) -> None:
+    for one in engine.unfinished():
+        logger.warning("left unfinished: %s", one)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from surepipe.actors.receiver_end import ReceiverEnd
@@ -12,21 +12,24 @@ from surepipe.pipelines.engine.feeding import Feed
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import SourceBase, replays
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.sources.stored import StreamRows
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """So many messages of a part did not get through. ``is_safe``: another run goes on with them."""
+    """So many messages of a part did not get through. ``is_safe``: another run goes on with them. ``count`` is
+    None when the store that has them does not say."""
 
     part: str
-    count: int
+    count: int | None
     state: str
     fate: str
     is_safe: bool
 
     def __str__(self) -> str:
         messages = "message" if self.count == 1 else "messages"
-        return f"{self.part}: {self.count} {messages} {self.state}; {self.fate}"
+        count = "an unknown number of" if self.count is None else self.count
+        return f"{self.part}: {count} {messages} {self.state}; {self.fate}"
 
 
 def unfinished(
@@ -36,6 +39,8 @@ def unfinished(
     for feed in feeds.values():
         if feed.is_source and feed.held:
             yield _of_feed(plan, feed)
+        elif isinstance(feed.source, StreamRows) and not feed.is_source:
+            yield from _between_pipes(feed, feed.source)
     for part in plan.order:
         if isinstance(part, PipePart) and part.name in faces:
             face = faces[part.name]
@@ -52,6 +57,17 @@ def _of_feed(plan: Plan, feed: Feed) -> Unfinished:
     is_safe = _comes_again(plan, feed.part)
     fate = "the next run reads them again" if is_safe else "they can't be read again, and are lost"
     return Unfinished(feed.part, feed.held, "read and not accepted by a pipe", fate, is_safe)
+
+
+def _between_pipes(feed: Feed, rows: StreamRows) -> Iterator[Unfinished]:
+    """What transactions of one pipe have put beside its state, for the next one."""
+    first, _, following = feed.part.partition(">")
+    count = _asked(rows.unread)
+    if count is None or (count := count + feed.held):
+        state = f"passed on by {first} and not accepted"
+        yield Unfinished(
+            following, count, state, f"safe in the store of the state of {first}", is_safe=True
+        )
 
 
 def _of_sender(
@@ -78,16 +94,16 @@ def _of_sender(
 
 def _of_receiver(pipe: PipePart, receiver: ReceiverEnd) -> Iterator[Unfinished]:
     """What lies in a stream unread. (What came over a link is unconfirmed at its sender, which tells of it.)"""
-    if pipe.stream_store is not None and (count := _unread(receiver)):
+    if pipe.stream_store is not None and (count := _asked(receiver.unread)) != 0:
         fate = f"safe in the stream, store {pipe.stream_store}"
         yield Unfinished(pipe.name, count, "not settled", fate, is_safe=True)
 
 
-def _unread(receiver: ReceiverEnd) -> int:
+def _asked(count: Callable[[], int]) -> int | None:
     try:
-        return receiver.unread()
+        return count()
     except SurepipeError:  # the store does not say: so nobody knows how many
-        return 0
+        return None
 
 
 def _comes_again(plan: Plan, source: str) -> bool:

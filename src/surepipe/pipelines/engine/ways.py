@@ -50,7 +50,7 @@ class Ways:
         )
 
     def stop(self) -> None:
-        """From now on ends that receive from another process take nothing more."""
+        """From now on ends that receive from another process, or from a stream, take nothing more."""
         self._is_stopping = True
 
     def finish_when_fed_up(self, pipe: PipePart) -> None:
@@ -99,6 +99,11 @@ class Ways:
             is_fed = all(feed.ended or feed.rests for feed in self._feeds[name])
             return is_fed and self._stays_open(name) and is_at_rest(face)
         if isinstance(face, Pipe):
+            if self._is_stopping and self._shape.plan.pipe(name).stream_store is not None:
+                # What is in the stream is not taken: it stays there for the next run, and handling it all could
+                # take longer than whoever sent the signal waits.
+                is_stored = face.sender.intake.drained and face.sender.asked_at_rest()
+                return is_stored and self._takes_no_more(face)
             return face.receiver.works.ended and not face.receiver.works.has_unhandled
         return face.sender.intake.drained and face.sender.asked_at_rest()
 
@@ -108,7 +113,7 @@ class Ways:
         return self._until_idle and has_handled_all(face)
 
     @staticmethod
-    def _takes_no_more(face: PipeReceiver | StreamReceiver) -> bool:
+    def _takes_no_more(face: Pipe | PipeReceiver | StreamReceiver) -> bool:
         """Its consumers have ended, after the message that they were at: only then may what is behind it end.
 
         What waits is unsettled, and comes again, unless it counts as settled before it is processed.

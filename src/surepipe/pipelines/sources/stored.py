@@ -140,5 +140,12 @@ class StreamRows:
         if self._trims:
             self._store.trim(self._stream, following)
 
+    def unread(self) -> int:
+        """How many entries were not read yet. Raises StoreUnavailable."""
+        info = self._store.info(self._stream)
+        if not isinstance(info, StreamInfo):
+            raise StoreUnavailable(f"stream {self._stream!r}: {info}")
+        return max(0, info.next - self._next)
+
     def close(self) -> None:
         """The store is not ours to close."""

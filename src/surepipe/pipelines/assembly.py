@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 class About:
     """Which message this is, for stages and sinks; on a repeat it is the same.
 
-    ``part`` counts what came of one message where a stage gave several. ``attempt`` is no part of the identity:
-    of a message that is given to a sink it says how often that has been tried, this time included.
+    ``part`` counts what came of one message where a stage gave several, and ``branch`` names the way that it took
+    where several ways come together again. ``attempt`` is no part of the identity: of a message that is given to a
+    sink it says how often that has been tried, this time included.
     """
 
     pipe: str
@@ -42,6 +43,7 @@ class About:
     seq: int
     producer: str = ""
     part: int = 0
+    branch: str = ""
     attempt: int = field(default=1, compare=False)
 
     @property
@@ -49,7 +51,12 @@ class About:
         """One text of it, for idempotency keys."""
         producer = f"{self.producer}/" if self.producer else ""
         part = f"/{self.part}" if self.part else ""
-        return f"{self.pipe}/{producer}{self.epoch}/{self.seq}{part}"
+        return f"{self.pipe}/{producer}{self.epoch}/{self.seq}{part}{self.branch}"
+
+    @property
+    def piece(self) -> str:
+        """Which of all that came of the message; empty for the message itself."""
+        return f"{self.part or ''}{self.branch}"
 
 
 # Sources.

@@ -10,12 +10,13 @@ from typing import Any, cast
 
 import pytest
 
+from surepipe.actors.codecs import AutoCodec
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.engine import Engine
 from surepipe.pipelines.engine.running import letters_in
 from surepipe.pipelines.stages import Context
 from surepipe.storage import SqliteStore, SqliteTransaction
-from surepipe.store_api import AppendRun
+from surepipe.store_api import AppendRun, Batch
 from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -569,3 +570,59 @@ def test_of_a_batch_whose_writes_are_refused_only_the_message_to_blame_ends_in_t
     with SqliteStore("main.db") as store:
         (letter,) = letters_in({"main": store}, "main/dead").all()
     assert letter.letter.seq == 3
+
+
+def in_stream(name: str) -> list[int]:
+    """The numbers in a stream of the store."""
+    with SqliteStore("main.db") as store:
+        found = store.read(name, 1, 1000, 100_000)
+    assert isinstance(found, Batch)
+    payloads = [payload for one in found.entries for payload in one.payloads]
+    return sorted(cast("int", AutoCodec().decode(payload)) for payload in payloads)
+
+
+def test_two_ways_that_meet_again_give_one_message_two_identities() -> None:
+    """A sink that knows repeats has what came on both ways; a stage behind has two keys."""
+    keys: list[str] = []
+
+    def met(number: int, context: Context) -> int:
+        keys.append(context.id.key)
+        return number
+
+    write_lines("in.jsonl", [1, 2, 3])
+    intake = INTAKE.replace("state: main, boundary: committed", "boundary: processed")
+    text = staged(
+        '  left: {from: intake, map: "test:ten"}\n'
+        '  right: {from: intake, map: "test:minus"}\n'
+        '  met: {from: [left, right], call: "test:met"}\n',
+        pipes=intake,
+        sinks="sinks:\n  all: {from: [left, right], kind: stream, store: main, stream: all}\n"
+        "  after: {from: met, kind: stream, store: main, stream: after}\n",
+    )
+    run(plan_of(text), ten=ten, minus=minus, met=met)
+    assert in_stream("all") == in_stream("after") == [-4, -3, -2, 10, 20, 30]
+    assert len(set(keys)) == 6
+
+
+def test_of_two_ways_that_meet_again_each_is_passed_over_by_itself() -> None:
+    """The first way is done when the second fails. What a flat-map behind both gives is told apart by its way,
+    else the next attempt would take that of the second way for done."""
+    failed: list[int] = []
+
+    def once(number: int) -> list[int]:
+        if number < 0 and not failed:
+            failed.append(number)
+            raise ValueError("not yet")
+        return [number, number * 2]
+
+    write_lines("in.jsonl", [1, 2, 3])
+    intake = INTAKE.replace("state: main, boundary: committed", "boundary: processed")
+    text = staged(
+        '  left: {from: intake, map: "test:ten"}\n'
+        '  right: {from: intake, map: "test:minus"}\n'
+        '  last: {from: [left, right], flat-map: "test:once", retries: 3, retry_min_s: 0.001}\n',
+        pipes=intake,
+        sinks="sinks: {out: {from: last, kind: stream, store: main, stream: out}}\n",
+    )
+    run(plan_of(text), ten=ten, minus=minus, once=once)
+    assert in_stream("out") == sorted(n for m in (10, 20, 30, -2, -3, -4) for n in (m, 2 * m))

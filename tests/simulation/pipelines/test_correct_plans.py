@@ -129,6 +129,11 @@ def ignored(message: object) -> None:
     del message
 
 
+def taken(message: object) -> bool:
+    """It goes on."""
+    return message is not None
+
+
 def both_halves(message: object) -> list[object]:
     """Two messages of each."""
     return [["left", message], ["right", message]]
@@ -200,6 +205,20 @@ def test_an_expectation_that_does_not_hold_fails_the_command_too(
     (tmp_path / "lines.jsonl").write_text("1\n2\n")
     assert run(["simulate", str(tmp_path / "shop.yaml"), "--seeds", "2"]) == Exit.VIOLATED
     assert "P15 expectation violated: intake" in capsys.readouterr().out
+
+
+def test_two_ways_into_a_sink_that_knows_repeats_lose_nothing() -> None:
+    """P2: both halves of a message come to it, under identities of their own."""
+    parts = """\
+sources: {lines: {kind: jsonl, path: lines.jsonl}}
+pipes: {intake: {from: lines}}
+stages:
+  left: {from: intake, key-by: n}
+  right: {from: intake, filter: "CALL taken"}
+sinks: {out: {from: [left, right], kind: python, call: "CALL ignored", idempotent: true}}
+"""
+    subject = subject_of(parts.replace("CALL ", f"{__name__}:"), lines=3)
+    assert found_in(subject, range(2), "none") == {}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -114,6 +114,7 @@ class Flow:
         """``at_once``: the sinks that get each message by itself, sealed. ``counts``: somebody wants to know how
         many messages come to each end of one that is taken."""
         self._plan = plan
+        self._start = start
         self._environment = environment
         self._forward = forward
         self._sinks = sinks
@@ -202,7 +203,7 @@ class Flow:
     # Steps.
 
     def _takers_of(self, name: str) -> Step:
-        steps = [(taker.name, self._step(taker, name)) for taker in self._plan.takers(name)]
+        steps = [(taker.name, self._behind(taker, name)) for taker in self._plan.takers(name)]
         if len(steps) == 1:
             return steps[0][1]
 
@@ -235,6 +236,21 @@ class Flow:
         """
         waiting = sum(map(len, turn.waiting.values()))
         return [waiting, *(sink.mark() for sink in self._sealing)]
+
+    def _behind(self, part: Node, name: str) -> Step:
+        """The step into a part, from the part of this name.
+
+        1. A message goes two ways, and what came of it on either comes to one sink. 2. That knows each by its
+        identity. 3. Were it the same, the second would look like the first once more, and never be written.
+        """
+        step = self._step(part, name)
+        if not is_met_twice(self._plan, self._start, part):
+            return step
+
+        def run(message: object, about: About, turn: Turn) -> None:
+            step(message, on_branch(about, name), turn)
+
+        return run
 
     def _step(self, part: Node, name: str) -> Step:
         if isinstance(part, StagePart):
@@ -387,6 +403,19 @@ class Flow:
 
 def _added_to(transaction: object) -> int:
     return len(transaction.requests) if isinstance(transaction, Counted) else 0
+
+
+def is_met_twice(plan: Plan, start: str, part: Node) -> bool:
+    """Whether what came of one message behind ``start`` reaches a part on several ways. A pipe numbers anew."""
+    if isinstance(part, PipePart):
+        return False
+    behind = {one.name for one in plan.reach(start) if not isinstance(one, PipePart)}
+    return sum(name == start or name in behind for name in plan.feeders(part.name)) > 1
+
+
+def on_branch(about: About, giver: str) -> About:
+    """The same, come by way of this part."""
+    return replace(about, branch=f"{about.branch}+{giver}")
 
 
 def identity_of(about: About) -> Identity:

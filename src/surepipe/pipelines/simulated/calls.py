@@ -97,7 +97,7 @@ class Calls:
         if call.limit_s is not None and self._world.now - begun > call.limit_s * 1_000_000:
             self._row(about, "raised", "takes too long")
             raise TimeLimit(f"{name} took longer than {call.limit_s} s")
-        part = {"part": str(about.part)} if about and about.part else {}
+        part = {"part": about.piece} if about and about.piece else {}
         self._row(about, "returned", "", stage=name, answer=short(result), **part)
         if trouble is not None:
             life.meet(trouble)
@@ -117,7 +117,7 @@ class Calls:
 
     def _entered(self, name: str, call: Call, message: object) -> object:
         world, life = self._world, self._life
-        part = {"part": str(call.about.part)} if call.about and call.about.part else {}
+        part = {"part": call.about.piece} if call.about and call.about.piece else {}
         self._row(call.about, "called", "", stage=name, **part)
         if call.about is not None:
             self._told(name, call.about, message)

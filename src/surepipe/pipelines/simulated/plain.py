@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from surepipe.actors.codecs import AutoCodec, Codec, choose_codec
 from surepipe.pipelines.assembly import About
 from surepipe.pipelines.calling import Entry, entry_of, require_answer, told_of
+from surepipe.pipelines.engine.flow import is_met_twice, on_branch
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import (
@@ -186,7 +187,8 @@ class PlainRun:
 
     def _pass_on(self, name: str, message: object, about: About) -> None:
         for taker in self._plan.takers(name):
-            self._into(taker, message, about)
+            is_met = is_met_twice(self._plan, about.pipe, taker)
+            self._into(taker, message, on_branch(about, name) if is_met else about)
 
     def _into(self, part: Node, message: object, about: About) -> None:
         if isinstance(part, PipePart):

@@ -125,5 +125,5 @@ def counts_of(row: AnyRow) -> Counted:
     return cast("Counted", json.loads(row[-1]))
 
 
-def _fields(about: About) -> tuple[str, int, int, str, int]:
-    return about.pipe, about.epoch, about.seq, about.producer, about.part
+def _fields(about: About) -> tuple[str, int, int, str, int, str]:
+    return about.pipe, about.epoch, about.seq, about.producer, about.part, about.branch

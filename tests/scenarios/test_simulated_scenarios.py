@@ -187,12 +187,33 @@ def test_no_room_after_a_pause_what_was_left_out_comes_as_soon_as_there_is_room(
         "sent-by-a-replaced-sender",  # P9: it sent what its successor had loaded, and so did that one
         "counted-by-a-replaced-sender",  # P20: it counted what its successor had told of first
         "carried-by-copies",  # P9: with frames of an inner layer the network copied messages
+        "answered-over-its-successors-link",  # P9: it does not hear that its successor was answered
+        "refused-before-it-was-in-doubt",  # P9: its receiver looked again when the state was back
     ],
 )
 def test_harness_zombies_are_held_to_what_they_did(script: str) -> None:
     """harness: zombies: false alarms. What a journal gives to a successor was accepted before its life, by one
     that may go on with it; whatever a frame carries is copied with it; and each life counts for itself."""
     replayed(script)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "stopped-by-what-it-replaced",  # it has stopped when all is healed
+        "stopped-after-all-was-healed",  # it hears of it at its first write in the drain
+    ],
+)
+def test_harness_sender_zombie_the_one_left_was_stopped_by_the_one_that_is_ended(
+    script: str,
+) -> None:
+    """harness: sender zombie: P11, a false alarm. The clock went back, so the process that was replaced had the
+    higher life, took the journal, and was ended for good; nobody started another for the one that stopped."""
+    run = replayed(script)
+    told = [row.detail for row in of_kind(run.rows, "crash") if row.node == "sender"]
+    assert ["ended for good" in told[-2], "stopped by" in told[-1]] == [True, True]
+    confirmed = sum(row.count for row in of_kind(run.rows, "confirmed"))
+    assert confirmed >= sum(row.count for row in of_kind(run.rows, "accepted")) > 0
 
 
 def test_boundary_before_confirms_while_its_handler_works() -> None:

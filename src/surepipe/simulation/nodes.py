@@ -54,6 +54,7 @@ class Node:
         self.wakes = 0
         self.current: Process | None = None
         self.zombies: list[Process] = []
+        self.had_zombies = self.is_healed = False
         self.kept_offers: list[Submit] = []
         self.accepted: set[tuple[int, int]] = set()
         self.offers = 0
@@ -186,6 +187,7 @@ class Node:
         self.world.at(self.world.now + trouble.for_us, self, back)
         if trouble.verb == "zombie" and self.current is process:
             self.current = None
+            self.had_zombies = True
             self.zombies.append(process)
             self.start_after(trouble.for_us // 2)
 
@@ -206,8 +208,11 @@ class Node:
 
     def heal(self) -> None:
         """Everything that was away is back, and nothing that was replaced goes on."""
+        self.is_healed = True
         for zombie in list(self.zombies):
             self.end(zombie, "ended for good")
+        if self.had_zombies and self.current is not None and self.current.has_stopped:
+            self._end_stopped(self.current)
         if self.current is None:
             self.start()
         elif self.kept_offers:
@@ -215,6 +220,25 @@ class Node:
         if self.current is None:
             return
         self._resume(self.current)
+
+    def stopped(self, process: Process) -> None:
+        """It heard that another one has its place. Where that is over, whoever looks after it starts the next one.
+
+        1. The clock goes back, and a process that replaces another takes a lower life than that had.
+        2. The replaced one wakes, opens its higher life, and is ended for good.
+        3. The only process left hears of it at its next write, and stops.
+        """
+        if self.had_zombies and self.is_healed and self.current is process:
+            last = Happening(f"life {process.number} has stopped", lambda: self._restart(process))
+            self.world.at(self.world.now, self, last)
+
+    def _restart(self, process: Process) -> None:
+        if self.current is process:
+            self._end_stopped(process)
+            self.start()
+
+    def _end_stopped(self, process: Process) -> None:
+        self.end(process, "stopped by the one that it had replaced")
 
     def _offer_kept(self) -> None:
         offers, self.kept_offers = self.kept_offers, []

@@ -16,6 +16,7 @@ from surepipe.effects import (
     DeadLetter,
     Effect,
     Notice,
+    NoticeKind,
     Persist,
     Transmit,
     WakeAt,
@@ -89,6 +90,11 @@ class Process:
             Wake: self._wake,
             Answer: self._answer,
         }
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether its machine takes and gives nothing more, as another one was put in its place."""
+        return bool(getattr(self.machine, "stopped", ""))
 
     def now(self) -> int:
         """What the clock of this process shows."""
@@ -234,6 +240,8 @@ class Process:
     def _notice(self, effect: Notice) -> None:
         facts = {"notice": str(effect.kind), "text": effect.detail}
         self.row("notice", epoch=effect.epoch, detail=as_detail(facts))
+        if effect.kind is NoticeKind.FENCED:
+            self.node.stopped(self)
 
     def _call(self, effect: Call) -> None:
         self.node.keeper.call(self, effect)

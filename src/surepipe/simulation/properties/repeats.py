@@ -39,13 +39,15 @@ class _Counts:
 
     __slots__ = (
         *("accepted", "appended", "calls", "confirmed", "copies", "delivered", "failed", "raised"),
-        *("doubts", "first_doubt"),
+        *("confirmer", "doubts", "first_doubt"),
         *("first_delivery", "handed", "pair", "reader", "redelivered", "resent", "sent", "stirred"),
     )
 
     def __init__(self) -> None:
         self.accepted: Notes[tuple[int, int]] = Notes()
         self.confirmed: Notes[tuple[int, int]] = Notes()
+        self.confirmer: Notes[int] = Notes()
+        """Which life of the sender heard of the confirm; one that it replaced may not hear of it."""
         self.first_delivery: Notes[int] = Notes()
         self.delivered, self.sent = Reached(), Reached()
         self.redelivered, self.resent = Tally(), Tally()
@@ -78,7 +80,8 @@ class DuplicateBudget(Property):
     delivery and the processing of its confirm; for a transmission, a crash while it was unconfirmed. A takeover,
     and a store that went back, are crashes. A message that is first told of by the life that found it in its
     journal was accepted before that life began, perhaps by one that goes on with it. A journal may note a confirm
-    later than its sender knows it, so there a crash after the confirm counts too, and what wakes the next life. An
+    later than its sender knows it, so there a crash after the confirm counts too, and what wakes the next life; a
+    replaced sender need not hear what its successor is told. An
     inner layer has confirms of its own: it may send again what carries a message that the outer one knows to be
     settled, so in a stack its wakes count then, too, and each for all that earlier ones had sent. Without any
     faults and with answers faster than the timer there is one excuse: a stage that fails by itself.
@@ -133,12 +136,13 @@ class DuplicateBudget(Property):
             counts.accepted.note(position, position + count - 1, pair)
 
     def _confirmed(self, row: Cells) -> None:
-        del row
         book = self.books.book
         counts = self._counts[book.key]
         for _, position, count in self.books.parts:
             if position:
-                counts.confirmed.note(position, position + count - 1, self._pair(book, counts))
+                last = position + count - 1
+                counts.confirmed.note(position, last, self._pair(book, counts))
+                counts.confirmer.note(position, last, row[INCARNATION])
 
     def _copied(self, row: Cells) -> None:
         if frame_kind_in(row[DETAIL]) != "data":
@@ -242,7 +246,7 @@ class DuplicateBudget(Property):
             if self.books.settings.fault_free:  # stages may fail by themselves
                 excuses = counts.failures(position) if delivered else 0
             else:
-                excuses = self._excuses(book, counts, position, delivered=delivered)
+                excuses = self._excuses(row, book, counts, position, delivered=delivered)
             again = tally.of(position)
             if again > excuses:
                 verb = "delivered" if delivered else "transmitted"
@@ -253,11 +257,15 @@ class DuplicateBudget(Property):
                     seq=row[SEQ],
                 )
 
-    def _excuses(self, book: Book, counts: _Counts, position: int, *, delivered: bool) -> int:
+    def _excuses(
+        self, row: Cells, book: Book, counts: _Counts, position: int, *, delivered: bool
+    ) -> int:
         is_settled_later = self.books.is_confirmed_by_store(book.key)
         is_late = self.books.settings.has_journal(book.pipe) or is_settled_later
         now, known = self._pair(book, counts), counts.confirmed.of(position)
         is_forgotten = known is not None and is_late and self.books.crashes > known[1]
+        if not delivered and row[INCARNATION] < (counts.confirmer.of(position) or 0):
+            is_forgotten = True  # a replaced sender that goes on: its successor was answered, over its own link
         if known is not None and not is_forgotten and book.pipe not in self._carried:
             now = known
         since = counts.accepted.of(position) or (0, 0)

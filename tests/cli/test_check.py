@@ -234,6 +234,27 @@ def test_of_what_is_declared_and_what_is_probed_the_weaker_counts(
     assert said == (fsync == "everysec")
 
 
+def test_a_redis_that_would_throw_messages_away_is_refused_when_it_is_probed(
+    surepipe: Command, shop: Path
+) -> None:
+    """By --probe and by run alike: one line says which setting it is, and nothing is made."""
+    with local_servers()[0].server(maxmemory_policy="allkeys-lru") as server:
+        shop.write_text(
+            pipeline(
+                stores=f"stores: {{main: {{kind: redis, url: '{server.url}'}}}}",
+                pipes=pipe("route: {kind: redis, store: main}"),
+            )
+        )
+        assert surepipe("check", shop).code == Exit.HELD
+        for command in (("check", shop, "--probe"), ("run", shop)):
+            answer = surepipe(*command)
+            assert answer.code == Exit.UNUSABLE
+            (line,) = answer.err.splitlines()
+            assert "store main: " in line
+            assert "maxmemory-policy allkeys-lru" in line
+            assert "set it to noeviction" in line
+
+
 def test_a_redis_that_does_not_answer_is_one_line(surepipe: Command, shop: Path) -> None:
     """With --probe only: without it nothing is opened."""
     shop.write_text(

@@ -83,8 +83,9 @@ class StreamAccess(Protocol):
         """End the waits that are under way; False when the store has no such means."""
         ...
 
-    def end(self) -> int:
-        """The index that the next message will get. Raises StoreUnavailable when the store does not say."""
+    def end(self) -> tuple[int, int]:
+        """The incarnation of the stream, and the index that its next message will get. Raises StoreUnavailable
+        when the store does not say."""
         ...
 
 

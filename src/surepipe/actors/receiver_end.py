@@ -48,6 +48,7 @@ from surepipe.store_api import Fenced
 logger = logging.getLogger("surepipe")
 CANCEL_S = 1.0
 """What a cancelled handler gets to end."""
+_GOING_ON = (Phase.DELIVERING, Phase.READING, Phase.WAITING)
 
 
 class ReceiverEnd(End):
@@ -99,8 +100,14 @@ class ReceiverEnd(End):
         self._is_ending = False
         self._actor: ReceiverActor | None = None
         self._lives = 0
-        self.place = self.target = 0
-        """Over a stream: the next index to settle, and where the works end once they are to end."""
+        self.place = self.incarnation = 0
+        """Over a stream: the next index to settle, and of which incarnation of the stream that is."""
+        self.target = (0, 0)
+        """Where the works end once they are to end: incarnation and index. An index alone says nothing.
+
+        1. A receiver has settled five messages, and its Redis is emptied. 2. A sender begins anew, and the stream
+        ends at 2. 3. Five is more than 2, and yet the message at 1 was never read.
+        """
         self._asks_for_end = False
         self._look_again_at = 0
 
@@ -159,7 +166,10 @@ class ReceiverEnd(End):
     def _is_at_end_of(stream: StreamAccess, machine: object) -> bool:
         place = place_of(machine)
         try:
-            return place is not None and place.work.next >= stream.end()
+            if place is None:
+                return False
+            incarnation, following = stream.end()
+            return place.incarnation == incarnation and place.work.next >= following
         except StoreUnavailable:
             return False
 
@@ -305,10 +315,16 @@ class ReceiverEnd(End):
             self._gave_up(
                 "it was replaced, or its stream is not what it was: the notice before this says which"
             )
-        if place.work.next != self.place:
-            self.place = place.work.next
+        if (place.incarnation, place.work.next) != (self.incarnation, self.place):
+            self.incarnation, self.place = place.incarnation, place.work.next
             self.works.signal.notify()
-        return self._has_target() and self.place >= self.target
+        is_elsewhere = self.target[0] not in (0, self.incarnation)
+        self._asks_for_end |= is_elsewhere and place.phase in _GOING_ON
+        return self._has_target() and self._is_past(self.target)
+
+    def _is_past(self, end: tuple[int, int]) -> bool:
+        incarnation, following = end
+        return self.incarnation == incarnation and self.place >= following
 
     def _has_target(self) -> bool:
         """False while the store does not say where the stream ends; it is asked again."""
@@ -430,21 +446,24 @@ class ReceiverEnd(End):
         """
         assert self._stream is not None
         target = self._stream.end()
-        works = self.works
+        works, streams = self.works, (0, self.incarnation, target[0])
 
         def is_there() -> bool:
-            return works.ended or self.place >= target
+            return works.ended or self._is_past(target) or self.incarnation not in streams
 
-        is_in_time = works.signal.wait(is_there, timeout)
+        works.signal.wait(is_there, timeout)
         if works.failure is not None:
             raise works.failure
-        return is_in_time and self.place >= target
+        return self._is_past(target)
 
     def unread(self) -> int:
         """Over a stream: how many messages in it are not settled, as far as this end knows. Raises
         StoreUnavailable."""
         assert self._stream is not None
-        return max(0, self._stream.end() - self.place) if self.place else 0
+        if not self.place:
+            return 0
+        incarnation, following = self._stream.end()
+        return max(0, following - (self.place if incarnation == self.incarnation else 1))
 
     def expect_end(self) -> None:
         """The sender has finished: once what has arrived is handled, no more works will come."""

@@ -199,12 +199,13 @@ class StreamStores:
         stop = getattr(self._streams, "stop_waiting", None)
         return stop is not None and stop() is not False
 
-    def end(self) -> int:
-        """The index that the next message will get. Raises StoreUnavailable when the store does not say."""
+    def end(self) -> tuple[int, int]:
+        """The incarnation of the stream, and the index that its next message will get. Raises StoreUnavailable
+        when the store does not say."""
         outcome = self._streams.info(self.stream)
         if not isinstance(outcome, StreamInfo):
             raise StoreUnavailable(f"stream {self.stream!r}: {outcome}; ask again")
-        return outcome.next
+        return outcome.incarnation, outcome.next
 
 
 @runtime_checkable

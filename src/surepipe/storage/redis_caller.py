@@ -64,7 +64,8 @@ class Caller:
             found = probe(self.link, self._home)
             if not isinstance(found, Server):
                 return found
-            if known and is_same and found.refusal:
+            if known and found.refusal:
+                self._probed_generation = self.link.generation
                 if not known.refusal:
                     logger.warning("%s. Nothing is stored until then", found.refusal)
                 self._server = replace(found, was_fine=known.was_fine or not known.refusal)

@@ -19,12 +19,10 @@ IN_ONE_STORE = "with the state of one and the journal of the other in one store"
 
 
 def test_the_explanation_of_the_usual_stack() -> None:
-    """Composition, headline, four atoms with their layer, five lacks with their remedy."""
+    """Composition, headline, four atoms with their layer, six lacks with their remedy."""
     text = str(explain(derive(hop("continuous-index", "multi-unconfirmed"))))
-    everything_else = "store-outage, store-crash, store-rollback, store-trim, clock-step"
-    lossless = (
-        f"network, receiver-crash, relay-crash, receiver-zombie, bad-stage, {everything_else}"
-    )
+    everything_else = "store-outage, store-crash, store-rollback, store-trim"
+    lossless = f"network, receiver-crash, relay-crash, receiver-zombie, bad-stage, {everything_else}, clock-step"
     ordered = f"network, sender-crash, relay-crash, bad-stage, {everything_else}"
     journal = "without a journal, accepted messages that are not confirmed end with the sender"
     anew = "without a journal, a replaced sender that was never answered numbers its messages anew"
@@ -54,6 +52,10 @@ def test_the_explanation_of_the_usual_stack() -> None:
         (
             f"  lacks host-power-loss (no-loss, no-duplicate, monotonic and gap-free): {journal} and {again}; "
             f"to add it: name a journal and {commit} and for the new store, set synchronous to FULL"
+        ),
+        (
+            "  lacks clock-step (no-duplicate and monotonic): without a journal, a sender that starts with its "
+            "clock set back passes for the older one; to add it: name a journal"
         ),
     ]
 

@@ -111,6 +111,24 @@ def test_algebra_receiver_crash_takes_the_order_that_dedupe_has_from_its_carrier
     assert not judge_rows(run.rows), "what is promised now, is kept"
 
 
+def test_algebra_clock_step_a_late_frame_of_a_higher_life_comes_out_behind_newer_messages() -> None:
+    """algebra: clock step: monotonic was derived for strict-monotonic through a clock that goes back (pipes G-10).
+
+    1. #1 is sent and held back on the route; its sender ends; 2. the next one starts with its clock set back, so
+    its number is lower, and a receiver that has seen nothing takes its messages; 3. #1 comes, of a higher number.
+    """
+    stack = next(s for s in QUARRY if s.name == "strict-monotonic")
+    script = load(SCRIPTS / "numbered-by-a-clock-set-back.json")
+    run = replay(stack, script, judge=lambda rows: judge(rows, ["P4"]))
+    assert run.stale is None
+    assert run.violates("P4") is not None
+    guarantee = derive(hop_of(stack)).guarantee
+    together = frozenset({Fault.SENDER_CRASH, Fault.CLOCK_STEP, Fault.ROUTE_REORDERING})
+    assert not guarantee.holds(Atom.MONOTONIC, together)
+    assert guarantee.holds(Atom.MONOTONIC, together - {Fault.CLOCK_STEP})
+    assert not judge_rows(run.rows), "what is promised now, is kept"
+
+
 def test_algebra_bounds_a_receiver_short_of_bytes_lets_small_messages_pass_large_ones() -> None:
     """algebra: bounds: the receiver's bytes were below those of the window, and nothing said so."""
     narrow = {"multi-unconfirmed": {"window_bytes": 4096, "receive_window_bytes": 1024}}

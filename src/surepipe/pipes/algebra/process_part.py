@@ -190,6 +190,25 @@ def _store_trim(standing: Standing) -> str | None:
     return f"the retention of store {standing.hop.stream.name} may pass a reader"
 
 
+def _clock_step(standing: Standing) -> str | None:
+    """A sender without a journal takes its number from the clock. What its predecessor sent under a higher one and
+    comes late is taken for newer: it is delivered behind its successor's messages, and fences that one. Only a
+    greeting keeps it out, as its link is not known any more.
+    """
+    hop, layers = standing.hop, standing.layers
+    comes_late = Fault.ROUTE_REORDERING in standing.route & hop.route.forward
+    is_numbered_by_clock = hop.journal is None and any(layer.is_cursor for layer in layers)
+    if not (standing.only_restrains and comes_late and is_numbered_by_clock):
+        return None
+    if any(layer.kind == "reliable" for layer in layers) or hop.stream_layer is not None:
+        return None
+    if standing.atom is Atom.NO_DUPLICATE and not any(layer.is_retry for layer in layers):
+        return None  # nothing is kept that could be numbered anew
+    return (
+        "without a journal, a sender that starts with its clock set back passes for the older one"
+    )
+
+
 def _loses_flight(standing: Standing) -> str | None:
     """A crash takes frames with it, also on a route that itself loses none."""
     anywhere = route_parts(standing.layers, LOSSY_ROUTE)[0]
@@ -317,5 +336,5 @@ _OBSTACLES: Mapping[Fault, Callable[[Standing], str | None]] = {
     Fault.POWER_LOSS: _power_loss,
     Fault.STORE_ROLLBACK: _store_rollback,
     Fault.STORE_TRIM: _store_trim,
-    Fault.CLOCK_STEP: _none,
+    Fault.CLOCK_STEP: _clock_step,
 }

@@ -173,8 +173,9 @@ def append(connection: sqlite3.Connection, run: AppendRun, now_us: int) -> Appen
         tell_removed(run.stream, removed)
         connection.execute(
             "UPDATE surepipe_streams SET (earliest, bytes) ="
-            " (SELECT min(first_index), sum(bytes) FROM surepipe_pages WHERE stream = ?1) WHERE id = ?1",
-            (stream.id,),
+            " (SELECT min(first_index), sum(bytes) FROM surepipe_pages WHERE stream = :stream)"
+            " WHERE id = :stream",
+            {"stream": stream.id},
         )
     return Stored(run.last, len(new), stream.next, removed)
 
@@ -261,10 +262,10 @@ def _trimmed_by_others(connection: sqlite3.Connection, stream: StreamRow, index:
 def _removed_by_others(connection: sqlite3.Connection, stream: StreamRow) -> tuple[int, int] | None:
     """The first and last index of what is missing at either end; a hole in between is met by who reads there."""
     first, last = connection.execute(
-        "SELECT (SELECT min(first_index) FROM surepipe_pages WHERE stream = ?1),"
-        " (SELECT first_index + count FROM surepipe_pages WHERE stream = ?1"
+        "SELECT (SELECT min(first_index) FROM surepipe_pages WHERE stream = :stream),"
+        " (SELECT first_index + count FROM surepipe_pages WHERE stream = :stream"
         " ORDER BY first_index DESC LIMIT 1)",
-        (stream.id,),
+        {"stream": stream.id},
     ).fetchone()
     if stream.earliest == stream.next or (first, last) == (stream.earliest, stream.next):
         return None

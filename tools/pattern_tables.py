@@ -12,6 +12,7 @@ from surepipe.errors import CompositionError
 from surepipe.pipes.algebra import check_claim, derive, derive_chain, refusals, warnings
 from surepipe.pipes.algebra.declarations import DECLARATIONS
 from surepipe.pipes.algebra.derivation import Derived, DerivedChain
+from surepipe.pipes.algebra.explain import HOST_WAITS
 from surepipe.pipes.algebra.guarantees import (
     DELIVERY_NAMES,
     MEANING,
@@ -129,10 +130,12 @@ def requires(kind: str) -> str:
     merged: dict[str, list[str]] = {}
     for row in rows:
         merged.setdefault(row.requires, []).append(row.when or "by default")
-    if len(merged) == 1:
-        return f"It requires **{next(iter(merged))}**."
     texts = [f"**{needs_}** (`{when[0]}`)" for needs_, when in merged.items()]
-    return f"It requires {', or '.join(texts)}."
+    text = f"It requires {', or '.join(texts) if texts[1:] else f'**{rows[0].requires}**'}."
+    outermost = PATTERNS[kind][0].layers[0]
+    if outermost.is_retry or kind == "stream":
+        return text
+    return f"{text} Over a route where nobody sends again it rests on its host: {HOST_WAITS}."
 
 
 def promises(kind: str) -> str:

@@ -86,6 +86,17 @@ def test_where_nothing_keeps_messages_confirmed_is_explained() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["strict-monotonic", "continuous-index", "dedupe"])
+def test_where_nobody_sends_again_no_loss_names_its_host(kind: str) -> None:
+    """decision 0034: a message that is tried again costs no other while the host leaves what comes on the route."""
+    [note] = explain(derive(hop(kind, route=LOCAL))).notes
+    assert note.startswith(
+        "no-loss rests on the host, as nobody sends again: it takes from the route what"
+    )
+    assert not explain(derive(hop(kind, "resend", route=LOCAL))).notes[1:]
+    assert "rests on the host" not in str(explain(derive(hop(kind, "resend", route=LOCAL))))
+
+
 def test_sequential_confirm_points_to_reliable() -> None:
     """8.3: kept for completeness."""
     assert explain(derive(hop("sequential-confirm"))).notes == (

@@ -21,6 +21,12 @@ from surepipe.pipes.algebra.guarantees import (
 from surepipe.pipes.algebra.hops import Hop, composition
 from surepipe.pipes.options import StreamOptions
 
+HOST_WAITS = (
+    "it takes from the route what the receiver has room for (`has_room`; actors and channels do), and what the "
+    "route can't hold meanwhile is route-loss"
+)
+"""What keeps a message that is tried again from costing others, where no confirm tells the sender to wait."""
+
 
 @dataclass(frozen=True, slots=True)
 class AtomLine:
@@ -144,6 +150,8 @@ def _notes(derived: Derived) -> tuple[str, ...]:
     hop, found = derived.hop, list[str]()
     if not derived.guarantee.holds(Atom.NO_LOSS, derived.exhibits):
         found.append("no-loss is not provided: confirmed means that a message reached the receiver")
+    elif hop.layers and not any(layer.is_retry or layer.kind == "stream" for layer in hop.layers):
+        found.append(f"no-loss rests on the host, as nobody sends again: {HOST_WAITS}")
     for number, layer in enumerate(hop.layers):
         if layer.kind == "sequential-confirm":
             found.append(f"{hop.label(number)} sends one frame per round trip; reliable does not")

@@ -8,6 +8,7 @@ every ``Persist``, ``Call`` and ``DeadLetter`` with an outcome under the same ti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -162,6 +163,8 @@ class Letter:
 
     Machines write their own monotonic time; the host that passes the letter on makes it wall-clock time, and
     fills in ``replays``: how often the message had been replayed out of the dead letters before it failed again.
+    It adds the ``traceback`` of the last failure, where a handler raised in a real process: a simulation has none,
+    because its text depends on the machine that it runs on.
     """
 
     pipe: str
@@ -176,6 +179,7 @@ class Letter:
     error_text: str
     producer: str = ""
     replays: int = 0
+    traceback: str = field(default="", repr=False)
 
 
 @record

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.actors import DeadLetters
+from surepipe.actors import DeadLetters, Pipe, StepRuntime
 from surepipe.effects import Letter
+from surepipe.storage.letters import decode, encode
 
 LETTER = Letter("orders", 0, 7, 3, b"secret", 3, 10, 20, "ValueError", "no")
 
@@ -37,3 +38,28 @@ def test_what_is_shown_names_the_message_and_not_its_payload() -> None:
     letters = DeadLetters()
     letters(LETTER)
     assert letters.show() == "orders epoch 7 seq 3: 3 attempts, ValueError: no"
+
+
+@pytest.mark.parametrize("steps", [None, StepRuntime()], ids=["threads", "virtual-time"])
+def test_a_letter_says_where_its_handler_raised_but_in_virtual_time(
+    steps: StepRuntime | None,
+) -> None:
+    """What stands in a traceback depends on the machine, and a simulation says the same on each. It is shown by
+    nobody who prints a letter."""
+    letters = list[Letter]()
+    raised = RuntimeError("no price")
+
+    def price(order: object) -> None:
+        del order
+        raise raised
+
+    with Pipe("orders", runtime=steps, retries=1, dead_letter=letters.append) as pipe:
+        pipe.receive(price)
+        pipe.send(7)
+        pipe.flush(10)
+    (letter,) = letters
+    assert letter.error_text == "no price"
+    assert ("in price\n" in letter.traceback) is (steps is None)
+    assert "in price" not in repr(letter)
+    assert decode(encode(letter)) == letter
+    assert (b"traceback" in encode(letter)) is (steps is None)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,38 @@ def test_the_list_says_which_letters_were_sent_again(
     assert second.endswith("NoPrice: gold")
     listed = surepipe("dlq", "list", "shop.yaml", "--json").json["main/dead"]
     assert [one["sent_again"] for one in listed] == [True, False]
+
+
+def test_a_letter_shows_where_its_stage_raised(
+    surepipe: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the line of the user's code; the list stays one line for each letter."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("traced_shop.py").write_text("def price(order):\n    return order / 0\n")
+    text = FILE.replace("shop:price", "traced_shop:price").replace(
+        "{kind: stdin}", "{kind: jsonl, path: in.jsonl}"
+    )
+    Path("shop.yaml").write_text(f"{text}sinks: {{out: {{kind: stdout, from: price}}}}\n")
+    Path("in.jsonl").write_text("7\n")
+    surepipe("run", "shop.yaml")
+    shown = surepipe("dlq", "show", *PLACE)
+    assert shown.code == Exit.HELD
+    assert 'traced_shop.py", line 2, in price\n' in shown.out
+    assert "ZeroDivisionError: division by zero\n" in shown.out
+    assert "traced_shop.py" in surepipe("dlq", "show", *PLACE, "--json").json["traceback"]
+    assert len(surepipe("dlq", "list", "shop.yaml").out.splitlines()) == 2
+
+
+def test_a_traceback_can_not_clear_the_terminal(
+    surepipe: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that quotes its message may have escape sequences in its text."""
+    monkeypatch.chdir(tmp_path)
+    Path("shop.yaml").write_text(FILE)
+    letter = Letter("shop/intake", 0, 5, 23, b"7", 2, 0, 1_000_000, "NoPrice", "saffron")
+    with SqliteStore("shop.db") as store:
+        DeadLetterStream(store, "dead")(replace(letter, traceback="Traceback\nNoPrice: \x1b[2J"))
+    shown = surepipe("dlq", "show", *PLACE).out
+    assert "\x1b" not in shown
+    assert "  NoPrice: \\x1b[2J\n" in shown

@@ -53,6 +53,7 @@ LETTERS = st.builds(
     error_text=st.text(st.characters(exclude_categories=())),
     producer=st.text(),
     replays=st.integers(0, 9),
+    traceback=st.text(),
 )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol, TypeAlias, cast
@@ -34,6 +35,7 @@ from surepipe.store_api import CommitPosition
 Handler: TypeAlias = Callable[[object], object]
 BatchHandler: TypeAlias = Callable[[list[object]], object]
 PROGRESS_US = 20_000
+TRACEBACK_MAX = 8_000
 BREATH = 64
 """So many messages a coroutine handler may take without a pause before others on its loop get a turn."""
 
@@ -475,3 +477,11 @@ def error_text(error: BaseException) -> tuple[str, str]:
         error = error.cause
     text = words_of(error)
     return type(error).__name__, text if len(text) <= 500 else text[:497] + "..."
+
+
+def traceback_text(error: BaseException) -> str:
+    """Where an error was raised, and what led to it; of a very long one the end."""
+    if isinstance(error, GiveUp):
+        error = error.cause
+    text = "".join(traceback.format_exception(error)).rstrip("\n")
+    return text if len(text) <= TRACEBACK_MAX else "...\n" + text[-TRACEBACK_MAX:]

@@ -116,10 +116,14 @@ def show_letter(
     if raw:
         write_bytes(found.letter.payload)
     elif as_json:
-        show_json(_facts(found, fates) | payload_facts(found.letter.payload))
+        facts = _facts(found, fates) | {"traceback": found.letter.traceback}
+        show_json(facts | payload_facts(found.letter.payload))
     else:
         head, *rest = map(str.strip, found.about().splitlines())
         rest += fates.said(index)
+        # An error may quote its message: what a terminal would obey is shown as Python writes it.
+        raised = found.letter.traceback.splitlines()
+        rest += [text if text.isprintable() else repr(text)[1:-1] for text in raised]
         show([line(head), *(line(text, indent=2) for text in rest)])
         show(line(text, indent=2) for text in payload_lines(found.letter.payload))
 

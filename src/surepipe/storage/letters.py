@@ -14,6 +14,7 @@ from surepipe.effects import Letter
 
 FORMAT = 1
 _KEYS = {field.name for field in fields(Letter)} - {"payload"} | {"format"}
+_MAYBE = {"traceback"}
 
 
 class NoLetter(ValueError):
@@ -24,6 +25,8 @@ def encode(letter: Letter) -> bytes:
     """The bytes of a letter."""
     head: dict[str, object] = {**asdict(letter), "format": FORMAT}
     del head["payload"]
+    if not letter.traceback:
+        del head["traceback"]  # as letters were written before there was any
     line = json.dumps(head, sort_keys=True, separators=(",", ":"))
     return line.encode() + b"\n" + letter.payload
 
@@ -47,6 +50,7 @@ def decode(data: bytes) -> Letter:
         error_text=head.text("error_text"),
         producer=head.text("producer"),
         replays=head.number("replays"),
+        traceback=head.text("traceback", absent=""),
     )
 
 
@@ -58,7 +62,7 @@ class _Head:
             found: object = json.loads(line)
         except ValueError as error:
             raise NoLetter(f"no line of JSON: {line[:80]!r}") from error
-        if not isinstance(found, dict) or set(cast("dict[str, object]", found)) != _KEYS:
+        if not isinstance(found, dict) or set(cast("dict[str, object]", found)) | _MAYBE != _KEYS:
             raise NoLetter(f"not the keys of a letter: {line[:80]!r}")
         self._values = cast("dict[str, object]", found)
         if self._values["format"] != FORMAT:
@@ -70,8 +74,8 @@ class _Head:
             raise NoLetter(f"{key} is {value!r}, no number")
         return value
 
-    def text(self, key: str) -> str:
-        value = self._values[key]
+    def text(self, key: str, absent: str | None = None) -> str:
+        value = self._values.get(key, absent)
         if not isinstance(value, str):
             raise NoLetter(f"{key} is {value!r}, no text")
         return value

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import cast
 
 from surepipe.actors.codecs import AutoCodec
-from surepipe.actors.consumer import GiveUp, error_text
+from surepipe.actors.consumer import GiveUp, error_text, traceback_text
 from surepipe.actors.face import UntilText
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.runtime import Alarm, Running
+from surepipe.actors.threads import ThreadRuntime
 from surepipe.actors.tracing import FlowTrace
 from surepipe.effects import Letter
 from surepipe.errors import (
@@ -405,7 +406,10 @@ class Feed:
         kind, text = error_text(error)
         now_us = round(self._environment.clock.now() * 1_000_000)
         payload = AutoCodec().encode(row.message)
-        self.letters(Letter(self.name, 0, 0, number, payload, 1, now_us, now_us, kind, text))
+        letter = Letter(self.name, 0, 0, number, payload, 1, now_us, now_us, kind, text)
+        if isinstance(self._environment.runtime, ThreadRuntime):
+            letter = replace(letter, traceback=traceback_text(error))
+        self.letters(letter)
 
     def _put_aside(self, row: Row, number: int) -> None:
         """Store what can't be read as a letter, before anything behind it goes through.

@@ -16,6 +16,7 @@ from surepipe.errors import (
     PipeClosed,
     PipeFull,
     PipeStopped,
+    StacksDiffer,
     SurepipeError,
 )
 
@@ -73,6 +74,7 @@ __all__ = [
     "PipeStopped",
     "Reply",
     "SharedKey",
+    "StacksDiffer",
     "StreamReceiver",
     "StreamSender",
     "SurepipeError",

@@ -50,6 +50,7 @@ class NoticeKind(StrEnum):
     DIVERGED = "Diverged"
     UP = "Up"
     DOWN = "Down"
+    MISMATCH = "Mismatch"
 
 
 NOTICE_MEANING: Mapping[NoticeKind, str] = {
@@ -71,6 +72,8 @@ NOTICE_MEANING: Mapping[NoticeKind, str] = {
     NoticeKind.DIVERGED: "the stream holds other entries than those that were read",
     NoticeKind.UP: "both directions of a channel are linked",
     NoticeKind.DOWN: "a channel was silent for too long; its volatile state was freed",
+    NoticeKind.MISMATCH: "the two ends are configured differently: both stop, and the detail says which two "
+    "stacks met",
 }
 """What each notice tells, in one line."""
 

@@ -60,6 +60,10 @@ class PipeStopped(SurepipeError):
     """The pipe stopped for good: it was fenced, gave up, or failed to restart."""
 
 
+class StacksDiffer(PipeStopped, ConfigurationError):
+    """The two ends of a pipe are configured differently, so both stopped. The text says which two stacks met."""
+
+
 class Fenced(SurepipeError):
     """A newer owner has taken over; nothing was changed and nothing ever will be by this owner."""
 

@@ -17,7 +17,7 @@ from surepipe import (
     NotConfirmed,
     PipeClosed,
     PipeFull,
-    PipeStopped,
+    StacksDiffer,
 )
 from surepipe.actors import Reply, StepRuntime
 from surepipe.actors.runtime import Runtime
@@ -435,19 +435,25 @@ def test_confirms_that_a_channel_carries_make_a_stack_sound(steps: StepRuntime) 
 
 
 def test_ends_with_different_layers_tell_both_sides(steps: StepRuntime) -> None:
-    """pipes F-5: the caller stops and raises PipeStopped with the reason, the listener gets a notice."""
-    route, noted = LocalRoute(), Noted()
+    """pipes F-5: both stop with an error that names both stacks, and each tells it once."""
+    route, noted, noted_here = LocalRoute(), Noted(), Noted()
+    here, there = "layers reliable, back resend", "layers resend, back resend"
+    listening, accept = {"layers": "resend", "notices": noted, "runtime": steps}, Keeping()
     with (
-        Listener(
-            route, names=["t"], accept=Keeping(), layers="resend", notices=noted, runtime=steps
-        ),
-        Channel("t", "reliable", route=route, back="resend", runtime=steps) as channel,
+        Listener(route, names=["t"], accept=accept, **listening),
+        Channel(
+            "t", "reliable", route=route, back="resend", notices=noted_here, runtime=steps
+        ) as channel,
     ):
-        with pytest.raises(PipeStopped, match="the other end has other layers"):
+        met = f"this end has {here}, payloads auto; the other end has {there}, payloads auto"
+        with pytest.raises(StacksDiffer, match=met):
             channel.wait_up(60)
-        with pytest.raises(PipeStopped, match="the other end has other layers"):
+        with pytest.raises(StacksDiffer, match=met):
             next(iter(channel))
-    assert noted.kinds() == ["Fenced"]
+        met = f"this end has {there}, payloads auto; the other end has {here}, payloads auto"
+        with pytest.raises(StacksDiffer, match=met):
+            accept.ends[0].send("anything")
+    assert [set(one.kinds()) for one in (noted, noted_here)] == [{"Mismatch"}] * 2
 
 
 def test_misuse_is_named_and_changes_nothing(runtime: Runtime) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -191,6 +192,40 @@ def test_a_run_that_nobody_asked_to_look_at_opens_no_port_and_takes_no_trace(
     with Observing(assessment, "main", dict, Looks()) as nothing:
         assert nothing.trace is None
         assert nothing.urls == {}
+
+
+def test_two_nodes_with_different_layers_end_as_configuration_errors_that_name_both(
+    tmp_path: Path,
+) -> None:
+    """Two real processes over TCP, each with a file of its own: both end with 2 and say which stacks met."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    (tmp_path / "in.jsonl").write_text('{"n": 1}\n')
+    processes = dict[str, subprocess.Popen[str]]()
+    for node, layers in (("shop", "[dedupe, reliable]"), ("office", "[reliable]")):
+        (tmp_path / f"{node}.yaml").write_text(
+            "version: 1\nname: two\nsources:\n  lines: {kind: jsonl, path: in.jsonl, node: shop}\n"
+            f"pipes:\n  orders: {{from: lines, node: office, layers: {layers},"
+            f" route: {{kind: tcp, address: '127.0.0.1:{port}'}}}}\n"
+            "sinks:\n  out: {kind: jsonl, path: out.jsonl, from: orders}\n"
+        )
+        command = [sys.executable, "-m", "surepipe", "run", f"{node}.yaml", "--node", node]
+        processes[node] = subprocess.Popen(
+            command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+    try:
+        said = {node: process.communicate(timeout=120)[1] for node, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+    stacks = {"shop": "dedupe > reliable, payloads auto", "office": "reliable, payloads auto"}
+    for node, other in (("shop", "office"), ("office", "shop")):
+        assert processes[node].returncode == Exit.UNUSABLE, said[node]
+        assert f"this end has {stacks[node]}; the other end has {stacks[other]}." in said[node]
+        assert "Mismatch" in said[node]
+        assert "Fenced" not in said[node]
 
 
 def test_a_process_whose_node_was_started_again_ends_with_a_code_of_its_own(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from surepipe.pipes.frames import (
     Confirm,
     Data,
     Frame,
+    Introduction,
     Nack,
     Numbered,
     Open,
@@ -24,13 +25,14 @@ from surepipe.pipes.frames import (
     Unknown,
 )
 
-KINDS = (Numbered, Data, Probe, Confirm, Nack, Open, Opened, Unknown, Refused)
+KINDS = (Numbered, Data, Probe, Confirm, Nack, Open, Opened, Unknown, Refused, Introduction)
 
 tags = st.integers(0, 2**64 - 1)
 layers = st.integers(0, 2**16 - 1)
 numbers = st.one_of(st.integers(0, 40), st.integers(0, MAX_NUMBER))
 seqs = st.one_of(st.integers(1, 40), st.integers(1, MAX_NUMBER))
 flags = st.booleans()
+texts = st.text(max_size=40).filter(str.isprintable)
 runs = st.lists(st.binary(max_size=40), min_size=1, max_size=20)
 
 
@@ -105,6 +107,7 @@ frames: st.SearchStrategy[Frame] = st.one_of(
     st.builds(Opened, tags, layers, tags, tags, numbers, numbers, numbers, numbers, flags),
     st.builds(Unknown, tags, layers, tags, tags),
     st.builds(Refused, tags, layers, tags, numbers, st.sampled_from(RefusedReason), numbers),
+    st.builds(Introduction, tags, layers, flags, flags, texts.filter(bool), texts),
 )
 
 
@@ -121,6 +124,7 @@ def examples(pipe: int = 1, layer: int = 0) -> list[Frame]:
         Opened(*head, 5, 6, 7, 9, 8, 99, True),
         Unknown(*head, 5, 6),
         Refused(*head, 5, 7, RefusedReason.FENCED, 12),
+        Introduction(*head, True, False, "dedupe > reliable", "aüto"),
     ]
 
 
@@ -154,6 +158,7 @@ def random_frame(rng: random.Random, pipe: int, layers: int) -> Frame:
         ),
         lambda: Unknown(*head, number(), number()),
         lambda: Refused(*head, number(), number(), rng.choice(list(RefusedReason)), number()),
+        lambda: Introduction(*head, number() > 1, number() > 1, "reliable", ""),
     )
     return rng.choice(makers)()
 

@@ -245,9 +245,12 @@ def test_an_end_with_other_layers_is_refused_and_says_so() -> None:
     listener.wake(0)
     opening = caller.sent[0][1]
     effects = listener.frame(opening, 1)
-    assert [effect.detail for effect in effects if isinstance(effect, Notice)] == [
-        "the other end has other layers; give both ends the same"
-    ]
+    (notice,) = [effect for effect in effects if isinstance(effect, Notice)]
+    assert notice.detail == (
+        "the two ends of this pipe are configured differently: this end has layers resend, back reliable; the "
+        "other end has others, and does not say which. Give both the same layers and the same codec, and start "
+        "both again"
+    )
     assert not listener.is_up
 
 

@@ -289,7 +289,8 @@ def test_an_end_with_other_layers_is_told_and_stops() -> None:
     assert frames_of(second) == [refusal]
     assert [len([e for e in x if hasattr(e, "kind")]) for x in (first, second)] == [1, 0]
     caller.frame(refusal, 3)
-    assert caller.stopped == "the other end has other layers; give both ends the same"
+    assert "this end has layers reliable, back" in caller.stopped
+    assert "the other end has others, and does not say which" in caller.stopped
     assert caller.send([b"1"], 4) == [Reject(RejectReason.STOPPED, 1)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
-from surepipe.actors.codecs import Codec
+from surepipe.actors.codecs import Codec, wire_form
 from surepipe.actors.committed import Commits
 from surepipe.actors.end import EndOptions
 from surepipe.actors.keys import Lanes, key_reader
@@ -24,6 +24,7 @@ from surepipe.actors.stored import (
     stream_of,
 )
 from surepipe.errors import ConfigurationError
+from surepipe.pipes.agreement import Terms, stack_text
 from surepipe.pipes.algebra import derive, hops
 from surepipe.pipes.algebra.derivation import Derived
 from surepipe.pipes.desk import Boundary, BoundaryOptions
@@ -112,8 +113,10 @@ class Assembly:
         attempts: Attempts | None = None,
         lanes: Lanes | None = None,
         start: Literal["earliest"] | None = None,
+        apart_with: Codec | None = None,
     ) -> None:
-        """``start``: where a reader begins as far as the guarantee is concerned, if the layers don't say."""
+        """``start``: where a reader begins as far as the guarantee is concerned, if the layers don't say.
+        ``apart_with``: the codec of an end whose other end is configured elsewhere."""
         _require_name(name)
         _require_stores(name, roles)
         _require_open(name, roles)
@@ -155,6 +158,9 @@ class Assembly:
         self._state = state_of(name, self._boundary, roles, number_of_life)
         if self.stream is not None:
             self.stream.make(roles.retention)
+        self._terms = (
+            None if apart_with is None else Terms(stack_text(self.layers), wire_form(apart_with))
+        )
         self._has_long_runs = isinstance(self.route, LocalRoute) and not (
             roles.stream or roles.journal or roles.state
         )
@@ -203,6 +209,7 @@ class Assembly:
             apart=self._roles.state not in (None, self._roles.stream),
             gave_up=gave_up,
             key_of=key_reader(self._lanes.key, codec) if self._lanes else None,
+            terms=self._terms,
         )
 
     def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:
@@ -217,6 +224,7 @@ class Assembly:
             stream=self.stream,
             apart=self._roles.journal not in (None, self._roles.stream),
             drained=drained,
+            terms=self._terms,
         )
 
     def commits(self, receiver: ReceiverEnd) -> Commits | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from surepipe.actors.channel_end import ChannelEnd, ChannelTerms
-from surepipe.actors.codecs import CodecChoice
+from surepipe.actors.codecs import CodecChoice, choose_codec, wire_form
 from surepipe.actors.consumer import (
     BatchHandler,
     Handler,
@@ -118,6 +118,7 @@ class Plan:
             ),
             settings.get("opening", ChannelOptions()),
             dead_letter,
+            wire_form(choose_codec(self.codec)),
         )
         self.options = EndOptions(
             runtime=settings.get("runtime", THREADS),

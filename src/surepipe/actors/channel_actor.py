@@ -9,7 +9,7 @@ from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.inbox import Box
 from surepipe.actors.receiver import ReceiverActor
 from surepipe.actors.sender import SenderActor
-from surepipe.effects import Effect, Ranges
+from surepipe.effects import Effect, Notice, Ranges
 from surepipe.pipes.channel import Channel
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.frames import Numbered
@@ -90,6 +90,11 @@ class ChannelActor(Host):
         self.receiving.look_further()
         self.is_quiet = self.machine.receiver.idle
         self._looked()
+
+    def notice(self, effect: Notice) -> None:
+        """Tell the people who run the channel."""
+        super().notice(effect)
+        self.sending.is_mismatched = self.is_mismatched
 
     def close(self) -> None:
         """Deliver nothing more; what is being handled is still reported and confirmed."""
@@ -197,6 +202,11 @@ class Incoming(_Direction):
     def idle(self) -> bool:
         """True when nothing is in work."""
         return self.channel.receiver.idle
+
+    @property
+    def differs(self) -> str:
+        """How the other end is configured differently."""
+        return self.channel.differs
 
     def settled(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:
         """These messages have crossed the boundary."""

@@ -22,7 +22,7 @@ from surepipe.actors.routes import RouteSide
 from surepipe.actors.sender import SenderActor
 from surepipe.actors.sender_end import SenderEnd
 from surepipe.actors.switch import SharedSide
-from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped
+from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped, StacksDiffer
 from surepipe.pipes.channel import Channel, ChannelOptions, Role, direction_names
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.frames import tag_of
@@ -38,6 +38,8 @@ class ChannelTerms:
     boundary: BoundaryOptions = field(default_factory=BoundaryOptions)
     channel: ChannelOptions = field(default_factory=ChannelOptions)
     dead_letter: DeadLetterPlace | None = None
+    payloads: str = ""
+    """How messages are written, see ``wire_form``."""
 
     def seen_from(self, role: Role) -> tuple[tuple[LayerOptions, ...], tuple[LayerOptions, ...]]:
         """What an end sends through, and what it receives through."""
@@ -97,6 +99,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
             life_hint=self._next_life(),
             boundary=self.terms.boundary,
             options=self.terms.channel,
+            payloads=self.terms.payloads,
         )
 
     # Lives.
@@ -155,7 +158,8 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         super()._stop_for_good(host)
         assert self._host is not None
         if reason := self._host.machine.handshake.stopped:
-            self.works.end(PipeStopped(f"channel {self.name} stopped: {reason}"))
+            kind = StacksDiffer if host.is_mismatched else PipeStopped
+            self.works.end(kind(f"channel {self.name} stopped: {reason}"))
         self.status.notify()
 
     # For callers.

@@ -212,6 +212,16 @@ def choose_codec(choice: CodecChoice) -> Codec:
     return GuardedCodec(choice)
 
 
+def wire_form(codec: Codec) -> str:
+    """How payloads of this codec look, in words that are equal for codecs that read each other; "" where only the
+    user knows."""
+    if isinstance(codec, AutoCodec):
+        return "auto"
+    if isinstance(codec, GuardedCodec):
+        return ""
+    return "plain (codec json, bytes or a model)"
+
+
 def encode_all(codec: Codec, messages: Sequence[object]) -> list[bytes]:
     """The payloads of these messages."""
     if _is_plain(codec, messages):

@@ -22,6 +22,7 @@ from surepipe.effects import (
     DeadLetter,
     Effect,
     Notice,
+    NoticeKind,
     Persist,
     Transmit,
     WakeAt,
@@ -97,6 +98,8 @@ class Host(ABC):
         self._answers: deque[tuple[int, object]] = deque()
         self.over = False
         """True when this life is over, and what still comes concerns it no more."""
+        self.is_mismatched = False
+        """True once the machine has met another end that is configured differently."""
 
     # The actor.
 
@@ -198,6 +201,7 @@ class Host(ABC):
 
     def notice(self, effect: Notice) -> None:
         """Tell the people who run the pipe."""
+        self.is_mismatched |= effect.kind is NoticeKind.MISMATCH
         self.around.notices.tell(effect)
 
     def _post(self, effect: DeadLetter) -> None:

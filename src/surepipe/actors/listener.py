@@ -187,6 +187,8 @@ class Listener:
         if is_late:  # ``close`` has not seen it
             channel.abort()
             return
+        if (introduction := self._machine.introduction(name)) is not None:
+            channel.end.around.put(introduction)
         channel.end.around.put(opening)
         self._introduce(channel)
 

@@ -71,6 +71,11 @@ class ReceivingMachine(ReceiverMachine, Protocol):
         ...
 
     @property
+    def differs(self) -> str:
+        """How the other end is configured differently; empty while nothing is known of that."""
+        ...
+
+    @property
     def has_room(self) -> bool:
         """False while what is in work leaves no room for a whole run more."""
         ...
@@ -98,6 +103,10 @@ class Watcher(Protocol):
 
     def fenced(self, actor: ReceiverActor) -> None:
         """The machine says that another incarnation receives in its place."""
+        ...
+
+    def mismatched(self, why: str) -> None:
+        """The machine says that the sender is configured differently, and takes nothing of it."""
         ...
 
     def replaced(self, actor: ReceiverActor, why: str) -> None:
@@ -151,6 +160,12 @@ class ReceiverActor(Host):
     def notice(self, effect: Notice) -> None:
         """Tell the people who run the pipe; one that is fenced has come to its end."""
         super().notice(effect)
+        if (
+            effect.kind is NoticeKind.MISMATCH
+            and self._watcher is not None
+            and self.machine.differs
+        ):
+            self._watcher.mismatched(effect.detail)
         of_state = effect.kind is NoticeKind.FENCED and not effect.epoch and not effect.ranges
         if of_state and self._watcher is not None and not self.over:
             self._watcher.fenced(self)

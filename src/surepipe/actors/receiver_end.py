@@ -37,7 +37,8 @@ from surepipe.actors.stored import CommittableState
 from surepipe.actors.supervision import KILL, Keeper
 from surepipe.actors.tracing import ReceiverTrace
 from surepipe.effects import Notice, NoticeKind
-from surepipe.errors import MisuseError, PipeStopped, StoreUnavailable
+from surepipe.errors import MisuseError, PipeStopped, StacksDiffer, StoreUnavailable
+from surepipe.pipes.agreement import Terms
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.lanes import KeyOf
 from surepipe.pipes.options import LayerOptions
@@ -74,9 +75,10 @@ class ReceiverEnd(End):
         apart: bool = False,
         gave_up: Callable[[str], None] | None = None,
         key_of: KeyOf | None = None,
+        terms: Terms | None = None,
     ) -> None:
         """``key_of`` tells the key of a payload, where the boundary has lanes; it is called in the end's actor.
-        ``apart``: the reader's position is in another store than the stream."""
+        ``apart``: the reader's position is in another store than the stream. ``terms`` as for the sender."""
         stores = Stores.of(state, dead_letter, stream, apart=apart)
         self._boundary = boundary or BoundaryOptions()
         settles_first = self._boundary.boundary is Boundary.BEFORE
@@ -85,6 +87,7 @@ class ReceiverEnd(End):
         self._state = state
         self._stream = stream
         self._key_of = key_of
+        self._terms = terms
         self._begin_receiving(gave_up)
         self._new_receiver(None)  # built once for its errors, which are the caller's
 
@@ -131,6 +134,7 @@ class ReceiverEnd(End):
             reverse=self._side.has_reverse,
             key_of=self._key_of,
             life=self._lives,
+            terms=self._terms,
         )
         stack.asserts = self.options.asserts
         return stack
@@ -173,8 +177,15 @@ class ReceiverEnd(End):
         except StoreUnavailable:
             return False
 
+    def mismatched(self, why: str) -> None:
+        """The sender is configured differently: nothing of it is handled. The actor stays, to tell it why."""
+        self._end_works(StacksDiffer(f"pipe {self.name} stopped: {why}"), why)
+
     def _gave_up(self, why: str) -> None:
-        self.works.end(PipeStopped(f"pipe {self.name} stopped: {why}"))
+        self._end_works(PipeStopped(f"pipe {self.name} stopped: {why}"), why)
+
+    def _end_works(self, error: PipeStopped, why: str) -> None:
+        self.works.end(error)
         if self._on_gave_up is not None:
             self._on_gave_up(why)
 

@@ -76,6 +76,7 @@ class PipeSender(ReplayingFace):
             end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max),
             StoreRoles(journal=journal, letters=dead_letter),
             route=SharedRoute(route, name),
+            apart_with=self._codec,
         )
         self._route = route
         self.guarantee = parts.guarantee
@@ -151,6 +152,7 @@ class PipeReceiver(HandlingFace):
             end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max),
             StoreRoles(state=state, letters=dead_letter),
             route=SharedRoute(route, name),
+            apart_with=self._codec,
             boundary=boundary,
             attempts=Attempts(retries, retry_min_s, retry_max_s),
             lanes=chosen_lanes(name, key, lanes),

@@ -18,7 +18,7 @@ from surepipe.effects import (
     RejectReason,
     Renumbered,
 )
-from surepipe.errors import Fenced, PipeStopped, StoreUnavailable, SurepipeError
+from surepipe.errors import Fenced, PipeStopped, StacksDiffer, StoreUnavailable, SurepipeError
 from surepipe.machines import SenderMachine
 
 BUILD_AGAIN_US = 200_000
@@ -177,8 +177,10 @@ class SenderActor(Host):
             self.ledger.rejected(effect.count, self._rejection(effect))
 
     def _rejection(self, effect: Reject) -> SurepipeError:
-        return PipeStopped(
-            f"pipe {self._intake.pipe} did not accept the message ({effect.reason}); it was not sent"
+        kind = StacksDiffer if self.is_mismatched else PipeStopped
+        why = f": {self.machine.stopped}" if self.machine.stopped else ""
+        return kind(
+            f"pipe {self._intake.pipe} did not accept the message ({effect.reason}{why}); it was not sent"
         )
 
     def _confirmed(self, effect: Confirmed) -> None:

@@ -23,7 +23,8 @@ from surepipe.actors.routes import RouteSide
 from surepipe.actors.sender import SenderActor
 from surepipe.actors.tracing import SenderTrace, sender_pipe
 from surepipe.effects import JournalContents, Notice, NoticeKind, Ranges
-from surepipe.errors import PipeClosed, PipeStopped
+from surepipe.errors import PipeClosed, PipeStopped, StacksDiffer
+from surepipe.pipes.agreement import Terms
 from surepipe.pipes.options import BacklogOptions, LayerOptions, StreamOptions
 from surepipe.pipes.stack import SenderStack
 from surepipe.storage.claims import CHANCE_BITS, began_later, numbered
@@ -36,7 +37,8 @@ class SenderEnd(End):
 
     ``intake`` is where messages go in, as payloads. Without a journal what is not confirmed is lost when the
     sender crashes; the next ``flush`` names it. ``apart``: the journal is in another store than the stream, and
-    goes on when that one hangs. Raises ConfigurationError before anything is started.
+    goes on when that one hangs. ``terms``: what the other end, which is configured apart, must have. Raises
+    ConfigurationError before anything is started.
     """
 
     side_name = "sender"
@@ -58,11 +60,13 @@ class SenderEnd(End):
         stream: StreamAccess | None = None,
         apart: bool = False,
         drained: Callable[[], None] | None = None,
+        terms: Terms | None = None,
     ) -> None:
         stores = Stores.of(journal, undeliverable, stream, apart=apart)
         super().__init__(name, side, options or EndOptions(), stores)
         self._layers = tuple(layers)
         self._journal = journal
+        self._terms = terms
         # Built once for its errors, which are the caller's.
         self.confirms = self._new_sender(None).confirms
         self._begin_sending(name, journal, drained)
@@ -96,6 +100,7 @@ class SenderEnd(End):
             life_hint=self._next_life(),
             journal=self._loaded(journal) if journal else None,
             reverse=self._side.has_reverse,
+            terms=self._terms,
         )
         stack.asserts = self.options.asserts
         return stack
@@ -195,7 +200,8 @@ class SenderEnd(End):
         self.keeper.retire()  # fenced, or given up: another life would only do harm
         items = _items(host.machine.unconfirmed())
         left = f"; not confirmed: {describe(items)}" if items else ""
-        self.intake.end(PipeStopped, f"pipe {self.name} stopped: {host.machine.stopped}{left}")
+        kind = StacksDiffer if host.is_mismatched else PipeStopped
+        self.intake.end(kind, f"pipe {self.name} stopped: {host.machine.stopped}{left}")
 
     def _replaced(self, why: str) -> None:
         """The journal was taken over. This end stays ended: to begin again would depose the later life."""

@@ -35,6 +35,7 @@ from surepipe.effects import (
 from surepipe.errors import ConfigurationError
 from surepipe.machines import Randomness
 from surepipe.pipes import codec, snapshot
+from surepipe.pipes.agreement import Agreement, Terms, stack_digest, stack_text
 from surepipe.pipes.backlog import prefix_within
 from surepipe.pipes.channel_handshake import (
     CHANNEL_LAYER,
@@ -47,7 +48,15 @@ from surepipe.pipes.channel_handshake import (
 from surepipe.pipes.channel_parts import CONFIRM, MESSAGE, HeldFrames, OwnMessages
 from surepipe.pipes.counters import fresh_counters
 from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.frames import Confirm, Open, Opened, Refused, Unknown, tag_of
+from surepipe.pipes.frames import (
+    Confirm,
+    Introduction,
+    Open,
+    Opened,
+    Refused,
+    Unknown,
+    tag_of,
+)
 from surepipe.pipes.options import (
     LayerOptions,
     entry_layer,
@@ -55,7 +64,7 @@ from surepipe.pipes.options import (
     waits_for_carried_confirms,
 )
 from surepipe.pipes.ranges import RangeSet
-from surepipe.pipes.stack import ReceiverStack, SenderStack, stack_digest
+from surepipe.pipes.stack import ReceiverStack, SenderStack
 
 __all__ = [
     "CHANNEL_LAYER",
@@ -92,7 +101,7 @@ class Channel:
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (
         *("name", "role", "rng", "options", "sender", "receiver", "handshake"),
-        *("_boundary", "_directions", "_sends", "_receives", "_entry", "_peer_entry"),
+        *("_boundary", "_directions", "_sends", "_receives", "_entry", "_peer_entry", "agreement"),
     )
 
     def __init__(
@@ -108,7 +117,10 @@ class Channel:
         journal: JournalContents | None = None,
         state: bytes | None = None,
         options: ChannelOptions | None = None,
+        payloads: str | None = None,
     ) -> None:
+        """``payloads``: how messages are written, as the other end, which is configured apart, is told (see
+        ``Terms``); None: it is told nothing of this end's configuration."""
         self.name = name
         self.role = role
         self.rng = rng
@@ -116,8 +128,17 @@ class Channel:
         forward, back = direction_names(name)
         outgoing, incoming = (forward, back) if role is Role.CALLER else (back, forward)
         self._sends, self._receives = tuple(sends), tuple(receives)
+        there, here = (sends, receives) if role is Role.CALLER else (receives, sends)
+        text = f"layers {stack_text(there)}, back {stack_text(here)}"
+        terms = Terms(text, payloads or "")
         self._directions = Directions(
-            *(tag_of(outgoing), tag_of(incoming)), *(stack_digest(sends), stack_digest(receives))
+            *(tag_of(outgoing), tag_of(incoming)),
+            *(stack_digest(sends), stack_digest(receives)),
+            terms,
+        )
+        is_caller = role is Role.CALLER
+        self.agreement = (
+            None if payloads is None else Agreement(terms, tag_of(forward), sends=is_caller)
         )
         # Confirms of what we receive enter what we send, and the other way round.
         self._entry = _entry_for(receives, sends)
@@ -170,6 +191,11 @@ class Channel:
     def stopped(self) -> str:
         """Why this end stopped for good; empty while it has not."""
         return self.handshake.stopped or self.sender.stopped
+
+    @property
+    def differs(self) -> str:
+        """Why the two ends can't work together, once they have told each other; empty otherwise."""
+        return self.agreement.differs if self.agreement is not None else ""
 
     # Inputs of a sender machine.
 
@@ -263,6 +289,8 @@ class Channel:
         ignored = ""
         if isinstance(decoded, codec.Undecodable):
             ignored = decoded.counter
+        elif isinstance(decoded, Introduction):
+            ignored = self._introduced(decoded, effects)
         elif not self.started or self.handshake.stopped:
             ignored = "wrong_state"
         elif isinstance(decoded, _HANDSHAKE) and decoded.layer == CHANNEL_LAYER:
@@ -273,8 +301,20 @@ class Channel:
         if ignored:
             self._counts[ignored] += 1
         if self.handshake.stopped and not self.sender.stopped:
-            effects += self._from_sender(self.sender.stop(self.handshake.stopped, now))
+            kind = NoticeKind.MISMATCH if self.handshake.is_mismatched else NoticeKind.FENCED
+            stopping = self.sender.stop(self.handshake.stopped, now, kind)
+            effects += self._from_sender(stopping)
         return self._finish(effects, now)
+
+    def _introduced(self, frame: Introduction, effects: list[Effect]) -> str:
+        """The other end says how it is configured; the counter of a frame that is not for us."""
+        if self.agreement is None or frame.pipe != tag_of(direction_names(self.name)[0]):
+            return "wrong_state" if self.agreement is None else "foreign"
+        was_fine = not self.agreement.differs
+        effects += map(Transmit, self.agreement.heard(frame))
+        if was_fine and self.agreement.differs:
+            self.handshake.stop(self.agreement.differs, is_mismatched=True)
+        return ""
 
     def _to_stack(self, frame: object, now: int, effects: list[Effect]) -> str:
         """Give a frame to the stack that it is for; the counter of one that no stack gets."""
@@ -300,6 +340,11 @@ class Channel:
         self._armed = None
         effects: list[Effect] = []
         open_at = self.handshake.open_at
+        if (
+            self.agreement is not None
+        ):  # before the Open: the other end says no more of it than that it differs
+            speak = self.agreement.wake if self.started else self.agreement.begin
+            effects += map(Transmit, speak(now))
         if not self.started:
             self.started = True
             self._heard_at = now
@@ -423,6 +468,8 @@ class Channel:
             effects += self.handshake.open(now)
         times = [*self._deadlines.values(), self.handshake.open_at, self._forget_at]
         times.append(self._confirm_at)
+        if self.agreement is not None:
+            times.append(self.agreement.again_at)
         deadline = min((time for time in times if time is not None), default=None)
         if deadline != self._armed:
             self._armed = deadline
@@ -525,14 +572,17 @@ class Channel:
 
     def export(self) -> object:
         """The whole state as a plain value, for ``restore``; the random generator is not part of it."""
-        ours = [snapshot.export_attributes(part) for part in (self, self.handshake)]
+        known = [] if self.agreement is None else [self.agreement]
+        ours = [snapshot.export_attributes(part) for part in (self, self.handshake, *known)]
         return [*ours, self.sender.export(), self.receiver.export()]
 
     def restore(self, state: object) -> None:
         """Go on from an exported state. This machine must have been built with the same arguments."""
-        attributes, handshake, sender, receiver = cast("list[object]", state)
+        attributes, handshake, *known, sender, receiver = cast("list[object]", state)
         snapshot.restore_attributes(self, attributes)
         snapshot.restore_attributes(self.handshake, handshake)
+        for value in known:
+            snapshot.restore_attributes(self.agreement, value)
         self.sender.restore(sender)
         self.receiver.restore(receiver)
 

@@ -14,15 +14,23 @@ from typing import ClassVar
 from surepipe.effects import Effect, Notice, NoticeKind, Transmit
 from surepipe.machines import Randomness
 from surepipe.pipes import codec
-from surepipe.pipes.frames import Frame, Open, Opened, Refused, RefusedReason, Unknown, tag_of
+from surepipe.pipes.agreement import WHOLE_STACK, Terms, difference
+from surepipe.pipes.frames import (
+    Frame,
+    Introduction,
+    Open,
+    Opened,
+    Refused,
+    RefusedReason,
+    Unknown,
+    tag_of,
+)
 from surepipe.pipes.options import micros
 from surepipe.pipes.snapshot import stateful
 from surepipe.pipes.timing import backoff
 
-CHANNEL_LAYER = 0xFFFF
-"""The layer number of the channel's own frames; no stack is that deep."""
-
-_OTHER_LAYERS = "the other end has other layers; give both ends the same"
+CHANNEL_LAYER = WHOLE_STACK
+"""The layer number of the channel's own frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,7 @@ class Listener:
         self._names = {forward: name for name, (forward, _) in directions.items()}
         self._forward = {tag: tags[0] for tags in directions.values() for tag in tags}
         self._lives: dict[str, int] = {}
+        self._introductions: dict[str, Introduction] = {}
 
     def admits(self, frame: object) -> str | None:
         """The name of the channel for which an end must be made, or None.
@@ -63,6 +72,8 @@ class Listener:
         Repeated, delayed and reordered Opens of a life that was admitted, or of an older one, create nothing.
         """
         frame = codec.decoded(frame)
+        if isinstance(frame, Introduction) and frame.pipe in self._names:
+            self._introductions[self._names[frame.pipe]] = frame
         if not isinstance(frame, Open) or frame.layer != CHANNEL_LAYER:
             return None
         name = self._names.get(frame.pipe)
@@ -71,6 +82,10 @@ class Listener:
         is_new = name not in self._lives
         self._lives[name] = frame.life
         return name if is_new else None
+
+    def introduction(self, name: str) -> Introduction | None:
+        """What the caller said of itself before its Open brought the end into being: it must hear that first."""
+        return self._introductions.pop(name, None)
 
     def answer(self, frame: object) -> Unknown | None:
         """What to say to a frame for a channel whose end is not here (any more): open again.
@@ -81,7 +96,7 @@ class Listener:
         frame = codec.decoded(frame)
         forward = self._forward.get(getattr(frame, "pipe", 0))
         is_offer = isinstance(frame, Open) and frame.layer == CHANNEL_LAYER
-        if forward is None or is_offer or isinstance(frame, Unknown | Refused):
+        if forward is None or is_offer or isinstance(frame, Unknown | Refused | Introduction):
             return None
         return Unknown(forward, CHANNEL_LAYER, 0, 0)
 
@@ -92,12 +107,13 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Directions:
-    """The tags of what an end sends and receives, and the digests of the two stacks."""
+    """The tags of what an end sends and receives, the digests of the two stacks, and the other end's due terms."""
 
     outgoing: int
     incoming: int
     digest: int
     peer_digest: int
+    terms: Terms
 
 
 @stateful
@@ -135,6 +151,8 @@ class Handshake:
         """Another receiver than before has answered; whoever hosts this looks at it and takes it down."""
         self.refused_life = 0
         self.stopped = ""
+        self.is_mismatched = False
+        """True when it stopped because the two ends are configured differently."""
 
     def open(self, now: int) -> list[Effect]:
         """Ask the other end to receive."""
@@ -209,7 +227,8 @@ class Handshake:
         if frame.life == self.refused_life:
             return []
         self.refused_life = frame.life
-        return [Notice(NoticeKind.FENCED, frame.life, (), _OTHER_LAYERS)]
+        detail = difference(self.directions.terms, None)
+        return [Notice(NoticeKind.MISMATCH, frame.life, (), detail)]
 
     # The other end answers.
 
@@ -247,11 +266,11 @@ class Handshake:
         if frame.link != self.link:
             return "stale_link", []
         if frame.reason is RefusedReason.STACK:
-            self._stop(_OTHER_LAYERS)
+            self.stop(difference(self.directions.terms, None), is_mismatched=True)
         elif frame.reason is not RefusedReason.FENCED or frame.known <= self.life:
             return "impossible", []
         elif self.was_answered:
-            self._stop(f"the other end serves life {frame.known}")
+            self.stop(f"the other end serves life {frame.known}")
         else:
             self.life = frame.known + 1
             self.beginning = 1
@@ -259,8 +278,10 @@ class Handshake:
             return "", self._open_again(now)
         return "", []
 
-    def _stop(self, detail: str) -> None:
+    def stop(self, detail: str, *, is_mismatched: bool = False) -> None:
+        """Open nothing more: another end is served, or the two are configured differently."""
         self.stopped = detail
+        self.is_mismatched = is_mismatched
         self.up = self.sending_open = self.receiving_open = False
         self.open_at = None
 

@@ -27,6 +27,7 @@ from surepipe.pipes.frames import (
     Confirm,
     Data,
     Frame,
+    Introduction,
     Nack,
     Numbered,
     Open,
@@ -63,6 +64,9 @@ _OPEN = struct.Struct(">qQqqqQ")
 _OPENED = struct.Struct(">QQqqqqB")
 _UNKNOWN = struct.Struct(">QQ")
 _REFUSED = struct.Struct(">QqBq")
+_INTRODUCTION = struct.Struct(">BB")
+TEXT_MAX = 4096
+"""The most bytes of a text in a frame."""
 
 
 class _Kind(IntEnum):
@@ -75,6 +79,7 @@ class _Kind(IntEnum):
     OPENED = 7
     UNKNOWN = 8
     REFUSED = 9
+    INTRODUCTION = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +210,20 @@ def _fields(frame: Frame) -> tuple[int, Sequence[bytes]]:  # noqa: PLR0911 - one
         case Refused():
             fields = _REFUSED.pack(frame.link, frame.epoch, frame.reason, frame.known)
             return _Kind.REFUSED, (fields,)
+        case Introduction():
+            fields = _INTRODUCTION.pack(frame.sends, frame.asks)
+            return _Kind.INTRODUCTION, (fields, *_text(frame.stack), *_text(frame.payloads))
 
 
 def _run(payloads: Sequence[bytes]) -> Sequence[bytes]:
     count = len(payloads)
     lengths = struct.pack(f">{count + 1}I", count, *map(len, payloads))
     return (lengths, *payloads)
+
+
+def _text(text: str) -> Sequence[bytes]:
+    data = text.encode()
+    return (_COUNT.pack(len(data)), data)
 
 
 def _packed(ranges: Ranges) -> bytes:
@@ -257,6 +270,15 @@ class _Reader:
             )
         ends = accumulate(lengths, initial=start)
         return Payloads([data[a:b] for a, b in pairwise(ends)], size, longest)
+
+    def text(self) -> str:
+        """A counted text."""
+        (size,) = self.numbers(_COUNT)
+        start = self._advance(size)
+        try:
+            return self._data[start : start + size].decode()
+        except UnicodeDecodeError:
+            raise _Malformed from None
 
     def done(self) -> None:
         """Nothing may be left."""
@@ -319,6 +341,11 @@ def _refused(pipe: int, layer: int, reader: _Reader) -> Frame:
     return Refused(pipe, layer, link, epoch, _REASONS[reason], known)
 
 
+def _introduction(pipe: int, layer: int, reader: _Reader) -> Frame:
+    sends, asks = map(_flag, reader.numbers(_INTRODUCTION))
+    return Introduction(pipe, layer, sends, asks, reader.text(), reader.text())
+
+
 def _flag(value: int) -> bool:
     if value > 1:  # another encoding of True would not survive being encoded again
         raise _Malformed
@@ -336,6 +363,7 @@ _READERS: dict[int, Callable[[int, int, _Reader], Frame]] = {
     _Kind.OPENED: _opened,
     _Kind.UNKNOWN: _unknown,
     _Kind.REFUSED: _refused,
+    _Kind.INTRODUCTION: _introduction,
 }
 
 
@@ -363,10 +391,17 @@ def _is_sound(frame: Frame) -> bool:  # noqa: PLR0911 - one for each kind
             return True
         case Refused():
             return frame.epoch >= 0 and frame.known >= 0
+        case Introduction():
+            return bool(frame.stack) and _is_text(frame.stack) and _is_text(frame.payloads)
 
 
 def _is_run(first: int, payloads: Sequence[bytes]) -> bool:
     return first >= 1 and 1 <= len(payloads) <= MAX_NUMBER - first + 1
+
+
+def _is_text(text: str) -> bool:
+    """What may be shown to people as it is, whoever wrote it."""
+    return text.isprintable() and len(text.encode()) <= TEXT_MAX
 
 
 def _are_ranges(ranges: Ranges) -> bool:

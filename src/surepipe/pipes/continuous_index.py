@@ -208,6 +208,7 @@ class Receiver(IndexReceiver):
             self.wrong_state()
         elif frame.stack != self.port.stack_digest:
             self.wrong_state()
+            self.port.notice(NoticeKind.MISMATCH, 0, (), self.port.differs)
             self.port.control(
                 Refused(
                     *(self.port.tag, self.port.layer, frame.link, frame.epoch),

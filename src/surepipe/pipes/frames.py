@@ -151,7 +151,24 @@ class Refused:
     known: int
 
 
-Frame: TypeAlias = Numbered | Data | Probe | Confirm | Nack | Open | Opened | Unknown | Refused
+@record
+class Introduction:
+    """I am configured as ``stack``, and write messages as ``payloads`` ("": can't be compared).
+
+    ``sends``: this is the sending end, or the caller of a channel. ``asks``: say what you are.
+    """
+
+    pipe: int
+    layer: int
+    sends: bool
+    asks: bool
+    stack: str
+    payloads: str
+
+
+Frame: TypeAlias = (
+    Numbered | Data | Probe | Confirm | Nack | Open | Opened | Unknown | Refused | Introduction
+)
 
 
 def tag_of(name: str) -> int:

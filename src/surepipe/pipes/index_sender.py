@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from surepipe.effects import Ranges
+from surepipe.effects import NoticeKind, Ranges
 from surepipe.machines import Randomness
 from surepipe.pipes.frames import Frame, Numbered, Refused, RefusedReason
 from surepipe.pipes.layers import UNBOUNDED, SenderLayer, SenderPort
@@ -176,6 +176,8 @@ class IndexSender(SenderLayer):
             self.port.count("wrong_state")
         elif frame.epoch != self.epoch:
             self.port.count("stale_epoch")
+        elif frame.reason is RefusedReason.STACK:
+            self.port.stop(self.port.differs, NoticeKind.MISMATCH)
         elif frame.reason is not RefusedReason.FENCED:
             self.port.stop(f"the receiver refused epoch {self.epoch}: {frame.reason.name}")
         elif frame.known <= self.epoch:

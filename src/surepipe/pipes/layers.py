@@ -52,6 +52,11 @@ class Port(Protocol):
         """False when nothing can come back (or, at the receiver, go back): a one-way route or a store."""
         ...
 
+    @property
+    def differs(self) -> str:
+        """What to tell of a frame that shows another stack at the other end."""
+        ...
+
     def control(self, frame: Frame) -> None:
         """Transmit a control frame on the raw route."""
         ...

@@ -95,6 +95,7 @@ class Receiver(ReceiverLayer):
             self.port.count("impossible")
         elif frame.stack != self.port.stack_digest:
             self.port.count("wrong_state")
+            self.port.notice(NoticeKind.MISMATCH, 0, (), self.port.differs)
             self._refuse(frame, RefusedReason.STACK)
         elif frame.life < self.life:
             self.port.count("fenced")

@@ -155,6 +155,8 @@ class Sender(RetrySender):
         self._go_quiet()
         if frame.reason is RefusedReason.FENCED:
             self.port.fenced(max(frame.known, self.life), answered=self.answered)
+        elif frame.reason is RefusedReason.STACK:
+            self.port.stop(self.port.differs, NoticeKind.MISMATCH)
         else:
             name = frame.reason.name.lower().replace("_", "-")
             self.port.stop(f"the receiver refuses epoch {frame.epoch}: {name}")

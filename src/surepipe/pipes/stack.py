@@ -8,7 +8,6 @@ say to each other is queued and done one after the other, so no layer is entered
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, cast
@@ -31,6 +30,7 @@ from surepipe.effects import (
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.machines import Randomness
 from surepipe.pipes import codec, snapshot
+from surepipe.pipes.agreement import Agreement, Terms, difference, stack_digest, stack_text
 from surepipe.pipes.catalogue import receiver_layer, sender_layer
 from surepipe.pipes.counters import fresh_counters
 from surepipe.pipes.desk import Boundary, BoundaryOptions, Desk, decode_state, encode_state
@@ -40,6 +40,7 @@ from surepipe.pipes.frames import (
     Confirm,
     Data,
     Frame,
+    Introduction,
     Nack,
     Numbered,
     Open,
@@ -73,15 +74,6 @@ def composition(layers: Iterable[LayerOptions]) -> str:
     return " > ".join(str(layer) for layer in layers)
 
 
-def stack_digest(layers: Iterable[LayerOptions]) -> int:
-    """Digest of what both ends must agree on: the kinds and the options that decide order."""
-    agreed = [
-        (layer.kind, *(str(getattr(layer, name, "")) for name in ("repeats", "relaxed", "retry")))
-        for layer in layers
-    ]
-    return int.from_bytes(hashlib.blake2b(repr(agreed).encode(), digest_size=8).digest(), "big")
-
-
 def _confirms(layers: Iterable[LayerOptions]) -> bool:
     return any(layer.is_retry or layer.kind == "stream" for layer in layers)
 
@@ -112,8 +104,10 @@ class Stack:
             "boundary",
             "_has_confirms",
         ),
-        *("ports", "layers", "intake", "desk", "take_confirm", "_effects", "_todo"),
+        *("ports", "layers", "intake", "desk", "take_confirm", "agreement", "_effects", "_todo"),
     )
+    agreement: Agreement | None = None
+    """What is known of the other end's stack, where the two are configured apart."""
 
     def __init__(
         self, pipe: str, layers: Sequence[LayerOptions], rng: Randomness, *, reverse: bool
@@ -230,7 +224,35 @@ class Stack:
             return None
         return frame
 
+    # The other end's stack.
+
+    def _introduced(self, frame: Introduction) -> bool:
+        """The other end says how it is configured; True when this is the first that does not fit."""
+        if self.agreement is None or frame.pipe != self.tag:
+            self.count("wrong_state" if frame.pipe == self.tag else "foreign")
+            return False
+        was_fine = not self.agreement.differs
+        self._say(self.agreement.heard(frame))
+        return was_fine and bool(self.agreement.differs)
+
+    def _say(self, frames: Iterable[Introduction]) -> None:
+        for frame in frames:
+            self.emit(Transmit(frame))
+
+    @property
+    def terms(self) -> Terms:
+        """What the other end must have."""
+        return self.agreement.own if self.agreement is not None else Terms(stack_text(self.options))
+
+    def _with_agreement(self, parts: Sequence[object]) -> Sequence[object]:
+        return parts if self.agreement is None else (*parts, self.agreement)
+
     # For hosts.
+
+    @property
+    def differs(self) -> str:
+        """Why the two ends can't work together, once they have told each other; empty otherwise."""
+        return self.agreement.differs if self.agreement is not None else ""
 
     def counters(self) -> Mapping[str, int]:
         """Everything counted since the machine was built, by name."""
@@ -270,6 +292,10 @@ class _LayerPort:
     @property
     def now(self) -> int:
         return self.stack.now
+
+    @property
+    def differs(self) -> str:
+        return self.stack.differs or difference(self.stack.terms, None)
 
     def control(self, frame: Frame) -> None:
         if self.has_reverse:
@@ -362,8 +388,12 @@ class SenderStack(Stack):
         life_hint: int,
         journal: JournalContents | None = None,
         reverse: bool = True,
+        terms: Terms | None = None,
     ) -> None:
+        """``terms``: what the other end, which is configured apart, is told and must have."""
         super().__init__(pipe, layers, rng, reverse=reverse)
+        if terms is not None:
+            self.agreement = Agreement(terms, self.tag, sends=True)
         self.ports = [_SenderPort(self, number) for number in range(len(layers))]
         self.layers: list[SenderLayer] = [
             sender_layer(option, port, rng)
@@ -464,19 +494,28 @@ class SenderStack(Stack):
         It is never more than an early retransmission, so a host that is mistaken does no harm.
         """
         self._begin(now)
+        if self.agreement is not None:
+            self._say(self.agreement.route_is_back(now))
         for layer in reversed(self.layers) if self.intake.active else ():
             layer.route_is_back()
         return self._end()
 
-    def stop(self, detail: str, now: int) -> list[Effect]:
+    def stop(self, detail: str, now: int, kind: NoticeKind = NoticeKind.FENCED) -> list[Effect]:
         """Take and send nothing more: a newer sender is served, or the other end has other layers."""
         self._begin(now)
-        self.intake.stop(NoticeKind.FENCED, detail)
+        self.intake.stop(kind, detail)
         return self._end()
 
     def frame(self, frame: object, now: int) -> list[Effect]:
         """A frame of the reverse path has arrived."""
         self._begin(now)
+        frame = codec.decoded(frame)
+        if isinstance(frame, Introduction):
+            if self._introduced(frame):
+                if self.intake.stopped:  # by a refusal, which could not say what the other end has
+                    self.emit(Notice(NoticeKind.MISMATCH, 0, (), self.differs))
+                self.intake.stop(NoticeKind.MISMATCH, self.differs)
+            return self._end()
         known = self._decoded(frame)
         if known is not None and not self.intake.active:
             self.count("wrong_state")
@@ -490,6 +529,8 @@ class SenderStack(Stack):
         """The deadline has passed; the first wake starts the machine."""
         self._begin(now)
         self._armed = None
+        if self.agreement is not None:  # before all else: the other end hears it before any message
+            self._say(self.agreement.wake(now) if self.started else self.agreement.begin(now))
         if not self.started:
             self.started = True
             self.intake.start()
@@ -545,6 +586,8 @@ class SenderStack(Stack):
         self.intake.finish_step()
         self._run()
         deadline = self.intake.deadline
+        if self.agreement is not None:
+            deadline = earlier(deadline, self.agreement.again_at)
         for posting in self.undeliverable.values():
             deadline = earlier(deadline, posting.repeat_at)
         if self.intake.active:
@@ -603,7 +646,7 @@ class SenderStack(Stack):
         return gauges
 
     def _parts(self) -> Sequence[object]:
-        return (self.intake, *self.layers)
+        return self._with_agreement((self.intake, *self.layers))
 
 
 class _ReceiverPort(_LayerPort):
@@ -666,9 +709,13 @@ class ReceiverStack(Stack):
         take_confirm: Callable[[bytes], bool] | None = None,
         key_of: KeyOf | None = None,
         life: int = 1,
+        terms: Terms | None = None,
     ) -> None:
-        """``life`` is above that of every earlier start: a stream's store refuses readers of a lower one."""
+        """``life`` is above that of every earlier start: a stream's store refuses readers of a lower one.
+        ``terms`` as for the sender."""
         super().__init__(pipe, layers, rng, reverse=reverse)
+        if terms is not None:
+            self.agreement = Agreement(terms, self.tag, sends=False, may_speak=reverse)
         self.life = life
         self.take_confirm = take_confirm
         self.boundary = boundary or BoundaryOptions()
@@ -767,6 +814,11 @@ class ReceiverStack(Stack):
     def frame(self, frame: object, now: int) -> list[Effect]:
         """A frame of the forward path has arrived."""
         self._begin(now)
+        frame = codec.decoded(frame)
+        if isinstance(frame, Introduction):
+            if self._introduced(frame):
+                self.emit(Notice(NoticeKind.MISMATCH, 0, (), self.differs))
+            return self._end()
         known = self._decoded(frame)
         if known is not None:
             self._dispatch(known)
@@ -774,7 +826,7 @@ class ReceiverStack(Stack):
 
     def _dispatch(self, frame: Frame) -> None:
         is_innermost = frame.layer == len(self.layers) - 1
-        if not self.started or not isinstance(frame, _FORWARD) or self.closing:
+        if not self.started or not isinstance(frame, _FORWARD) or self.closing or self.differs:
             self.count("wrong_state")
         elif not isinstance(frame, Numbered | Data):
             self.layers[frame.layer].control(frame)
@@ -787,6 +839,8 @@ class ReceiverStack(Stack):
         """The deadline has passed; the first wake starts the machine."""
         self._begin(now)
         self._armed = None
+        if self.agreement is not None:
+            self._say(self.agreement.wake(now) if self.started else self.agreement.begin(now))
         self.started = True
         for layer in reversed(self.layers):
             layer.wake()
@@ -864,6 +918,8 @@ class ReceiverStack(Stack):
             for layer in self.layers:
                 layer.finish()
         deadline = self.desk.deadline
+        if self.agreement is not None:
+            deadline = earlier(deadline, self.agreement.again_at)
         for layer in self.layers:
             deadline = earlier(deadline, layer.deadline)
         return self._finish(deadline)
@@ -903,4 +959,4 @@ class ReceiverStack(Stack):
         return gauges
 
     def _parts(self) -> Sequence[object]:
-        return (self.desk, *self.layers)
+        return self._with_agreement((self.desk, *self.layers))

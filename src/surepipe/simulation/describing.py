@@ -15,6 +15,7 @@ from surepipe.pipes import codec
 from surepipe.pipes.frames import (
     Confirm,
     Data,
+    Introduction,
     Nack,
     Numbered,
     Open,
@@ -74,6 +75,10 @@ def _refused(frame: Refused) -> Description:
     return ("refused", frame.layer, frame.epoch, 0, 0, (frame.reason.name.lower(), frame.known))
 
 
+def _introduction(frame: Introduction) -> Description:
+    return ("introduction", frame.layer, 0, 0, 0, (frame.stack, frame.payloads))
+
+
 _KNOWN: dict[type, Callable[..., Description]] = {
     Data: _run,
     Numbered: _run,
@@ -84,6 +89,7 @@ _KNOWN: dict[type, Callable[..., Description]] = {
     Opened: _opened,
     Unknown: _unknown,
     Refused: _refused,
+    Introduction: _introduction,
 }
 
 

@@ -241,6 +241,11 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherStack(Failed):
+    """Not done: the other end of the stream is configured differently; the reason says how."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fenced:
     """Not done: a higher epoch of the producer, a later owner of the reader, or a higher claimant (of a claim) has
     taken over."""

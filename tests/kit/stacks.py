@@ -39,6 +39,8 @@ def _is_allowed(kind: str, name: str, value: object) -> bool:
 def directory(*, stream: bool = False) -> dict[str, Layers]:
     """The stacks by their text, over a route that loses frames or (``stream``) over a store."""
     kinds = [kind for kind in KINDS if kind != "stream"]
+    if stream:  # what needs a way back can't stand over a store
+        kinds = [kind for kind in kinds if not KINDS[kind].is_retry]
     singles = [layer for kind in kinds for layer in variants(kind)]
     stored: LayerText = {"stream": {"start": "earliest"}}
     carriers = [stored] if stream else singles

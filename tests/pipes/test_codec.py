@@ -148,8 +148,8 @@ def test_a_claim_of_many_ranges_is_malformed(count: int) -> None:
         (Nack(1, 0, 1, 1, 1, ((4, 5),)), -16, struct.pack(">q", 6)),
         (Nack(1, 0, 1, 1, 1, ((4, 5),)), -16, struct.pack(">q", 0)),
         (Nack(1, 0, 1, 1, 1, ((4, 5), (6, 7))), -16, struct.pack(">q", 5)),
-        (EXAMPLES[-1], -9, b"\0"),
-        (EXAMPLES[-1], -9, b"\5"),
+        (EXAMPLES[8], -9, b"\0"),
+        (EXAMPLES[8], -9, b"\5"),
         (EXAMPLES[6], -1, b"\2"),
     ],
 )

@@ -149,7 +149,7 @@ def test_an_open_of_another_stack_is_refused() -> None:
     assert isinstance(refusal, Refused)
     assert refusal.reason is RefusedReason.STACK
     wire.exchange()
-    assert NoticeKind.FENCED in wire.kinds_noticed()
+    assert set(wire.kinds_noticed()) == {NoticeKind.MISMATCH}
     wire.send(2)
     assert len(wire.rejected) == 1
 

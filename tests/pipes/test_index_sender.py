@@ -236,7 +236,7 @@ def test_a_sender_that_does_not_fit_its_receiver_stops(reason: RefusedReason) ->
     wire = Wire(["continuous-index", "multi-unconfirmed"])
     wire.send(1)
     wire.arrive_back(refused(epoch_of(wire), 1, reason))
-    assert wire.kinds_noticed() == [NoticeKind.FENCED]
+    assert wire.kinds_noticed() == [NoticeKind.MISMATCH]
     assert wire.sender.room == 0
 
 

@@ -157,13 +157,16 @@ class Assembly:
         self.stream = stream_of(name, self.layers, roles, number_of_life)
         self._state = state_of(name, self._boundary, roles, number_of_life)
         if self.stream is not None:
-            self.stream.make(roles.retention)
-        self._terms = (
-            None if apart_with is None else Terms(stack_text(self.layers), wire_form(apart_with))
-        )
+            self.stream.make(roles.retention, self._own_terms(apart_with), options.runtime)
+        is_framed = roles.stream is None and apart_with is not None
+        self._terms = self._own_terms(apart_with) if is_framed else None
         self._has_long_runs = isinstance(self.route, LocalRoute) and not (
             roles.stream or roles.journal or roles.state
         )
+
+    def _own_terms(self, codec: Codec | None) -> Terms:
+        """What the other end must have. One pipe object has one codec for both its ends."""
+        return Terms(stack_text(self.layers), wire_form(codec) if codec is not None else "")
 
     @property
     def _run_layers(self) -> Sequence[LayerOptions]:
@@ -213,8 +216,12 @@ class Assembly:
         )
 
     def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:
-        """The sending end."""
-        return SenderEnd(
+        """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
+        records = self.stream.records if self.stream is not None else None
+        if records is not None:
+            layer = next(one for one in self.layers if isinstance(one, StreamOptions))
+            records.begin_to_write(layer.producer or self.name, self._holds_rows)
+        end = SenderEnd(
             self.name,
             self._run_layers,
             self.route.sender,
@@ -226,6 +233,14 @@ class Assembly:
             drained=drained,
             terms=self._terms,
         )
+        if records is not None:
+            records.told = end.met_other_reader
+        return end
+
+    def _holds_rows(self) -> bool:
+        """True when the journal has messages that are not confirmed. Raises StoreUnavailable."""
+        store = self._roles.journal
+        return store is not None and bool(StoreJournal(store, store, self.name).load().rows)
 
     def commits(self, receiver: ReceiverEnd) -> Commits | None:
         """What makes the loops of handlers with a transaction; None for every other boundary."""

@@ -94,7 +94,7 @@ class ChannelActor(Host):
     def notice(self, effect: Notice) -> None:
         """Tell the people who run the channel."""
         super().notice(effect)
-        self.sending.is_mismatched = self.is_mismatched
+        self.sending.mismatch = self.mismatch
 
     def close(self) -> None:
         """Deliver nothing more; what is being handled is still reported and confirmed."""

@@ -158,7 +158,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         super()._stop_for_good(host)
         assert self._host is not None
         if reason := self._host.machine.handshake.stopped:
-            kind = StacksDiffer if host.is_mismatched else PipeStopped
+            kind = StacksDiffer if host.mismatch else PipeStopped
             self.works.end(kind(f"channel {self.name} stopped: {reason}"))
         self.status.notify()
 

@@ -214,12 +214,10 @@ def choose_codec(choice: CodecChoice) -> Codec:
 
 def wire_form(codec: Codec) -> str:
     """How payloads of this codec look, in words that are equal for codecs that read each other; "" where only the
-    user knows."""
+    user knows, as with bytes."""
     if isinstance(codec, AutoCodec):
         return "auto"
-    if isinstance(codec, GuardedCodec):
-        return ""
-    return "plain (codec json, bytes or a model)"
+    return "json" if isinstance(codec, JsonCodec | ModelCodec) else ""
 
 
 def encode_all(codec: Codec, messages: Sequence[object]) -> list[bytes]:

@@ -98,8 +98,8 @@ class Host(ABC):
         self._answers: deque[tuple[int, object]] = deque()
         self.over = False
         """True when this life is over, and what still comes concerns it no more."""
-        self.is_mismatched = False
-        """True once the machine has met another end that is configured differently."""
+        self.mismatch = ""
+        """How the other end is configured differently, once the machine has met it."""
 
     # The actor.
 
@@ -201,7 +201,8 @@ class Host(ABC):
 
     def notice(self, effect: Notice) -> None:
         """Tell the people who run the pipe."""
-        self.is_mismatched |= effect.kind is NoticeKind.MISMATCH
+        if effect.kind is NoticeKind.MISMATCH:
+            self.mismatch = effect.detail
         self.around.notices.tell(effect)
 
     def _post(self, effect: DeadLetter) -> None:

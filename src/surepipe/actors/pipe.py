@@ -105,6 +105,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             boundary=boundary,
             attempts=Attempts(retries, retry_min_s, retry_max_s),
             lanes=chosen,
+            apart_with=self._codec if store is not None else None,
         )
         self.route = parts.route
         self.guarantee = parts.guarantee

@@ -323,9 +323,8 @@ class ReceiverEnd(End):
         if place is None:
             return True
         if place.phase is Phase.STOPPED and not self.works.ended:
-            self._gave_up(
-                "it was replaced, or its stream is not what it was: the notice before this says which"
-            )
+            why = "it was replaced, or its stream is not what it was: the notice before this says which"
+            (self.mismatched if actor.mismatch else self._gave_up)(actor.mismatch or why)
         if (place.incarnation, place.work.next) != (self.incarnation, self.place):
             self.incarnation, self.place = place.incarnation, place.work.next
             self.works.signal.notify()

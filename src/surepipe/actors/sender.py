@@ -177,7 +177,7 @@ class SenderActor(Host):
             self.ledger.rejected(effect.count, self._rejection(effect))
 
     def _rejection(self, effect: Reject) -> SurepipeError:
-        kind = StacksDiffer if self.is_mismatched else PipeStopped
+        kind = StacksDiffer if self.mismatch else PipeStopped
         why = f": {self.machine.stopped}" if self.machine.stopped else ""
         return kind(
             f"pipe {self._intake.pipe} did not accept the message ({effect.reason}{why}); it was not sent"

@@ -200,7 +200,7 @@ class SenderEnd(End):
         self.keeper.retire()  # fenced, or given up: another life would only do harm
         items = _items(host.machine.unconfirmed())
         left = f"; not confirmed: {describe(items)}" if items else ""
-        kind = StacksDiffer if host.is_mismatched else PipeStopped
+        kind = StacksDiffer if host.mismatch else PipeStopped
         self.intake.end(kind, f"pipe {self.name} stopped: {host.machine.stopped}{left}")
 
     def _replaced(self, why: str) -> None:
@@ -208,6 +208,10 @@ class SenderEnd(End):
         self.keeper.retire()
         self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
         self._gave_up(why)
+
+    def met_other_reader(self, why: str) -> None:
+        """A reader of the stream is configured differently. It reads nothing; what is sent is for the others."""
+        self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
 
     def _gave_up(self, why: str) -> None:
         self.intake.end(PipeStopped, f"pipe {self.name} stopped: {why}")

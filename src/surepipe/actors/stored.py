@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 from surepipe.actors.clerk import StateStore
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
+from surepipe.actors.stack_records import StackRecords
 from surepipe.effects import (
     SaveState,
     Write,
@@ -20,6 +21,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.pipes.agreement import Terms
 from surepipe.pipes.algebra import hops
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.options import LayerOptions, StreamOptions
@@ -29,6 +31,8 @@ from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.storage.receiver_state import ReceiverState
 from surepipe.store_api import (
     KEEP_ALL,
+    AppendRun,
+    Batch,
     ClaimReader,
     CommitPosition,
     Committed,
@@ -175,14 +179,16 @@ class StreamStores:
         self._claims = Claims(positions, number_of_life)
         self.place, self.positions = called(streams), called(positions)
         """How people call its stores."""
+        self.records: StackRecords | None = None
+        self._reader = ""
 
-    def make(self, retention: Retention) -> None:
-        """Make the stream, if it is not there. Raises StoreUnavailable, and ConfigurationError when it was made
-        differently."""
+    def make(self, retention: Retention, terms: Terms, runtime: Runtime) -> None:
+        """Make the stream, if it is not there, for an end with these terms. Raises StoreUnavailable, and
+        ConfigurationError when it was made differently."""
         outcome = self._streams.create(self.stream, 1, retention)
         match outcome:
-            case Created() | Exists():
-                return
+            case Created(incarnation) | Exists(incarnation):
+                self.records = StackRecords(self._streams, self.stream, incarnation, terms, runtime)
             case Unavailable(detail):
                 raise StoreUnavailable(f"stream {self.stream!r}: {detail or 'no answer'}")
             case _:
@@ -191,8 +197,14 @@ class StreamStores:
     def call(self, request: object) -> object:
         """The outcome of a store call. A machine claims as the how-many-th of this life."""
         if isinstance(request, ClaimReader):
+            self._reader = request.reader
             return self._claims.claim(request.stream, request.reader, request.claimant)
-        return perform(cast("StoreRequest", request), self._streams, self._positions)
+        if self.records is not None and isinstance(request, AppendRun):
+            self.records.look_for_words(request.producer)
+        outcome = perform(cast("StoreRequest", request), self._streams, self._positions)
+        if self.records is not None and isinstance(outcome, Batch):
+            return self.records.compared(self._reader, outcome)
+        return outcome
 
     def stop_waiting(self) -> bool:
         """End the waits that are under way; False when the store has no such means."""

@@ -60,7 +60,7 @@ class StreamSender(ReplayingFace):
         super().__init__(name, codec)
         options = end_options(notices, restarts, seed, runtime, trace)
         roles = StoreRoles(store, journal, retention=retention)
-        parts = Assembly(name, layers, options, roles, start="earliest")
+        parts = Assembly(name, layers, options, roles, start="earliest", apart_with=self._codec)
         self.guarantee = parts.guarantee
         self._composition = parts.composition
         self._journal = parts.journal
@@ -136,6 +136,7 @@ class StreamReceiver(HandlingFace):
             boundary=boundary,
             attempts=Attempts(retries, retry_min_s, retry_max_s),
             lanes=chosen_lanes(name, key, lanes),
+            apart_with=self._codec,
         )
         self.guarantee = parts.guarantee
         self.dead_letters = parts.letters

@@ -179,7 +179,8 @@ class IndexSender(SenderLayer):
         elif frame.reason is RefusedReason.STACK:
             self.port.stop(self.port.differs, NoticeKind.MISMATCH)
         elif frame.reason is not RefusedReason.FENCED:
-            self.port.stop(f"the receiver refused epoch {self.epoch}: {frame.reason.name}")
+            detail = f"the receiver refused epoch {self.epoch}: {frame.reason.name}"
+            self.port.stop(detail, NoticeKind.MISMATCH)
         elif frame.known <= self.epoch:
             self.port.count("impossible")
         else:

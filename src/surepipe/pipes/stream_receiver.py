@@ -22,6 +22,7 @@ from surepipe.store_api import (
     Failed,
     Fenced,
     Kept,
+    OtherStack,
     ReadFrom,
     Reset,
     Trimmed,
@@ -62,7 +63,8 @@ class Receiver(StreamPlace):
         assert question is not None, f"the answer {ticket} was not asked for"
         self.question = None
         if isinstance(outcome, Failed):
-            self._stop(NoticeKind.STALLED, (), outcome.reason)
+            is_other = isinstance(outcome, OtherStack)
+            self._stop(NoticeKind.MISMATCH if is_other else NoticeKind.STALLED, (), outcome.reason)
             return
         self._take(outcome)
         if self._is_still_open():

@@ -1,0 +1,203 @@
+"""A stream remembers which stack wrote it: readers of another read nothing, and both ends say which two met."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import pairwise, permutations
+from pathlib import Path
+
+import pytest
+
+from surepipe import Pipe, PipeNotice, StacksDiffer, StreamReceiver, StreamSender
+from surepipe.actors import StepRuntime
+from surepipe.actors.stack_records import LOOK_AGAIN_US, StackRecords
+from surepipe.pipes.agreement import Terms
+from surepipe.pipes.options import LayerText
+from surepipe.storage import MemoryStore, SqliteStore
+from surepipe.store_api import AppendOutcome, Batch, Entries, OtherStack, Store, Unavailable
+from tests.kit.memory_bench import MemoryBench
+from tests.kit.redis_bench import RedisBench
+from tests.kit.stacks import directory
+from tests.storage.sqlite_bench import SqliteBench
+
+STACKS = directory(stream=True)
+PLAIN: LayerText = {"stream": {"start": "earliest"}}
+WITHIN_S = 30.0
+
+
+class Away(MemoryStore):
+    """A store that takes nothing for a while."""
+
+    is_away = False
+
+    def append(
+        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+    ) -> AppendOutcome:
+        """As ever, or no answer."""
+        if self.is_away:
+            return Unavailable()
+        return super().append(stream, producer, epoch, first, payloads)
+
+
+class World:
+    """Ends over one store in virtual time, with what each told."""
+
+    def __init__(self, stack: ExitStack, store: Store) -> None:
+        self.runtime = StepRuntime(5)
+        self.told: dict[str, list[PipeNotice]] = {"sender": [], "receiver": []}
+        self._stack = stack
+        self._store = store
+
+    def sender(
+        self, layers: Sequence[object], name: str = "orders", *, journal: Store | None = None
+    ) -> StreamSender:
+        """A writer."""
+        notices = self.told["sender"].append
+        end = StreamSender(
+            name,
+            list(layers),
+            store=self._store,
+            journal=journal,
+            runtime=self.runtime,
+            notices=notices,
+        )
+        self._stack.callback(end.abort)
+        return end
+
+    def receiver(self, layers: Sequence[object], name: str = "orders") -> StreamReceiver:
+        """A reader."""
+        notices = self.told["receiver"].append
+        end = StreamReceiver(
+            name, list(layers), store=self._store, runtime=self.runtime, notices=notices
+        )
+        self._stack.callback(end.abort)
+        return end
+
+    def mismatches(self, who: str) -> list[str]:
+        """What one end told of the other's stack."""
+        return [notice.detail for notice in self.told[who] if notice.kind == "Mismatch"]
+
+
+def assert_named(own: str, other: str, name: str, store: Store) -> None:
+    """The reader stops with both texts, and the writer is told them by its next append."""
+    with ExitStack() as stack:
+        world = World(stack, store)
+        sender = world.sender(STACKS[own], name)
+        sender.send({"n": 1}, until="confirmed", timeout=WITHIN_S)
+        receiver = world.receiver(STACKS[other], name)
+        met = f"this end has {other}, payloads auto; the other end has {own}, payloads auto"
+        with pytest.raises(StacksDiffer, match=re.escape(met)):
+            next(iter(receiver))
+        assert len(world.mismatches("receiver")) == 1
+        world.runtime.advance(LOOK_AGAIN_US / 1_000_000)
+        sender.send({"n": 2}, until="confirmed", timeout=WITHIN_S)
+        (told,) = world.mismatches("sender")
+        met = f"this end has {own}, payloads auto; the other end has {other}, payloads auto"
+        assert told.startswith(f"reader {name!r}: ")
+        assert met in told
+        kinds = {notice.kind for notices in world.told.values() for notice in notices}
+        assert kinds == {"Mismatch"}
+
+
+@pytest.mark.parametrize("own", STACKS)
+def test_a_reader_of_another_stack_reads_nothing_and_both_ends_say_which_two_met(own: str) -> None:
+    """Every pair of stacks over a stream, in memory."""
+    for pair in permutations(STACKS, 2):
+        if pair[0] == own:
+            assert_named(*pair, "orders", MemoryStore())
+
+
+def test_every_kind_of_store_keeps_the_record(
+    any_bench: MemoryBench | SqliteBench | RedisBench,
+) -> None:
+    """Each stack with its neighbour, over SQLite and each Redis that the machine has."""
+    for number, pair in enumerate(pairwise(STACKS)):
+        assert_named(*pair, f"s{number}", any_bench.store)
+
+
+@pytest.mark.parametrize("own", STACKS)
+def test_readers_of_the_same_stack_are_told_nothing_in_any_life(own: str) -> None:
+    """Two lives of the writer, two readers."""
+    store, seen = MemoryStore(), list[object]()
+    for number in (1, 2):
+        with ExitStack() as stack:
+            world = World(stack, store)
+            world.sender(STACKS[own]).send(number, until="confirmed", timeout=WITHIN_S)
+            receiver = world.receiver(STACKS[own])
+            receiver.receive(seen.append)
+            assert receiver.catch_up(WITHIN_S)
+            assert not world.told["sender"] + world.told["receiver"]
+    assert seen == [1, 2]
+
+
+def test_a_writer_may_change_its_stack_once_everything_is_read() -> None:
+    """Refused before, with both texts; then the old reader stops at the first message of the new stack."""
+    store = MemoryStore()
+    old, new = STACKS["dedupe > stream"], [PLAIN]
+    with ExitStack() as stack:
+        world = World(stack, store)
+        sender = world.sender(old)
+        sender.send("old", until="confirmed", timeout=WITHIN_S)
+        with pytest.raises(StacksDiffer, match=r"wrote it.* as dedupe > stream.*has stream,"):
+            world.sender(new)
+        sender.abort()
+        reader, seen = world.receiver(old), list[object]()
+        reader.receive(seen.append)
+        assert reader.catch_up(WITHIN_S)
+        reader.close()
+        sender = world.sender(new)
+        sender.send("new", until="confirmed", timeout=WITHIN_S)
+        with pytest.raises(StacksDiffer, match=r"this end has dedupe > stream, .* has stream,"):
+            next(iter(world.receiver(old)))
+        assert seen == ["old"]
+        again = world.receiver([{"stream": {"start": "earliest", "reader": "second"}}])
+        with pytest.raises(StacksDiffer, match=r"has stream, .* has dedupe > stream,"):
+            next(iter(again))
+
+
+def test_a_journal_with_messages_of_another_stack_is_not_sent_through_this_one(
+    tmp_path: Path,
+) -> None:
+    """Their numbers are those of the former stack: under the new one they would look like repeats."""
+    store = Away()
+    journal = SqliteStore(tmp_path / "journal.db")
+    with ExitStack() as stack, journal:
+        world = World(stack, store)
+        sender = world.sender(STACKS["dedupe > stream"], journal=journal)
+        sender.send("first", until="confirmed", timeout=WITHIN_S)
+        store.is_away = True
+        sender.send("left", until="accepted", timeout=WITHIN_S)
+        sender.abort()
+        store.is_away = False
+        reader = world.receiver(STACKS["dedupe > stream"])
+        reader.receive(print)
+        assert reader.catch_up(WITHIN_S)
+        with pytest.raises(StacksDiffer, match="holds messages for it, as dedupe > stream"):
+            world.sender([PLAIN], journal=journal)
+
+
+def test_a_stream_that_was_made_anew_remembers_nothing() -> None:
+    """The record is of one incarnation of the stream."""
+    store, runtime = MemoryStore(), StepRuntime(1)
+    first = StackRecords(store, "s", 7, Terms("dedupe > stream"), runtime)
+    first.begin_to_write("p", holds_rows=lambda: True)
+    anew = StackRecords(store, "s", 8, Terms("stream"), runtime)
+    anew.begin_to_write("p", holds_rows=lambda: True)
+    batch = Batch((Entries(1, "p", 5, 1, [b"x"]),), 2, 2)
+    assert anew.compared("r", batch) is batch
+    assert isinstance(first.compared("r", batch), Batch)
+    other = StackRecords(store, "s", 8, Terms("dedupe > stream"), runtime)
+    assert isinstance(other.compared("r", batch), OtherStack)
+
+
+def test_one_pipe_with_both_ends_is_told_of_what_a_former_one_left_unread() -> None:
+    """Its stream has messages of another stack, which it would take for its own."""
+    store = MemoryStore()
+    with ExitStack() as stack:
+        World(stack, store).sender(STACKS["continuous-index > stream"]).send(
+            1, until="confirmed", timeout=WITHIN_S
+        )
+    with pytest.raises(StacksDiffer, match="as continuous-index > stream"):
+        Pipe("orders", [PLAIN], store=store, runtime=StepRuntime(1))

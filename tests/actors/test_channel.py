@@ -438,9 +438,9 @@ def test_ends_with_different_layers_tell_both_sides(steps: StepRuntime) -> None:
     """pipes F-5: both stop with an error that names both stacks, and each tells it once."""
     route, noted, noted_here = LocalRoute(), Noted(), Noted()
     here, there = "layers reliable, back resend", "layers resend, back resend"
-    listening, accept = {"layers": "resend", "notices": noted, "runtime": steps}, Keeping()
+    accept = Keeping()
     with (
-        Listener(route, names=["t"], accept=accept, **listening),
+        Listener(route, names=["t"], accept=accept, layers="resend", notices=noted, runtime=steps),
         Channel(
             "t", "reliable", route=route, back="resend", notices=noted_here, runtime=steps
         ) as channel,

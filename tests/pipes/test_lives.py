@@ -21,12 +21,13 @@ from surepipe.effects import (
     Renumbered,
 )
 from surepipe.errors import CompositionError
+from surepipe.pipes.agreement import stack_digest
 from surepipe.pipes.algebra import derive, hops
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.frames import Data, Open, Opened, Refused, RefusedReason, Unknown
 from surepipe.pipes.options import parse_layers
 from surepipe.pipes.reliable_receiver import CLOSED_MAX
-from surepipe.pipes.stack import SenderStack, stack_digest
+from surepipe.pipes.stack import SenderStack
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import SECOND, Faults, Wire
 from tests.pipes.reliable_kit import (

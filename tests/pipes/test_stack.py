@@ -21,6 +21,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.pipes.agreement import stack_digest
 from surepipe.pipes.codec import decode, encode
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.frames import (
@@ -38,7 +39,7 @@ from surepipe.pipes.frames import (
     tag_of,
 )
 from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import ReceiverStack, SenderStack, composition, stack_digest
+from surepipe.pipes.stack import ReceiverStack, SenderStack, composition
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.reliable_kit import DURABLE
 

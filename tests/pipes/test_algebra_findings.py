@@ -272,7 +272,7 @@ def test_what_the_route_breaks_is_laid_to_the_route() -> None:
     assert expected(hop("dedupe"), "at-least-once; tolerates route-loss") == [
         (
             "no-loss does not survive route-loss: route lossy exhibits route-loss. "
-            "Put multi-unconfirmed below layer 0, or put resend below layer 0."
+            "Replace layer 0 by reliable."
         )
     ]
 

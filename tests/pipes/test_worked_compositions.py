@@ -55,7 +55,7 @@ def test_al3_with_effect_and_cursor_in_one_transaction_only_a_rollback_is_left()
 
 
 def test_al4_the_stack_of_two_promises_what_reliable_does() -> None:
-    """continuous-index > multi-unconfirmed / lossy: as al1, a clock that goes back aside; with a journal, equal."""
+    """continuous-index > multi-unconfirmed / lossy: as al1, but for a clock that goes back."""
     stack = hop("continuous-index", "multi-unconfirmed")
     kept = [replace(one, journal=PROCESS) for one in (stack, FIRST)]
     assert derive(kept[0]).guarantee == derive(kept[1]).guarantee

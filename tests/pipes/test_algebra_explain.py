@@ -88,7 +88,7 @@ def test_where_nothing_keeps_messages_confirmed_is_explained() -> None:
 
 @pytest.mark.parametrize("kind", ["strict-monotonic", "continuous-index", "dedupe"])
 def test_where_nobody_sends_again_no_loss_names_its_host(kind: str) -> None:
-    """decision 0034: a message that is tried again costs no other while the host leaves what comes on the route."""
+    """decision 0034: a message tried again costs no other while the host leaves what comes on the route."""
     [note] = explain(derive(hop(kind, route=LOCAL))).notes
     assert note.startswith(
         "no-loss rests on the host, as nobody sends again: it takes from the route what"

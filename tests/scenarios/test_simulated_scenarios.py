@@ -234,6 +234,14 @@ def test_harness_sender_zombie_the_one_left_was_stopped_by_the_one_that_is_ended
     assert confirmed >= sum(row.count for row in of_kind(run.rows, "accepted")) > 0
 
 
+def test_harness_stream_a_reader_whose_commit_is_not_answered_has_more_to_read() -> None:
+    """harness: stream: P2, a false alarm. The run was over while a reader waited for its commit, whose store had
+    been away: it forgets what it read meanwhile, and looks for more, as #15 to #19, when that is answered."""
+    run = replayed("committing-when-all-seems-done")
+    [committed] = [row.step for row in of_kind(run.rows, "committed") if '"next":15' in row.detail]
+    assert committed < min(row.step for row in of_kind(run.rows, "delivered") if row.seq >= 15)
+
+
 def test_boundary_before_confirms_while_its_handler_works() -> None:
     """boundary: before: a message is settled when the handler gets it, so a confirm during a slow handler is
     honest (P8), and a zombie of the receiver is none of its excuses."""

@@ -259,12 +259,15 @@ class HopWorld(World):
 
 def _at_rest(machine: Machine) -> bool:
     """Whether a machine waits for nothing; nor may inner layers of a stack, which have confirms of their own, nor
-    a reader, which has nothing in work while its store does not answer, and perhaps more to read."""
+    a reader, which has nothing in work while its store does not answer, and perhaps more to read; nor
+    may its commit be open, as it looks again for what there is when that was not answered at first."""
     layers = getattr(machine, "layers", ())
     if not getattr(machine, "idle", True) or machine.gauges().get("lag"):
         return False
     return not any(
-        getattr(layer, "in_flight", 0) or getattr(layer, "phase", None) in _ASKING
+        getattr(layer, "in_flight", 0)
+        or getattr(layer, "phase", None) in _ASKING
+        or getattr(layer, "committing", None)
         for layer in layers
     )
 

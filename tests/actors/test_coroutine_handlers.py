@@ -30,7 +30,7 @@ from surepipe.actors import Reply, RestartPolicy, StepRuntime
 from surepipe.actors.coroutines import Kind, kind_of, unrun_in
 from surepipe.actors.runtime import Runtime
 from surepipe.storage import MemoryStore, SqliteTransaction
-from surepipe.store_api import KEEP_ALL
+from surepipe.store_api import KEEP_ALL, Created
 from tests.actors.kit import PATIENCE_S, await_that
 from tests.actors.stored_kit import STREAM, effects_in, make_effects, put_effect, sqlite_store
 
@@ -369,16 +369,31 @@ def test_a_transaction_stays_open_until_the_coroutine_is_done(
         assert effects_in(store) == [1, 2, 3, 4, 5]
 
 
-def test_a_coroutine_with_a_transaction_may_not_wait_for_its_own_store(tmp_path: Path) -> None:
-    """It would hold its loop, which has to end the transaction: refused there, as on the thread of a handler."""
+@pytest.mark.parametrize("where", ["loop", "thread", "task"])
+def test_a_coroutine_with_a_transaction_may_not_wait_for_its_own_store(
+    tmp_path: Path, where: str
+) -> None:
+    """It would hold its loop, which has to end the transaction, or wait for a thread that waits for its end:
+    refused in all that it begins, as on the thread of a handler. What goes on afterwards may write."""
     said: list[str] = []
+    later: list[asyncio.Task[object]] = []
+    is_over = threading.Event()
     with sqlite_store(tmp_path) as store:
         make_effects(store)
 
+        async def afterwards() -> object:
+            await asyncio.to_thread(is_over.wait)
+            return await asyncio.to_thread(store.create, "after", 1, KEEP_ALL)
+
         async def book(message: object, transaction: SqliteTransaction) -> None:
             await asyncio.sleep(0)
+            later.append(asyncio.create_task(afterwards()))
             try:
-                store.create("more", 1, KEEP_ALL)
+                if where == "loop":
+                    store.create("more", 1, KEEP_ALL)
+                else:
+                    call = asyncio.to_thread(store.create, "more", 1, KEEP_ALL)
+                    await (asyncio.create_task(call) if where == "task" else call)
             except MisuseError as error:
                 said.append(str(error))
             put_effect(message, transaction)
@@ -387,9 +402,18 @@ def test_a_coroutine_with_a_transaction_may_not_wait_for_its_own_store(tmp_path:
             pipe.receive(book)
             pipe.send(1)
             pipe.flush(PATIENCE_S)
+            is_over.set()
+            assert asyncio.run_coroutine_threadsafe(ended(later[0]), later[0].get_loop()).result(
+                PATIENCE_S
+            )
         assert effects_in(store) == [1]
-        store.create("more", 1, KEEP_ALL)
+        assert isinstance(store.create("more", 1, KEEP_ALL), Created)
     assert "inside a transaction of the same store" in said[0]
+
+
+async def ended(task: asyncio.Task[object]) -> bool:
+    """True when a task has made its stream."""
+    return isinstance(await task, Created)
 
 
 # The loop that the process owns.

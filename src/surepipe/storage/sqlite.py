@@ -317,14 +317,14 @@ class SqliteStore:
         """
         self._refuse_in_child()
         transaction = SqliteTransaction(self._writer, self._file, self._blocks)
-        self._blocks.enter()
+        block = self._blocks.enter()
         try:
             yield transaction
         except BaseException:
             transaction.undo()
             raise
         finally:
-            self._blocks.leave()
+            self._blocks.leave(block)
         try:
             transaction.finish(self._clock())
         except _ERRORS as error:

@@ -16,6 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from surepipe.errors import MisuseError, SurepipeError
@@ -413,20 +414,41 @@ class Writer:
             self._turns.close()
 
 
+class _Block:
+    """One transaction of a store, as those see it who run on its behalf."""
+
+    def __init__(self, owner: Blocks) -> None:
+        self.owner = owner
+        self.is_open = True
+
+
+_AROUND: ContextVar[tuple[_Block, ...]] = ContextVar("surepipe_blocks", default=())
+"""The transactions that this code was begun in. A task and ``asyncio.to_thread`` inherit it."""
+
+
 class Blocks:
-    """Which threads are inside the block of a transaction; they may neither begin another nor write beside it."""
+    """Who is inside the block of a transaction: a thread, and what was begun there and may be waited for.
+
+    None of them may begin another or write beside it: that would wait for the end of the block, which waits for
+    it.
+    """
 
     def __init__(self) -> None:
         self._threads: Counter[int] = Counter()
         self._lock = threading.Lock()
 
-    def enter(self) -> None:
+    def enter(self) -> _Block:
         """Begin the block of this thread."""
         self.refuse_inside("begin another transaction")
         self.join(threading.get_ident())
+        block = _Block(self)
+        _AROUND.set((*_AROUND.get(), block))
+        return block
 
-    def leave(self) -> None:
+    def leave(self, block: _Block) -> None:
         """The block of this thread has ended."""
+        block.is_open = False  # for what was begun there, and goes on
+        _AROUND.set(tuple(one for one in _AROUND.get() if one is not block))
         self.part(threading.get_ident())
 
     def join(self, thread: int) -> None:
@@ -442,8 +464,9 @@ class Blocks:
                 del self._threads[thread]
 
     def refuse_inside(self, what: str) -> None:
-        """Raise MisuseError when this thread is inside a block."""
-        if threading.get_ident() in self._threads:
+        """Raise MisuseError when this thread is inside a block, or runs what was begun in one."""
+        is_inside = any(block.owner is self and block.is_open for block in _AROUND.get())
+        if is_inside or threading.get_ident() in self._threads:
             raise MisuseError(
                 f"this thread can't {what} inside a transaction of the same store: use the transaction's own "
                 "append and commit; nothing was done"

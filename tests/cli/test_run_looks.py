@@ -247,8 +247,9 @@ def test_a_process_whose_node_was_started_again_ends_with_a_code_of_its_own(tmp_
         assert older.poll() is None
     newer = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
-        assert older.wait(60) == Exit.REPLACED
-        assert "another process of this node has taken over" in older.stderr.read()
+        _, said = older.communicate(timeout=60)
+        assert older.returncode == Exit.REPLACED, said
+        assert "another process of this node has taken over" in said
     finally:
         for process in (older, newer):
             process.kill()

@@ -642,15 +642,28 @@ def test_what_is_missing_has_a_reason_and_a_remedy(anything: Hop) -> None:
 
 @given(any_hop())
 def test_a_journal_takes_nothing_but_the_absence_of_stores(anything: Hop) -> None:
-    """A journal at level power never weakens an atom; store faults aside, and order after a sender's crash
-    where nothing outermost restrains it."""
+    """A journal at level power never weakens an atom; store faults aside, order after a sender's crash where
+    nothing outermost restrains it, and what a receiver that crashed has forgotten, where only the journal
+    brings it again."""
     without, with_journal = (replace(anything, journal=j) for j in (None, POWER))
     old, new = evaluate(without).guarantee, evaluate(with_journal).guarantee
     for atom, faults in old.items():
-        disordered = ENDS_OF_SENDERS if atom is M and _repeats(anything) else frozenset[Fault]()
-        assert new.holds(atom, faults - {Fault.STORE_ROLLBACK} - disordered)
+        aside = {Fault.STORE_ROLLBACK}
+        if atom is M and _repeats(anything):
+            aside |= ENDS_OF_SENDERS
+        if atom is not N and not any(layer.is_retry for layer in anything.layers):
+            aside |= ENDS_OF_RECEIVERS
+        assert new.holds(atom, faults - aside)
 
 
+def test_what_only_a_journal_brings_again_repeats_for_a_receiver_that_forgot() -> None:
+    """Whoever sends nothing again loses by a receiver's crash, and repeats nothing."""
+    for journal, repeats in ((None, False), (POWER, True)):
+        kept = replace(hop("strict-monotonic", route=LOCAL), journal=journal)
+        assert (Fault.RECEIVER_CRASH not in tolerated(kept, U)) is repeats
+
+
+ENDS_OF_RECEIVERS = frozenset({Fault.RECEIVER_CRASH, Fault.RECEIVER_ZOMBIE, Fault.POWER_LOSS})
 ENDS_OF_SENDERS = frozenset({Fault.SENDER_CRASH, Fault.SENDER_ZOMBIE, Fault.POWER_LOSS})
 
 

@@ -34,5 +34,9 @@ class MemoryBench:
     def advance(self, micros: int) -> None:
         self.now += micros
 
+    def remove(self, stream: str, *indexes: int) -> None:
+        for index in indexes:
+            self.store.remove(stream, index, index)
+
     def delete(self, stream: str) -> None:
         self.store.delete(stream)

@@ -249,6 +249,18 @@ def test_trimming_goes_as_far_as_it_may(bench: FaultyBench) -> None:
     assert isinstance(bench.store.read("kept", 1, 1, 1), Batch)
 
 
+def test_what_somebody_else_removes_is_met_by_who_reads_and_told_to_who_writes_next() -> None:
+    """S-4: the last two of three, read or not; whoever writes next gets the next index."""
+    bench = FaultyBench(MemoryBench())
+    make(bench)
+    put(bench, 1, "a", "b", "c")
+    bench.store.script(Misfortune.REMOVE, amount=2)
+    assert isinstance(batch := bench.store.read("s", 1, 9, 99), Batch)
+    assert batch.next == 2
+    assert bench.store.read("s", 2, 9, 99) == Trimmed(4)
+    assert put(bench, 4, "d") == Stored(4, 1, 4, (2, 3))
+
+
 def test_a_transaction_in_an_outage_does_nothing(bench: FaultyBench) -> None:
     """S-11: neither the requests nor what the caller did inside."""
     make(bench)

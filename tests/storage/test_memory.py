@@ -26,8 +26,9 @@ from surepipe.store_api import (
     Trimmed,
 )
 from tests.contracts.store_contract import (
-    Bench,
     StoreContract,
+    StrangerBench,
+    StrangerContract,
     commit,
     make,
     owner_of,
@@ -42,11 +43,11 @@ from tests.kit.memory_bench import MemoryBench
 FAILS_LOUDLY_AFTER_S = 30
 
 
-class TestContract(StoreContract):
+class TestContract(StoreContract, StrangerContract):
     """The suite that every store passes."""
 
     @pytest.fixture
-    def bench(self) -> Bench:
+    def bench(self) -> StrangerBench:
         return MemoryBench()
 
 

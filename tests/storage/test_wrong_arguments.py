@@ -21,7 +21,9 @@ from surepipe.storage import (
 )
 from surepipe.storage.faulty import FaultyStore
 from tests.actors.stored_kit import STREAM
+from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
+from tests.storage.sqlite_bench import SqliteBench
 
 FIVE = cast("Store", 5)
 """What a careless caller may give."""
@@ -99,3 +101,15 @@ def test_a_closed_redis_store_is_noticed_too(redis_bench: RedisBench) -> None:
     store.close()
     with pytest.raises(ConfigurationError, match=r"journal is RewindableRedis .*which is closed"):
         Pipe("orders", journal=store)
+
+
+def test_a_store_is_closed_at_the_end_of_its_block(
+    any_bench: MemoryBench | SqliteBench | RedisBench,
+) -> None:
+    """What is raised in the block comes out of it. (A store in memory has nothing to close.)"""
+    with any_bench.store as store:
+        assert store is any_bench.store
+        assert not getattr(store, "closed", False)
+    assert getattr(store, "closed", True)
+    error = KeyError("mine")
+    assert not store.__exit__(KeyError, error, None)

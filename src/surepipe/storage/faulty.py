@@ -3,7 +3,8 @@
     store = FaultyStore(MemoryStore())
     store.script(Misfortune.UNKNOWN, on=AppendRun)      # the next append is done, and nobody hears of it
 
-Going back (``ROLL_BACK``, ``LOSE_LAST``) needs a store that can: one with ``snapshot`` and ``roll_back``.
+Going back (``ROLL_BACK``, ``LOSE_LAST``) needs a store that can: one with ``snapshot`` and ``roll_back``;
+``REMOVE`` one with ``remove``.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Misfortune(StrEnum):
     """Before the call everything in the streams that forces trimming is trimmed."""
     LATE = "late"
     """Not done now; Unavailable. Done before a later call, when the caller may have asked for something else."""
+    REMOVE = "remove"
+    """Before the call somebody else removes the last entries of every stream, read or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class Rates:
     lose_last: float = 0.0
     trim: float = 0.0
     late: float = 0.0
+    remove: float = 0.0
     outage_calls_max: int = 20
     slow_us: tuple[int, int] = (1_000, 1_000_000)
     lose_max: int = 5
@@ -110,6 +114,15 @@ class GoesBack(Protocol[S]):
 
     def roll_back(self, state: S) -> None:
         """Return to a snapshot."""
+        ...
+
+
+@runtime_checkable
+class LosesEntries(Protocol):
+    """A store whose entries can be taken out as by somebody else."""
+
+    def remove(self, stream: str, first: int, last: int) -> None:
+        """These indexes are gone."""
         ...
 
 
@@ -190,9 +203,10 @@ class FaultyStore:
     ) -> None:
         """The next calls (of the request type ``on``) have this misfortune.
 
-        ``amount``: microseconds of a slow call, writes to lose, or after how many calls a late one is done.
-        Scripts are used up in their order. A transaction is a call of type ``FaultyTransaction``; a late one whose
-        block used ``inside`` is never done, because nobody knows what it wrote there.
+        ``amount``: microseconds of a slow call, writes to lose, entries to remove, or after how many calls
+        a late one is done. Scripts are used up in their order. A transaction is a call of type
+        ``FaultyTransaction``; a late one whose block used ``inside`` is never done, because nobody knows what it
+        wrote there.
         """
         self._script.append(_Scripted(misfortune, on, calls, amount))
 
@@ -245,7 +259,7 @@ class FaultyStore:
                 return 0
             case Misfortune.SLOW:
                 return self._rng.randint(*self.rates.slow_us)
-            case Misfortune.LOSE_LAST:
+            case Misfortune.LOSE_LAST | Misfortune.REMOVE:
                 return self._rng.randint(1, self.rates.lose_max)
             case Misfortune.LATE:
                 return self._rng.randint(1, self.rates.late_calls_max)
@@ -291,6 +305,8 @@ class FaultyStore:
                 self._lose_last(amount)
             case Misfortune.TRIM:
                 self._trim_all()
+            case Misfortune.REMOVE:
+                self._remove_last(amount)
             case _:
                 return
 
@@ -308,6 +324,14 @@ class FaultyStore:
             found = self.inside.info(name)
             if isinstance(found, StreamInfo):
                 self.inside.trim(name, found.next)
+
+    def _remove_last(self, entries: int) -> None:
+        if not isinstance(self.inside, LosesEntries):
+            raise MisuseError(f"{type(self.inside).__name__} has no remove")
+        for name in sorted(self._names):
+            found = self.inside.info(name)
+            if isinstance(found, StreamInfo) and found.next > 1:
+                self.inside.remove(name, max(1, found.next - entries), found.next - 1)
 
     def _do(
         self, kind: type[StoreRequest], stream: str, act: Callable[[], T]

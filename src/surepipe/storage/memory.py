@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self, TypeVar
 
+from surepipe.storage.complaints import tell_removed
 from surepipe.storage.memory_stream import MemoryStream
 from surepipe.storage.positions import may_replace
 from surepipe.store_api import (
@@ -169,6 +170,7 @@ class MemoryStore:
         outcome, take_back = found.append(run, self._clock(), unread)
         if take_back:
             self._changed.notify_all()
+            tell_removed(run.stream, outcome.removed if isinstance(outcome, Stored) else None)
         return outcome, take_back
 
     def _registered(self, stream: str) -> list[tuple[str, int]]:
@@ -364,6 +366,12 @@ class MemoryStore:
         with self._changed:
             self._state = state.copy()
             self._changed.notify_all()
+
+    def remove(self, stream: str, first: int, last: int) -> None:
+        """Take entries out by index, as somebody else does to a file or a server: nobody is told but who comes to
+        the place."""
+        with self._changed:
+            self._state.streams[stream].remove(first, last)
 
     def delete(self, stream: str) -> None:
         """Forget a stream with all its partitions, but not the positions of its readers."""

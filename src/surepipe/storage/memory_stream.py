@@ -112,16 +112,19 @@ class MemoryStream:
     def _store(
         self, run: AppendRun, last: int, new: tuple[bytes, ...], size: int, now_us: int
     ) -> tuple[Stored, Callable[[], None]]:
-        remembered = self.producers.get(run.producer)
+        remembered, earliest = self.producers.get(run.producer), self.earliest
+        removed = self._removed_by_others()
         index = self.next
         entries = Entries(index, run.producer, run.epoch, last + 1, new)
         self.pages.append(Page(entries, size, now_us))
         self.next += len(new)
         self.size_bytes += size
         self.producers[run.producer] = (run.epoch, last + len(new))
+        self.earliest = self.pages[0].index  # so what was removed in front of it is told once
 
         def take_back() -> None:
             self.pages.pop()
+            self.earliest = earliest
             self.next -= len(new)
             self.size_bytes -= size
             if remembered is None:
@@ -129,7 +132,16 @@ class MemoryStream:
             else:
                 self.producers[run.producer] = remembered
 
-        return Stored(last + len(new), len(new), index), take_back
+        return Stored(last + len(new), len(new), index, removed), take_back
+
+    def _removed_by_others(self) -> tuple[int, int] | None:
+        """The first and last index of what is missing at either end; who reads in between meets a hole there."""
+        first = self.pages[0].index if self.pages else self.next
+        last = self.pages[-1].end if self.pages else self.earliest
+        if (first, last) == (self.earliest, self.next) or self.earliest == self.next:
+            return None
+        gone_first = self.earliest if first > self.earliest else last
+        return gone_first, self.next - 1 if last < self.next else first - 1
 
     def _make_room(self, size: int, now_us: int, unread: int) -> str:
         """Let old pages go; returns the bound that would be broken all the same."""
@@ -148,7 +160,7 @@ class MemoryStream:
             if kept and kept + size > limit:
                 return f"max_bytes={limit}"
         if age is not None:
-            oldest = self._page_of(start) if start >= self.earliest else 0
+            oldest = max(0, self._page_of(start))
             if start < self.next and self.pages and now_us - self.pages[oldest].stored_us > age:
                 return f"max_age_us={age}"
         return ""
@@ -169,6 +181,17 @@ class MemoryStream:
             self.pages[0] = left
         self.earliest = max(self.earliest, before)
 
+    def remove(self, first: int, last: int) -> None:
+        """Entries are gone, and nothing else says so: somebody else took them out."""
+        kept: list[Page] = []
+        for page in self.pages:
+            for start, stop in ((page.index, min(page.end, first)), (last + 1, page.end)):
+                if (start := max(start, page.index)) < stop:
+                    rest = _part(page.entries, start - page.index, stop - page.index)
+                    kept.append(Page(rest, sum(map(len, rest.payloads)), page.stored_us))
+        self.pages = kept
+        self.size_bytes = sum(page.size_bytes for page in kept)
+
     # Reading.
 
     def read(self, request: ReadFrom) -> Batch | Empty | Trimmed | Reset | Ahead:
@@ -181,6 +204,9 @@ class MemoryStream:
             return Ahead(self.next)
         if request.index == self.next:
             return Empty(self.next)
+        if (place := self._page_of(request.index)) < 0 or self.pages[place].end <= request.index:
+            behind = self.pages[place + 1 :]
+            return Trimmed(behind[0].index if behind else self.next)
         entries = self._cut(request.index, request.max_messages, request.max_bytes)
         last = entries[-1]
         return Batch(tuple(entries), last.index + len(last.payloads), self.next)
@@ -189,13 +215,16 @@ class MemoryStream:
         """The longest run of entries within both bounds, one at least."""
         found: list[Entries] = []
         for page in self.pages[self._page_of(index) :]:
-            start = max(0, index - page.index)
+            if page.index > index:
+                break  # a hole: it is for who reads there
+            start = index - page.index
             wanted = _part(page.entries, start, start + messages)
             count = _fitting(wanted.payloads, size) or (0 if found else 1)
             if count:
                 found.append(_part(wanted, 0, count))
             messages -= count
             size -= sum(map(len, wanted.payloads[:count]))
+            index = page.end
             if count < len(page.entries.payloads) - start or not messages:
                 break
         return found
@@ -209,7 +238,9 @@ class MemoryStream:
             return Absent()
         if index < self.earliest:
             return Trimmed(self.earliest)
-        entries = self.pages[self._page_of(index)].entries
+        if (place := self._page_of(index)) < 0 or self.pages[place].end <= index:
+            return Trimmed(index + 1)  # somebody else has removed it
+        entries = self.pages[place].entries
         return Identity(entries.producer, entries.epoch, entries.first + index - entries.index)
 
 

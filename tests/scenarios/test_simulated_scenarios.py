@@ -206,6 +206,7 @@ def test_no_room_after_a_pause_what_was_left_out_comes_as_soon_as_there_is_room(
         "counted-by-a-replaced-sender",  # P20: it counted what its successor had told of first
         "carried-by-copies",  # P9: with frames of an inner layer the network copied messages
         "answered-over-its-successors-link",  # P9: it does not hear that its successor was answered
+        "answered-over-its-predecessors-link",  # P9: nor does that one hear what it is told
         "refused-before-it-was-in-doubt",  # P9: its receiver looked again when the state was back
     ],
 )

@@ -47,7 +47,7 @@ class _Counts:
         self.accepted: Notes[tuple[int, int]] = Notes()
         self.confirmed: Notes[tuple[int, int]] = Notes()
         self.confirmer: Notes[int] = Notes()
-        """Which life of the sender heard of the confirm; one that it replaced may not hear of it."""
+        """Which life of the sender heard of the confirm; another one may not hear of it."""
         self.first_delivery: Notes[int] = Notes()
         self.delivered, self.sent = Reached(), Reached()
         self.redelivered, self.resent = Tally(), Tally()
@@ -81,7 +81,7 @@ class DuplicateBudget(Property):
     and a store that went back, are crashes. A message that is first told of by the life that found it in its
     journal was accepted before that life began, perhaps by one that goes on with it. A journal may note a confirm
     later than its sender knows it, so there a crash after the confirm counts too, and what wakes the next life; a
-    replaced sender need not hear what its successor is told. An
+    replaced sender need not hear what its successor is told, nor that one what it is told. An
     inner layer has confirms of its own: it may send again what carries a message that the outer one knows to be
     settled, so in a stack its wakes count then, too, and each for all that earlier ones had sent. Without any
     faults and with answers faster than the timer there is one excuse: a stage that fails by itself.
@@ -264,8 +264,10 @@ class DuplicateBudget(Property):
         is_late = self.books.settings.has_journal(book.pipe) or is_settled_later
         now, known = self._pair(book, counts), counts.confirmed.of(position)
         is_forgotten = known is not None and is_late and self.books.crashes > known[1]
-        if not delivered and row[INCARNATION] < (counts.confirmer.of(position) or 0):
-            is_forgotten = True  # a replaced sender that goes on: its successor was answered, over its own link
+        if (
+            not delivered and known is not None
+        ):  # of two lives that go on, each is answered over its own link
+            is_forgotten |= row[INCARNATION] != counts.confirmer.of(position)
         if known is not None and not is_forgotten and book.pipe not in self._carried:
             now = known
         since = counts.accepted.of(position) or (0, 0)

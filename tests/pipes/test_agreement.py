@@ -183,7 +183,7 @@ def test_texts_are_equal_where_digests_are() -> None:
 def test_an_end_waits_longer_each_time_and_answers_for_ever() -> None:
     """1, 2, 4, 8, 16, 30, 30 seconds; a second receiver of the name is no business of the first."""
     one = Agreement(Terms("reliable"), tag_of("p"), sends=False)
-    now, waits = 0, []
+    now, waits = 0, list[int]()
     assert len(one.begin(now)) == 1
     while one.again_at is not None:
         waits.append((one.again_at - now) // SECOND)

@@ -29,6 +29,7 @@ from surepipe.pipelines.simulated.simulate import (
     simulation_of_plan,
 )
 from surepipe.simulation.explore_result import Explored
+from surepipe.simulation.report.words import in_words
 from surepipe.simulation.script_file import load as load_script
 
 FIRST_LINE_RUNS = 20
@@ -87,9 +88,9 @@ class Findings:
             yield line(text)
         for broken in self.broken:
             yield line((f"not tolerated: {broken.fault}", "head"))
-            yield from (line(text, indent=2) for text in broken.lines)
+            yield from (line(in_words(text), indent=2) for text in broken.lines)
         if self.missing:
-            yield line(("not exercised: ", "warn"), ", ".join(self.missing))
+            yield line(("not exercised: ", "warn"), in_words(", ".join(self.missing)))
         if self.left_out:
             named = ", ".join(f"{name} {count}" for name, count in self.left_out.items())
             yield line(f"messages left out by stages, without faults: {named}")

@@ -43,6 +43,7 @@ FAULTS: Mapping[str, str] = {
     "F26": "mailbox lost",
     "F27": "stale answer",
     "F28": "replaced process goes on",
+    "F28r": "replaced receiver goes on",
     "F29": "trimmed before it was read",
     "F30": "store refuses",
     "F31": "power cut",
@@ -53,6 +54,11 @@ FAULTS: Mapping[str, str] = {
 def fault_words(fault: str) -> str:
     """``sender crash, memory lost``; an unknown id stands for itself."""
     return FAULTS.get(fault, fault)
+
+
+def in_words(text: str) -> str:
+    """A text that names faults by their ids, as scripts and marks do, with their words instead."""
+    return _NAMED.sub(lambda found: fault_words(found[1]), text)
 
 
 def facts(row: Row) -> Facts:
@@ -66,6 +72,7 @@ def fact(row: Row, name: str) -> str:
     return value if isinstance(value, str) else str(value)
 
 
+_NAMED = re.compile(r"\b(?:fault-)?(F\d+[abr]?)\b")
 _FAULT = re.compile(r"\bF\d+[ab]?\b")
 
 

@@ -11,7 +11,7 @@ from surepipe.simulation.findings import Violation
 from surepipe.simulation.marks import STRUCK
 from surepipe.simulation.report.words import FAULTS, in_words
 
-ID = re.compile(r"\bF\d+[abr]?\b")
+ID = re.compile(r"\bF\d+[a-z]?\b")
 
 
 def test_findings_name_no_fault_by_its_id() -> None:

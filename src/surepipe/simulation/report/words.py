@@ -43,6 +43,7 @@ FAULTS: Mapping[str, str] = {
     "F26": "mailbox lost",
     "F27": "stale answer",
     "F28": "replaced process goes on",
+    "F28s": "replaced sender goes on",
     "F28r": "replaced receiver goes on",
     "F29": "trimmed before it was read",
     "F30": "store refuses",
@@ -72,7 +73,7 @@ def fact(row: Row, name: str) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-_NAMED = re.compile(r"\b(?:fault-)?(F\d+[abr]?)\b")
+_NAMED = re.compile(r"\b(?:fault-)?(F\d+[a-z]?)\b")
 _FAULT = re.compile(r"\bF\d+[ab]?\b")
 
 

@@ -6,7 +6,8 @@ import signal
 from contextlib import closing
 from multiprocessing.connection import Connection
 
-from surepipe import PipeReceiver, PipeSender, SharedKey, TcpRoute
+from surepipe import Listener, PipeReceiver, PipeSender, SharedKey, TcpRoute
+from surepipe.actors.channel import ChannelFace
 from surepipe.storage import Level, SqliteStore, SqliteTransaction
 from surepipe.store_api import Transaction
 
@@ -38,6 +39,18 @@ def receive(port: int, effects: str, reports: Connection) -> None:
     ):
         receiver.receive(put_row)
         reports.send("ready")
+        signal.pause()
+
+
+def listen(port: int, reports: Connection) -> None:
+    """Report when a channel comes in, in the middle of its handshake, and each message."""
+    route = TcpRoute.listen(f"127.0.0.1:{port}", security=KEY)
+
+    def accept(channel: ChannelFace) -> None:
+        channel.receive(reports.send)
+        reports.send("coming in")
+
+    with Listener(route, names=["orders"], accept=accept, layers=LAYERS):
         signal.pause()
 
 

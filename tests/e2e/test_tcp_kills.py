@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from surepipe import PipeReceiver, PipeSender, TcpRoute
+from surepipe import Channel, PipeReceiver, PipeSender, TcpRoute
 from surepipe.storage import SqliteStore
 from tests.e2e import tcp_children
 from tests.e2e.test_process_kills import (
@@ -23,6 +23,7 @@ from tests.e2e.test_process_kills import (
     rows_of,
 )
 
+HANDSHAKES = 3
 CYCLES = int(os.environ.get("SUREPIPE_TCP_KILL_CYCLES", "30"))
 
 
@@ -56,6 +57,31 @@ def test_tcp_pipes_lose_and_repeat_nothing_when_their_processes_are_killed(tmp_p
     _finish(running)
     judge(_effects(running.effects), running.accepted)
     assert min(running.kills.values()) > 0
+
+
+def test_a_channel_whose_listener_is_killed_in_its_first_handshake_is_up_with_the_next_listener() -> (
+    None
+):
+    """Each listener is killed as soon as the channel comes in there, with a message on its way; the one after the
+    last of them gets what no other has confirmed."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port: int = free.getsockname()[1]
+    route = TcpRoute.connect(f"127.0.0.1:{port}", security=tcp_children.KEY)
+    with Channel("orders", tcp_children.LAYERS, route=route) as channel:
+        for number in range(HANDSHAKES):
+            listening = Child(tcp_children.listen, port)
+            channel.send(number)
+            assert listening.next_report() == "coming in"
+            listening.kill()
+        listening = Child(tcp_children.listen, port)
+        try:
+            channel.send("hello")
+            assert listening.next_report() == "coming in"
+            while listening.next_report() != "hello":
+                pass  # those before it that no listener has confirmed
+            channel.flush(PATIENCE_S)
+        finally:
+            listening.kill()
 
 
 def _finish(running: TcpVictims) -> None:

@@ -79,6 +79,9 @@ def test_expectations_and_rest_can_be_stated(surepipe: Command, tmp_path: Path) 
     assert surepipe("audit", narrow, "--expect", "monotonic").code == Exit.VIOLATED
     early = traced(tmp_path / "open.parquet", OPEN)
     assert surepipe("audit", early, "--at-rest", "--expect", "no-loss").code == Exit.VIOLATED
+    repeats = surepipe("audit", early, "--expect", "no-duplicate")  # what is to come may come twice
+    assert repeats.code == Exit.NOT_EXERCISED
+    assert "more may come" in repeats.out
     refused = surepipe("audit", bad, "--expect", "no-loss,speed")
     assert refused.code == Exit.UNUSABLE
     assert "--expect does not know speed: write some of no-loss, " in refused.err

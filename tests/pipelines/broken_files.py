@@ -608,6 +608,16 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
         pipeline(stages=stage("time_limit_s: -1")),
         ("6:66: time_limit_s is -1: it must be more than 0.0",),
     ),
+    "a time limit of what calls nothing": (
+        pipeline(
+            stages="stages: {price: {from: intake, key-by: id, time_limit_s: 5}}",
+            sinks="sinks: {out: {from: price, kind: jsonl, path: out.jsonl, time_limit_s: 5}}",
+        ),
+        (
+            "6:10: stage price: time_limit_s ends a call, and key-by makes none: leave it out",
+            "7:9: sink out: time_limit_s ends a call or a request, and a jsonl sink makes neither: leave it out",
+        ),
+    ),
     "a time limit without end": (
         pipeline(stages=stage("time_limit_s: .inf")),
         ("6:66: time_limit_s is '.inf': it must be a number",),

@@ -134,6 +134,8 @@ class Channel:
         for atom in Atom:
             if atom in self.promised or (atom is Atom.NO_LOSS and self.is_open):
                 standing = STANDINGS[self.outcomes[atom]]
+                if standing is Standing.HELD and self._may_go_on:
+                    standing = Standing.UNJUDGED
                 cases = [str(case) for case in self.examples if case.what == BREAKS[atom]]
                 because = self.why if standing is Standing.UNJUDGED else "".join(cases[:1])
                 yield Judged(
@@ -153,6 +155,12 @@ class Channel:
     def is_open(self) -> bool:
         """Nobody knows yet what becomes of some messages, whoever promises what."""
         return self.waiting > 0 and not self.is_chosen
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether what is asked for may still break: what is to come may come twice, or late. Who asks for no loss
+        too is told so there."""
+        return self.is_chosen and self.outcomes[Atom.NO_LOSS] is Outcome.UNDECIDED
 
     @property
     def is_unreadable(self) -> bool:

@@ -72,6 +72,7 @@ class Findings:
     broken: list[Broken] = field(default_factory=list[Broken])
     missing: tuple[str, ...] = ()
     unreached: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
     left_out: dict[str, int] = field(default_factory=dict[str, int])
     complaint: str = ""
     explored: list[str] = field(default_factory=list[str])
@@ -96,6 +97,8 @@ class Findings:
             yield line(f"messages left out by stages, without faults: {named}")
         for text in self.unreached:
             yield line(("not exercised: ", "warn"), text)
+        for text in self.unjudged:
+            yield line(("not judged: ", "warn"), text)
         for note in self.notes:
             yield line(("note: ", "warn"), note)
 
@@ -104,8 +107,8 @@ class Findings:
         if self.failure:
             return line(f"{verdict.name}: {claim}; see above")
         is_short = self.missing or self.unreached
-        style = "warn" if is_short else "good"
-        word = "not exercised" if is_short else "held"
+        style = "warn" if is_short or self.unjudged else "good"
+        word = "not exercised" if is_short else "not judged" if self.unjudged else "held"
         return line((f"{word} ", style), f"in {self.runs} schedules  {verdict.name}: {claim}")
 
     def as_document(self) -> dict[str, object]:
@@ -120,6 +123,7 @@ class Findings:
             "script": str(self.script) if self.script else None,
             "missing": list(self.missing),
             "unreached": list(self.unreached),
+            "unjudged": list(self.unjudged),
             "left_out": self.left_out,
             "notes": self.notes,
             "not_tolerated": [
@@ -169,7 +173,7 @@ def _run(request: Request, simulation: Simulation, found: Findings) -> None:
     jobs = min(request.jobs, -(-len(request.seeds) // PIECE))
     with crew(recipe, jobs) as workers:
         _campaign(request, simulation, workers, found)
-    if found.code is Exit.HELD and (found.missing or found.unreached):
+    if found.code is Exit.HELD and (found.missing or found.unreached or found.unjudged):
         found.code = Exit.NOT_EXERCISED
 
 
@@ -198,6 +202,7 @@ def _campaign(request: Request, simulation: Simulation, workers: Crew, found: Fi
         found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
         found.left_out = dict(results[0].left_out) if results else {}
         found.notes += simulation.notes(found.dead, found.runs)
+        found.unjudged = tuple(simulation.swallowed())
         broken: list[Broken | None] = []
         if request.faults is None and not _is_late(request, started):
             broken += workers.broken(untolerated(simulation.subject))

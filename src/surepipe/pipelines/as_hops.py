@@ -71,6 +71,9 @@ def hop_of(plan: Plan, pipe: PipePart, levels: Levels, end: Node | None = None) 
         forced_trim=_may_pass_reader(pipe),
         linked=_linked(plan, (pipe,)),
         stored=any(_is_stored(part) for part in plan.reach(pipe.name)),
+        gathers=any(
+            isinstance(part, StagePart) and part.batch is not None for part in plan.reach(pipe.name)
+        ),
     )
 
 

@@ -252,11 +252,17 @@ class Port:
         self.name = name
         self.heard: Link | None = None
         self.landings: dict[Life, Landing] = {}
+        self.held: list[Flight] = []
+        """Frames for a process that has not begun yet: a link holds them until it has a connection."""
+        self.was_open = False
 
     def take(self, event: Event) -> None:
         """A frame arrives: whoever listens hears it, also one that was replaced and does not know."""
         assert isinstance(event, Flight)
         assert self.heard is not None
+        if not self.was_open:
+            self.held.append(event)
+            return
         alive = [life for life in self.landings if life.is_alive]
         if not alive:
             self.heard.lost(event, reason="node down")
@@ -290,7 +296,12 @@ class SimulatedSide:
     def open(self, landing: Landing, runtime: Runtime) -> None:
         """Listen."""
         del runtime
-        self._port.landings[self._life] = landing
+        port = self._port
+        port.landings[self._life] = landing
+        port.was_open = True
+        for flight in port.held:
+            self._life.world.at(self._life.world.now, port, flight)
+        port.held.clear()
 
     def send(self, frame: object) -> None:
         """Put a frame on the link: a point at which the process may end."""

@@ -1,7 +1,8 @@
 """Pipelines drawn from a seed, each in a folder as a user has it: correct ones, and those with a planted error.
 
     .venv/bin/python -m tests.simulation.pipelines.generated --plans 300 --seeds 12
-    .venv/bin/python -m tests.simulation.pipelines.generated --planted --plans 10
+    .venv/bin/python -m tests.simulation.pipelines.generated --planted --plans 10 --seeds 40
+    .venv/bin/python -m tests.simulation.pipelines.generated --break --plans 100
 
 A correct plan may not be called broken, whatever it consists of, and no planted error may go unseen.
 """
@@ -24,9 +25,11 @@ from random import Random
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.problems import PipelineErrors
+from surepipe.pipelines.simulated.campaign import repeat, used_in
 from surepipe.pipelines.simulated.simulate import (
     Simulation,
     SimulationFailed,
+    require_expected,
     simulation_of_plan,
 )
 
@@ -151,6 +154,7 @@ class _Draw:
             "python": 'kind: python, call: "STEPS:rows"',
             "repeatable": 'kind: python, call: "STEPS:rows", repeatable: true',
         }[kind]
+        self.loses |= kind in ("stdin", "python")  # what a crash takes with it nobody gives again
         if "STEPS" in text:
             self.functions["rows"] = "def rows():\n    return ()\n"
         self.sources.append(f"  {name}: {{{text}}}\n")
@@ -409,6 +413,9 @@ def planted(error: str, seed: int) -> Case:
         functions[name] = text
         stages.append(f'  {name}: {{from: {last}, {kind}: "STEPS:{name}"}}\n')
         last = name
+    if not steps:
+        stages.append("  same: {from: pipe1, key-by: who}\n")
+        last = "same"
     is_wrong_boundary = error == "boundary"
     boundary = random.choice(
         ["before", "handed"] if is_wrong_boundary else ["processed", "committed"]
@@ -419,7 +426,7 @@ def planted(error: str, seed: int) -> Case:
         route=random.choice(["", "route: {kind: sqlite, store: main}, "]),
         boundary=boundary,
         expect=expect if is_wrong_boundary else "",
-        stages="".join(stages) or "  same: {from: pipe1, key-by: who}\n",
+        stages="".join(stages),
         last=last,
         messages=len(rows),
     )
@@ -427,33 +434,61 @@ def planted(error: str, seed: int) -> Case:
 
 
 def seen(case: Case, seeds: range) -> str:
-    """How an error shows: as a violation, as a finding of its own, or not at all."""
+    """What the first run that breaks shows of an error; else what is not judged, or noted."""
     with _simulation(case, "claim") as simulation:
         try:
-            held = simulation.run(seeds)
+            require_expected(simulation.subject.plan)
+            found = simulation.campaign(seeds, stop_at_first=True)
         except SimulationFailed as error:
             return str(error)
-        return "\n".join(held.notes)
+        if found.first is not None:
+            return str(found.first.violation)
+        said = "\n".join((*found.unreached, *simulation.swallowed(), *simulation.notes()))
+    with _simulation(case, "claim") as simulation:  # imported anew, as in another process
+        again = simulation.campaign(seeds[:2]).digests
+    differ = any(found.digests[seed] != digest for seed, digest in again.items())
+    return f"{said}\nnot deterministic" if differ else said
+
+
+def broken_alarms(case: Case, seeds: range) -> Iterator[str]:
+    """What breaking a correct pipeline shows beside what its faults explain: runs that differ, or need none."""
+    with _simulation(case, "break") as simulation:
+        found = simulation.campaign(seeds)
+        for failure in found.failures.values():
+            again = simulation.subject
+            result = repeat(again, failure.script)
+            if result.stale is not None or result.violates(failure.violation.property) is None:
+                yield f"break, seed {failure.seed}: its script does not repeat {failure.violation}"
+            if not used_in(again, failure.script.decisions) and not failure.script.options.get(
+                "flood"
+            ):
+                yield f"break, seed {failure.seed}, without a fault: {failure.violation}"
 
 
 def main() -> None:
     """Run what the command line asks for, and count."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plans", type=int, default=300)
+    parser.add_argument("--plans", type=int, default=300, help="of each planted error: so many")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--break", action="store_true", dest="breaks")
     asked = parser.parse_args()
-    started, false, runs = time.monotonic(), 0, 0
-    for seed in range(asked.first, asked.first + asked.plans):
-        case = case_of(seed)
-        found = list(alarms(case, range(asked.seeds)))
-        runs += len(MODES) * asked.seeds
-        false += bool(found)
+    started, bad, seeds = time.monotonic(), 0, range(asked.seeds)
+    plans = range(asked.first, asked.first + asked.plans)
+    cases = [(f"{error} {seed}", planted(error, seed)) for error in ERRORS for seed in plans]
+    for name, case in cases if asked.planted else ((f"plan {n}", case_of(n)) for n in plans):
+        if asked.planted:
+            found = [] if seen(case, seeds) else ["nothing is said of it"]
+        else:
+            found = list((broken_alarms if asked.breaks else alarms)(case, seeds))
+        bad += bool(found)
         for text in found:
-            sys.stdout.write(f"plan {seed}: {text}\n")
+            sys.stdout.write(f"{name}: {text}\n")
             sys.stdout.flush()
-    took = time.monotonic() - started
-    sys.stdout.write(f"{asked.plans} plans, {runs} runs, {false} false alarms, {took:.0f} s\n")
+    took, count = time.monotonic() - started, len(cases) if asked.planted else asked.plans
+    what = "misses" if asked.planted else "false alarms"
+    sys.stdout.write(f"{count} plans, {asked.seeds} seeds each, {bad} {what}, {took:.0f} s\n")
 
 
 if __name__ == "__main__":

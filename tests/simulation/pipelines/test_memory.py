@@ -16,7 +16,7 @@ from surepipe.pipelines.simulated.memory import LARGE
 from surepipe.pipelines.simulated.outcome import Outcome
 from surepipe.pipelines.simulated.process_memory import ProcessMemory
 from surepipe.pipelines.simulated.project import project_modules
-from surepipe.pipelines.simulated.simulate import SimulationFailed, simulation_of
+from surepipe.pipelines.simulated.simulate import NotExercised, SimulationFailed, simulation_of
 from surepipe.pipelines.simulated.swallowing import swallowed_by
 
 PIPELINE = """\
@@ -184,10 +184,9 @@ def price(order):
     ("stages", "said"),
     [
         (CACHED, "That is fine for a cache"),
-        (SWALLOWED, "catches every exception"),
         (TIMED, "what out gets was not compared"),
     ],
-    ids=["cached", "swallowed", "timed"],
+    ids=["cached", "timed"],
 )
 def test_the_command_says_it_of_a_pipeline_that_holds(
     folder: Path, capsys: pytest.CaptureFixture[str], stages: str, said: str
@@ -197,6 +196,20 @@ def test_the_command_says_it_of_a_pipeline_that_holds(
     code = run(["simulate", str(file), "--seeds", "2", "--faults", "none", "--jobs", "1"])
     assert code in (Exit.HELD, Exit.NOT_EXERCISED)
     assert said in capsys.readouterr().out
+
+
+def test_a_stage_that_swallows_what_fails_is_not_said_to_hold(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its messages are dropped without faults too, so no run can judge it: exit 3, and a failure under pytest."""
+    file = _stages(folder, SWALLOWED)
+    asked = ["simulate", str(file), "--seeds", "2", "--faults", "none", "--jobs", "1"]
+    assert run(asked) == Exit.NOT_EXERCISED
+    told = capsys.readouterr().out
+    assert "not judged: stage price catches every exception at " in told
+    assert "held in" not in told
+    with pytest.raises(NotExercised, match="catches every exception"):
+        simulation_of(file, faults="none").run(range(2))
 
 
 TWO_NODES = """\

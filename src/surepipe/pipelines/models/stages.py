@@ -113,6 +113,12 @@ class StagePart(Trying):
     def _given(self, kind: str) -> object:
         return getattr(self, kind.replace("-", "_"))
 
+    @model_validator(mode="after")
+    def _limits_what_it_calls(self) -> StagePart:
+        if self.time_limit_s is not None and (self.key_by is not None or self.batch is not None):
+            raise ValueError(f"time_limit_s ends a call, and {self.kind} makes none: leave it out")
+        return self
+
     @property
     def kind(self) -> str:
         """Which of the kinds it is."""
@@ -138,6 +144,14 @@ class SinkBase(Trying):
     from_: Names = Field(
         validation_alias="from", description="the pipes or stages whose messages go here"
     )
+
+    @model_validator(mode="after")
+    def _limits_what_it_calls(self) -> SinkBase:
+        if self.time_limit_s is not None and not isinstance(self, PythonSink | HttpSink):
+            raise ValueError(
+                f"time_limit_s ends a call or a request, and a {self.word} makes neither: leave it out"
+            )
+        return self
 
 
 class JsonlSink(SinkBase):

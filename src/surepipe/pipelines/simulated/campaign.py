@@ -16,13 +16,13 @@ from surepipe.pipelines.simulated.reference import not_compared, with_enough, wi
 from surepipe.pipelines.simulated.sandbox import Double, Refusal, Slip, sandboxed
 from surepipe.pipelines.simulated.subject import PlanSubject
 from surepipe.pipelines.simulated.visitors import can_be_flooded, is_open
-from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.pipes.algebra.guarantees import Atom, Fault, Faults
 from surepipe.simulation.actor_chance import NodeScript, NodeSeeds
 from surepipe.simulation.actor_world import ActorWorld, play, result_of
 from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chooser import Chooser
 from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode, kinds_at
+from surepipe.simulation.faults import BY_ID, CATALOGUE, FaultKind, Mode, kinds_at
 from surepipe.simulation.findings import Replayer, RunResult, Violation
 from surepipe.simulation.hop import judge_rows
 from surepipe.simulation.marks import DRAINED, STRUCK, exercised
@@ -286,6 +286,13 @@ def _kinds_of(subject: PlanSubject, decision: Decision) -> tuple[str, ...]:
         sends=any(place.sender == node for place in places),
         receives=any(place.node == node for place in places),
     )
+
+
+def used_in(subject: PlanSubject, decisions: Iterable[Decision]) -> Faults:
+    """The faults, as claims name them, that decisions are."""
+    kinds = {kind for decision in decisions for kind in _kinds_of(subject, decision)}
+    names = {name for kind in kinds if kind in BY_ID for name in BY_ID[kind].names}
+    return frozenset(fault for fault in Fault if fault.value in names)
 
 
 def _answers(result: RunResult) -> Iterator[str]:

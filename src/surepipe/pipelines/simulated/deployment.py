@@ -99,6 +99,7 @@ class PlanDeployment:
         ways: Mapping[Way, Mapping[str, Sequence[str]]],
         expected: Mapping[str, Sequence[str]],
         *,
+        slips: Sequence[str] = (),
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan
@@ -119,6 +120,7 @@ class PlanDeployment:
         self._messages = messages
         self._ways = ways
         self._expected = expected
+        self._slips = slips
         self._through: dict[str, _Through] = {}
         self._is_through = False
         self._visitor: Visitor | None = None
@@ -341,10 +343,10 @@ class PlanDeployment:
             said = outcome.checked(world, self.functions.check)
             found += [replace(one, end=end, content=content) for one in said]
         world.outcome = outcome
+        slips = [slip for outside in world.outsides for slip in outside.slips]
         found += [
             Violation("stage", "idempotency key", len(world.rows) - 1, f"{slip}.")
-            for outside in world.outsides
-            for slip in outside.slips
+            for slip in dict.fromkeys((*slips, *self._slips))
         ]
         return found
 

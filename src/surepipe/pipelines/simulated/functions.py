@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TypeAlias, cast
 
 from surepipe.errors import ConfigurationError
@@ -73,3 +73,14 @@ def place_of_function(function: Function) -> str:
     """The file and line at which it is written; empty for what has no code of its own."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
+
+
+def globals_in(function: Function) -> Iterator[str]:
+    """The globals that the code of a function names, with its module, whether or not they are data."""
+    body: object = inspect.unwrap(function)
+    codes = [getattr(body, "__code__", None)]
+    while codes:
+        code = codes.pop()
+        if isinstance(code, CodeType):
+            yield from (f"{getattr(body, '__module__', '')}.{name}" for name in code.co_names)
+            codes += code.co_consts

@@ -12,6 +12,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -98,6 +99,8 @@ class Plain:
     came: list[Came] = field(default_factory=list[Came])
     answers: dict[Carried, dict[str, str]] = field(default_factory=dict[Carried, dict[str, str]])
     """of each message that a pipe handed over: what each stage answered for it"""
+    slips: tuple[str, ...] = ()
+    """what is wrong with the keys of effects outside, in words"""
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,13 @@ class PlainSubject:
     """A plan to be run like this.
 
     ``backwards``: messages come in another order, under other identities, and at other times. What an end has both
-    times follows from the messages alone.
+    times follows from the messages alone. ``twice``: functions are called once more for each message, later, as a
+    second attempt that nobody remembers.
     """
 
     of: PlanSubject
     backwards: bool = False
+    twice: bool = False
 
     @property
     def name(self) -> str:
@@ -128,17 +133,18 @@ class PlainSubject:
     def deployment(self) -> PlainRun:
         """One run."""
         self.of.memory.reset()
-        return PlainRun(self.of, backwards=self.backwards)
+        return PlainRun(self.of, backwards=self.backwards, twice=self.twice)
 
 
 class PlainRun:
     """One run, as the program of the only node of a world: functions have virtual time and chance there."""
 
-    def __init__(self, subject: PlanSubject, *, backwards: bool) -> None:
+    def __init__(self, subject: PlanSubject, *, backwards: bool, twice: bool) -> None:
         self.found = Plain({end.name: [] for end in subject.plan.ends})
         self._subject = subject
         self._plan = subject.plan
         self._backwards = backwards
+        self._twice = twice
         self._functions = subject.functions()
         self._entries: dict[str, Entry] = {}
         self._codecs: dict[str, Codec] = {}
@@ -155,6 +161,7 @@ class PlainRun:
         """Nothing is judged."""
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
+        self.found.slips = tuple(slip for outside in world.outsides for slip in outside.slips)
         world.outcome = self.found
         return ()
 
@@ -275,11 +282,14 @@ class PlainRun:
         entry = self._entry(part, path)
         context = self._context(part, about) if entry.asks else None
         try:
-            call = Call(entry.function, context, part.time_limit_s)
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
-            given = self._calls.enter(
-                part.name, with_all_it_gives(call) if is_flat else call, message
-            )
+            again = deepcopy(message) if self._twice else None
+            given = self._entered(part, entry, context, about, message)
+            if self._twice:
+                self._life.sleep(GAP_US)
+                later = self._context(part, about, 2) if entry.asks else None
+                with suppress(Exception):  # what it raises now, no real run has asked for
+                    self._entered(part, entry, later, about, again)
             if not is_flat:
                 require_answer(part.name, path, given)
             if self._way:
@@ -292,6 +302,21 @@ class PlainRun:
             self.found.by_chance.add(part.name)
         return given
 
+    def _entered(
+        self,
+        part: StagePart | PythonSink,
+        entry: Entry,
+        context: _Context | None,
+        about: About,
+        message: object,
+    ) -> object:
+        """One call. Only where there are two of a message, somebody has to know which message it is."""
+        call = Call(
+            entry.function, context, part.time_limit_s, about=about if self._twice else None
+        )
+        is_flat = isinstance(part, StagePart) and part.flat_map is not None
+        return self._calls.enter(part.name, with_all_it_gives(call) if is_flat else call, message)
+
     def _entry(self, part: StagePart | PythonSink, path: str) -> Entry:
         known = self._entries.get(part.name)
         if known is None:
@@ -301,13 +326,13 @@ class PlainRun:
             self._entries[part.name] = known
         return known
 
-    def _context(self, part: StagePart | PythonSink, about: About) -> _Context:
+    def _context(self, part: StagePart | PythonSink, about: About, attempt: int = 1) -> _Context:
         is_committed = any(
             pipe.name == about.pipe and pipe.settled is Boundary.COMMITTED
             for pipe in self._plan.pipes
         )
         transaction = MemoryTransaction() if is_committed else None
-        return _Context(about, part.name, 1, VirtualClock(self._life), transaction)
+        return _Context(about, part.name, attempt, VirtualClock(self._life), transaction)
 
     def _passage(self, name: str) -> Passage:
         return self.found.passages.setdefault(name, Passage())

@@ -29,12 +29,14 @@ DAY_US = 86_400_000_000
 class Reference:
     """``expected``: what each end is to have, where that can be said. ``unreached``: a sentence for each end that
     is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
-    gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong."""
+    gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
+    with the keys of effects when each call is made once more, as a second attempt."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     is_refused: bool = False
+    slips: tuple[str, ...] = ()
 
 
 class _AnotherDay(NodeSeeds):
@@ -55,7 +57,8 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         (handler,), (rows,) = subject.plan.ends, subject.messages.values()
         wanted = [canonical(row) for row in rows[:messages]]
         return replace(subject, expected={handler.name: wanted})
-    return replace(subject, expected=reference_of(subject, messages).expected)
+    found = reference_of(subject, messages)
+    return replace(subject, expected=found.expected, slips=found.slips)
 
 
 def reference_of(subject: PlanSubject, messages: int) -> Reference:
@@ -102,7 +105,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
     unreached = tuple(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in own)
-    return Reference(expected, unreached, left_out, is_refused)
+    slips = plainly(subject, calm, twice=True).slips
+    return Reference(expected, unreached, left_out, is_refused, slips)
 
 
 def _agreed(
@@ -140,9 +144,11 @@ def _is_ordered(subject: PlanSubject, end: str) -> bool:
     return len(claims) == 1 and Atom.MONOTONIC in claims[0]
 
 
-def plainly(subject: PlanSubject, options: Options, *, backwards: bool = False) -> Plain:
+def plainly(
+    subject: PlanSubject, options: Options, *, backwards: bool = False, twice: bool = False
+) -> Plain:
     """What comes of the messages when the functions are called one after the other."""
-    world = played(PlainSubject(subject, backwards), options, another_day=backwards)
+    world = played(PlainSubject(subject, backwards, twice), options, another_day=backwards)
     assert isinstance(world.outcome, Plain)
     return world.outcome
 

@@ -28,10 +28,12 @@ from surepipe.pipelines.simulated.campaign import (
     run_one,
     run_seeds,
     shrunk,
+    used_in,
     within_reach,
 )
 from surepipe.pipelines.simulated.functions import (
     Functions,
+    globals_in,
     imported,
     keeper_of,
     module_of,
@@ -44,7 +46,7 @@ from surepipe.pipelines.simulated.project import project_modules
 from surepipe.pipelines.simulated.rows import messages_of
 from surepipe.pipelines.simulated.subject import PlanSubject, require_pipes
 from surepipe.pipelines.simulated.swallowing import swallowed_by
-from surepipe.pipes.algebra.guarantees import Claim
+from surepipe.pipes.algebra.guarantees import Atom, Claim, parse_faults
 from surepipe.simulation.faults import FaultKind, chosen
 from surepipe.simulation.findings import Counterexample, RunResult, Violation
 from surepipe.simulation.options import Options
@@ -185,8 +187,9 @@ class Simulation:
                 f"{self.subject.name}: nothing broke in {found.runs} runs, but these never happened: "
                 f"{', '.join(found.missing)}. Give it more seeds or more messages."
             )
-        if found.unreached:
-            told = "\n".join(found.unreached)
+        unjudged = (*found.unreached, *self.swallowed())
+        if unjudged:
+            told = "\n".join(unjudged)
             raise NotExercised(
                 f"{self.subject.name}: nothing broke in {found.runs} runs, but {told}"
             )
@@ -280,41 +283,53 @@ class Simulation:
             where, script = self.reports / f"{stem}.html", self.reports / f"{stem}.json"
             save_script(least.script, script)
             example = replace(example, replay=f"{self.replay_with} {script}".strip())
-            example = pointed(self.subject, example)
+        example = pointed(self.subject, example)
+        if where is not None:
             where.write_text(page(example), encoding="utf-8")
-        text = self._told(example) + (f"Page: {where}\n" if where else "")
-        text += "".join(f"{line}\n" for line in self._whose(least.result, least.violation))
-        text += "".join(f"Note: {note}.\n" for note in self.notes())
+        text = text_report(example) + (f"Page: {where}\n" if where else "")
+        text += "".join(f"{line}\n" for line in self._whose(example))
+        notes = (*self.notes(), *self.swallowed())
+        text += "".join(f"Note: {note}.\n" for note in notes)
         return SimulationFailed(text, where, script)
 
-    def _whose(self, result: RunResult, violation: Violation) -> Iterator[str]:
+    def _whose(self, example: Counterexample) -> Iterator[str]:
         """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""
         raised: Counter[str] = Counter()
-        answers: dict[tuple[object, ...], dict[str, None]] = {}
-        for row in result.rows:
+        for row in example.result.rows:
             facts = facts_of(row)
             if row.kind == "raised" and "stage" in facts:
                 place = f" at {facts['place']}" if facts.get("place") else ""
                 raised[f"{facts['stage']} raised {facts['text']}{place}"] += row.count
-            elif row.kind == "returned":
-                message = (facts.get("stage"), row.pipe, row.epoch, row.seq, facts.get("part"))
-                answers.setdefault(message, {})[str(facts.get("answer"))] = None
+        odd = list(_odd_answers(example))
         found = [f"{what}, {count} times" for what, count in raised.items()]
-        found += [
-            f"{stage} answered {' and then '.join(given)} for message {seq}, which was tried again"
-            for (stage, _, _, seq, _), given in answers.items()
-            if len(given) > 1
-        ]
+        found += [what for _, what in odd]
         for what in found[:3]:
             yield f"A stage's defect: {what}."
+        for stage in dict.fromkeys(stage for stage, _ in odd):
+            yield from self._remembering(stage)
         if raised:
             yield "Mend it, or give it `retries` and a `dead_letter`: what it can't take then gets out of the way."
-        elif violation.property == "stage":
+        elif example.violation.property == "stage":
             yield "A stage's defect."
-        elif violation.property == "user":
+        elif example.violation.property == "user":
             yield "A defect of the stages, or of the check: surepipe did what it promises."
         elif not found and not {*self.memory, *self.subject.memory.changed}:
             yield "No stage raised, or answered in two ways: a defect of surepipe, unless a stage hides something."
+
+    def _remembering(self, stage: str) -> Iterator[str]:
+        """Why a stage may have answered in two ways: the globals that it keeps."""
+        finder = Functions(dict(self.subject.plan.simulate.replace))
+        changed = {*self.memory, *self.subject.memory.changed}
+        for name, path in _paths(self.subject.plan):
+            if name.partition(" ")[2] != stage or path == HANDLER:
+                continue
+            kept = sorted(changed.intersection(globals_in(finder.find(path))))
+            if kept:
+                yield (
+                    f"{stage} keeps {' and '.join(kept)} between calls: a crash loses that, and a message "
+                    "that is tried again meets what its first attempt left. Answer from the message alone, or "
+                    "keep it in a store, in the message's transaction (boundary: committed, context.transaction)."
+                )
 
     def notes(self, dead: int = 0, runs: int = 0) -> Iterator[str]:
         """What is to be said of the stages, whether or not a run has shown it. ``dead``: how many dead letters
@@ -332,6 +347,9 @@ class Simulation:
                 f"what {sink} gets was not compared, as it is not the same in all runs without faults (by the "
                 "time, by chance or by the order, say): write a check for it (simulate: check:)"
             )
+
+    def swallowed(self) -> Iterator[str]:
+        """What no run can judge, because it happens in the runs without faults too."""
         finder = Functions()
         for name, path in _paths(self.subject.plan):
             if path not in self.subject.plan.simulate.replace and path != HANDLER:
@@ -339,19 +357,34 @@ class Simulation:
 
     def _example(self, result: RunResult, before: int) -> Counterexample:
         violation = result.violations[0]
-        covered = self.faults != "break"
-        promised = ", ".join(str(claim) for claim in self._headlines()) or "nothing"
+        promised, covered = self._promised(result, violation)
         return Counterexample(
             title=self.title or self.subject.name,
             violation=violation,
             result=result,
             decisions_before=before,
-            guarantee=promised,
+            guarantee=promised or "nothing",
             covered=covered,
             advice="" if covered else self._advice(),
             replay="",
             places={name: place for name, place in self._places() if place},
         )
+
+    def _promised(self, result: RunResult, violation: Violation) -> tuple[str, bool]:
+        """What is promised, in words, and whether it names all that happened: the headline, or else, of the atom
+        that broke, what that alone survives."""
+        headlines = self._headlines()
+        promised = ", ".join(map(str, headlines))
+        if self.faults == "break":
+            return promised, False
+        used = used_in(self.subject, result.script.decisions)
+        if all(used <= claim.tolerates for claim in headlines):
+            return promised, True
+        atom = _ATOM_OF.get(violation.property, Atom.NO_LOSS)
+        survived = parse_faults(self.subject.promise.claim.get(atom, ()))
+        if used <= survived:
+            return str(Claim(frozenset({atom}), survived)), True
+        return promised, False
 
     def _headlines(self) -> list[Claim]:
         verdicts = assess(self.subject.plan).ways
@@ -369,6 +402,33 @@ class Simulation:
 
     def _told(self, example: Counterexample) -> str:
         return text_report(pointed(self.subject, example))
+
+
+_ATOM_OF = {"P3": Atom.NO_DUPLICATE, "P4": Atom.MONOTONIC, "P6g": Atom.GAP_FREE}
+
+
+def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
+    """Stages that answered in two ways for one message, or otherwise than without faults; and how they did."""
+    answers: dict[tuple[str, str, int, int, str], dict[str, None]] = {}
+    for row in example.result.rows:
+        if row.kind == "returned":
+            facts = facts_of(row)
+            piece = str(facts.get("part", ""))
+            message = (str(facts.get("stage")), row.pipe, row.epoch, row.seq, piece)
+            answers.setdefault(message, {})[str(facts.get("answer"))] = None
+    about = example.violation
+    for (stage, pipe, epoch, seq, piece), given in answers.items():
+        is_it = not piece and (pipe, epoch, seq) == (about.pipe, about.epoch, about.seq)
+        usual = example.usual.get(stage) if is_it else None
+        who = f"{stage} ({example.places[stage]})" if stage in example.places else stage
+        if len(given) > 1:
+            told = " and then ".join(given)
+            yield stage, f"{who} answered {told} for message {seq}, which was tried again"
+        elif usual is not None and usual not in given:
+            yield (
+                stage,
+                f"{who} answered {next(iter(given))} for message {seq}, and {usual} without faults",
+            )
 
 
 def _in_words(decision: Decision) -> str:

@@ -43,6 +43,8 @@ class PlanSubject:
     """the user's functions, for one run"""
     expected: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """of each sink: what comes out when nothing goes wrong"""
+    slips: tuple[str, ...] = ()
+    """what a second attempt at each message shows of the keys of effects"""
     references: dict[int, Reference] = field(
         default_factory=dict[int, "Reference"], compare=False, repr=False
     )
@@ -149,6 +151,7 @@ class PlanSubject:
             self.functions(),
             self.ways,
             self.expected,
+            slips=self.slips,
             memory=self.memory,
         )
 

@@ -104,6 +104,7 @@ class Hop:
     ``lanes``: messages of so many different keys are handled at once (0: one after the other).
     ``forced_trim``: the stream's retention may pass a reader that has not read yet.
     ``stored``: what follows a message is written to a store, which may be out when the message is settled already.
+    ``gathers``: several messages become one behind it, as a batch does.
     ``reread``: it is fed by a source that is read again after a crash, from the place that was stored last.
     ``linked``: faults that strike together, because both ends are in one process.
     Raises ConfigurationError without layers, or for a stream layer without the store of the stream.
@@ -122,6 +123,7 @@ class Hop:
     lanes: int = 0
     forced_trim: bool = False
     stored: bool = False
+    gathers: bool = False
     reread: bool = False
     channel_back: tuple[LayerOptions, ...] | None = None
     linked: tuple[Faults, ...] = ()

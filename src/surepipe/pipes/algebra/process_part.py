@@ -143,7 +143,7 @@ def _receiver_zombie(standing: Standing) -> str | None:
 def _handler_failure(standing: Standing) -> str | None:
     """A failed message is tried again by the boundary itself, so nothing that is in flight is at stake."""
     if standing.atom is Atom.NO_DUPLICATE:
-        return None
+        return _tried_in_parts(standing)
     if standing.atom is not Atom.MONOTONIC and standing.hop.boundary not in KEEPS:
         return f"with boundary {standing.hop.boundary}, a message is settled before its handler ran"
     if standing.atom is not Atom.NO_LOSS and not standing.hop.waits_for_failed:
@@ -151,12 +151,25 @@ def _handler_failure(standing: Standing) -> str | None:
     return None
 
 
+def _tried_in_parts(standing: Standing) -> str | None:
+    """1. A batch of three comes to a sink in three calls, and the third fails. 2. Nobody knows which message is to
+    blame, so the first is tried alone. 3. It comes to the sink again, unless a transaction took that back.
+    """
+    if not standing.hop.gathers or standing.hop.boundary is Boundary.COMMITTED:
+        return None
+    return "messages of a batch that fails are tried again one by one, with all that the batch had done"
+
+
 def _store_outage(standing: Standing) -> str | None:
-    """Who commits messages keeps them in their order meanwhile. The receiver of a stream reads them anew. What was
-    settled before a store has what comes of it, nobody brings again."""
+    """Who commits messages keeps them in their order meanwhile. The receiver of a stream reads them anew.
+    Elsewhere a message whose outcome a store does not take has failed: whoever still has it tries it again."""
     hop = standing.hop
-    if hop.stored and hop.boundary not in KEEPS and not standing.only_restrains:
-        return f"with boundary {hop.boundary}, a message is settled before a store has what comes of it"
+    if hop.stored and hop.boundary is not Boundary.COMMITTED and _handler_failure(standing):
+        if hop.boundary not in KEEPS and not standing.only_restrains:
+            return f"with boundary {hop.boundary}, a message is settled before a store has what comes of it"
+        if standing.atom is Atom.NO_DUPLICATE:
+            return _tried_in_parts(standing)
+        return f"{hop.layers[0].kind} goes on with later messages while a store does not take one"
     if standing.hop.boundary is not Boundary.COMMITTED or standing.hop.stream_layer is None:
         return None
     if _only_loses(standing):

@@ -294,6 +294,35 @@ def test_a_sink_that_cannot_be_reached_does_not_hold_up_the_end_of_run_in_python
     assert "left unfinished: intake: 4 messages accepted and not confirmed; safe" in caplog.text
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_generator_that_is_at_work_at_the_end_is_closed_when_it_comes_back() -> None:
+    """Only the thread in it can close it: whoever ends the run raises nothing, and does not wait for ever."""
+    waits, go, is_closed = threading.Event(), threading.Event(), threading.Event()
+
+    def ticks() -> Generator[int]:
+        try:
+            yield 1
+            waits.set()
+            go.wait()
+            yield 2
+        finally:
+            is_closed.set()
+
+    plan = plan_of(
+        "sources: {tick: {kind: python, call: 'test:ticks'}}\npipes: {intake: {from: tick}}\n"
+        "sinks: {out: {kind: jsonl, path: out.jsonl, from: intake}}\n"
+    )
+    one = engine.Engine(plan, "main", Bench(plan, ticks=ticks))
+    one.start()
+    try:
+        assert waits.wait(LAST_S)
+    finally:
+        one.close(0.0)
+    assert not is_closed.is_set()
+    go.set()
+    assert is_closed.wait(LAST_S)
+
+
 @pytest.mark.parametrize("boundary", ["processed", "committed"])
 @pytest.mark.usefixtures("folder")
 def test_a_run_over_a_stream_ends_after_the_message_that_it_is_at(boundary: str) -> None:

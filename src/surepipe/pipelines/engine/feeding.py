@@ -8,6 +8,7 @@ messages are confirmed (a crash in between repeats some), and where nothing dura
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -173,6 +174,8 @@ class Feed:
         self._wait_us = RETRY_MIN_US
         self._running: Running | None = None
         self._alarm: Alarm | None = None
+        self._in_source = threading.Lock()
+        self._is_closing = self._is_closed = False
 
     @property
     def pipes(self) -> Collection[str]:
@@ -249,17 +252,34 @@ class Feed:
         if self._running is not None:
             self._running.stop()
             self._running.join(timeout)
-        self.source.close()
+        self._is_closing = True
+        self._close_source()
+
+    def _close_source(self) -> None:
+        """By whoever comes last: while a function of the user's waits, only the thread in it can close it."""
+        if not self._in_source.acquire(blocking=False):
+            return
+        try:
+            if not self._is_closed:
+                self._is_closed = True
+                self.source.close()
+        finally:
+            self._in_source.release()
 
     # As an actor.
 
     def receive(self, message: object) -> None:
         """Take the next rows."""
         del message
-        if self.ended:
-            return
+        if not self.ended:
+            self._go_on()
+        if self._is_closing:
+            self._close_source()
+
+    def _go_on(self) -> None:
         try:
-            wait_us = self._take()
+            with self._in_source:
+                wait_us = self._take()
         except StoreUnavailable:
             wait_us = self._next_wait()
         except Exception as error:  # noqa: BLE001 - whoever runs the pipeline is told

@@ -580,9 +580,9 @@ class Channel:
         """Go on from an exported state. This machine must have been built with the same arguments."""
         attributes, handshake, *known, sender, receiver = cast("list[object]", state)
         snapshot.restore_attributes(self, attributes)
-        snapshot.restore_attributes(self.handshake, handshake)
         for value in known:
             snapshot.restore_attributes(self.agreement, value)
+        snapshot.restore_attributes(self.handshake, handshake)
         self.sender.restore(sender)
         self.receiver.restore(receiver)
 

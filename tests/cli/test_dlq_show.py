@@ -191,7 +191,7 @@ def test_a_letter_shows_where_its_stage_raised(
 ) -> None:
     """With the line of the user's code; the list stays one line for each letter."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     Path("traced_shop.py").write_text("def price(order):\n    return order / 0\n")
     text = FILE.replace("shop:price", "traced_shop:price").replace(
         "{kind: stdin}", "{kind: jsonl, path: in.jsonl}"

@@ -23,7 +23,7 @@ from surepipe.storage.sqlite import SqliteStore
 from surepipe.store_api import (
     ClaimOutcome,
     ClaimReader,
-    GetPosition,
+    GetOutcome,
     OpenOutcome,
     Transaction,
     Unavailable,
@@ -177,13 +177,26 @@ def test_journal_sender_paused_and_replaced(inside: SqliteStore) -> None:
         older.close()
 
 
+class JournalAway(FaultyStore):
+    """A store that gives the first question about the journal no answer, and others one."""
+
+    was_away = False
+
+    def get(self, stream: str, reader: str) -> GetOutcome:
+        """No answer to the first."""
+        if self.was_away or stream.startswith("orders/stacks"):
+            return super().get(stream, reader)
+        self.was_away = True
+        return Unavailable("away")
+
+
 def test_journal_sender_that_could_not_begin_until_it_was_replaced(inside: SqliteStore) -> None:
     """journal: first load late: its store was away when it started, and meanwhile somebody else was started."""
     steps, told = StepRuntime(6), Noted()
-    broken = FaultyStore(inside)
-    broken.script(Misfortune.OUTAGE, on=GetPosition)
+    broken = JournalAway(inside)
     older = sending(broken, steps, told)
     steps.advance(0.1)
+    assert broken.was_away
     newer = sending(FaultyStore(inside), steps, Noted())
     newer.send(1, until="confirmed")
     steps.advance(10)
@@ -285,7 +298,7 @@ def test_receiver_state_late_claim_of_a_dead_incarnation() -> None:
 
 
 class HeldBack(MemoryStore):
-    """A store that the first claim reaches late."""
+    """A store that the first claim of a reader of messages reaches late."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -294,7 +307,7 @@ class HeldBack(MemoryStore):
 
     def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
         """No answer to the first."""
-        if self.held is None:
+        if self.held is None and stream == "orders":
             self.held = (stream, reader, claimant)
             self.is_asked.set()
             return Unavailable("on its way")

@@ -13,7 +13,6 @@ from typing import cast
 
 import pykka
 
-from surepipe import errors
 from surepipe.actors.clerk import StateStore, Stores, StreamAccess
 from surepipe.actors.consumer import (
     ConsumerActor,
@@ -37,6 +36,7 @@ from surepipe.actors.stored import CommittableState
 from surepipe.actors.supervision import KILL, Keeper
 from surepipe.actors.tracing import ReceiverTrace
 from surepipe.effects import Notice, NoticeKind
+from surepipe.errors import Fenced as FencedError
 from surepipe.errors import MisuseError, PipeStopped, StacksDiffer, StoreUnavailable
 from surepipe.pipes.agreement import Terms
 from surepipe.pipes.desk import Boundary, BoundaryOptions
@@ -353,7 +353,7 @@ class ReceiverEnd(End):
         """The store refused the effects of a work. Fenced: for good. Otherwise what is stored is looked at anew,
         and the rest handled again: by this incarnation, which has it in order, or over a stream by the next."""
         trouble = work.trouble
-        if isinstance(trouble, errors.Fenced):
+        if isinstance(trouble, FencedError):
             self.replaced(actor, str(trouble))
         elif isinstance(trouble, Fenced):
             self.replaced(actor, f"owner {trouble.by} receives in its place now")
@@ -394,7 +394,7 @@ class ReceiverEnd(End):
         except StoreUnavailable:
             self._look_again_at = self.runtime.now() + BUILD_AGAIN_US
             self._ring_for_doubts()
-        except errors.Fenced as error:
+        except FencedError as error:
             self.replaced(actor, str(error))
 
     def replaced(self, actor: ReceiverActor, why: str) -> None:

@@ -12,7 +12,6 @@ from typing import cast
 
 import pykka
 
-from surepipe import errors
 from surepipe.actors.clerk import Journal, Stores, StreamAccess
 from surepipe.actors.end import ASK_S, End, EndOptions
 from surepipe.actors.host import Ask, Host
@@ -23,6 +22,7 @@ from surepipe.actors.routes import RouteSide
 from surepipe.actors.sender import SenderActor
 from surepipe.actors.tracing import SenderTrace, sender_pipe
 from surepipe.effects import JournalContents, Notice, NoticeKind, Ranges
+from surepipe.errors import Fenced as FencedError
 from surepipe.errors import PipeClosed, PipeStopped, StacksDiffer
 from surepipe.pipes.agreement import Terms
 from surepipe.pipes.options import BacklogOptions, LayerOptions, StreamOptions
@@ -110,7 +110,7 @@ class SenderEnd(End):
             contents = journal.load()
         now = numbered(self.runtime.wall_ms(), 0)
         if not self._has_loaded and began_later(contents.last_life, self._last_life, now):
-            raise errors.Fenced(
+            raise FencedError(
                 f"the journal of pipe {self.name} was taken by life {contents.last_life}, which began later than "
                 f"{self._last_life}"
             )

@@ -16,7 +16,6 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 
-from surepipe import errors
 from surepipe.effects import (
     AppendRows,
     ForgetRows,
@@ -35,6 +34,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import Fenced as FencedError
 from surepipe.storage.journal_records import Confirmed, OwnRows, extend, head_of, read_head
 from surepipe.store_api import (
     KEEP_ALL,
@@ -155,7 +155,7 @@ class StoreJournal:
         self._loaded = (info.incarnation, info.next, position)
         last_life = max((known.epoch for known in info.producers), default=0)
         if 0 < self._lives < last_life:
-            raise errors.Fenced(f"journal {self.stream!r} was taken over by life {last_life}")
+            raise FencedError(f"journal {self.stream!r} was taken over by life {last_life}")
         confirmed = (self._state.epoch, self._state.through)
         return JournalContents(
             last_life, rows, self._state.transmitted, confirmed, tuple(renumbered)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from surepipe import errors
 from surepipe.effects import (
     SaveState,
     Write,
@@ -15,6 +14,7 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import Fenced as FencedError
 from surepipe.storage.claims import Claims, number_now
 from surepipe.store_api import (
     CommitPosition,
@@ -80,7 +80,7 @@ class ReceiverState:
         """
         claimed = self._claims.claim(self.name, READER, self._loaded + 1)
         if isinstance(claimed, Fenced):
-            raise errors.Fenced(
+            raise FencedError(
                 f"the receiver's state {self.name!r} was taken over by a process that began later"
             )
         if not isinstance(claimed, Owner):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surepipe.pipes.algebra import remedy_for_fault, warnings
+from surepipe.pipes.algebra.composing import remedy_for_fault, warnings
 from surepipe.pipes.algebra.derivation import Derived, DerivedChain
 from surepipe.pipes.algebra.findings import Finding
 from surepipe.pipes.algebra.guarantees import (

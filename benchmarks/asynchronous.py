@@ -57,7 +57,14 @@ def handled(lanes: int) -> None:
         pipe.flush()
 
 
-def staged(lanes: int, stage: str, count: int) -> None:
+async def rests(message: object) -> object:
+    """What an answer over a network takes."""
+    seen_threads()
+    await asyncio.sleep(0.01)
+    return message
+
+
+def staged(lanes: int, stage: str, count: int, *, sink: bool = True) -> None:
     """Messages through a stage of a pipeline."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "in.jsonl").write_text("".join(f"{n}\n" for n in range(count)))
@@ -66,7 +73,7 @@ def staged(lanes: int, stage: str, count: int) -> None:
             f"version: 1\nname: p\nsources: {{lines: {{kind: jsonl, path: {folder}/in.jsonl}}}}\n"
             f"pipes: {{intake: {{from: lines{how}}}}}\n"
             f"stages: {{last: {{from: intake, {stage}}}}}\n"
-            f"sinks: {{out: {{from: last, kind: jsonl, path: {folder}/out.jsonl}}}}\n"
+            + (f"sinks: {{out: {{from: last, kind: jsonl, path: {folder}/out.jsonl}}}}\n" * sink)
         )
         run(load(Path(folder, "p.yaml")))
 

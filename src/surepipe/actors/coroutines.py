@@ -308,8 +308,15 @@ class LoopCoroutines:
         return self._thread if self._is_own else SHARED_LOOP.thread
 
     def wait(self, call: Awaitable[object]) -> object:
-        """Run it there; this thread waits."""
+        """Run it there; this thread waits, or the task that stands in its place."""
         outcome = _outcome(call)
+        code = patient()
+        if code is not None and asyncio._get_running_loop() is self.loop:
+            # A task of its own, as from a thread: it may cancel itself, and what is around it goes on.
+            result, failure = code.wait(lambda: asyncio.ensure_future(outcome))
+            if failure is not None:
+                raise failure
+            return result
         try:
             if self.thread == threading.get_ident() and asyncio._get_running_loop() is not None:
                 raise MisuseError(
@@ -574,7 +581,7 @@ class RunningTask:
 
 def must_end() -> bool:
     """In a task: somebody wants it to end, and that was no handler."""
-    task = asyncio.current_task()
+    task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
     return task is not None and task.cancelling() > 0
 
 
@@ -584,10 +591,10 @@ def must_end() -> bool:
 class Patient(greenlet):
     """Code that runs inside a task: where it would block the thread, the task waits in its place."""
 
-    def wait(self, how: Callable[[], Awaitable[bool]]) -> bool:
+    def wait(self, how: Callable[[], Awaitable[T]]) -> T:
         """From this code: let the task wait so."""
         assert self.parent is not None
-        return cast("bool", self.parent.switch(how))
+        return cast("T", self.parent.switch(how))
 
 
 def patient() -> Patient | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec
@@ -21,7 +22,7 @@ from surepipe.actors.consumer import (
     together,
     together_in_task,
 )
-from surepipe.actors.coroutines import require_plain
+from surepipe.actors.coroutines import in_task, require_plain
 from surepipe.actors.face import ReceivingFace
 from surepipe.actors.lanes import Lease
 from surepipe.errors import MisuseError
@@ -104,17 +105,25 @@ class HandlingFace(ReceivingFace):
         ):
             self.receiver.consume(together(cast("BatchHandler", handler), self._codec, wait))
 
-    def receive_by(self, make: Callable[[Commits | None, Codec], Loop]) -> None:
+    def receive_by(
+        self, make: Callable[[Commits | None, Codec], Loop], *, awaits: bool = False
+    ) -> None:
         """Let a loop of the caller's own take every work: what engines need, which know messages by identity.
 
-        ``make`` gets the codec, and with boundary ``"committed"`` what makes loops with a transaction. Raises
-        PipeClosed, and MisuseError when there is a handler or loop already.
+        ``make`` gets the codec, and with boundary ``"committed"`` what makes loops with a transaction. ``awaits``:
+        it waits for coroutines and signals above all, so that lanes need no thread each: every lane is a task, in
+        which the loop runs as it would on a thread. Raises PipeClosed, and MisuseError when there is a handler or
+        loop already.
         """
         self._check_open()
         self._check_unused()
         loop = make(self._commits, self._codec)
         require_plain("the loop", loop, "it runs on a thread, which awaits nothing")
-        self.receiver.consume(loop)
+        on = self.receiver.coroutines.loop if awaits and self.receiver.has_lanes else None
+        if on is None:  # in virtual time, too
+            self.receiver.consume(loop)
+        else:
+            self.receiver.consume_in_tasks(lambda work: in_task(partial(loop, work)), on)
 
     def leases(self) -> list[Lease]:
         """What each lane has in work now, ordered by lane; empty without lanes (see ``key``)."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from surepipe.actors.notices import PipeNotice
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from surepipe.pipelines.models.stages import AnySink
     from surepipe.pipelines.stages import Call, Clock
     from surepipe.store_api import CommitPosition, Store, Transaction
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +298,11 @@ class Environment(Protocol):
 
         Waits for what an async function gives; raises what it raises, and ``stages.TimeLimit``.
         """
+        ...
+
+    def blocking(self, work: Callable[[], T]) -> T:
+        """Do what may hold up its thread, and is no code of the user's. Where many share a thread, they go on
+        meanwhile."""
         ...
 
     def notice(self, notice: PipeNotice) -> None:

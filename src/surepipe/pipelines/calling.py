@@ -5,6 +5,7 @@ What can't be told from a function's signature shows in its first answer, which 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
 from collections.abc import Callable, Generator, Mapping
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from surepipe.actors.coroutines import Kind, kind_of, unrun_in
+from surepipe.actors.coroutines import Kind, kind_of, must_end, unrun_in
 from surepipe.errors import ConfigurationError, MisuseError, words_of
 from surepipe.pipelines.stages import made, wants_context
 
@@ -33,13 +34,16 @@ class LeftEarly(RuntimeError):
 def failing_only(name: str) -> Generator[None]:
     """What a user's function raises fails its message, even if it is made to end a process or a thread.
 
-    Raises LeftEarly for that, and where an async function was cancelled.
+    Raises LeftEarly for that, and where an async function was cancelled: unless the lane is told to end that waits
+    for it, which no message is to blame for.
     """
     try:
         yield
     except Exception:
         raise
     except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and must_end():
+            raise
         text = words_of(error)
         said = f": {text}" if text else ""
         raise LeftEarly(f"{name} raised {type(error).__name__}{said}") from error

@@ -626,3 +626,126 @@ def test_of_two_ways_that_meet_again_each_is_passed_over_by_itself() -> None:
     )
     run(plan_of(text), ten=ten, minus=minus, once=once)
     assert in_stream("out") == sorted(n for m in (10, 20, 30, -2, -3, -4) for n in (m, 2 * m))
+
+
+LANES = "  intake: {{from: lines, key: n, lanes: {}, journal: main, state: main}}\n"
+
+
+@pytest.mark.parametrize("stage", ["", ", time_limit_s: 60"])
+def test_lanes_of_an_async_stage_wait_together_without_a_thread_each(stage: str) -> None:
+    """Every lane has a message in its stage at once, on one loop; 5 lanes or 50 need the same threads."""
+    assert _threads_beside(5, stage) == _threads_beside(50, stage)
+
+
+def _threads_beside(lanes: int, stage: str) -> list[str]:
+    """The threads of the process while every lane has a message in its stage."""
+    inside: list[int] = []
+    beside: list[str] = []
+    loops: set[object] = set()
+    full = asyncio.Event()
+
+    async def meet(order: dict[str, int]) -> dict[str, int]:
+        inside.append(order["n"])
+        if len(inside) == lanes:
+            beside.extend(sorted(one.name for one in threading.enumerate()))
+            full.set()
+        await full.wait()
+        loops.add(asyncio.get_running_loop())
+        return order
+
+    write_lines("in.jsonl", [{"n": n} for n in range(lanes)])
+    for name in ("out.jsonl", "main.db"):
+        Path(name).unlink(missing_ok=True)
+    text = staged(
+        f'  last: {{from: intake, call: "test:meet"{stage}}}\n', pipes=LANES.format(lanes)
+    )
+    run(plan_of(text), meet=meet)
+    assert sorted(one["n"] for one in read_lines("out.jsonl")) == list(range(lanes))
+    assert len(loops) == 1
+    return beside
+
+
+def test_what_blocks_beside_an_async_stage_holds_up_its_own_lane_only() -> None:
+    """A plain stage, a plain sink and a generator wait for messages that come later, through the same async stage."""
+
+    async def later(order: dict[str, int]) -> dict[str, int]:
+        await asyncio.sleep(0)
+        return order
+
+    def blocks(order: dict[str, int]) -> dict[str, int]:
+        if order["n"] == 0:
+            assert passed["plain"].wait(30)
+        return order
+
+    def yields(order: dict[str, int]) -> Iterator[dict[str, int]]:
+        if order["n"] == 1:
+            assert passed["generator"].wait(30)
+        yield order
+
+    def taken(order: dict[str, int]) -> None:
+        if order["n"] == 2:
+            assert passed["sink"].wait(30)
+        got.append(order["n"])
+        if order["n"] > 2:
+            for one in list(passed.values())[: len(got)]:
+                one.set()
+
+    passed = {name: threading.Event() for name in ("plain", "generator", "sink")}
+    got: list[int] = []
+    write_lines("in.jsonl", [{"n": n} for n in range(6)])
+    text = staged(
+        '  first: {from: intake, call: "test:later"}\n  second: {from: first, call: "test:blocks"}\n'
+        '  last: {from: second, flat-map: "test:yields"}\n',
+        pipes=LANES.format(4),
+        sinks='sinks: {out: {from: last, kind: python, call: "test:taken"}}\n',
+    )
+    run(plan_of(text), later=later, blocks=blocks, yields=yields, taken=taken)
+    assert sorted(got) == list(range(6))
+
+
+def test_a_stage_that_is_ended_with_its_run_has_not_failed() -> None:
+    """Its coroutine is cancelled in the middle: no failure, no letter; the next run has it."""
+
+    async def stuck(order: dict[str, int]) -> dict[str, int]:
+        if is_stuck:
+            begun.set()
+            await asyncio.Event().wait()
+        return order
+
+    is_stuck, begun = True, threading.Event()
+    write_lines("in.jsonl", [{"n": 1}])
+    text = staged(
+        '  last: {from: intake, call: "test:stuck", retries: 1, dead_letter: main/dead}\n',
+        pipes=LANES.format(2),
+    )
+    plan = plan_of(text)
+    engine = Engine(plan, "main", Bench(plan, stuck=stuck), once=True)
+    engine.start()
+    assert begun.wait(30)
+    engine.close(0.1)
+    is_stuck = False
+    run(plan, stuck=stuck)
+    assert read_lines("out.jsonl") == [{"n": 1}]
+    with SqliteStore("main.db") as store:
+        assert not list(letters_in({"main": store}, "main/dead").all())
+    assert engine.counters()["last"].get("failed", 0) == 0
+
+
+def test_a_stage_that_cancels_itself_fails_its_message_and_ends_no_lane() -> None:
+    """As a coroutine that is cancelled by its own code: a failure, tried again."""
+
+    async def cancels(order: dict[str, int], context: Context) -> dict[str, int]:
+        if context.attempt == 1:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        return order
+
+    write_lines("in.jsonl", [{"n": n} for n in range(8)])
+    text = staged(
+        '  last: {from: intake, call: "test:cancels", retry_min_s: 0.001}\n', pipes=LANES.format(3)
+    )
+    counted = run(plan_of(text), cancels=cancels)
+    assert sorted(one["n"] for one in read_lines("out.jsonl")) == list(range(8))
+    assert counted["last"] == {"failed": 8, "passed": 8}

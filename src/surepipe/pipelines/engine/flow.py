@@ -7,6 +7,7 @@ and remembered elsewhere, so that the next turn passes over it.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
+from surepipe.actors.coroutines import Kind, kind_of
 from surepipe.errors import MisuseError, PayloadTooLarge
 from surepipe.pipelines.assembly import About, Environment
 from surepipe.pipelines.calling import (
@@ -131,6 +133,8 @@ class Flow:
         ]
         self._batches: list[tuple[StagePart, Step]] = []
         self.trials = Trials()
+        self.awaits = False
+        """True when one of its functions is a coroutine function."""
         self.entry = self._takers_of(start)
 
     @property
@@ -286,6 +290,10 @@ class Flow:
 
     def _into(self, part: SinkBase) -> Step:
         shared = self._sinks[part.name]
+        if isinstance(part, PythonSink):
+            function = self._environment.function(part.call)
+            called = function.__call__ if inspect.isclass(function) else function
+            self.awaits |= kind_of(called) is Kind.COROUTINE
         if part.name in self._at_once:
             return lambda message, about, turn: shared.at_once(
                 message, _counted(about, turn.attempt_at(part.name))
@@ -337,7 +345,7 @@ class Flow:
             case "filter":
                 return _filter(call, following, self._left_out(part))
             case "flat-map":
-                return _flat(part, call, self._once(following))
+                return _flat(part, call, self._once(following), self._environment)
             case _:
                 return _single(
                     call, following, self._left_out(part) if part.kind == "call" else None
@@ -360,6 +368,7 @@ class Flow:
             takes_batches=_takes_batches(self._plan, part),
         )
         function, asks = entry.function, entry.asks
+        self.awaits |= kind_of(function) is Kind.COROUTINE
         environment, tallies, name = self._environment, self._tallies, part.name
         is_told = False
 
@@ -481,18 +490,24 @@ def _filter(
     return run
 
 
-def _flat(part: StagePart, call: Callable[[object, About, Turn], object], once: OnceStep) -> Step:
+def _flat(
+    part: StagePart,
+    call: Callable[[object, About, Turn], object],
+    once: OnceStep,
+    environment: Environment,
+) -> Step:
     """``once``: the step behind it, which passes over what an earlier turn has done."""
 
     def run(message: object, about: About, turn: Turn) -> None:
-        for number, result in enumerate(_results(part, call(message, about, turn), turn), 1):
+        given = call(message, about, turn)
+        for number, result in enumerate(_results(part, given, turn, environment), 1):
             one = replace(about, part=about.part * PARTS_MAX + number)
             once((part.name, one), result, one, turn)
 
     return run
 
 
-def _results(part: StagePart, given: object, turn: Turn) -> list[object]:
+def _results(part: StagePart, given: object, turn: Turn, environment: Environment) -> list[object]:
     """What a flat-map gives, all of it before any goes on: a generator may fail in the middle."""
     kind = type(given).__name__
     try:
@@ -501,7 +516,8 @@ def _results(part: StagePart, given: object, turn: Turn) -> list[object]:
         if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
             raise TypeError(f"{part.does} gave {kind}: a flat-map gives a list")
         with failing_only(part.name):  # a generator runs here
-            found = list(cast("Iterable[object]", given))
+            results = cast("Iterable[object]", given)
+            found = environment.blocking(lambda: list(results))
         require_answer(f"stage {part.name}", part.does, found)
         return found
     except Exception:

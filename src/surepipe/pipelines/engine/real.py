@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar, cast
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.actors.coroutines import Kind, awaited, kind_of, within
+from surepipe.actors.coroutines import Kind, awaited, kind_of, patient, within
 from surepipe.actors.links import MutualTls, SharedKey, TcpRoute
 from surepipe.actors.notices import PipeNotice, log_notice
 from surepipe.actors.routes import Route
@@ -74,6 +75,7 @@ from surepipe.storage.sqlite import SqliteStore
 from surepipe.store_api import Level, Store, Transaction
 
 logger = logging.getLogger("surepipe")
+T = TypeVar("T")
 _LEVELS = {level.name.lower(): level for level in Level}
 
 
@@ -299,15 +301,21 @@ class RealEnvironment:
         """Enter the user's code, within its time limit. Raises what it raises, and TimeLimit."""
         limit_s, wait = function.limit_s, self._coroutines.wait
         with failing_only(name):
-            if limit_s is None:
-                return awaited(function(message), wait)
             if kind_of(function.function) is Kind.COROUTINE:
                 result = function(message)
+            elif limit_s is None:
+                result = self.blocking(lambda: function(message))
             else:
                 result = self._helpers.within(lambda: function(message), name, limit_s)
+            if limit_s is None:
+                return awaited(result, wait)
             return awaited(
                 result, lambda call: wait(within(call, limit_s, lambda: _late(name, limit_s)))
             )
+
+    def blocking(self, work: Callable[[], T]) -> T:
+        """Here, or on a helper's thread while the task waits that would hold up its loop."""
+        return work() if patient() is None else self._helpers.within(work)
 
     def close(self) -> None:
         """End the threads that it has for the user's functions."""
@@ -329,16 +337,16 @@ class RealEnvironment:
 
 
 class _Helpers:
-    """Threads for calls with a time limit. One whose call is late is left alone, since Python can't end it; the
-    others are used again."""
+    """Threads for calls with a time limit, and for what would block a loop: as many as are busy at once. One whose
+    call is late is left alone, since Python can't end it; the others are used again."""
 
     def __init__(self) -> None:
         self._idle: deque[SimpleQueue[_Job | None]] = deque()
 
-    def within(self, call: Callable[[], object], name: str, limit_s: float) -> object:
-        """What the call gives. Raises what it raises, and TimeLimit."""
+    def within(self, call: Callable[[], T], name: str = "", limit_s: float | None = None) -> T:
+        """What the call gives; a thread waits for it, or a task. Raises what it raises, and TimeLimit."""
         try:
-            jobs = self._idle.popleft()
+            jobs = self._idle.pop()
         except IndexError:
             jobs = SimpleQueue[_Job | None]()
             threading.Thread(
@@ -346,13 +354,20 @@ class _Helpers:
             ).start()
         job = _Job(call)
         jobs.put(job)
-        if not job.is_done.wait(limit_s):
-            jobs.put(None)
+        is_done = False
+        try:
+            is_done = job.signal.wait(lambda: job.is_done, limit_s)
+        finally:  # a task may be told to end here
+            if is_done:
+                self._idle.append(jobs)
+            else:
+                jobs.put(None)
+        if not is_done:
+            assert limit_s is not None
             raise _late(name, limit_s)
-        self._idle.append(jobs)
         if job.failure is not None:
             raise job.failure
-        return job.result
+        return cast("T", job.result)
 
     def close(self) -> None:
         """End those that have nothing to do."""
@@ -363,7 +378,8 @@ class _Helpers:
 class _Job:
     def __init__(self, call: Callable[[], object]) -> None:
         self._call = call
-        self.is_done = threading.Event()
+        self.is_done = False
+        self.signal = THREADS.signal()
         self.result: object = None
         self.failure: BaseException | None = None
 
@@ -372,7 +388,8 @@ class _Job:
             self.result = self._call()
         except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits
             self.failure = error
-        self.is_done.set()
+        self.is_done = True
+        self.signal.notify()
 
 
 def _help(jobs: SimpleQueue[_Job | None]) -> None:

@@ -51,6 +51,7 @@ from surepipe.pipelines.models.stages import (
     AnySink,
     CsvSink,
     JsonlSink,
+    PythonSink,
     StagePart,
     StreamSink,
     Trying,
@@ -157,7 +158,9 @@ class Engine:
                 opened = self._open_sink(sink)
                 if self._trace is not None and isinstance(opened, LineFile):
                     self._trace.opened(sink.name, opened.path.stat().st_size)
-                self._sinks[sink.name] = SharedSink(sink.name, opened, self._environment.runtime)
+                self._sinks[sink.name] = SharedSink(
+                    sink.name, opened, self._environment, calls=isinstance(sink, PythonSink)
+                )
         flows = {
             pipe.name: self._flow_of(pipe) for pipe in self.plan.pipes if self._shape.receives(pipe)
         }
@@ -279,7 +282,7 @@ class Engine:
             pipe_name(self.plan, pipe), flow, shared, writers, self._environment, self._trace
         )
         self._loops[pipe.name] = loop
-        handling(self.faces[pipe.name]).receive_by(loop.make)
+        handling(self.faces[pipe.name]).receive_by(loop.make, awaits=flow.awaits)
 
     # Dead letters.
 

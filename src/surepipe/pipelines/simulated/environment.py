@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.routes import Route
@@ -26,6 +26,8 @@ from surepipe.store_api import Store, Transaction
 
 if TYPE_CHECKING:
     from surepipe.pipelines.simulated.deployment import PlanDeployment
+
+T = TypeVar("T")
 
 
 class SimulatedEnvironment:
@@ -92,6 +94,10 @@ class SimulatedEnvironment:
         if name in self._deployment.flat_maps:
             function = with_all_it_gives(function)
         return self._calls.enter(name, function, message)
+
+    def blocking(self, work: Callable[[], T]) -> T:
+        """Nothing holds anybody up in virtual time."""
+        return work()
 
     def notice(self, notice: PipeNotice) -> None:
         """A row."""

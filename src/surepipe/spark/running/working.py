@@ -151,9 +151,8 @@ class Way:
         self._maker = PipeMaker(layout.plan, SPARK_NODE, environment, {})
         self._codec = self._codec_of(input_.part)
         self._name = f"{layout.plan.name}/{input_.part}"
-        runtime = environment.runtime
         sinks = {
-            name: SharedSink(name, Collecting(self._put_into(name)), runtime)
+            name: SharedSink(name, Collecting(self._put_into(name)), environment)
             for name in input_.targets
             if name in {sink.name for sink in layout.plan.sinks}
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.errors import MisuseError
+from surepipe.errors import MisuseError, words_of
+from surepipe.storage import SqliteStore
 from surepipe.store_api import (
+    KEEP_ALL,
     AppendRun,
     CommitPosition,
+    Created,
     Gap,
     Level,
     Stored,
@@ -271,3 +275,41 @@ def test_transactions_of_threads_do_not_mix(one: SqliteBench) -> None:
     in_threads(*(partial(forward, name) for name in "abcd"))
     assert sorted(effects_of(one)) == sorted([*range(1, 26)] * 4)
     assert len(read_payloads(one)) == 100
+
+
+def test_another_store_on_the_file_of_a_transaction_is_refused_at_once(
+    one: SqliteBench, tmp_path: Path
+) -> None:
+    """S-11: by another path to the file, on the same thread and on one that was begun there: MisuseError that says
+    what to write through; nothing waits for the busy timeout, other threads do, and afterwards all go on."""
+    make_effects(one)
+    (tmp_path / "link.db").symlink_to(one.store.path)
+    with SqliteStore(tmp_path / "link.db", level=Level.PROCESS, busy_timeout_s=1e6) as other:
+        with one.store.transaction() as transaction:
+            transaction.connection.execute("INSERT INTO effects VALUES (1)")
+            for misuse in (
+                lambda: other.append("s", "p", 1, 1, texts("x")),
+                lambda: other.transaction().__enter__(),
+                lambda: asyncio.run(asyncio.to_thread(other.claim, "s", "r", 1)),
+            ):
+                with pytest.raises(MisuseError, match="Write through the transaction that"):
+                    misuse()
+            with SqliteStore(tmp_path / "aside.db", level=Level.PROCESS) as aside:
+                assert isinstance(aside.create("s", 1, KEEP_ALL), Created)
+        assert transaction.done
+        with one.store.transaction() as transaction:  # it has not asked for the lock of the file
+            other.create("later", 1, KEEP_ALL)
+        in_threads(lambda: put(one, 1, "x"), lambda: other.claim("s", "r", 1))
+    assert effects_of(one) == [1]
+
+
+def test_a_locked_file_in_a_part_says_who_may_hold_it(one: SqliteBench) -> None:
+    """S-11: a connection of the caller's own, in the middle of a transaction on the same file."""
+    make_effects(one)
+    own = sqlite3.connect(one.store.path, timeout=0)
+    with one.store.transaction() as transaction:
+        with pytest.raises(sqlite3.OperationalError) as error, transaction.part():
+            own.execute("INSERT INTO effects VALUES (2)")
+    own.close()
+    assert "through the transaction's own connection" in words_of(error.value)
+    assert effects_of(one) == []

@@ -113,7 +113,7 @@ class SqliteStore:
         self._interrupts = 0
         self._process = os.getpid()
         self._is_closed = False
-        self._blocks = Blocks()
+        self._blocks = Blocks(self._file.identity)
         self._writer = Writer(self._file, self._tell_waiting)
         self._readers = Readers(self._file)
         self._watch = Watch(self._file)
@@ -167,6 +167,7 @@ class SqliteStore:
     def _write(self, step: Callable[[sqlite3.Connection], T]) -> T | Failed | Unavailable:
         self._refuse_in_child()
         self._blocks.refuse_inside("write")
+        self._blocks.refuse_beside()
         try:
             return self._writer.do(step)
         except _ERRORS as error:

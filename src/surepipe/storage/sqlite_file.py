@@ -147,6 +147,11 @@ class SqliteFile:
         connection.execute(f"PRAGMA checkpoint_fullfsync={int(self._asked is Level.POWER)}")
         _make_or_check_layout(connection, self.path)
 
+    @property
+    def identity(self) -> object:
+        """The same for every path to this file."""
+        return self._identity
+
     def require_same(self) -> None:
         """Raises ConfigurationError when the file was removed or replaced since it was opened.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage import sqlite_positions, sqlite_streams
-from surepipe.storage.sqlite_file import SqliteFile
+from surepipe.storage.sqlite_file import SqliteFile, is_busy
 from surepipe.storage.sqlite_writer import Blocks, Closed, Writer
 from surepipe.store_api import (
     AppendOutcome,
@@ -59,6 +59,7 @@ class SqliteTransaction:
                 raise StoreUnavailable(f"{self._file.path}: {error}") from error
             except sqlite3.Error as error:
                 raise StoreUnavailable(str(self._file.outcome_of(error))) from error
+            self._blocks.hold()
         return self._lent
 
     @property
@@ -74,7 +75,13 @@ class SqliteTransaction:
         connection.execute("SAVEPOINT surepipe_part")
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if is_busy(error):
+                error.add_note(
+                    f"If that is {self._file.path}: the transaction that this ran in is writing to it, so another "
+                    "connection waits in vain. Write through the transaction's own connection (in a stage "
+                    "context.transaction.connection)."
+                )
             del self.requests[requests:]
             if (
                 connection.in_transaction
@@ -101,6 +108,7 @@ class SqliteTransaction:
         """The block has raised."""
         if self._lent is not None:
             self._lent = None
+            self._blocks.let_go()
             self._writer.undo_lent()
 
     def finish(self, now_us: int) -> None:
@@ -116,6 +124,7 @@ class SqliteTransaction:
             return is_done
 
         self._lent = None
+        self._blocks.let_go()
         is_done = self._writer.commit_lent(step)
         self.outcomes, self.done = found[0], is_done
 

@@ -426,20 +426,26 @@ _AROUND: ContextVar[tuple[_Block, ...]] = ContextVar("surepipe_blocks", default=
 """The transactions that this code was begun in. A task and ``asyncio.to_thread`` inherit it."""
 
 
+_HOLDING: dict[object, Blocks] = {}
+"""The blocks of this process that have the write lock of a file; of each file there can be one."""
+
+
 class Blocks:
     """Who is inside the block of a transaction: a thread, and what was begun there and may be waited for.
 
     None of them may begin another or write beside it: that would wait for the end of the block, which waits for
-    it.
+    it. The same goes for another store on the same ``file``, from the moment when the block has the write lock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: object) -> None:
+        self._file = file
         self._threads: Counter[int] = Counter()
         self._lock = threading.Lock()
 
     def enter(self) -> _Block:
         """Begin the block of this thread."""
         self.refuse_inside("begin another transaction")
+        self.refuse_beside()
         self.join(threading.get_ident())
         block = _Block(self)
         _AROUND.set((*_AROUND.get(), block))
@@ -465,9 +471,31 @@ class Blocks:
 
     def refuse_inside(self, what: str) -> None:
         """Raise MisuseError when this thread is inside a block, or runs what was begun in one."""
-        is_inside = any(block.owner is self and block.is_open for block in _AROUND.get())
-        if is_inside or threading.get_ident() in self._threads:
+        if self._is_here():
             raise MisuseError(
                 f"this thread can't {what} inside a transaction of the same store: use the transaction's own "
                 "append and commit; nothing was done"
             )
+
+    def refuse_beside(self) -> None:
+        """Raise MisuseError when this thread is inside a block of another store that has this file."""
+        holding = _HOLDING.get(self._file)
+        if holding is not None and holding is not self and holding._is_here():
+            raise MisuseError(
+                "this thread can't write through another store to a file that it has a transaction on: that waits for "
+                "the end of the transaction, which waits for this. Write through the transaction that the handler or "
+                "stage was given (append, commit, connection; in a stage context.transaction); nothing was done"
+            )
+
+    def _is_here(self) -> bool:
+        is_inside = any(block.owner is self and block.is_open for block in _AROUND.get())
+        return is_inside or threading.get_ident() in self._threads
+
+    def hold(self) -> None:
+        """The block has the write lock."""
+        _HOLDING[self._file] = self
+
+    def let_go(self) -> None:
+        """Not any more. A repeat does nothing."""
+        if _HOLDING.get(self._file) is self:
+            del _HOLDING[self._file]

@@ -16,7 +16,7 @@ from surepipe.pipelines.engine import Engine
 from surepipe.pipelines.engine.running import letters_in
 from surepipe.pipelines.stages import Context
 from surepipe.storage import SqliteStore, SqliteTransaction
-from surepipe.store_api import AppendRun, Batch
+from surepipe.store_api import KEEP_ALL, AppendRun, Batch
 from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -749,3 +749,30 @@ def test_a_stage_that_cancels_itself_fails_its_message_and_ends_no_lane() -> Non
     counted = run(plan_of(text), cancels=cancels)
     assert sorted(one["n"] for one in read_lines("out.jsonl")) == list(range(8))
     assert counted["last"] == {"failed": 8, "passed": 8}
+
+
+@pytest.mark.parametrize("limit", ["", ", time_limit_s: 60"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_stage_that_writes_to_the_file_of_its_transaction_by_itself_is_told_so_at_once(
+    limit: str, is_async: bool
+) -> None:
+    """It opens the plan's file as a store of its own, which could only wait for the transaction that it is in."""
+
+    def own(number: int) -> int:
+        with SqliteStore("main.db", busy_timeout_s=1e6) as store:
+            store.create("own", 1, KEEP_ALL)
+        return number
+
+    async def own_later(number: int) -> int:
+        return own(number)
+
+    write_lines("in.jsonl", [1])
+    text = staged(
+        f'  last: {{from: intake, call: "test:own", retries: 1, retry_min_s: 0.001, dead_letter: main/dead{limit}}}\n'
+    )
+    run(plan_of(text), own=own_later if is_async else own)
+    with SqliteStore("main.db") as store:
+        (letter,) = letters_in({"main": store}, "main/dead").all()
+    assert (
+        "Write through the transaction that the handler or stage was given" in letter.letter.error
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import importlib
 import logging
 import os
@@ -10,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar, cast
@@ -377,7 +379,8 @@ class _Helpers:
 
 class _Job:
     def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
+        # What is begun in a transaction belongs to it on the helper's thread, too.
+        self._call = partial(contextvars.copy_context().run, call)
         self.is_done = False
         self.signal = THREADS.signal()
         self.result: object = None

@@ -307,9 +307,12 @@ def test_a_locked_file_in_a_part_says_who_may_hold_it(one: SqliteBench) -> None:
     """S-11: a connection of the caller's own, in the middle of a transaction on the same file."""
     make_effects(one)
     own = sqlite3.connect(one.store.path, timeout=0)
-    with one.store.transaction() as transaction:
-        with pytest.raises(sqlite3.OperationalError) as error, transaction.part():
-            own.execute("INSERT INTO effects VALUES (2)")
+    with (
+        one.store.transaction() as transaction,
+        pytest.raises(sqlite3.OperationalError) as error,
+        transaction.part(),
+    ):
+        own.execute("INSERT INTO effects VALUES (2)")
     own.close()
     assert "through the transaction's own connection" in words_of(error.value)
     assert effects_of(one) == []

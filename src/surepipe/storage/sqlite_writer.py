@@ -482,9 +482,10 @@ class Blocks:
         holding = _HOLDING.get(self._file)
         if holding is not None and holding is not self and holding._is_here():
             raise MisuseError(
-                "this thread can't write through another store to a file that it has a transaction on: that waits for "
-                "the end of the transaction, which waits for this. Write through the transaction that the handler or "
-                "stage was given (append, commit, connection; in a stage context.transaction); nothing was done"
+                "this thread can't write through another store to a file that it has a transaction on: that "
+                "waits for the end of the transaction, which waits for this. Write through the transaction that "
+                "the handler was given (append, commit, connection; in a stage context.transaction); nothing was "
+                "done"
             )
 
     def _is_here(self) -> bool:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -18,19 +20,25 @@ from surepipe.errors import (
     MisuseError,
     NotConfirmed,
     PipeStopped,
+    StoreUnavailable,
 )
 from surepipe.pipes.desk import Boundary
-from surepipe.storage import MemoryStore, Retention, SqliteStore
+from surepipe.pipes.options import LayerText
+from surepipe.storage import MemoryStore, RedisStore, Retention, SqliteStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
+from surepipe.storage.journal import StoreJournal
+from surepipe.storage.redis_link import Limits
 from surepipe.store_api import (
     AppendRun,
     CommitPosition,
     Failed,
     Hint,
+    Level,
     ReadFrom,
     Store,
     Unavailable,
 )
+from surepipe.testing.servers import local_servers
 from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import (
     QUICK_STREAM,
@@ -336,3 +344,75 @@ def test_before_over_a_stream_never_repeats(tmp_path: Path) -> None:
             pipe.send(number, until="confirmed")
     assert got == sorted(set(got))
     assert got[-1] == 19
+
+
+EARLIEST: LayerText = {"stream": {"start": "earliest"}}
+
+
+def test_a_sender_with_a_journal_begins_while_its_redis_is_down(tmp_path: Path) -> None:
+    """A real server that is killed: the sender is made, accepts all, and the server gets it once it is there; the
+    level must be stated, for nobody can be asked for it, and without a journal elsewhere it is refused."""
+    (source, *_) = local_servers()
+    with (
+        closing(source.server().start()) as server,
+        SqliteStore(tmp_path / "journal.db") as journal,
+    ):
+        server.kill()
+        soon = Limits(connect_s=0.2, answer_s=0.2)
+        with (
+            RedisStore.from_url(server.url, pipeline="p", limits=soon) as asked,
+            pytest.raises(StoreUnavailable, match="begins without it when the level is stated"),
+        ):
+            StreamSender("orders", store=asked, journal=journal)
+        redis = RedisStore.from_url(server.url, pipeline="p", level=Level.PROCESS, limits=soon)
+        with redis:
+            with pytest.raises(StoreUnavailable):
+                StreamSender("orders", store=redis)
+            with pytest.raises(StoreUnavailable):
+                StreamReceiver("orders", EARLIEST, store=redis)
+            with StreamSender("orders", store=redis, journal=journal) as sender:
+                for n in range(100):
+                    sender.send(n)
+                assert _kept_in(journal) == 100
+                server.start()
+                sender.flush(PATIENCE_S)
+                with StreamReceiver("orders", EARLIEST, store=redis) as receiver:
+                    assert list(islice(receiver, 100)) == list(range(100))
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_another_stack_wrote_is_found_once_the_store_is_there(
+    tmp_path: Path, held: bool
+) -> None:
+    """The store is away when a sender of another stack begins: it accepts, and stops when it sees what is there;
+    what it accepted stays in the journal."""
+    store = FaultyStore(MemoryStore())
+    journal = sqlite_store(tmp_path)
+    with StreamSender("orders", "stream", store=store, journal=journal) as first:
+        first.send(1)
+        first.flush(PATIENCE_S)
+    if not held:
+        with StreamReceiver("orders", EARLIEST, store=store) as receiver:
+            read = threading.Event()
+            receiver.receive(lambda _: read.set())
+            assert read.wait(PATIENCE_S)
+    store.script(Misfortune.OUTAGE, calls=1_000_000)
+    other = StreamSender("orders", ["dedupe", "stream"], store=store, journal=journal)
+    other.send(2)
+    store.calm()
+    if held:
+        with pytest.raises(PipeStopped, match="Let the readers read all of that first"):
+            other.flush(PATIENCE_S)
+        with pytest.raises((NotConfirmed, PipeStopped)):
+            other.close(0)
+        assert _kept_in(journal) == 1
+    else:
+        other.flush(PATIENCE_S)
+        other.close()
+    journal.close()
+
+
+def _kept_in(journal: Store) -> int:
+    """How many messages the journal of the pipe has."""
+    rows = StoreJournal(journal, journal, "orders").load().rows
+    return sum(len(row.payloads) for row in rows)

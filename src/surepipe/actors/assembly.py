@@ -157,7 +157,12 @@ class Assembly:
         self.stream = stream_of(name, self.layers, roles, number_of_life)
         self._state = state_of(name, self._boundary, roles, number_of_life)
         if self.stream is not None:
-            self.stream.make(roles.retention, self._own_terms(apart_with), options.runtime)
+            self.stream.make(
+                roles.retention,
+                self._own_terms(apart_with),
+                options.runtime,
+                may_be_away=roles.may_begin_away,
+            )
         is_framed = roles.stream is None and apart_with is not None
         self._terms = self._own_terms(apart_with) if is_framed else None
         self._has_long_runs = isinstance(self.route, LocalRoute) and not (
@@ -217,10 +222,9 @@ class Assembly:
 
     def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:
         """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
-        records = self.stream.records if self.stream is not None else None
-        if records is not None:
+        if self.stream is not None:
             layer = next(one for one in self.layers if isinstance(one, StreamOptions))
-            records.begin_to_write(layer.producer or self.name, self._holds_rows)
+            self.stream.write_as(layer.producer or self.name, self._holds_rows)
         end = SenderEnd(
             self.name,
             self._run_layers,
@@ -233,8 +237,8 @@ class Assembly:
             drained=drained,
             terms=self._terms,
         )
-        if records is not None:
-            records.told = end.met_other_reader
+        if self.stream is not None:
+            self.stream.refuse, self.stream.told = end.refused_by_store, end.met_other_reader
         return end
 
     def _holds_rows(self) -> bool:

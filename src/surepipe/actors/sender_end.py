@@ -209,6 +209,11 @@ class SenderEnd(End):
         self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
         self._gave_up(why)
 
+    def refused_by_store(self, why: str) -> None:
+        """The stream can't be used, which nobody could know while its store was away: nothing more is accepted."""
+        self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
+        self._gave_up(why)
+
     def met_other_reader(self, why: str) -> None:
         """A reader of the stream is configured differently. It reads nothing; what is sent is for the others."""
         self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))

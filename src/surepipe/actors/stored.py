@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
 
 from surepipe.actors.clerk import StateStore
@@ -20,7 +22,7 @@ from surepipe.effects import (
     WriteStored,
     WriteUnknown,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import ConfigurationError, MisuseError, StacksDiffer, StoreUnavailable
 from surepipe.pipes.agreement import Terms
 from surepipe.pipes.algebra import hops
 from surepipe.pipes.desk import Boundary
@@ -52,6 +54,7 @@ from surepipe.store_api import (
     perform,
 )
 
+logger = logging.getLogger("surepipe")
 Letters: TypeAlias = Store | DeadLetterPlace
 """Where dead letters go: a store (into a stream of it), a ``DeadLetterStream``, or any callable."""
 
@@ -75,6 +78,11 @@ class StoreRoles:
     letters: Letters | None = None
     retention: Retention = KEEP_ALL
 
+    @property
+    def may_begin_away(self) -> bool:
+        """True when a sender can begin while its stream's store is away: what it accepts is kept elsewhere."""
+        return self.journal is not None and self.journal is not self.stream
+
 
 @runtime_checkable
 class _Described(Protocol):
@@ -96,17 +104,24 @@ def is_store(value: object) -> TypeGuard[Store]:
     )
 
 
-def described(store: _WithLevel) -> hops.Store:
+def described(store: _WithLevel, *, may_be_away: bool = False) -> hops.Store:
     """A store as the algebra sees it. Raises StoreUnavailable where the level must be asked for and nobody
-    answers."""
+    answers. ``may_be_away``: then a level that was declared counts."""
     known = store if isinstance(store, _Described) else None
     can_transact = isinstance(store, TransactionalStore)
+    try:
+        level, is_declared = store.level, bool(getattr(store, "level_is_declared", False))
+    except StoreUnavailable:
+        declared: object = getattr(store, "declared_level", None)
+        if not may_be_away or not isinstance(declared, Level):
+            raise
+        level, is_declared = declared, True
     return hops.Store(
         known.name if known else type(store).__name__,
-        store.level,
+        level,
         kind=known.kind if known else "other",
         transactional=can_transact and bool(getattr(store, "one_slot", True)),
-        declared=bool(getattr(store, "level_is_declared", False)),
+        declared=is_declared,
     )
 
 
@@ -142,8 +157,10 @@ def hop_of(
         boundary=boundary,
         journal=described(roles.journal) if roles.journal else None,
         receiver_state=described(roles.state) if roles.state else None,
-        sink=described(positions) if positions and boundary is Boundary.COMMITTED else None,
-        stream=described(roles.stream) if roles.stream else None,
+        sink=described(positions, may_be_away=roles.may_begin_away and positions is roles.stream)
+        if positions and boundary is Boundary.COMMITTED
+        else None,
+        stream=described(roles.stream, may_be_away=roles.may_begin_away) if roles.stream else None,
         dead_letters=_described_letters(roles.letters),
         retries=retries,
         lanes=lanes,
@@ -181,10 +198,72 @@ class StreamStores:
         """How people call its stores."""
         self.records: StackRecords | None = None
         self._reader = ""
+        self._making = threading.Lock()
+        self._to_make: list[Callable[[], None]] = []
+        """What is to be done before the first call, while the store was away when its sender began."""
+        self._refused = ""
+        self.refuse: Callable[[str], object] = lambda _: None
+        """Told why the stream can't be used, where that is found only then."""
+        self.told: Callable[[str], object] = lambda _: None
+        """Told what a reader says of who writes."""
 
-    def make(self, retention: Retention, terms: Terms, runtime: Runtime) -> None:
+    def make(
+        self, retention: Retention, terms: Terms, runtime: Runtime, *, may_be_away: bool = False
+    ) -> None:
         """Make the stream, if it is not there, for an end with these terms. Raises StoreUnavailable, and
-        ConfigurationError when it was made differently."""
+        ConfigurationError when it was made differently. ``may_be_away``: what needs the store is done when it is
+        there, before the first call."""
+        self._now_or_later(partial(self._make, retention, terms, runtime), may_be_away)
+
+    def write_as(self, producer: str, holds_rows: Callable[[], bool]) -> None:
+        """Note who writes, for readers. Raises StacksDiffer, StoreUnavailable."""
+        is_away = bool(self._to_make)
+        held = holds_rows() if is_away else False  # later it holds what this life has accepted, too
+
+        def write() -> None:
+            assert self.records is not None
+            self.records.begin_to_write(producer, (lambda: held) if is_away else holds_rows)
+            self.records.told = self._reader_said
+
+        self._now_or_later(write, is_away)
+
+    def _reader_said(self, why: str) -> None:
+        self.told(why)
+
+    def _now_or_later(self, step: Callable[[], None], may_be_away: bool) -> None:
+        try:
+            if not self._to_make:
+                step()
+                return
+        except StoreUnavailable as error:
+            if not may_be_away:
+                raise
+            logger.warning(
+                "stream %s: its store is away, what comes stays in the journal: %s",
+                self.stream,
+                error,
+            )
+        self._to_make.append(step)
+
+    def _why_not_made(self) -> Unavailable | Failed | None:
+        """Do what was left to do; why that can't be done, if so. From any clerk."""
+        with self._making:
+            if self._refused:
+                return Failed(self._refused)
+            try:
+                while self._to_make:
+                    self._to_make[0]()
+                    del self._to_make[0]
+            except StoreUnavailable as error:
+                return Unavailable(str(error))
+            except (ConfigurationError, StacksDiffer) as error:
+                self._refused = str(error)
+        if self._refused:
+            self.refuse(self._refused)
+            return Failed(self._refused)
+        return None
+
+    def _make(self, retention: Retention, terms: Terms, runtime: Runtime) -> None:
         outcome = self._streams.create(self.stream, 1, retention)
         match outcome:
             case Created(incarnation) | Exists(incarnation):
@@ -196,6 +275,8 @@ class StreamStores:
 
     def call(self, request: object) -> object:
         """The outcome of a store call. A machine claims as the how-many-th of this life."""
+        if (self._to_make or self._refused) and (why := self._why_not_made()) is not None:
+            return why
         if isinstance(request, ClaimReader):
             self._reader = request.reader
             return self._claims.claim(request.stream, request.reader, request.claimant)

@@ -90,12 +90,19 @@ class Caller:
             )
         self._server = found
 
+    @property
+    def declared(self) -> Level | None:
+        """The level that was stated."""
+        return self._declared
+
     def durability(self) -> Durability:
         """See ``RedisStore.durability``."""
         found = self._server or self.server()
         if isinstance(found, Unavailable):
             raise StoreUnavailable(
-                f"what the store keeps can't be asked: {found.detail}; start the server, or correct its url"
+                f"what the store keeps can't be asked: {found.detail}; start the server, or correct its url. "
+                "A sender with a journal in another store begins without it when the level is stated (level=..., "
+                "in a plan durability: ...)"
             )
         if isinstance(found, Failed):
             raise ConfigurationError(f"the level of a store is not known: {found.reason}")

@@ -230,6 +230,11 @@ class RedisStore:
         return self.durability.level
 
     @property
+    def declared_level(self) -> Level | None:
+        """The level that was stated; asks nobody."""
+        return self._caller.declared
+
+    @property
     def name(self) -> str:
         """What findings call it: its pipeline and where it is."""
         return f"{self.keys.pipeline} on {self._caller.link.where()}"

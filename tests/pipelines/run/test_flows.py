@@ -728,7 +728,7 @@ def test_a_stage_that_is_ended_with_its_run_has_not_failed() -> None:
     assert read_lines("out.jsonl") == [{"n": 1}]
     with SqliteStore("main.db") as store:
         assert not list(letters_in({"main": store}, "main/dead").all())
-    assert engine.counters()["last"].get("failed", 0) == 0
+    assert "failed" not in engine.counters().get("last", {})
 
 
 def test_a_stage_that_cancels_itself_fails_its_message_and_ends_no_lane() -> None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar, cast
@@ -380,7 +379,8 @@ class _Helpers:
 class _Job:
     def __init__(self, call: Callable[[], object]) -> None:
         # What is begun in a transaction belongs to it on the helper's thread, too.
-        self._call = partial(contextvars.copy_context().run, call)
+        context = contextvars.copy_context()
+        self._call: Callable[[], object] = lambda: context.run(call)
         self.is_done = False
         self.signal = THREADS.signal()
         self.result: object = None

@@ -33,9 +33,9 @@ MILLION = 1_000_000
 LINEAR = 1.10
 
 _COLUMNS = "run, node, incarnation, step, time_us, kind, pipe, epoch, seq, count, layer, detail"
-_HEAD = """SELECT 'r' AS run, 'run' AS node, 0 AS incarnation, 0 AS step, 0 AS time_us, 'run' AS kind, '' AS pipe,
-  0 AS epoch, 0 AS seq, 0 AS count, '' AS layer, '{"clock":"wall","format":1}' AS detail"""
-_LIVES = """SELECT 'r', '{side}-' || c, 1, {step}, {time}, '{kind}', 'channel-' || c, 0, 0, 0, '', '{detail}'
+_HEAD = """SELECT '{side}' AS run, 'run' AS node, 0 AS incarnation, 0 AS step, 0 AS time_us, 'run' AS kind,
+  '' AS pipe, 0 AS epoch, 0 AS seq, 0 AS count, '' AS layer, '{{"clock":"wall","format":1}}' AS detail"""
+_LIVES = """SELECT '{side}', '{side}-' || c, 1, {step}, {time}, '{kind}', 'channel-' || c, 0, 0, 0, '', '{detail}'
 FROM range({channels}) t(c) {join}"""
 _MESSAGES = {
     "accepted": "SELECT i, i AS moment FROM range({n}) t(i)",
@@ -53,7 +53,7 @@ def write_logs(folder: Path, rows: int) -> tuple[Path, Path]:
     paths = folder / "sent.parquet", folder / "delivered.parquet"
     for path, side, kind in zip(paths, ("s", "r"), ("accepted", "settled"), strict=True):
         messages = _MESSAGES[kind].format(n=rows // 2, channels=CHANNELS)
-        body = f"""SELECT 'r', '{side}-' || i % {CHANNELS}, 1,
+        body = f"""SELECT '{side}', '{side}-' || i % {CHANNELS}, 1,
           row_number() OVER (PARTITION BY i % {CHANNELS} ORDER BY moment, i), 10 + moment, '{kind}',
           'channel-' || i % {CHANNELS}, 1, i // {CHANNELS} + 1, 1, '', '' FROM ({messages})"""
         duck.execute(f"CREATE TEMP TABLE body({_COLUMNS}) AS {body} ORDER BY 5")
@@ -71,7 +71,7 @@ def write_logs(folder: Path, rows: int) -> tuple[Path, Path]:
             join=ends,
         )
         duck.execute(
-            f"COPY ({_HEAD} UNION ALL {start} UNION ALL SELECT * FROM body UNION ALL {end}) "
+            f"COPY ({_HEAD.format(side=side)} UNION ALL {start} UNION ALL SELECT * FROM body UNION ALL {end}) "
             f"TO '{path}' (FORMAT parquet, COMPRESSION zstd)"
         )
         duck.execute("DROP TABLE body")

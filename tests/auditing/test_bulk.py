@@ -13,7 +13,7 @@ from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.auditing import numbering as numbering_module
 from surepipe.pipes.algebra.guarantees import Atom
 from surepipe.pipes.predicates import Outcome
-from surepipe.simulation.audit import BY_CONFIRM, audit
+from surepipe.simulation.audit import BY_CONFIRM, Standing, audit
 from surepipe.simulation.trace import Kind, Row
 from surepipe.simulation.trace_file import line_of, write_trace
 from tests.auditing.judges import assert_as_predicates, assert_as_row_by_row
@@ -43,9 +43,12 @@ def one_channel(planted: Planted) -> list[Row]:
 def test_planted_faults_are_found_as_by_the_other_two_judges(
     seed: int, holes: bool, tmp_path: Path
 ) -> None:
-    """Fifty random channels: every number and outcome, with and without holes in the sent log (sp9)."""
+    """Fifty random channels: every number and outcome, with and without holes in the sent log (sp9);
+    where there are examples, what is broken has one."""
     channels, rows = planted_traces(50, seed, holes=holes)
     found = judged(rows, tmp_path)
+    told = [one for channel in found.channels if channel.examples for one in channel.judged()]
+    assert not [str(one) for one in told if one.standing is Standing.BROKEN and not one.why]
     assert_as_row_by_row(found, rows)
     assert_as_predicates(found, channels)
 

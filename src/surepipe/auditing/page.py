@@ -17,6 +17,8 @@ from surepipe.simulation.audit import STANDINGS, Judged, Standing
 
 WORST_MAX = 8
 ROWS_MAX = 200
+PROMISES_MAX = 12
+"""Of many channels that are broken alike the table tells; what they look like is seen below."""
 _TILES = (
     ("sent", "sent"),
     ("settled", "settled"),
@@ -113,11 +115,13 @@ def _promises(judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[str]:
     if not open_ones and not notes:
         return
     yield '<h2>What does not hold, or is not known to</h2><ul class="promises">'
-    for one in open_ones[:ROWS_MAX]:
+    for one in open_ones[:PROMISES_MAX]:
         tone = "bad" if one.standing is Standing.BROKEN else "warn"
         yield f'<li class="{tone}">{escape(str(one))}</li>'
-    if len(open_ones) > ROWS_MAX:
-        yield f"<li>and {len(open_ones) - ROWS_MAX:,} more</li>"
+    if len(open_ones) > PROMISES_MAX:
+        broken = sum(one.standing is Standing.BROKEN for one in open_ones[PROMISES_MAX:])
+        unjudged = len(open_ones) - PROMISES_MAX - broken
+        yield f"<li>and {broken:,} more that are broken, {unjudged:,} that are not judged</li>"
     yield from (f"<li>{escape(note)}</li>" for note in notes)
     yield "</ul>"
 

@@ -137,6 +137,10 @@ class Channel:
                 if standing is Standing.HELD and self._may_go_on:
                     standing = Standing.UNJUDGED
                 cases = [str(case) for case in self.examples if case.what == BREAKS[atom]]
+                if (
+                    atom is Atom.MONOTONIC and not cases
+                ):  # it was behind a later one that it came again
+                    cases = [str(case) for case in self.examples if case.what == "repeated"]
                 because = self.why if standing is Standing.UNJUDGED else "".join(cases[:1])
                 yield Judged(
                     self.channel, str(atom), standing, "" if standing is Standing.HELD else because

@@ -324,9 +324,13 @@ def test_a_generator_that_is_at_work_at_the_end_is_closed_when_it_comes_back() -
 
 
 @pytest.mark.parametrize("boundary", ["processed", "committed"])
+@pytest.mark.parametrize("is_journal", [False, True])
 @pytest.mark.usefixtures("folder")
-def test_a_run_over_a_stream_ends_after_the_message_that_it_is_at(boundary: str) -> None:
-    """The rest is in the stream already: nobody waits until it is handled, it is named, and another run has it."""
+def test_a_run_whose_messages_are_stored_ends_after_the_message_that_it_is_at(
+    boundary: str, is_journal: bool
+) -> None:
+    """The rest is in the stream, or the journal, already: nobody waits until it is handled, it is named, and
+    another run has it, each message once."""
     go, tried = threading.Event(), threading.Event()
 
     def price(number: int) -> int:
@@ -336,6 +340,8 @@ def test_a_run_over_a_stream_ends_after_the_message_that_it_is_at(boundary: str)
 
     write_lines("in.jsonl", range(3))
     route = "layers: {stream: {start: earliest}}, route: {kind: sqlite, store: main}"
+    if is_journal:
+        route = "journal: main, state: main"
     options = f"{route}, boundary: {boundary}"
     text = (SOURCE + INTAKE.replace("OPTIONS", options) + STAGE + OUT).replace(
         "shop_stages", "test"
@@ -345,15 +351,20 @@ def test_a_run_over_a_stream_ends_after_the_message_that_it_is_at(boundary: str)
     one = engine.Engine(plan, "main", bench)
     one.start()
     try:
-        until(one, lambda: tried.is_set() and one.counters()["intake"].get("confirmed") == 3)
+        stored = "accepted" if is_journal else "confirmed"
+        until(one, lambda: tried.is_set() and one.counters()["intake"].get(stored) == 3)
         one.stop_sources()
         works = handling(one.faces["intake"]).receiver.works
         until(one, lambda: not one.look() and works.ended)
         go.set()
         finish(one, bench)
         until(one, lambda: one.counters()["intake"].get("settled") == 1)
+        until(one, lambda: not is_journal or one.counters()["intake"].get("confirmed") == 1)
         (left,) = one.unfinished()
-        assert str(left) == "intake: 2 messages not settled; safe in the stream, store main"
+        fate = "not settled; safe in the stream"
+        if is_journal:
+            fate = "accepted and not confirmed; safe in the journal"
+        assert str(left) == f"intake: 2 messages {fate}, store main"
     finally:
         go.set()
         one.close(5.0)
@@ -389,10 +400,11 @@ def test_what_a_transaction_has_passed_on_and_no_pipe_has_yet_is_named() -> None
         until(one, lambda: all(feed.ended for feed in one.feeds.values()))
         go.set()
         finish(one, bench)
-        (left,) = one.unfinished()
-        assert str(left) == (
-            "onward: 3 messages passed on by intake and not accepted; safe in the store of the state of intake"
-        )
+        until(one, lambda: one.counters()["intake"].get("confirmed") == 1)
+        assert [str(left) for left in one.unfinished()] == [
+            "onward: 1 message passed on by intake and not accepted; safe in the store of the state of intake",
+            "intake: 2 messages accepted and not confirmed; safe in the journal, store main",
+        ]
     finally:
         go.set()
         one.close(5.0)

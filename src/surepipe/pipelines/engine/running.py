@@ -65,6 +65,9 @@ from surepipe.store_api import Store, StreamInfo, called
 
 logger = logging.getLogger("surepipe")
 LETTERS_SHOWN = 5
+PARTING_S = 0.5
+"""How long a pipe that leaves some in its journal gets for the confirmations of what was settled: what is
+confirmed is not sent again."""
 FEED_S = 0.5
 """How long a feed gets to hand over what it has, before what it waits in is told to take nothing more."""
 
@@ -515,8 +518,9 @@ class Engine:
         feed.close(left())
 
     def _close_pipe(self, pipe: PipePart, left: Callable[[], float]) -> None:
+        longest = PARTING_S if self._ways.leaves_some(pipe.name) else left()
         try:
-            self.faces[pipe.name].close(left())
+            self.faces[pipe.name].close(min(longest, left()))
         except (NotConfirmed, PipeStopped) as error:
             logger.info("%s", error)
 

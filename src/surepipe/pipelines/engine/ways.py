@@ -98,14 +98,23 @@ class Ways:
         if name not in self._finished:
             is_fed = all(feed.ended or feed.rests for feed in self._feeds[name])
             return is_fed and self._stays_open(name) and is_at_rest(face)
+        is_kept = self._is_stopping and self._is_kept(name)
         if isinstance(face, Pipe):
-            if self._is_stopping and self._shape.plan.pipe(name).stream_store is not None:
-                # What is in the stream is not taken: it stays there for the next run, and handling it all could
-                # take longer than whoever sent the signal waits.
-                is_stored = face.sender.intake.drained and face.sender.asked_at_rest()
-                return is_stored and self._takes_no_more(face)
-            return face.receiver.works.ended and not face.receiver.works.has_unhandled
-        return face.sender.intake.drained and face.sender.asked_at_rest()
+            is_left = self._is_stopping and self._shape.plan.pipe(name).stream_store is not None
+            if not (is_kept or is_left):
+                return face.receiver.works.ended and not face.receiver.works.has_unhandled
+            # What is in a store is not taken: it stays there for the next run, and handling it all could take
+            # longer than whoever sent the signal waits.
+            return (is_kept or _has_stored_all(face)) and self._takes_no_more(face)
+        return is_kept or _has_stored_all(face)
+
+    def _is_kept(self, name: str) -> bool:
+        """What this pipe accepted is in a store from the moment when it was accepted."""
+        return self._shape.plan.pipe(name).journal is not None
+
+    def leaves_some(self, name: str) -> bool:
+        """Its end is not to be waited for: what is not through stays in its journal."""
+        return self._is_stopping and name in self._finished and self._is_kept(name)
 
     def _has_all(self, face: PipeReceiver | StreamReceiver) -> bool:
         if isinstance(face, StreamReceiver):
@@ -121,3 +130,7 @@ class Ways:
         if face.receiver.boundary in _SETTLES_EARLY and not has_handled_all(face):
             return False
         return face.receiver.stop_consuming(0.0)
+
+
+def _has_stored_all(face: Pipe | PipeSender | StreamSender) -> bool:
+    return face.sender.intake.drained and face.sender.asked_at_rest()

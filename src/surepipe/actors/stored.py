@@ -246,21 +246,24 @@ class StreamStores:
         self._to_make.append(step)
 
     def _why_not_made(self) -> Unavailable | Failed | None:
-        """Do what was left to do; why that can't be done, if so. From any clerk."""
-        with self._making:
-            if self._refused:
-                return Failed(self._refused)
-            try:
-                while self._to_make:
-                    self._to_make[0]()
-                    del self._to_make[0]
-            except StoreUnavailable as error:
-                return Unavailable(str(error))
-            except (ConfigurationError, StacksDiffer) as error:
-                self._refused = str(error)
+        """Do what was left to do; why that can't be done, if so. From any clerk: one does it, and nobody waits for
+        that one, because clerks of a simulation share a thread."""
         if self._refused:
+            return Failed(self._refused)
+        if not self._making.acquire(blocking=False):
+            return Unavailable(f"stream {self.stream!r} is being looked at")
+        try:
+            while self._to_make:
+                self._to_make[0]()
+                del self._to_make[0]
+        except StoreUnavailable as error:
+            return Unavailable(str(error))
+        except (ConfigurationError, StacksDiffer) as error:
+            self._refused = str(error)
             self.refuse(self._refused)
             return Failed(self._refused)
+        finally:
+            self._making.release()
         return None
 
     def _make(self, retention: Retention, terms: Terms, runtime: Runtime) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.simulation.subjects import HopSubject
+from surepipe.store_api import Level, Retention
 from tests.faults.product import (
     COMMITTED,
     CONTINUOUS,
@@ -64,6 +65,44 @@ BOUNDS: Sequence[HopSubject] = (
     hop("stream, reads one, commits each", layer("stream", read_max=1, commit="message")),
     hop("stream, commits now and then", layer("stream", commit=0.5)),
 )
+FORCED = Retention(force=True)
+LOUD: Sequence[HopSubject] = (
+    # What they lose they must tell: entries go before they are read, by retention and by somebody else. A store
+    # that has the positions too, and no other, knows its readers.
+    hop(
+        "stream, trimmed before it is read",
+        layer("stream", on_trimmed="skip"),
+        retention=FORCED,
+        one_store=True,
+        asks=("F29", "F29r"),
+    ),
+    hop(
+        "stream, trimmed before it is read, stops there",
+        layer("stream"),
+        retention=FORCED,
+        one_store=True,
+        asks=("F29", "F29r"),
+    ),
+    # A reader falls behind at every burst: the bound must hold the sender up, or the reader tell what is gone.
+    hop(
+        "stream, holds few bytes",
+        layer("stream", read_max=1),
+        retention=Retention(max_bytes=24),
+        one_store=True,
+    ),
+    hop(
+        "stream, holds few bytes, by force",
+        layer("stream", on_trimmed="skip", read_max=1),
+        retention=Retention(max_bytes=24, force=True),
+        one_store=True,
+    ),
+    hop(
+        "stream, store goes back",
+        layer("stream", on_diverged="earliest"),
+        asks=("F14", "F13"),
+        level=Level.INTERVAL,
+    ),
+)
 BOUNDARIES: Sequence[HopSubject] = (
     hop("reliable, letters", RELIABLE, options=LETTERS),
     hop("multi-unconfirmed, letters", MULTI, options=LETTERS),
@@ -100,4 +139,69 @@ BOUNDARIES: Sequence[HopSubject] = (
     ),
     hop("continuous-index over resend, journal", CONTINUOUS, RESEND, journaled=True),
 )
-QUARRY: Sequence[HopSubject] = (*SUBJECTS, *STACKS, *BOUNDS, *BOUNDARIES)
+NAMED = layer("stream", producer="p", reader="r")
+SHARED: Sequence[HopSubject] = (
+    # Processes that share a store must not take what belongs to each other, nor hold each other up.
+    hop(
+        "stream, two producers",
+        layer("stream"),
+        beside=[
+            hop("stream, the other", layer("stream", stream="pipe"), pipe="other", only_sends=True)
+        ],
+    ),
+    hop(
+        "stream, two producers, journals, all in one store",
+        layer("stream"),
+        journaled=True,
+        one_store=True,
+        beside=[
+            hop(
+                "stream, journal, the other",
+                layer("stream", stream="pipe"),
+                pipe="other",
+                only_sends=True,
+                journaled=True,
+                one_store=True,
+            )
+        ],
+    ),
+    hop(
+        "stream, two in one store, journals, all of one name",
+        NAMED,
+        journaled=True,
+        one_store=True,
+        beside=[hop("stream, the other", NAMED, pipe="other", journaled=True, one_store=True)],
+    ),
+    hop(
+        "reliable, committed, journal, two in one store",
+        RELIABLE,
+        journaled=True,
+        one_store=True,
+        beside=[
+            hop(
+                "reliable, the other",
+                RELIABLE,
+                pipe="other",
+                journaled=True,
+                one_store=True,
+                **COMMITTED,
+            )
+        ],
+        **COMMITTED,
+    ),
+)
+LATE = ("F18l",)
+LATE_STORES: Sequence[HopSubject] = (
+    # Answers come after the patience for them, when the call was made again and perhaps answered.
+    hop("stream, late answers", layer("stream"), asks=LATE),
+    hop("stream, journal, late answers", layer("stream"), journaled=True, asks=LATE),
+    hop(
+        "stream, store goes back and answers late",
+        layer("stream", on_diverged="earliest"),
+        asks=("F14", *LATE),
+    ),
+    hop("reliable, journal, late answers", RELIABLE, journaled=True, asks=LATE),
+)
+QUARRY: Sequence[HopSubject] = (
+    *(*SUBJECTS, *STACKS, *BOUNDS, *LOUD, *SHARED, *LATE_STORES, *BOUNDARIES),
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from surepipe.effects import Deliver, Effect, JournalContents
 from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
@@ -58,14 +59,7 @@ class MutatedHop(HopSubject):
 
     def promise(self) -> Promise:
         """What the hop promises without the error."""
-        hop = HopSubject(
-            self.layers,
-            self.boundary,
-            self.journaled,
-            self.durable,
-            options=self.options,
-            level=self.level,
-        )
+        hop = HopSubject(**parts_of(self))
         promised = promise_of(hop)
         return promised if self.claim is None else replace(promised, claim=self.claim)
 
@@ -92,16 +86,16 @@ class MutatedHop(HopSubject):
                     part.__class__ = change
 
 
+def parts_of(hop: HopSubject) -> dict[str, Any]:
+    """What a hop was made of."""
+    return {part.name: getattr(hop, part.name) for part in fields(HopSubject) if part.init}
+
+
 def mutated(hop: HopSubject, *changes: type[object]) -> MutatedHop:
     """This hop with parts of other classes."""
+    parts: dict[str, Any] = {**parts_of(hop), "name": f"{hop.name}, changed"}
     return MutatedHop(
-        layers=hop.layers,
-        boundary=hop.boundary,
-        journaled=hop.journaled,
-        durable=hop.durable,
-        options=hop.options,
-        name=f"{hop.name}, changed",
-        level=hop.level,
+        **parts,
         changes=changes,
         claim=hop.claim if isinstance(hop, MutatedHop) else None,
     )

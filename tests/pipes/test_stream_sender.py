@@ -308,6 +308,43 @@ def test_a_store_that_went_back_gets_again_what_is_retained(retain: int) -> None
     assert wire.sender.sender.counters()["confirmed"] == 9
 
 
+@pytest.mark.parametrize("retain", [0, 3, 100])
+def test_a_store_that_went_back_is_told_of_though_its_first_answer_is_lost(retain: int) -> None:
+    """8.8, S-6: the store says once what it lacks; the sender asked so that the answer is the same each time."""
+    wire = held(retain=retain, run_max=1)
+    older = wire.store.snapshot()
+    for name in range(1, 6):
+        wire.send(name)
+        wire.sender.answer_all()
+    wire.store.roll_back(older)
+    wire.send(6)
+    wire.sender.answer(outcome=Unavailable())
+    for _ in range(2):
+        wire.advance(SECOND)
+        assert wire.sender.asked() == ["OpenProducer"]
+        wire.sender.lose_answer()
+    wire.advance(4 * SECOND)
+    wire.sender.answer_all()
+    assert ranges_of(wire.sender.notices) == [(NoticeKind.STORE_ROLLBACK, ((1, 5),))]
+    assert wire.stored() == [str(n).encode() for n in range(6 - min(retain, 5), 7)]
+
+
+def test_a_store_that_forgot_its_producer_is_told_of() -> None:
+    """8.8, S-6: of a producer that it does not know a store believes everything, also one that went back."""
+    wire = held(run_max=1)
+    older = wire.store.snapshot()
+    older.streams["pipe"].producers.clear()
+    for name in range(1, 4):
+        wire.send(name)
+        wire.sender.answer_all()
+    wire.store.roll_back(older)
+    wire.send(4)
+    wire.sender.answer_all()
+    assert ranges_of(wire.sender.notices) == [(NoticeKind.STORE_ROLLBACK, ((1, 3),))]
+    assert wire.stored() == [b"4"]
+    assert wire.confirmed == {1, 2, 3, 4}
+
+
 def test_a_stream_made_anew_has_lost_everything_that_was_confirmed() -> None:
     """S-6, S-7: another incarnation that never heard of the producer; the range is told all the same."""
     wire = held(retain=2, run_max=1)

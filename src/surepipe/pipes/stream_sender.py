@@ -125,12 +125,19 @@ class Sender(SenderLayer):
         """Ask what the store has. After a failure not at once: a store may say Gap again and again."""
         self._forget_calls()
         self.state = SenderState.OPENING
-        # Told the first message that is kept, the store leaves the place of the kept ones open when it lost them.
-        request = OpenProducer(self.stream, self.producer, self.epoch, self.first)
+        # 1. The store goes back behind what it had confirmed, and even forgets that this producer was there.
+        # 2. Told where to go on, it goes on from there, and says once at the most what it lacks: to a repeat, or
+        #    of a producer that it does not know, it says nothing.
+        # 3. The answer that said so gets lost, and nobody ever hears that messages are gone.
+        # So who was answered before asks first what is there, which changes nothing however often it is asked.
+        request = self._opening_at(1 if self.answered else self.first)
         if self.failures > 1:
             self.opening = self.calls.ask_after(request, self.failures)
         else:
             self.opening = self.calls.ask(request)
+
+    def _opening_at(self, base: int) -> OpenProducer:
+        return OpenProducer(self.stream, self.producer, self.epoch, base)
 
     def _forget_calls(self) -> None:
         for asked in [*self.appends, *([self.opening] if self.opening else [])]:
@@ -145,7 +152,9 @@ class Sender(SenderLayer):
                 self._stop()
                 self.port.raise_life(self.epoch)
             case Opened():
-                self._go_ready(outcome)
+                assert isinstance(opening.request, OpenProducer)
+                is_told = self.answered and opening.request.base > 1
+                self._go_on_from(outcome, is_told=is_told)
             case Fenced(by):
                 self._stop()
                 self.port.fenced(by, answered=self.answered)
@@ -160,12 +169,19 @@ class Sender(SenderLayer):
         own = self.epoch == self.port.life
         return own and not self.answered and opened.last >= self.base
 
-    def _go_ready(self, opened: Opened) -> None:
+    def _go_on_from(self, opened: Opened, *, is_told: bool) -> None:
+        """Append from where the store stands. What it lacks and is not kept is told, and left out."""
         self.opening = None
         self.answered = True
-        self.state = SenderState.READY
-        self._tell_what_is_lost(opened)
+        if not is_told:
+            self._tell_what_is_lost(opened)
         self._tell_what_is_removed(opened.removed)
+        if opened.last < self.first - 1:
+            self.incarnation = opened.incarnation
+            # Told the first message that is kept, the store leaves the place of the kept ones open.
+            self.opening = self.calls.ask(self._opening_at(self.first))
+            return
+        self.state = SenderState.READY
         self.incarnation = opened.incarnation
         self.port.reached(opened.last)
         self._confirm(opened.last)

@@ -36,7 +36,8 @@ PLAIN_FATE = Fate()
 
 @dataclass(frozen=True, slots=True)
 class StoreFate:
-    """What befalls a store call: ``verb`` is empty, ``slow``, ``lost``, ``unknown``, ``refuse``."""
+    """What befalls a store call: ``verb`` is empty, ``slow``, ``lost``, ``unknown``, ``refuse``, or LATE_ANSWER:
+    done at once and answered after ``delay_us``."""
 
     verb: str = ""
     delay_us: int = 0
@@ -44,6 +45,7 @@ class StoreFate:
 
 
 PLAIN_STORE_FATE = StoreFate()
+LATE_ANSWER = "late-answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,16 @@ class Cut:
         return "F6" if self.for_us else "F7"
 
 
+REMOVALS = 16
+"""In how many ways entries are removed: from one of four places, and how many."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mishap:
-    """What befalls a store between two calls: ``crash``, ``rollback``, ``empty``, ``trim`` or ``down``.
+    """What befalls a store between two calls: ``crash``, ``rollback``, ``empty``, ``trim``, ``remove``, ``down``.
 
-    ``amount`` is how many of its last writes it may lose, ``for_us`` how long it is away.
+    ``amount`` is how many of its last writes it may lose, or which entries are removed; ``for_us`` how long it is
+    away.
     """
 
     name: str
@@ -104,10 +111,15 @@ class Trouble:
         return Trouble(self.verb, max(-1, self.point - count), self.for_us)
 
 
+def role_of(node: str) -> str:
+    """What a node of a hop does: ``sender 2`` is a sender."""
+    return node.partition(" ")[0]
+
+
 def fault_of(verb: str, node: str) -> str:
     """The fault of the catalogue that a trouble of this node is."""
     if verb == "crash":
-        return "F8" if node == "sender" else "F10"
+        return "F8" if role_of(node) == "sender" else "F10"
     return {"power": "F31", "mailbox": "F26"}.get(verb, "F28")
 
 

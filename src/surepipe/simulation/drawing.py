@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from surepipe.pipes.algebra.guarantees import Atom, Fault
-from surepipe.simulation.faults import ALWAYS, BY_ID, CATALOGUE, FaultKind, Mode
+from surepipe.simulation.faults import ALWAYS, ASKED, BY_ID, CATALOGUE, FaultKind, Mode
 from surepipe.simulation.options import DRAINS, Options, Tie
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.randomness import Draws, draws
@@ -23,7 +23,7 @@ def draw_options(
 ) -> Options:
     """The complete options of a seed: its faults, their rates, the workload and the way it is drained."""
     source = draws(seed, "options")
-    allowed = list(kinds) or _allowed(source, promise, mode)
+    allowed = list(kinds) or _with_asked(_allowed(source, promise, mode), promise, mode)
     allowed = [kind for kind in allowed if _can_occur(kind, promise)]
     start = _world(
         seed, source, promise, replace(base or Options(), mode=str(mode), messages=messages)
@@ -59,6 +59,12 @@ def _allowed(source: Draws, promise: Promise, mode: str) -> list[FaultKind]:
     return [*inside, source.pick(outside)] if outside else inside
 
 
+def _with_asked(kinds: list[FaultKind], promise: Promise, mode: str) -> list[FaultKind]:
+    """These, and what the subject asks for, whatever its atoms tolerate."""
+    asked = [BY_ID[id_] for id_ in promise.asks if mode != Mode.NONE]
+    return [*kinds, *(kind for kind in asked if kind not in kinds)]
+
+
 def _in_a_hop(kind: FaultKind) -> set[str]:
     """The names that a kind has in a single hop, which has no relay."""
     return set(kind.names) - {Fault.RELAY_CRASH.value}
@@ -67,6 +73,8 @@ def _in_a_hop(kind: FaultKind) -> set[str]:
 def _can_occur(kind: FaultKind, promise: Promise) -> bool:
     if not kind.ranges:
         return False
+    if kind.needs == ASKED:
+        return kind.id in promise.asks
     return not kind.needs or (
         bool(promise.stores) if kind.needs == "any" else kind.needs in promise.stores
     )

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.algebra.guarantees import FAULTS_OF, NO_FAULTS, WORDS, Fault
+from surepipe.simulation.chooser import role_of
 from surepipe.simulation.options import Options
 from surepipe.simulation.randomness import Draws
 from surepipe.simulation.script import Decision
@@ -21,6 +22,8 @@ ALWAYS = "always"
 """Every claim covers the fault."""
 NEVER = "never"
 """No claim covers it; safety must hold all the same."""
+ASKED = "asked"
+"""In place of a store: it befalls only subjects that ask for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class FaultKind:
 
     ``names`` are those of a claim that it belongs to, or ``always``, or ``never``. ``authority`` injects it.
     ``switch`` is the option that is above 0 where it may occur, empty for one that other kinds bring about.
-    ``needs`` is the store without which it can't occur.
+    ``needs`` is the store without which it can't occur, or ``asked``.
     """
 
     id: str
@@ -230,6 +233,15 @@ CATALOGUE: tuple[FaultKind, ...] = (
         "any",
     ),
     FaultKind(
+        "F18l",
+        "late-answer",
+        ("store-outage",),
+        "disk",
+        "store_late_ppm",
+        (rate("store_late_ppm", 40), timeouts("store_slow_us", 1, 50)),
+        ASKED,
+    ),
+    FaultKind(
         "F19",
         "clock-step",
         ("clock-step",),
@@ -316,6 +328,15 @@ CATALOGUE: tuple[FaultKind, ...] = (
         "stream",
     ),
     FaultKind(
+        "F29r",
+        "removal",
+        ("store-trim",),
+        "disk",
+        "store_removals",
+        (number("store_removals", 1, 3),),
+        ASKED,
+    ),
+    FaultKind(
         "F30",
         "store-refuses",
         ("store-outage",),
@@ -377,7 +398,7 @@ def kind_of(decision: Decision) -> str:
         return "F17"
     if decision.verb != "zombie":
         return decision.fault
-    return "F28s" if decision.authority == "faults/sender" else "F28r"
+    return "F28s" if role_of(decision.authority) == "faults/sender" else "F28r"
 
 
 def kinds_at(decision: Decision, *, sends: bool, receives: bool) -> tuple[str, ...]:

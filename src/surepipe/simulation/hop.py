@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from surepipe.machines import Machine
-from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.pipes.algebra.guarantees import Atom, Fault
 from surepipe.pipes.desk import Boundary
 from surepipe.pipes.stream_place import Phase
 from surepipe.simulation.chooser import Chooser
@@ -24,10 +24,10 @@ from surepipe.simulation.properties import judge
 from surepipe.simulation.script import Script
 from surepipe.simulation.scripted import ScriptChooser
 from surepipe.simulation.seeded import SeededChooser
-from surepipe.simulation.subjects import Subject
+from surepipe.simulation.subjects import HopSubject, Subject
 from surepipe.simulation.trace import RollingDigest, Row
 from surepipe.simulation.world import Entry, World, as_detail, collector_at_rest
-from surepipe.store_api import Level
+from surepipe.store_api import KEEP_ALL, Level, Retention
 
 _ASKING = frozenset(Phase) - {Phase.WAITING, Phase.DELIVERING, Phase.STOPPED}
 """A reader that waits for an answer of its store, and does not know yet what there is."""
@@ -59,29 +59,53 @@ class HopWorld(World):
         chooser.begin(options)
         super().__init__(f"{subject.name}#{options.seed}", options, chooser)
         self.subject = subject
-        pipe = getattr(subject, "pipe", "pipe")
-        streamed = bool(getattr(subject, "streamed", False))
+        self.beside: Sequence[HopSubject] = getattr(subject, "beside", ())
         self.promise = promise_of(subject)
-        self.keeper = Keeper(
-            self,
-            pipe,
-            journaled=subject.journaled,
-            durable=subject.durable or subject.boundary is Boundary.COMMITTED,
-            streamed=streamed,
-            level=getattr(subject, "level", Level.POWER),
-            depth=len(getattr(subject, "parsed", ())),
-        )
-        self.sender = Node(self, subject, "sender", pipe, self.keeper)
-        self.receiver = Node(self, subject, "receiver", pipe, self.keeper)
-        self.nodes = (self.sender, self.receiver)
         self.network = Network(self)
-        self.sender.out = self.network.link("sender", self.receiver, pipe)
-        self.receiver.out = self.network.link("receiver", self.sender, pipe)
-        self.sender.heard, self.receiver.heard = self.receiver.out, self.sender.out
+        self.nodes: list[Node] = []
+        self.keeper = self._keeper_of(subject)
+        self.sender, self.receiver = self._join(subject, self.keeper, "")
+        for number, hop in enumerate(self.beside, 2):
+            self._join(hop, self._keeper_of(hop, self.keeper), f" {number}")
+        if isinstance(chooser, SeededChooser):
+            chooser.plan_beside([node.name for node in self.nodes[2:]])
         for node in self.nodes:
             node.on_power = self._cut_power
             node.on_mailbox = partial(self.network.drop_in_flight, node, "F26")
         self.quiescent_at = -1
+
+    def _keeper_of(self, subject: Subject, beside: Keeper | None = None) -> Keeper:
+        return Keeper(
+            self,
+            getattr(subject, "pipe", "pipe"),
+            journaled=subject.journaled,
+            durable=subject.durable or subject.boundary is Boundary.COMMITTED,
+            streamed=bool(getattr(subject, "streamed", False)),
+            level=getattr(subject, "level", Level.POWER),
+            depth=len(getattr(subject, "parsed", ())),
+            stream=getattr(subject, "stream", ""),
+            told_pipe=getattr(subject, "told_pipe", ""),
+            reader=getattr(subject, "reader", ""),
+            retention=getattr(subject, "retention", KEEP_ALL),
+            one_store=bool(getattr(subject, "one_store", False)),
+            beside=beside,
+        )
+
+    def _join(self, subject: Subject, keeper: Keeper, number: str) -> tuple[Node, Node]:
+        """The two ends of a hop, with a link each way. Of one that only sends the first receiver is the other."""
+        sender = Node(self, subject, f"sender{number}", keeper.told_pipe, keeper)
+        self.nodes.append(sender)
+        if getattr(subject, "only_sends", False):
+            receiver = self.receiver
+        else:
+            receiver = Node(self, subject, f"receiver{number}", keeper.pipe, keeper)
+            self.nodes.append(receiver)
+        sender.out = self.network.link(sender.name, receiver, keeper.told_pipe)
+        back = self.network.link(receiver.name, sender, keeper.told_pipe)
+        sender.heard = back
+        if number == "" or receiver is not self.receiver:
+            receiver.out, receiver.heard = back, sender.out
+        return sender, receiver
 
     def begin(self) -> None:
         """The first row, the workload, the plan of phases, and the first process of each node."""
@@ -96,9 +120,10 @@ class HopWorld(World):
         self.keeper.mishaps.plan(chaos_us)
         for at, offer in offers:
             self.at(at, self.sender, offer)
+        self._offer_beside()
         self.at(chaos_us, self, Happening("heal", self._heal))
-        self.receiver.start()
-        self.sender.start()
+        for node in sorted(self.nodes, key=lambda node: node.role):
+            node.start()
 
     def begins(self) -> bool:
         """Begin; False when a machine broke an invariant of its own at its very first wake, which is a finding."""
@@ -112,6 +137,8 @@ class HopWorld(World):
         promise, options = self.promise, self.options
         given = [kind_of(decision) for decision in self.chooser.given() if decision.fault]
         faults = names_of(options, given)
+        if self._may_pass and Fault.STORE_TRIM not in faults:
+            faults = tuple(one.value for one in Fault if one.value in (*faults, Fault.STORE_TRIM))
         is_for_good = bool(options.one_way_for_good) or "F7" in given
         is_calm = not given and not any(kind.is_on(options) for kind in CATALOGUE)
         is_slow = Drain(options.drain).is_slow
@@ -139,6 +166,7 @@ class HopWorld(World):
                 each_bytes=options.payload_bytes + _HEADER_BYTES,
             ),
             "journaled": self.subject.journaled,
+            **({"claims": self._claims_beside()} if self.beside else {}),
             **({"boundary": "before"} if self.subject.boundary is Boundary.BEFORE else {}),
             "confirms": promise.confirms,
             "retries": promise.retries,
@@ -146,6 +174,18 @@ class HopWorld(World):
             **({"alarm_us": promise.alarm_us} if promise.alarm_us else {}),
             "patterns": {} if _LIVES & frozenset(faults) else dict(promise.patterns),
             "fault_free": is_calm and longest < promise.least_us // 2,
+        }
+
+    @property
+    def _may_pass(self) -> bool:
+        """Whether a stream has a bound at which entries go before they are read: no fault needs to befall it."""
+        retention: Retention = getattr(self.subject, "retention", KEEP_ALL)
+        return retention.force and retention.max_bytes is not None
+
+    def _claims_beside(self) -> dict[str, object]:
+        return {
+            hop.told_pipe: {atom: list(names) for atom, names in promise_of(hop).claim.items()}
+            for hop in self.beside
         }
 
     def take(self, event: Event) -> None:
@@ -181,10 +221,27 @@ class HopWorld(World):
             offers.append((at, Submit(number, payloads)))
         return offers + [(at // 2, offer) for offer in self._extremes()]
 
+    def _offer_beside(self) -> None:
+        """What the applications of the other hops offer: as much, in payloads of their own."""
+        for node in self.nodes[2:]:
+            at = made = number = 0
+            while node.role == "sender" and made < self.options.messages:
+                number += 1
+                left = self.options.messages - made
+                after, count = self.chooser.submit(f"submit {number} of {node.name}", left)
+                at += after
+                payloads = [
+                    f"{node.name} {made + place}".encode().ljust(self.options.payload_bytes, b".")
+                    for place in range(1, count + 1)
+                ]
+                made += count
+                self.at(at, node, Submit(number, payloads))
+
     def _offered(self) -> int:
         """How many messages there may be at once, those of the load included."""
         options = self.options
-        return options.messages + options.flood + options.too_large + options.load_messages
+        several = options.messages * (1 + len(self.beside))
+        return several + options.flood + options.too_large + options.load_messages
 
     def _extremes(self) -> Iterator[Submit]:
         """Offers that are too many, or too large."""
@@ -216,7 +273,8 @@ class HopWorld(World):
         if drain.is_slow:
             for link in self.network.links.values():
                 link.delay_us = self.options.timer_us
-            self.keeper.latency_us = self.options.timer_us
+            for keeper in self.keeper.keepers:
+                keeper.latency_us = self.options.timer_us
         if drain.has_load:
             self._offer_load()
         self.is_draining = True

@@ -29,7 +29,7 @@ from surepipe.effects import (
 )
 from surepipe.errors import StoreUnavailable
 from surepipe.pipes.stream import commit_of
-from surepipe.simulation.chooser import StoreFate
+from surepipe.simulation.chooser import LATE_ANSWER, StoreFate
 from surepipe.simulation.events import Answer, Event, Happening
 from surepipe.simulation.mishaps import Mishaps
 from surepipe.simulation.store_calls import PLAIN, is_write, name_of
@@ -49,10 +49,13 @@ from surepipe.store_api import (
     GetPosition,
     Hint,
     Level,
+    Owner,
     ReadFrom,
+    Retention,
     Stored,
     StoreOutcome,
     StoreRequest,
+    StreamInfo,
     WaitForMore,
 )
 
@@ -103,10 +106,18 @@ class Keeper:
         streamed: bool,
         level: Level,
         depth: int = 1,
+        stream: str = "",
+        told_pipe: str = "",
+        reader: str = "",
+        retention: Retention = KEEP_ALL,
+        one_store: bool = False,
+        beside: Keeper | None = None,
     ) -> None:
-        """``depth``: how many layers the pipe has; the innermost one is the stream, where there is one."""
+        """``depth``: how many layers the pipe has; the innermost one is the stream, where there is one.
+        ``beside``: that of another hop of this world, whose stores these are too."""
         self.world = world
         self.pipe = pipe
+        self.told_pipe = told_pipe or pipe
         self.stream_layer = str(depth - 1) if depth > 1 else ""
         self.has_journal = journaled
         self.streamed = streamed
@@ -117,14 +128,23 @@ class Keeper:
             "index": streamed,
         }
         actual = Level(max(0, level - 1)) if world.options.lying else level
-        self.stores = {
-            name: SimulatedStore(name, declared=level, actual=actual, clock=lambda: world.now)
-            for name, used in names.items()
-            if used
-        }
+        self.keepers: list[Keeper] = beside.keepers if beside else []
+        self.stores: dict[str, SimulatedStore] = beside.stores if beside else {}
+        """By what is in them; where all is in one, under the name of a stream's."""
+        for name in [name for name, used in names.items() if used]:
+            place = "stream" if one_store else name
+            if place not in self.stores:
+                self.stores[place] = SimulatedStore(
+                    place, declared=level, actual=actual, clock=lambda: world.now
+                )
+        self.has_one_store = one_store
+        self.may_pass = retention.force
+        self.keeps_state = durable and not streamed
         if streamed:
-            self.stores["stream"].create(pipe, 1, KEEP_ALL)
-            self.stores["stream"].on_write = self._tell_waiters
+            self.stores["stream"].create(stream or pipe, 1, retention)
+            if retention.max_bytes is not None:
+                self._register(stream or pipe, reader or pipe)
+            self.stores["stream"].on_write = self._tell_all
         self.latency_us = world.options.store_us
         """How long a call is on its way to a store, and its answer back, when nothing befalls either."""
         self.calls: dict[str, int] = {}
@@ -136,7 +156,25 @@ class Keeper:
         self._journal: StoreJournal | None = None
         self._state: ReceiverState | None = None
         self._contents: JournalContents | None = None
-        self.mishaps = Mishaps(world, pipe, self.stores, self._tell_waiters)
+        self.keepers.append(self)
+        self.mishaps: Mishaps = (
+            beside.mishaps
+            if beside
+            else Mishaps(world, stream or pipe, self.stores, self._tell_all)
+        )
+        self.mishaps.pipes[stream or pipe] = None
+
+    def _register(self, stream: str, reader: str) -> None:
+        """Before anything is sent the reader has been there once: until then nothing is kept for it."""
+        info, index = self.stores["stream"].info(stream), self.store_of("index")
+        assert isinstance(info, StreamInfo)
+        owner = index.claim(stream, reader, 0)
+        assert isinstance(owner, Owner)
+        index.commit(CommitPosition(stream, reader, owner.number, info.incarnation, 1, None, b""))
+
+    def store_of(self, role: str) -> SimulatedStore:
+        """The store that has the journal, the state, the stream or the index."""
+        return self.stores["stream" if self.has_one_store else role]
 
     def take(self, event: Event) -> None:
         """Something is due at a store."""
@@ -150,27 +188,27 @@ class Keeper:
         if not self.has_journal:
             return None
         self._reach("journal")
-        store = self.stores["journal"]
+        store = self.store_of("journal")
         self._journal = StoreJournal(store, store, self.pipe)
         self._contents = self._journal.load()
         return self._contents
 
     def load_state(self, claimant: int) -> bytes | None:
         """The state that was stored last, for a new incarnation of the receiver. Raises StoreUnavailable."""
-        store = self.stores.get("state")
-        if store is None:
+        if not self.keeps_state:
             return None
+        store = self.store_of("state")
         self._reach("state")
         self._state = ReceiverState(store, self.pipe, number_of_life=lambda: numbered(claimant, 0))
         return self._state.load()
 
     def _reach(self, name: str) -> None:
-        if self.stores[name].is_down:
+        if self.store_of(name).is_down:
             raise StoreUnavailable(f"{name} is down")
 
     def started(self, process: Process) -> None:
         """The process that the last load was for. What its journal holds was accepted, if not before."""
-        if process.name == "receiver":
+        if process.node.role == "receiver":
             if self._state:
                 self.states[process] = self._state
             return
@@ -241,7 +279,7 @@ class Keeper:
         world.at(world.now + delay_us, process, Answer(ticket, outcome, call))
 
     def _write(self, process: Process, store: str, write: Write) -> WriteOutcome:
-        if self.stores[store].is_down:
+        if self.store_of(store).is_down:
             return WriteUnknown()
         if isinstance(write, SaveState):
             outcome = self._save(process, write)
@@ -262,7 +300,7 @@ class Keeper:
     def _save(self, process: Process, write: SaveState) -> WriteOutcome:
         if not self.streamed:
             return self.states[process].write(write)
-        outcome = self.stores["index"].commit(commit_of(write.state))
+        outcome = self.store_of("index").commit(commit_of(write.state))
         if isinstance(outcome, Fenced):
             return WriteFenced(outcome.by)
         return WriteStored() if isinstance(outcome, Committed) else WriteUnknown()
@@ -270,7 +308,7 @@ class Keeper:
     @property
     def can_commit(self) -> bool:
         """False while a receiver that stores its state with effects must wait. Over a stream it begins anew."""
-        return self.streamed or not self.stores["state"].is_down
+        return self.streamed or not self.store_of("state").is_down
 
     def renew_state(self, process: Process) -> None:
         """What a receiver does after a transaction that nobody heard of. Raises ``errors.Fenced``."""
@@ -279,10 +317,10 @@ class Keeper:
     def commit(self, process: Process, state: bytes) -> bool:
         """The state with the effect of messages, in one transaction; False: refused, and no effect either."""
         name = "index" if self.streamed else "state"
-        if self.stores[name].is_down:
+        if self.store_of(name).is_down:
             return False
         request = commit_of(state) if self.streamed else self.states[process].request(state)
-        outcome = self.stores[name].commit(request)
+        outcome = self.store_of(name).commit(request)
         if not isinstance(outcome, Committed):
             facts: dict[str, object] = {"write": "transaction", "outcome": type(outcome).__name__}
             self._row(process, name, "refused", facts)
@@ -304,7 +342,7 @@ class Keeper:
             kind,
             process.cause,
             as_detail({"store": store, **facts}),
-            pipe=self.pipe,
+            pipe=self.told_pipe,
         )
 
     def _follow(self, process: Process, write: Write) -> None:
@@ -373,16 +411,33 @@ class Keeper:
             return
         wait = self.latency_us
         there = fate.delay_us if fate.verb == "slow" else wait
+        back = wait + fate.delay_us if fate.verb == LATE_ANSWER else wait
 
         def arrive() -> None:
             # An answer that gets lost was given: the store has done the call, and the rows say so.
-            met = PLAIN if fate.verb == "unknown" else fate
-            outcome = self.stores[store].call(request, met)
+            places = self._places(request)
+            met = PLAIN if fate.verb in ("unknown", LATE_ANSWER) else fate
+            outcome = self.store_of(store).call(request, met)
             self._told(process, request, outcome)
-            if outcome is not None and met is fate:
-                self._reply(process, effect.ticket, outcome, call, wait)
+            self._tell_trimmed(request, *places)
+            if outcome is not None and fate.verb != "unknown":
+                self._reply(process, effect.ticket, outcome, call, back)
 
         self.world.at(self.world.now + there, self, Happening(f"call {call}", arrive))
+
+    def _places(self, request: StoreRequest) -> tuple[int, int]:
+        """Of a stream whose retention may pass its readers: its first index, and the first that is unread."""
+        if not (self.may_pass and isinstance(request, AppendRun)):
+            return 0, 0
+        return self.stores["stream"].places_of(request.stream)
+
+    def _tell_trimmed(self, request: StoreRequest, earliest: int, unread: int) -> None:
+        """A row of what an append has pushed out before it was read."""
+        left, _ = self._places(request)
+        if left > max(earliest, unread):
+            gone = {getattr(request, "stream", ""): (earliest, left - 1)}
+            detail = as_detail({"gone": gone})
+            self.world.note("store", 1, "trimmed", detail=detail, pipe=self.pipe)
 
     def _told(self, process: Process, request: StoreRequest, outcome: StoreOutcome | None) -> None:
         """The rows of what a store did, if it did anything."""
@@ -394,7 +449,7 @@ class Keeper:
                 "appended",
                 process.cause,
                 as_detail({"index": outcome.first_index, "stream": request.stream}),
-                pipe=self.pipe,
+                pipe=self.told_pipe,
                 layer=self.stream_layer,
                 epoch=request.epoch,
                 seq=request.first + start,
@@ -413,6 +468,10 @@ class Keeper:
     def _wait(self, waiter: Waiter) -> None:
         self.waiters.append(waiter)
         self._tell_waiters()
+
+    def _tell_all(self) -> None:
+        for keeper in self.keepers:
+            keeper._tell_waiters()
 
     def _tell_waiters(self) -> None:
         waiting, self.waiters = self.waiters, []

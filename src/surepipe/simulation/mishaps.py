@@ -7,10 +7,10 @@ from functools import partial
 
 from surepipe.simulation.chooser import Mishap
 from surepipe.simulation.events import Event, Happening
-from surepipe.simulation.stores import SimulatedStore
+from surepipe.simulation.stores import SimulatedStore, unread_of
 from surepipe.simulation.world import World, as_detail
 from surepipe.storage.memory import MemoryState
-from surepipe.store_api import StreamInfo
+from surepipe.store_api import StreamInfo, Trimmed
 
 FAULTS: Mapping[str, str] = {
     "crash": "F13",
@@ -19,7 +19,10 @@ FAULTS: Mapping[str, str] = {
     "empty": "F16",
     "trim": "F29",
     "damage": "F25r",
+    "remove": "F29r",
 }
+_GO_BACK = ("crash", "rollback", "empty")
+_TAKE_OUT = ("trim", "remove")
 
 
 class Mishaps:
@@ -35,11 +38,11 @@ class Mishaps:
         wake: Callable[[], None],
         streams: Mapping[str, None] | None = None,
     ) -> None:
-        """``streams``: those that carry messages, in any of the stores; None: that of ``pipe`` in the store
-        ``stream``."""
+        """``streams``: those that carry messages, in any of the stores; None: that of ``pipe``, and of others that
+        are added to ``pipes``, in the store ``stream``."""
         self.streams = streams
         self.world = world
-        self.pipe = pipe
+        self.pipes: dict[str, None] = {pipe: None}
         self.stores = stores
         self.wake = wake
         self._damages: dict[tuple[str, str, int], None] = {}
@@ -57,6 +60,7 @@ class Mishaps:
 
     def _befall(self, mishap: Mishap) -> None:
         store, lost = self.stores[mishap.store], 0
+        gone: dict[str, tuple[int, int]] = {}
         match mishap.verb:
             case "crash":
                 lost = store.crash(mishap.amount)
@@ -69,22 +73,54 @@ class Mishaps:
                 store.roll_back(MemoryState())
             case "damage":
                 self._damage(store, mishap)
+            case "remove":
+                gone = self._remove(store, mishap.amount)
             case _:
-                self._trim(store)
-        facts = {"fault": FAULTS[mishap.verb], "verb": mishap.verb, "lost": lost}
+                gone = self._trim(store)
+        facts: dict[str, object] = {
+            "fault": FAULTS[mishap.verb],
+            "verb": mishap.verb,
+            "lost": lost,
+        }
         if mishap.verb == "empty" and self.streams:
             facts["also"] = FAULTS[
                 "rollback"
             ]  # streams may lie beside the positions of their readers
+        if gone:
+            facts["gone"] = gone
+        if self.world.options.gauges and mishap.verb in _GO_BACK:
+            facts["ends"] = {stream: store.end_of(stream) for stream in self._streams_of(store)}
         self.world.note(mishap.store, 1, "fault", detail=as_detail(facts))
         self.wake()
 
-    def _trim(self, store: SimulatedStore) -> None:
-        """Retention takes what it may. A reader that nobody has registered has nothing to protect it."""
+    def _trim(self, store: SimulatedStore) -> dict[str, tuple[int, int]]:
+        """Retention takes what it may. A reader that nobody has registered has nothing to protect it.
+
+        Gives the indexes that are gone, where some reader had not read them.
+        """
+        gone: dict[str, tuple[int, int]] = {}
         for stream in self._streams_of(store):
             found = store.info(stream)
             if isinstance(found, StreamInfo) and found.readers:
-                store.trim_unread(stream)
+                left = store.trim_unread(stream)
+                if isinstance(left, Trimmed) and left.earliest > unread_of(found):
+                    gone[stream] = (found.earliest, left.earliest - 1)
+        return gone
+
+    def _remove(self, store: SimulatedStore, amount: int) -> dict[str, tuple[int, int]]:
+        """Somebody else takes entries out: at one of four places that are unread, a few or all that follow."""
+        gone: dict[str, tuple[int, int]] = {}
+        for stream in self._streams_of(store):
+            found = store.info(stream)
+            if not isinstance(found, StreamInfo):
+                continue
+            first = max(found.earliest, unread_of(found)) + amount % 4
+            many = amount // 4
+            last = found.next - 1 if many == 3 else min(found.next - 1, first + many)
+            if first <= last:
+                store.remove(stream, first, last)
+                gone[stream] = (first, last)
+        return gone
 
     def _damage(self, store: SimulatedStore, mishap: Mishap) -> None:
         """An entry that the slowest reader has still to read, or that is still to come; later it is restored."""
@@ -114,7 +150,7 @@ class Mishaps:
 
     def _streams_of(self, store: SimulatedStore) -> Iterable[str]:
         """Those that carry messages and may be in this store."""
-        own = [self.pipe] if store.name == "stream" else []
+        own = self.pipes if store.name == "stream" else {}
         return own if self.streams is None else self.streams
 
     def _down(self, store: SimulatedStore, for_us: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from surepipe.errors import StoreUnavailable
-from surepipe.simulation.chooser import Trouble, fault_of
+from surepipe.simulation.chooser import Trouble, fault_of, role_of
 from surepipe.simulation.clock import MonotonicClock, WallClock
 from surepipe.simulation.events import Event, Flight, Happening, Submit
 from surepipe.simulation.keeping import Keeper
@@ -39,9 +39,11 @@ class Node:
     def __init__(
         self, world: World, subject: Subject, name: str, pipe: str, keeper: Keeper
     ) -> None:
+        """``name``: its role, and of further ones of the same role which it is: ``sender 2``."""
         self.world = world
         self.subject = subject
         self.name = name
+        self.role = role_of(name)
         self.pipe = pipe
         self.keeper = keeper
         self.clock = MonotonicClock(world.options.drift_ppm)
@@ -136,7 +138,7 @@ class Node:
     def _new_process(self) -> Process:
         world = self.world
         rng = world.chooser.source(f"ids/{self.name}/{self.lives}")
-        if self.name == "receiver":
+        if self.role == "receiver":
             state = self.keeper.load_state(self.lives)
             receiver = self.subject.receiver(life=self.lives, rng=rng, state=state)
             return ReceiverProcess(self, self.lives, receiver)

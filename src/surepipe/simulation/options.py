@@ -149,6 +149,8 @@ class Options:
     """writes that are done, and nobody hears of it"""
     store_lost_ppm: int = 0
     """calls that never reach the store"""
+    store_late_ppm: int = 0
+    """calls that are done at once and answered up to ``store_slow_us`` later"""
     store_outages: int = 0
     store_outage_us: int = 0
     store_crashes: int = 0
@@ -157,6 +159,8 @@ class Options:
     store_rollbacks: int = 0
     store_rollback_writes: int = 0
     store_trims: int = 0
+    store_removals: int = 0
+    """times that somebody else takes entries out of a stream"""
     store_damages: int = 0
     """entries that can't be read until they are restored from a copy"""
     lying: int = 0

@@ -238,7 +238,9 @@ class Process:
             self.world.at(due, self, Wake(self.node.wakes + 1, due))
 
     def _notice(self, effect: Notice) -> None:
-        facts = {"notice": str(effect.kind), "text": effect.detail}
+        facts: dict[str, object] = {"notice": str(effect.kind), "text": effect.detail}
+        if self.world.options.gauges and effect.ranges:
+            facts["ranges"] = effect.ranges
         self.row("notice", epoch=effect.epoch, detail=as_detail(facts))
         if effect.kind is NoticeKind.FENCED:
             self.node.stopped(self)

@@ -45,6 +45,8 @@ class Promise:
     """the shortest and the longest pause between two attempts while nothing is heard, in microseconds"""
     alarm_us: int = 0
     """how old a hole may get before people are told of it; 0: nobody is"""
+    asks: tuple[str, ...] = ()
+    """kinds of faults that befall only who asks for them"""
     stores: frozenset[str] = frozenset()
     """which stores the hop uses: journal, state, stream; restarted stream: with a reader that begins again"""
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -117,6 +119,7 @@ def hop_of(subject: HopSubject) -> Hop:
         stream=stream,
         dead_letters=safe if subject.options.dead_letters else None,
         retries=subject.options.retries,
+        forced_trim=subject.retention.force,
     )
 
 
@@ -147,6 +150,7 @@ def _of_hop(subject: HopSubject) -> Promise:
         alarm_us=micros(outermost.gap_alarm_s)
         if outermost.kind in ("reliable", "continuous-index")
         else 0,
+        asks=subject.asks,
         stores=frozenset(name for name, used in stores.items() if used),
         patterns={subject.pipe: outermost.kind}
         if len(layers) == 1 and not subject.streamed and not _lets_repeats_through(outermost)

@@ -208,7 +208,8 @@ class ReceiverProcess(Process):
         """What stands before the message for which it raises has crossed the boundary."""
         delivery, seq = call.delivery, call.raising
         self._close()
-        self.row("raised", delivery.epoch, seq, 1, delivery.attempt)
+        pipe = self.node.pipe_of(delivery.producer) if delivery.producer else ""
+        self.row("raised", delivery.epoch, seq, 1, delivery.attempt, pipe=pipe)
         self.cause = f"{self.prefix}{len(self.cells) - 1}"
         ticket, done = delivery.ticket, seq - event.first
         if done and self._is_put_off():

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from surepipe.simulation.chooser import (
+    LATE_ANSWER,
     PLAIN_FATE,
     PLAIN_STORE_FATE,
+    REMOVALS,
     Cut,
     Fate,
     Mishap,
     StoreFate,
     Trouble,
     fault_of,
+    role_of,
 )
 from surepipe.simulation.events import Event, Flight, Submit
 from surepipe.simulation.link_chance import LinkChance
@@ -23,6 +26,9 @@ from surepipe.simulation.script import Decision, Plain
 
 REFUSALS = ("busy", "disk-full", "io", "loading", "moved", "out-of-memory")
 """Those that end by themselves. What a store refuses for good (no rights) stops a pipe, and is told."""
+
+
+_STORE_VERBS = ("slow", "lost", "unknown", "refuse", LATE_ANSWER)
 
 
 class SeededChooser:
@@ -207,6 +213,7 @@ class SeededChooser:
             "empty": (options.store_losses, "F16"),
             "trim": (options.store_trims, "F29"),
             "damage": (options.store_damages, "F25r"),
+            "remove": (options.store_removals, "F29r"),
         }
         found: list[Mishap] = []
         for verb, (many, fault) in wanted.items():
@@ -216,7 +223,9 @@ class SeededChooser:
                     source.pick(stores),
                     verb,
                     source.below(max(1, chaos_us // 8 if verb == "damage" else chaos_us)),
-                    source.between(0, max(1, options.store_rollback_writes)),
+                    source.below(REMOVALS)
+                    if verb == "remove"
+                    else source.between(0, max(1, options.store_rollback_writes)),
                     source.below(options.store_outage_us + 1),
                 )
                 found.append(mishap)
@@ -238,6 +247,17 @@ class SeededChooser:
         for trouble in [*shared, *["mailbox"] * options.mailbox_losses]:
             plans[source.pick(("sender", "receiver"))].append(trouble)
         for node, plan in plans.items():
+            self._to_come[node] = source.shuffled(plan)
+            self._count_down(node, source)
+
+    def plan_beside(self, nodes: Sequence[str]) -> None:
+        """Draw what befalls further senders and receivers: as much as the first ones."""
+        options = self.options
+        for node in nodes:
+            source, is_sender = self.source(f"faults/{node}"), role_of(node) == "sender"
+            crashes = options.sender_crashes if is_sender else options.receiver_crashes
+            zombies = options.sender_zombies if is_sender else options.receiver_zombies
+            plan = ["crash"] * crashes + ["zombie"] * zombies + ["pause"] * options.pauses
             self._to_come[node] = source.shuffled(plan)
             self._count_down(node, source)
 
@@ -365,13 +385,14 @@ class SeededChooser:
             options.store_lost_ppm,
             options.store_unknown_ppm,
             options.store_refuse_ppm,
+            options.store_late_ppm,
         )
         if self._is_calm or not any(rates):
             plain = options.store_us
             return StoreFate("", plain) if plain else PLAIN_STORE_FATE
         source = self.source(f"disk/{store}")
         drawn = source.below(MILLION)
-        for verb, rate in zip(("slow", "lost", "unknown", "refuse"), rates, strict=True):
+        for verb, rate in zip(_STORE_VERBS, rates, strict=True):
             if drawn < rate:
                 return self._store_fault(store, call, verb, source, is_write=is_write)
             drawn -= rate
@@ -387,7 +408,7 @@ class SeededChooser:
             reason = source.pick(REFUSALS)
             self._note(f"disk/{store}", call, verb, (reason,), "F30")
             return StoreFate(verb, self.options.store_us, reason)
-        self._note(f"disk/{store}", call, verb, (delay,), "F18")
+        self._note(f"disk/{store}", call, verb, (delay,), "F18l" if verb == LATE_ANSWER else "F18")
         return StoreFate(verb, delay)
 
     def perturb(self, name: str, where: str) -> bool:

@@ -361,6 +361,23 @@ class SimulatedStore(StoreVerbs):
         outcome = self._execute(TrimBefore(stream, found.next))
         return cast("TrimOutcome", outcome)
 
+    def places_of(self, stream: str) -> tuple[int, int]:
+        """The index of the first entry, and the first that some reader has still to read; (0, 0) without it."""
+        found = self._inside.info(stream)
+        if not isinstance(found, StreamInfo):
+            return 0, 0
+        return found.earliest, unread_of(found)
+
+    def end_of(self, stream: str) -> int:
+        """The index of the next entry, 1 where the stream is gone; also of a store that is away."""
+        found = self._inside.info(stream)
+        return found.next if isinstance(found, StreamInfo) else 1
+
+    def remove(self, stream: str, first: int, last: int) -> None:
+        """Somebody else takes entries out. What was written before is not taken back any more."""
+        self._inside.remove(stream, first, last)
+        self._forget_history()
+
     def delete(self, stream: str) -> None:
         """Forget a stream with all its partitions, but not the positions of its readers."""
         self._inside.delete(stream)
@@ -403,6 +420,11 @@ class SimulatedStore(StoreVerbs):
             transaction.done = False
             unheard = Unavailable("no answer, on purpose") if done is None else done
             transaction.outcomes = (unheard,) * len(requests)
+
+
+def unread_of(found: StreamInfo) -> int:
+    """The first index that some reader has still to read; without readers the earliest."""
+    return min((reader.next for reader in found.readers), default=found.earliest)
 
 
 def _streams_of(request: StoreRequest) -> tuple[str, ...]:

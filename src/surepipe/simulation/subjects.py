@@ -15,7 +15,7 @@ from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import LayerOptions, LayerText, parse_layers
 from surepipe.pipes.stack import ReceiverStack, SenderStack
-from surepipe.store_api import Level
+from surepipe.store_api import KEEP_ALL, Level, Retention
 
 
 class Subject(Protocol):
@@ -59,7 +59,13 @@ class Subject(Protocol):
 class HopSubject:
     """A stack of layers between one sender and one receiver: the machines that ship.
 
-    A stack that ends in a stream has a store between its ends. ``level`` is what its stores declare to survive.
+    A stack that ends in a stream has a store between its ends. ``level`` is what its stores declare to survive,
+    ``retention`` how long the stream keeps entries. ``asks`` names kinds of faults that befall only who asks for
+    them, in every run that has any fault.
+
+    ``beside`` are other hops of the same world, whose processes are their own and whose stores are the same;
+    ``one_store``: journals, states, streams and positions too are in one. One that ``only_sends`` is a further
+    producer of a stream that another one reads.
     """
 
     layers: LayerText | Sequence[LayerText]
@@ -71,6 +77,11 @@ class HopSubject:
     options: BoundaryOptions = field(default_factory=BoundaryOptions)
     name: str = ""
     level: Level = Level.POWER
+    retention: Retention = KEEP_ALL
+    asks: tuple[str, ...] = ()
+    beside: Sequence[HopSubject] = ()
+    one_store: bool = False
+    only_sends: bool = False
     parsed: Sequence[LayerOptions] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +89,24 @@ class HopSubject:
         if not self.name:
             text = [self.layers] if not isinstance(self.layers, list | tuple) else list(self.layers)
             object.__setattr__(self, "name", " over ".join(str(layer) for layer in text))
+
+    @property
+    def stream(self) -> str:
+        """The name of the stream, where one carries it."""
+        return getattr(self.parsed[-1], "stream", None) or self.pipe
+
+    @property
+    def reader(self) -> str:
+        """The name of the reader of that stream."""
+        return getattr(self.parsed[-1], "reader", None) or self.pipe
+
+    @property
+    def told_pipe(self) -> str:
+        """The pipe as rows name it: with the producer where several write into one stream."""
+        producer = getattr(self.parsed[-1], "producer", None) or self.pipe
+        return (
+            f"{self.stream}@{producer}" if self.streamed and producer != self.stream else self.pipe
+        )
 
     @property
     def streamed(self) -> bool:

@@ -157,7 +157,26 @@ def _commit(writer: Writer, text: str) -> None:
 
 
 def _fault(writer: Writer, text: str) -> None:
-    writer.row("store", Kind.FAULT, detail=json.dumps({"fault": text}))
+    """``fault F29 gone 2-3``: indexes that are; ``fault F14 end 2``: the stream ends before that index."""
+    fault, _, more = text.partition(" ")
+    facts: dict[str, object] = {"fault": fault}
+    if more.startswith("gone "):
+        facts["gone"] = {"log": _range(more.removeprefix("gone "))}
+    elif more.startswith("end "):
+        facts["ends"] = {"log": int(more.removeprefix("end "))}
+    writer.row("store", Kind.FAULT, detail=json.dumps(facts))
+
+
+def _range(text: str) -> list[int]:
+    first, _, last = text.partition("-")
+    return [int(first), int(last or first)]
+
+
+def _tell(writer: Writer, text: str) -> None:
+    """``tell receiver Trimmed 2-3``: a notice with indexes; of a sender they are messages of epoch 1."""
+    node, notice, which = text.split()
+    facts = {"notice": notice, "ranges": [_range(which)]}
+    writer.row(node, "notice", "1" if node == "sender" else "", detail=json.dumps(facts))
 
 
 def _phase(writer: Writer, text: str) -> None:
@@ -246,6 +265,7 @@ VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "append": _append,
     "commit": _commit,
     "fault": _fault,
+    "tell": _tell,
     "phase": _phase,
     "gauges": _gauges,
     "end": _end,

@@ -362,6 +362,28 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         {},
         "Message #2 got a number of epoch 1, which an earlier life of the sender had used.",
     ),
+    # P21
+    (
+        "P21",
+        (
+            "start receiver; accept 1-3; append 1-3 at 1; settle 1; fault F29 gone 2-3; tell receiver Trimmed 2; "
+            "start receiver; end"
+        ),
+        {"gauges": True},
+        "Message #3 stood at index 3 of stream log and never came out, and nobody was told of it.",
+    ),
+    (
+        "P21",
+        "accept 1; append 1 at 1; confirm 1; fault F14 end 1; accept 2; append 2 at 1; settle 2; confirm 2; end",
+        {"gauges": True},
+        "Message #1 stood at index 1 of stream log and never came out, and nobody was told of it.",
+    ),
+    (
+        "P21",
+        "accept 1; append 1 at 1; settle 1; confirm 1; fault F14 end 1; accept 2; append 2 at 1; confirm 2; end",
+        {"gauges": True},
+        "Message #2 stood at index 1 of stream log and never came out, and nobody was told of it.",
+    ),
     # P18 to P20
     ("P18", "crash receiver ValueError: 7", {}, "The machine of receiver raised ValueError: 7."),
     (
@@ -521,6 +543,39 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ),
     ("P19", "huge 1", {"bounds": {"message_bytes": 1025}}),
     ("P19", "gauges sender in_flight=4 held=9", {"bounds": {"in_flight": 4}}),
+    (
+        "P21",
+        (
+            "start receiver; accept 1-3; append 1-3 at 1; settle 1; fault F29 gone 2-3; "
+            "tell receiver Trimmed 2-3; end"
+        ),
+        {"gauges": True},
+    ),
+    (
+        "P21",
+        (
+            "start receiver; accept 1-4; append 1-4 at 1; settle 1; fault F29 gone 2-3; "
+            "tell receiver Trimmed 2-3; end"
+        ),
+        {"gauges": True},
+    ),
+    (
+        "P21",
+        (
+            "accept 1; append 1 at 1; confirm 1; fault F14 end 1; tell sender StoreRollback 1; accept 2; "
+            "append 2 at 1; settle 2; confirm 2; end"
+        ),
+        {"gauges": True},
+    ),
+    ("P21", "accept 1; append 1 at 1; confirm 1; fault F14 end 1; end", {"gauges": True}),
+    (
+        "P21",
+        (
+            "accept 1-2; append 1 at 1; settle 1; confirm 1; fault F14 end 1; tell sender StoreRollback 1; "
+            "append 2 at 1; confirm 2; end"
+        ),
+        {"gauges": True},
+    ),
     (
         "P20",
         "load 1; accept 2; settle 1; confirm 1; gauges sender in_flight=1 loaded=1 +accepted=1 +confirmed=1",

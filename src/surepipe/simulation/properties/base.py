@@ -34,6 +34,7 @@ NAMES: Mapping[str, str] = {
     "P18": "totality",
     "P19": "bounds",
     "P20": "conservation",
+    "P21": "told",
 }
 """Every property by its id. Queues add their own."""
 

@@ -30,14 +30,14 @@ from surepipe.simulation.properties.refinement import Refinement
 from surepipe.simulation.properties.repeats import DuplicateBudget, Patience
 from surepipe.simulation.properties.rest import Alarms, Backpressure, Progress, Quiescence
 from surepipe.simulation.properties.settings import NEEDS_NO_LOSS, Settings, facts_of
-from surepipe.simulation.properties.streams import IndexDiscipline
+from surepipe.simulation.properties.streams import IndexDiscipline, Told
 from surepipe.simulation.properties.totality import Bounds, Conservation, Totality
 from surepipe.simulation.trace import COUNT, DETAIL, KIND, Cells, Kind, Row, all_cells, cells_of
 
 PropertyType: TypeAlias = Callable[[Books, Report], Property]
 
 PROPERTIES: tuple[type[Property], ...] = (
-    *(Integrity, NoLoss, Order, HonestConfirm, DuplicateBudget, IndexDiscipline, Quiescence),
+    *(Integrity, NoLoss, Order, HonestConfirm, DuplicateBudget, IndexDiscipline, Told, Quiescence),
     *(
         Progress,
         Backpressure,
@@ -53,7 +53,7 @@ PROPERTIES: tuple[type[Property], ...] = (
 )
 """Every property that is judged over one run; P15 is judged over a campaign (``honest``)."""
 
-AT_REST: frozenset[str] = NEEDS_NO_LOSS | {"P14"}
+AT_REST: frozenset[str] = NEEDS_NO_LOSS | {"P14", "P21"}
 """Properties that are told only when a run has come to rest."""
 
 

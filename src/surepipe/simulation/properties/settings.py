@@ -12,6 +12,7 @@ from surepipe.simulation.trace import Row
 
 ALWAYS: tuple[str, ...] = (
     *("P1", "P8", "P9", "P10", "P11", "P12", "P13", "P14", "P16", "P17", "P18", "P19", "P20"),
+    "P21",
 )
 """What must hold in each run, whatever the pipe promises and whatever goes wrong."""
 
@@ -70,11 +71,16 @@ def number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _pair(value: object) -> tuple[int, int]:
+def pair(value: object) -> tuple[int, int]:
     """Two whole numbers, (0, 0) when it is something else."""
     found = cast("list[object]", value) if isinstance(value, list) else []
     one, other = (number(each) or 0 for each in found) if len(found) == 2 else (0, 0)
     return one, other
+
+
+def pairs(value: object) -> tuple[tuple[int, int], ...]:
+    """Those of a JSON array."""
+    return tuple(map(pair, cast("list[object]", value))) if isinstance(value, list) else ()
 
 
 Claim = Mapping[str, tuple[str, ...]]
@@ -137,7 +143,7 @@ class Settings:
             faults=words(facts.get("faults")),
             bounds=integers(facts.get("bounds")),
             bound_us=number(facts.get("bound_us")),
-            patience=_pair(facts.get("patience")),
+            patience=pair(facts.get("patience")),
             alarm_us=number(facts.get("alarm_us")) or 0,
             retries=number(facts.get("retries")),
             patterns={pipe: kind for pipe, kind in patterns if isinstance(kind, str)},

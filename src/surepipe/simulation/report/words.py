@@ -32,6 +32,7 @@ FAULTS: Mapping[str, str] = {
     "F16": "index store lost",
     "F17": "index store rolled back",
     "F18": "store slow or down",
+    "F18l": "store answers late",
     "F19": "wall clock stepped",
     "F20": "stage fails on a message",
     "F21": "slow handler",
@@ -46,6 +47,7 @@ FAULTS: Mapping[str, str] = {
     "F28s": "replaced sender goes on",
     "F28r": "replaced receiver goes on",
     "F29": "trimmed before it was read",
+    "F29r": "taken out by somebody else",
     "F30": "store refuses",
     "F31": "power cut",
 }

@@ -568,6 +568,7 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
         {"gauges": True},
     ),
     ("P21", "accept 1; append 1 at 1; confirm 1; fault F14 end 1; end", {"gauges": True}),
+    ("P10", "accept 1-2; append 1-2 at 1; settle 1-2; commit 2; fault F14; commit 3; commit 1", {}),
     (
         "P21",
         (

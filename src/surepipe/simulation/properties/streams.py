@@ -135,9 +135,10 @@ class IndexDiscipline(Property):
         if not bound:
             return
         before = stream.committed.get(reader, 1)
-        if bound < before and reader not in stream.readers_may_go_back:
-            self.fail(f"Reader {reader} of stream {name} fell from {before} to {bound}.", row)
-        stream.readers_may_go_back.discard(reader)
+        if bound < before:
+            if reader not in stream.readers_may_go_back:
+                self.fail(f"Reader {reader} of stream {name} fell from {before} to {bound}.", row)
+            stream.readers_may_go_back.discard(reader)
         index = self._first_open(stream, min(before, bound), bound)
         settings = self.books.settings
         comes_first = settings.commits_first or name in settings.before

@@ -16,6 +16,7 @@ from tests.pipes.retry_kit import (
     ROUGH,
     assert_quiet,
     bounds_of,
+    confirm,
     data_of,
     is_gap_free,
     probes,
@@ -226,3 +227,43 @@ def test_the_rest_of_a_unit_travels_again_in_one_frame() -> None:
     assert isinstance(rest, Data)
     assert (rest.first, rest.base, list(rest.payloads)) == (2, 2, [b"2", b"3", b"4"])
     assert wire.delivered[-1].first == 2
+
+
+def _half_settled() -> Wire:
+    """A unit of 5 whose receiver has the third message settled and the others in work, as lanes do it."""
+    wire = Wire("resend")
+    wire.send(1, 2, 3, 4, 5)
+    wire.drop_all()
+    wire.arrive_back(confirm(wire, 0, done=((3, 3),), held=((1, 2), (4, 5))))
+    assert wire.confirmed == {3}
+    return wire
+
+
+def test_a_unit_with_a_settled_middle_is_asked_after_while_the_rest_is_in_work() -> None:
+    """T-2: all that is not settled is reported held, so a Probe goes out and no Data."""
+    wire = _half_settled()
+    wire.advance(5 * SECOND)
+    assert spans(wire) == [(1, 5)]
+    assert probes(wire)
+
+
+def test_a_settled_middle_does_not_travel_again_and_what_is_behind_it_waits() -> None:
+    """8.1: another receiver holds nothing of it: 1 to 2 come in one frame, 4 to 5 only after these are settled."""
+    wire = _half_settled()
+    wire.arrive_back(confirm(wire, 0, incarnation=8))
+    wire.advance(10 * SECOND)
+    assert set(spans(wire)[1:]) == {(1, 2)}
+    wire.arrive_back(confirm(wire, 3, incarnation=8))
+    before = len(spans(wire))
+    wire.advance(60 * SECOND)
+    assert set(spans(wire)[before:]) == {(4, 5)}
+    wire.arrive_back(confirm(wire, 5, incarnation=8))
+    assert wire.confirmed == {1, 2, 3, 4, 5}
+
+
+def test_a_notice_of_a_unit_leaves_out_its_settled_middle() -> None:
+    """T-11: what nobody answers for is named, and not what was settled."""
+    wire = _half_settled()
+    wire.arrive_back(confirm(wire, 0, incarnation=8))
+    wire.advance(300 * SECOND)
+    assert [notice.ranges for _, notice in wire.notices] == [((1, 2), (4, 5))]

@@ -220,7 +220,7 @@ class RetrySender(WindowSender):
         self.fill()
 
     def _unsettled_parts(self, flight: Flight) -> list[Flight]:
-        """What is left of a run. A unit that must stay whole is left whole."""
+        """What is left of a run. A unit of which one part may not overtake another stays one record."""
         if self.one_at_a_time:
             return [flight]
         missing = self.done.missing(flight.first, flight.last)
@@ -238,11 +238,13 @@ class RetrySender(WindowSender):
         lost: list[Flight],
         kept: list[Flight],
     ) -> None:
-        """What is reported held, or still with the carrier, is only asked after; the rest travels again, a whole
-        unit in one.
+        """What is reported held, or still with the carrier, is only asked after; the rest travels again, a unit
+        in one frame.
         """
         is_held = bool(flight.carried_as) or all(
-            held.covers(part.first, part.last) for part in parts
+            held.covers(*gap)
+            for part in parts
+            for gap in self.done.missing(part.first, part.last)
         )
         self._warn_if_due(flight, parts, self.probes if is_held else flight.attempts)
         if is_held or self.one_at_a_time:
@@ -279,7 +281,7 @@ class RetrySender(WindowSender):
     def _join(self, lost: list[Flight]) -> tuple[Flight, list[bytes], list[Flight]]:
         """The longest run that one frame may carry from the beginning of ``lost``, and what follows."""
         flight = lost[0]
-        payloads = self.payloads_of(flight)
+        payloads = self.payloads_of(self._head_of(flight))
         size = size_of(payloads)
         for at in range(1, len(lost)):
             following = lost[at]
@@ -290,6 +292,17 @@ class RetrySender(WindowSender):
             payloads += more
             self._absorb(flight, following)
         return flight, payloads, []
+
+    def _head_of(self, flight: Flight) -> Flight:
+        """What of a run may travel again now.
+
+        The middle of a unit may be settled before its beginning (lanes do that). It does not travel again: a
+        receiver that keeps nothing would hand it out again. What is behind it waits until all before it is
+        settled, because in a frame of its own it could pass a beginning that is lost.
+        """
+        if not self.one_at_a_time:
+            return flight
+        return flight.part(*self.done.missing(flight.first, flight.last)[0])
 
     def _may_join(self, flight: Flight, following: Flight) -> bool:
         """Neighbours with one history; of one age too, where age decides about giving up."""
@@ -320,7 +333,9 @@ class RetrySender(WindowSender):
         """Tell once that a run is unanswered (T-11). A held run is, when the questions after it are."""
         if flight.warned or unanswered < self.options.warn_after:
             return
-        ranges = tuple((part.first, part.last) for part in parts)
+        ranges = tuple(
+            gap for part in parts for gap in self.done.missing(part.first, part.last)
+        )
         detail = f"{unanswered} attempts unanswered"
         self.port.notice(NoticeKind.UNANSWERED, self.epoch, ranges, detail)
         for part in parts:

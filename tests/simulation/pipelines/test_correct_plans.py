@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -259,3 +260,26 @@ sinks: {out: {from: some, kind: jsonl, path: out.jsonl}}
     for boundary, keeps in (("processed", False), ("committed", True)):
         (way,) = subject_of(parts.replace("BOUNDARY", boundary), lines=2).ways.values()
         assert ("handler-failure" in way[Atom.NO_DUPLICATE]) is keeps
+
+
+def test_a_process_that_is_paused_while_it_looks_has_not_seen_what_came_meanwhile() -> None:
+    """F28, P2: away finds nothing in its first stream, is paused before it looks into the second, and a row comes
+    into the first meanwhile. Everybody seemed to be through then, and the run ended with the row in the stream."""
+    parts = """\
+sources: {lines: {kind: jsonl, path: lines.jsonl}}
+pipes:
+  intake: {from: lines, route: {kind: sqlite, store: main}, node: away, journal: main}
+  onward: {from: intake, route: {kind: sqlite, store: main}, node: away}
+sinks: {out: {from: onward, kind: jsonl, path: out.jsonl}}
+"""
+    subject = subject_of(parts, lines=1)
+    late = Decision("workload", "submit 1 of lines", "after", (SECOND * 7 // 2,))
+    paused = 0
+    for look in range(1, 9):
+        where = f"away: main info shop/onward #{look}"
+        pause = Decision("faults/away", where, "pause", (-1, 9 * SECOND), "F28")
+        found = repeat(subject, Script(subject.name, {"messages": 1}, (late, pause), 1))
+        if found.stale is None:
+            paused += 1
+            assert [str(one) for one in found.violations] == []
+    assert paused > 2

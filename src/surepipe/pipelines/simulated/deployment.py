@@ -81,7 +81,7 @@ def _declared(pipe: PipePart) -> hops.Route:
 
 @dataclass(frozen=True, slots=True)
 class _Through:
-    """A process that has nothing left to do: since when, and when it looked last."""
+    """A process that has nothing left to do: since when, and when it began to look for the last time."""
 
     life: Life
     since: int
@@ -217,6 +217,7 @@ class PlanDeployment:
         Raises what ended a source.
         """
         world, name = life.world, life.node.name
+        began = world.now  # a process may be paused in the middle of its look, and what it saw first is old then
         try:
             is_through = engine.look()
         except StoreUnavailable:
@@ -228,8 +229,8 @@ class PlanDeployment:
         known = self._through.pop(name, None)
         if not is_through:
             return False
-        since = known.since if known and known.life is life else world.now
-        self._through[name] = _Through(life, since, world.now)
+        since = known.since if known and known.life is life else began
+        self._through[name] = _Through(life, since, began)
         found = [self._through.get(one) for one in world.nodes]
         sure = [one for one in found if one and world.nodes[one.life.name].current is one.life]
         if len(sure) == len(found):

@@ -183,12 +183,14 @@ def _store_outage(standing: Standing) -> str | None:
 
 
 def _store_crash(standing: Standing) -> str | None:
-    return _level_below(standing.hop, Level.PROCESS)
+    """Until it has started again, a store that crashed is one that does not answer."""
+    return _level_below(standing.hop, Level.PROCESS) or _store_outage(standing)
 
 
 def _power_loss(standing: Standing) -> str | None:
+    """A store may stand on another host than its users, which then see an outage of it and no crash of their own."""
     crash = _sender_crash(standing) or _receiver_crash(standing)
-    return crash or _level_below(standing.hop, Level.POWER)
+    return crash or _level_below(standing.hop, Level.POWER) or _store_outage(standing)
 
 
 def _store_rollback(standing: Standing) -> str | None:

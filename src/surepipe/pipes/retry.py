@@ -242,9 +242,7 @@ class RetrySender(WindowSender):
         in one frame.
         """
         is_held = bool(flight.carried_as) or all(
-            held.covers(*gap)
-            for part in parts
-            for gap in self.done.missing(part.first, part.last)
+            held.covers(*gap) for part in parts for gap in self.done.missing(part.first, part.last)
         )
         self._warn_if_due(flight, parts, self.probes if is_held else flight.attempts)
         if is_held or self.one_at_a_time:
@@ -333,9 +331,7 @@ class RetrySender(WindowSender):
         """Tell once that a run is unanswered (T-11). A held run is, when the questions after it are."""
         if flight.warned or unanswered < self.options.warn_after:
             return
-        ranges = tuple(
-            gap for part in parts for gap in self.done.missing(part.first, part.last)
-        )
+        ranges = tuple(gap for part in parts for gap in self.done.missing(part.first, part.last))
         detail = f"{unanswered} attempts unanswered"
         self.port.notice(NoticeKind.UNANSWERED, self.epoch, ranges, detail)
         for part in parts:

@@ -148,7 +148,7 @@ class LifeStore(StoreVerbs):
             for change in transaction.changes:
                 change()
             for request, outcome in zip(requests, done, strict=True):
-                self._tell(request, outcome)
+                self._tell(request, outcome, is_all=True)
         if done is None or not is_heard:
             is_done, done = False, (Unavailable("no answer, on purpose"),) * len(requests)
         transaction.done, transaction.outcomes = is_done, done
@@ -157,25 +157,30 @@ class LifeStore(StoreVerbs):
         if trouble is not None:
             life.meet(trouble)
 
-    def _tell(self, request: StoreRequest, outcome: StoreOutcome) -> None:
-        """A row of what a pipe's stream has now."""
+    def _tell(self, request: StoreRequest, outcome: StoreOutcome, *, is_all: bool = False) -> None:
+        """A row of what a pipe's stream has now.
+
+        ``is_all``: nobody else tells of it. What the transaction of one pipe puts into the next one's stream has
+        no sender that would say that it was accepted, or confirmed.
+        """
         world = self._life.world
         if getattr(request, "stream", "") not in world.streams:
             return
         if isinstance(request, AppendRun) and isinstance(outcome, Stored) and outcome.new:
             start = len(request.payloads) - outcome.new
             facts: Mapping[str, object] = {"index": outcome.first_index, "stream": request.stream}
-            world.note(
-                self.name,
-                1,
-                "appended",
-                detail=as_detail(facts),
-                pipe=f"{request.stream}@{request.producer}",
-                epoch=request.epoch,
-                seq=request.first + start,
-                count=outcome.new,
-                digests=digests_of(request.payloads[start:]),
-            )
+            for kind in ("accepted", "appended", "confirmed") if is_all else ("appended",):
+                world.note(
+                    self.name,
+                    1,
+                    kind,
+                    detail=as_detail(facts) if kind == "appended" else "",
+                    pipe=f"{request.stream}@{request.producer}",
+                    epoch=request.epoch,
+                    seq=request.first + start,
+                    count=outcome.new,
+                    digests=digests_of(request.payloads[start:]),
+                )
         elif isinstance(request, CommitPosition) and isinstance(outcome, Committed):
             facts = {
                 "next": request.next,

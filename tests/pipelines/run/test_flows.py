@@ -77,6 +77,26 @@ def test_stages_map_filter_split_and_gather() -> None:
 
 
 @pytest.mark.parametrize("boundary", ["committed", "processed"])
+def test_a_batch_of_what_came_of_a_batch_loses_nothing(boundary: str) -> None:
+    """pipes D-2: what is collected first is given first; the other way round nobody gave the second batch, and its
+    messages were settled and gone."""
+    write_lines("in.jsonl", range(1, 9))
+    text = staged(
+        "  few: {from: intake, batch: {max: 3}}\n"
+        '  each: {from: few, flat-map: "test:each"}\n'
+        "  more: {from: each, batch: {max: 2}}\n"
+        '  last: {from: more, flat-map: "test:each"}\n',
+        pipes=f"  intake: {{from: lines, journal: main, state: main, boundary: {boundary}}}\n",
+    )
+
+    def each(numbers: list[int]) -> list[int]:
+        return numbers
+
+    run(plan_of(text), each=each)
+    assert read_lines("out.jsonl") == [*range(1, 9)]
+
+
+@pytest.mark.parametrize("boundary", ["committed", "processed"])
 def test_a_message_that_spoils_its_batch_is_found_and_buried_alone(boundary: str) -> None:
     """With one attempt only: a batch that fails is tried again message by message, and nobody else is blamed."""
 

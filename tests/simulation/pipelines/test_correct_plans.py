@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -230,6 +229,16 @@ def test_a_generated_plan_is_not_called_broken(seed: int) -> None:
     assert list(alarms(case_of(seed), range(3))) == []
 
 
+@pytest.mark.parametrize(
+    ("plan", "seed"), [(35, 3), (101, 1), (119, 7), (173, 6), (208, 0), (230, 0)]
+)
+def test_a_generated_plan_is_not_called_broken_any_more(plan: int, seed: int) -> None:
+    """V-1, X-71: by the seed that said so. 35: resend sent again what lanes had settled; 101: a pause in a look; 119
+    and 173: what waits in the lane of a message that fails; 208: a batch behind a batch; 230: the stream of the next
+    pipe, written in a transaction."""
+    assert list(alarms(case_of(plan), range(seed, seed + 1))) == []
+
+
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_planted_error_is_seen(error: str) -> None:
     """V-1: of each kind the first pipeline; stages that are correct, and a route, are drawn around it."""
@@ -249,6 +258,19 @@ sinks: {out: {from: intake, kind: stream, store: main, stream: out}}
         assert "store-outage" in way[Atom.NO_LOSS]
 
 
+def test_a_store_that_crashes_takes_what_its_outage_takes() -> None:
+    """F13, F18: until it has started again it does not answer, and it may stand on another host than its users."""
+    parts = """\
+sources: {lines: {kind: jsonl, path: lines.jsonl}}
+pipes: {intake: {from: lines, layers: [LAYERS], journal: main, state: main, boundary: processed}}
+sinks: {out: {from: intake, kind: stream, store: main, stream: out}}
+"""
+    for layers in ("dedupe, multi-unconfirmed", "reliable", "multi-unconfirmed"):
+        (way,) = subject_of(parts.replace("LAYERS", layers), lines=2).ways.values()
+        for faults in way.values():
+            assert not {"store-crash", "power-loss"} & {*faults} or "store-outage" in faults
+
+
 def test_a_batch_that_fails_is_tried_in_parts_with_all_that_it_had_done() -> None:
     """F20, P3: the first message alone comes to the sink once more, unless a transaction took the batch back."""
     parts = """\
@@ -260,26 +282,3 @@ sinks: {out: {from: some, kind: jsonl, path: out.jsonl}}
     for boundary, keeps in (("processed", False), ("committed", True)):
         (way,) = subject_of(parts.replace("BOUNDARY", boundary), lines=2).ways.values()
         assert ("handler-failure" in way[Atom.NO_DUPLICATE]) is keeps
-
-
-def test_a_process_that_is_paused_while_it_looks_has_not_seen_what_came_meanwhile() -> None:
-    """F28, P2: away finds nothing in its first stream, is paused before it looks into the second, and a row comes
-    into the first meanwhile. Everybody seemed to be through then, and the run ended with the row in the stream."""
-    parts = """\
-sources: {lines: {kind: jsonl, path: lines.jsonl}}
-pipes:
-  intake: {from: lines, route: {kind: sqlite, store: main}, node: away, journal: main}
-  onward: {from: intake, route: {kind: sqlite, store: main}, node: away}
-sinks: {out: {from: onward, kind: jsonl, path: out.jsonl}}
-"""
-    subject = subject_of(parts, lines=1)
-    late = Decision("workload", "submit 1 of lines", "after", (SECOND * 7 // 2,))
-    paused = 0
-    for look in range(1, 9):
-        where = f"away: main info shop/onward #{look}"
-        pause = Decision("faults/away", where, "pause", (-1, 9 * SECOND), "F28")
-        found = repeat(subject, Script(subject.name, {"messages": 1}, (late, pause), 1))
-        if found.stale is None:
-            paused += 1
-            assert [str(one) for one in found.violations] == []
-    assert paused > 2

@@ -151,8 +151,11 @@ class Flow:
         try:
             for message, about in messages:
                 self.entry(message, about, turn)
-            for stage, following in self._batches:
+            for stage, following in reversed(self._batches):
                 self._give_batches(stage, following, turn)
+            assert not turn.waiting, (
+                f"{', '.join(turn.waiting)} still collects at the end of a turn"
+            )
         except Exception as error:
             if len(messages) > 1:  # nobody knows which: the first is tried alone, then the next few
                 self.trials.keep(identity, turn.trial or Trial())
@@ -338,7 +341,9 @@ class Flow:
         if part.key_by is not None:
             return following
         if part.batch is not None:
-            self._batches.append((part, following))
+            # What is behind is here already: a batch of what came of batches is given after these.
+            if all(part is not known for known, _ in self._batches):
+                self._batches.append((part, following))
             return _collecting(part.name)
         call = self._caller(part)
         match part.kind:

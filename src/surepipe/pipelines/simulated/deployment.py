@@ -217,7 +217,9 @@ class PlanDeployment:
         Raises what ended a source.
         """
         world, name = life.world, life.node.name
-        began = world.now  # a process may be paused in the middle of its look, and what it saw first is old then
+        began = (
+            world.now
+        )  # a process may be paused in the middle of its look, and what it saw first is old then
         try:
             is_through = engine.look()
         except StoreUnavailable:

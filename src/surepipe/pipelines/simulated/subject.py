@@ -125,7 +125,7 @@ class PlanSubject:
 
     def facts(self) -> Mapping[str, object]:
         """What the judge is told: the claims of single pipes, which of them have a journal, which streams keep
-        positions first, and how often a delivery calls a stage."""
+        positions first, which pipes have lanes, and how often a delivery calls a stage."""
         pipes, name = self.plan.pipes, self.plan.name
         journals = [f"{name}/{pipe.name}" for pipe in pipes if pipe.journal is not None]
         before = [
@@ -135,6 +135,8 @@ class PlanSubject:
         ]
         facts: dict[str, object] = {"claims": self.claims, "journals": journals}
         facts |= {"before": before} if before else {}
+        lanes = [f"{name}/{pipe.name}" for pipe in pipes if (pipe.lanes or 1) > 1]
+        facts |= {"lanes": lanes} if lanes else {}
         several = {part.name: most for part in self.plan.parts if (most := self._entered(part)) > 1}
         return facts | ({"entered": several} if several else {})
 

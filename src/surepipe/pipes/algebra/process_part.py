@@ -188,7 +188,7 @@ def _store_crash(standing: Standing) -> str | None:
 
 
 def _power_loss(standing: Standing) -> str | None:
-    """A store may stand on another host than its users, which then see an outage of it and no crash of their own."""
+    """A store may stand on another host than its users, who see an outage of it and no crash of their own."""
     crash = _sender_crash(standing) or _receiver_crash(standing)
     return crash or _level_below(standing.hop, Level.POWER) or _store_outage(standing)
 

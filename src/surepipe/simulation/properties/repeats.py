@@ -188,16 +188,23 @@ class DuplicateBudget(Property):
     def _raised(self, row: Cells) -> None:
         del row
         counts = self._counts[self.books.book.key]
-        self._note_failure(counts, counts.raised)
+        self._note_failure(self.books.book, counts, counts.raised)
 
     def _failed(self, row: Cells) -> None:
         del row
         counts = self._counts[self.books.book.key]
-        self._note_failure(counts, counts.failed)
+        self._note_failure(self.books.book, counts, counts.failed)
 
-    def _note_failure(self, counts: _Counts, failures: Tally) -> None:
+    def _note_failure(self, book: Book, counts: _Counts, failures: Tally) -> None:
+        """What waits behind a message that fails is handed over again with it: the rest of its delivery, or of its
+        lane, which may be any that was handed over later and is not settled."""
         for _, position, count in self.books.parts:
-            if position:
+            if position and self.books.settings.has_lanes(book.pipe):
+                for first, last in book.settled.missing(position, book.positions.count):
+                    for number in range(first, last + 1):
+                        if number in counts.delivered:
+                            failures.add(number, number)
+            elif position:
                 handed = (
                     last for first, last in reversed(counts.handed) if first <= position <= last
                 )

@@ -118,6 +118,8 @@ class Settings:
     journaled: bool = False
     journals: tuple[str, ...] = ()
     """The pipes whose senders have a journal, where not all of them do."""
+    lanes: tuple[str, ...] = ()
+    """The pipes that hand their messages over in lanes."""
     commits_first: bool = False
     """A position is stored before its messages come out: with a crash in between they never do."""
     before: tuple[str, ...] = ()
@@ -149,6 +151,7 @@ class Settings:
             patterns={pipe: kind for pipe, kind in patterns if isinstance(kind, str)},
             journaled=facts.get("journaled") is True,
             journals=words(facts.get("journals")),
+            lanes=words(facts.get("lanes")),
             commits_first=facts.get("boundary") == "before",
             before=words(facts.get("before")),
             confirms=facts.get("confirms") is not False,
@@ -162,6 +165,10 @@ class Settings:
     def has_journal(self, pipe: str) -> bool:
         """Whether what the sender of a pipe accepted outlives it."""
         return self.journaled or pipe.partition("@")[0] in self.journals
+
+    def has_lanes(self, pipe: str) -> bool:
+        """Whether a message of this pipe waits only for those of its lane."""
+        return pipe.partition("@")[0] in self.lanes
 
     def claim_on(self, pipe: str) -> Claim:
         """What is claimed of one pipe."""

@@ -66,7 +66,7 @@ def test_every_kind_of_pipe_carries_messages_over_a_local_route(
 
 
 def test_a_stack_over_a_bad_route_delivers_exactly_once_in_order(runtime: Runtime) -> None:
-    """Loss, copies, reordering and delay (pipes 10, composition 4)."""
+    """Loss, copies, reordering and delay (pipes al4)."""
     route = FaultyRoute(
         LocalRoute(), loss=0.1, duplicate=0.1, reorder=0.2, delay=(0.0, 0.002), reorder_s=0.005
     )

@@ -34,7 +34,7 @@ def _ignore(message: object) -> None:
 
 
 def test_a_receiver_that_crashes_loses_nothing(runtime: Runtime) -> None:
-    """Crashed between and amid messages: each is handled, some perhaps twice (pipes 10: receiver-crash)."""
+    """Crashed between and amid messages: each is handled, some perhaps twice (pipes G-5: receiver-crash)."""
     seen: list[object] = []
     fast = {"reliable": {"rto_initial_s": 0.05, "rto_min_s": 0.02}}
     with Pipe("p", fast, runtime=runtime, restarts=QUICK) as pipe:
@@ -200,7 +200,7 @@ def test_the_same_seed_gives_the_same_steps_and_the_same_counters() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_under_faults_and_receiver_crashes_nothing_is_lost_and_no_gap_is_made(seed: int) -> None:
-    """N and G hold where U does not (pipes 10): 60 messages, one of them a letter."""
+    """N and G hold where U does not (pipes G-5): 60 messages, one of them a letter."""
     _, counters, seen = _run(seed)
     handled = [m for m in seen if isinstance(m, int)]
     assert sorted(set(handled) | {40}) == list(range(60))

@@ -1,6 +1,6 @@
 """What the source claims and disclaims for its six patterns, fault by fault, as data.
 
-Each cell of the table (simulation 6.1) is a few claims. ``holds`` says that a property survives the fault,
+Each cell of the table (simulation X-41) is a few claims. ``holds`` says that a property survives the fault,
 ``breaks`` that it must be *shown* to break, with the length of the shortest schedule where one is known from
 elsewhere. The patterns are the plain ones, to the letter. Rows and cells that exploration of plain machines can't
 show (journals, clocks, handlers, sizes, queues that are full) are not here: the tests of the product and of the

@@ -35,7 +35,7 @@ def test_without_its_error_the_same_subject_holds(mutant: Mutant) -> None:
 
 
 def test_all_planned_mutants_of_pipes_are_there_and_few_seeds_suffice() -> None:
-    """simulation X-60, section 13: PL-1 to PL-30, half of them within 50 seeds, all within 1,000."""
+    """simulation X-60: PL-1 to PL-30, half of them within 50 seeds, all within 1,000."""
     planned = [mutant.id.split("-") for mutant in MUTANTS if mutant.id.startswith("PL-")]
     numbers = {int(number) for _, number, *_ in planned}
     assert numbers == set(range(1, 31))

@@ -236,7 +236,7 @@ def test_with_lanes_the_order_holds_per_key_only() -> None:
 
 
 def test_a_forced_retention_may_lose_what_was_not_read() -> None:
-    """pipes S-8: the guarantee says so."""
+    """storage S-8: the guarantee says so."""
     route = "route: {kind: sqlite, store: main, retention: {max_bytes: 5, force: true}}"
     assert Fault.STORE_TRIM not in tolerated(judged(pipes=pipe(route)), Atom.NO_LOSS)
 

@@ -1,4 +1,4 @@
-"""Failing handlers and dead letters (pipes section 13)."""
+"""Failing handlers and dead letters (pipes D-1 to D-5)."""
 
 from __future__ import annotations
 

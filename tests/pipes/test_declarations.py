@@ -86,7 +86,7 @@ def test_what_a_carrier_does_not_provide_is_not_made_up() -> None:
 def test_a_layer_states_what_it_requires(
     layer: LayerText, reverse: Reverse, at_least_once: bool
 ) -> None:
-    """The Requires lines of section 8."""
+    """What each kind requires: pipes 8.1 to 8.8, G-4."""
     (options,) = parse_layers(layer)
     declared = declaration_of(options)
     assert (declared.reverse, declared.at_least_once_carrier) == (reverse, at_least_once)

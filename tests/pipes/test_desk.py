@@ -457,7 +457,7 @@ def test_several_messages_of_one_delivery_fail_and_each_has_attempts_of_its_own(
 
 def test_a_letter_of_a_receiver_that_lost_its_state_is_given_back() -> None:
     """committed: the letter is stored after the state was fenced: its cursor can't be, so it is refused and
-    nothing stays in work (pipes S-9, P-7)."""
+    nothing stays in work (storage S-9, pipes P-7)."""
     boundary = BoundaryOptions(
         boundary=Boundary.COMMITTED, durable=True, retries=1, dead_letters=True
     )

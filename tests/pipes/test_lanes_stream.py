@@ -271,7 +271,7 @@ def test_what_went_wrong_with_the_stream_is_told_when_nothing_is_in_work_any_mor
 
 @pytest.mark.parametrize("policy", ["stop", "earliest"])
 def test_a_stream_that_went_back_is_read_anew_only_after_what_is_in_work(policy: str) -> None:
-    """The store loses everything with a:1 in work: then the policy applies (pipes S-7)."""
+    """The store loses everything with a:1 in work: then the policy applies (storage S-7)."""
     wire = started(on_reset=policy)
     reader = reader_of(wire)
     wire.send("a:1", "b:1")

@@ -1,4 +1,4 @@
-"""Lives, epochs and restarts of a pipe, rule by rule (pipes section 5)."""
+"""Lives, epochs and restarts of a pipe, rule by rule (pipes L-1 to L-11)."""
 
 from __future__ import annotations
 

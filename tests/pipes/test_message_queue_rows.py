@@ -1,4 +1,4 @@
-"""The behaviour that every message queue shows, whatever it is made of (message-queue section 9)."""
+"""The behaviour that every message queue shows, whatever it is made of (message-queue MQ-1 to MQ-8)."""
 
 from __future__ import annotations
 

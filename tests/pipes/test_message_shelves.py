@@ -20,7 +20,7 @@ class CountsMoves(list[int]):
 
 
 def test_cutting_costs_what_is_removed_however_much_is_left() -> None:
-    """message-queue section 7: one by one out of 10,000; no more moves than removals in all."""
+    """One by one out of 10,000; no more moves than removals in all."""
     row: Row[str] = Row()
     keys = CountsMoves()
     row.keys = keys

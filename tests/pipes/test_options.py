@@ -26,14 +26,14 @@ def test_layers_are_read_from_names_mappings_and_models() -> None:
 
 
 def test_the_receive_window_follows_the_window() -> None:
-    """pipes section 4: receive_window is as window unless it is given."""
+    """receive_window is as window unless it is given."""
     assert ReliableOptions(window=7).held_max == 7
     assert ReliableOptions(window=7, receive_window=3).held_max == 3
     assert ReliableOptions(window_bytes=70).held_max_bytes == 70
 
 
 def test_sequential_confirm_has_runs_of_one() -> None:
-    """pipes section 4: run_max is 1 there and 512 elsewhere."""
+    """run_max is 1 there and 512 elsewhere."""
     assert SequentialConfirmOptions().run_max == 1
     assert ReliableOptions().run_max == 512
 

@@ -72,7 +72,7 @@ def test_a_file_alone_is_a_test_of_its_pipeline(tmp_path: Path) -> None:
 
 
 def test_nothing_of_surepipe_is_imported_until_a_fixture_is_used(tmp_path: Path) -> None:
-    """The plugin is loaded in every session, so it costs nothing (simulation 12)."""
+    """The plugin is loaded in every session, so it costs nothing (simulation X-69)."""
     (tmp_path / "test_other.py").write_text(
         "import sys\n\ndef test_it():\n    assert 'surepipe.pipelines' not in sys.modules\n"
     )
@@ -96,7 +96,7 @@ def test_a_third(simulate):
 
 
 def test_workers_of_xdist_add_up_to_one_summary(tmp_path: Path) -> None:
-    """Three tests in two workers: runs, pages and what stages kept are told together (simulation 12, X-69)."""
+    """Three tests in two workers: runs, pages and what stages kept are told together (simulation X-69)."""
     (tmp_path / "test_books.py").write_text(BOOKS)
     done = _pytest(tmp_path, "-n", "2", "-p", "xdist", "--surepipe-report", "pages")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -162,7 +162,7 @@ def test_it(faults):
 
 
 def test_faults_for_real_things_are_ended_with_the_test(tmp_path: Path) -> None:
-    """A route, a store, a process that is paused and killed (simulation 12); fair weather tells nothing."""
+    """A route, a store, a process that is paused and killed (simulation X-69); fair weather tells nothing."""
     (tmp_path / "test_real.py").write_text(REAL.format(given="7, 'delay'", fine=True))
     done = _pytest(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -172,7 +172,7 @@ def test_faults_for_real_things_are_ended_with_the_test(tmp_path: Path) -> None:
 def test_a_failure_under_real_faults_tells_the_seed_that_repeats_the_schedule(
     tmp_path: Path,
 ) -> None:
-    """Without a seed it follows from the test's name, and an option says another (simulation 12, X-69)."""
+    """Without a seed it follows from the test's name, and an option says another (simulation X-69)."""
     (tmp_path / "test_real.py").write_text(REAL.format(given="kinds=['delay']", fine=False))
     done = _pytest(tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr

@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "message_queue.py"
 def test_the_example_shows_a_wait_a_resend_and_a_confirm(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """message-queue section 8: run as a program, its output read."""
+    """Run as a program, its output read."""
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     assert lines[2] == "order 3 must wait: FULL"

@@ -72,7 +72,7 @@ def test_drawn_crashes_fall_between_events_and_inside_of_them() -> None:
 
 @pytest.mark.parametrize(("point", "count"), [(-1, 1), (0, 1), (1, 0), (2, 0)])
 def test_what_was_offered_and_not_answered_is_unknown(point: int, count: int) -> None:
-    """simulation section 1: not accepted, not rejected; with its number, since the machine had given one."""
+    """Not accepted, not rejected; with its number, since the machine had given one."""
     rows = told(crash("sender", "submit 1", point), options=with_options(TWO, messages=1)).rows
     unknown = of_kind(rows, "unknown")
     assert [(row.epoch, row.seq, row.count) for row in unknown] == [(1, 1, 1)] * count

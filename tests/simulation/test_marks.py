@@ -101,7 +101,7 @@ def test_a_position_that_goes_back_under_a_lagging_reader_is_a_mark() -> None:
 
 
 def test_the_four_drains_of_a_seed_are_one_run_up_to_the_end_of_chaos() -> None:
-    """simulation 2.6.3: another drain of a seed is a copy of its world, drained another way."""
+    """simulation X-38: another drain of a seed is a copy of its world, drained another way."""
     subject = HopSubject(
         "reliable", name="c", journaled=True, durable=True, boundary=Boundary.COMMITTED
     )
@@ -113,7 +113,7 @@ def test_the_four_drains_of_a_seed_are_one_run_up_to_the_end_of_chaos() -> None:
 
 
 def test_one_seed_in_eight_is_drained_all_four_ways() -> None:
-    """simulation 2.6.3, X-38: nine seeds, of which two are drained all ways, seven by lot."""
+    """simulation X-38: nine seeds, of which two are drained all ways, seven by lot."""
     found = campaign(RESEND, range(9), messages=4, causal=False, required=())
     assert found.runs == 9 + 2 * 3
     assert {f"drain-{drain.value}" for drain in DRAINS} <= found.marks.keys()

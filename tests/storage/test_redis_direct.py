@@ -96,7 +96,7 @@ def test_the_end_is_that_of_the_stream(filled: RedisBench) -> None:
 
 
 def test_what_is_amiss_is_said_as_by_the_script(filled: RedisBench) -> None:
-    """The end, beyond it, another incarnation, a trim, another layout; pipes S-7, S-12."""
+    """The end, beyond it, another incarnation, a trim, another layout; storage S-7, S-12."""
     known = incarnation_of(filled)
     assert read(filled, 31) == Empty(31)
     assert read(filled, 99) == Ahead(31)

@@ -160,14 +160,19 @@ class Call:
     request: object
 
 
+Cause: TypeAlias = tuple[str, str] | tuple[str, str, str, str]
+"""Why a handler failed: type and text of the error. Where they are known, too: which of several places a letter is
+for, and the traceback (a simulation has none, because its text depends on the machine that it runs on)."""
+
+
 @record
 class Letter:
     """A message that could not be settled, with everything needed to understand and replay it.
 
     Machines write their own monotonic time; the host that passes the letter on makes it wall-clock time, and
     fills in ``replays``: how often the message had been replayed out of the dead letters before it failed again.
-    It adds the ``traceback`` of the last failure, where a handler raised in a real process: a simulation has none,
-    because its text depends on the machine that it runs on.
+    ``traceback`` is that of the last failure. ``place`` says where the letter goes if there are several places;
+    it is not written down with it.
     """
 
     pipe: str
@@ -183,6 +188,7 @@ class Letter:
     producer: str = ""
     replays: int = 0
     traceback: str = field(default="", repr=False)
+    place: str = ""
 
 
 @record

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from surepipe.effects import Effect, Ranges
+from surepipe.effects import Cause, Effect, Ranges
 
 
 class Randomness(Protocol):
@@ -88,7 +88,7 @@ class ReceiverMachine(Machine, Protocol):
         ...
 
     def failed(
-        self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
+        self, ticket: int, seq: int, error: Cause, now: int, *, final: bool = False
     ) -> list[Effect]:
         """The handler raised for ``seq`` (error type and text); what stands before it is settled.
 

@@ -27,6 +27,7 @@ from tests.faults.product import (
 
 NARROW = {"window": 3, "backlog": 4, "run_max": 1}
 LETTERS = BoundaryOptions(retries=2, dead_letters=True)
+AT_ONCE = BoundaryOptions(retries=1, dead_letters=True)
 
 STACKS: Sequence[HopSubject] = (
     hop("continuous-index over sequential-confirm", CONTINUOUS, SEQUENTIAL),
@@ -110,6 +111,29 @@ BOUNDARIES: Sequence[HopSubject] = (
         "reliable, committed, letters, journal",
         RELIABLE,
         options=LETTERS,
+        journaled=True,
+        **COMMITTED,
+    ),
+    # Each failure is a letter, so letters are many, and their store is away while some are written.
+    hop(
+        "reliable, committed, letters at once, journal",
+        RELIABLE,
+        options=AT_ONCE,
+        journaled=True,
+        **COMMITTED,
+    ),
+    hop(
+        "stream, committed, letters at once, journal",
+        layer("stream"),
+        options=AT_ONCE,
+        journaled=True,
+        **COMMITTED,
+    ),
+    # Its letters wait for each other, and other messages come meanwhile.
+    hop(
+        "dedupe over multi-unconfirmed, committed, letters at once, journal",
+        *(DEDUPE, MULTI),
+        options=AT_ONCE,
         journaled=True,
         **COMMITTED,
     ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from surepipe.effects import Deliver, Effect, Key
+from surepipe.effects import Cause, Deliver, Effect, Key
 from surepipe.pipes.algebra import derive
 from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults
 from surepipe.pipes.algebra.hops import Hop
@@ -208,7 +208,7 @@ class SettlesWhatIsBefore(LaneDesk):
 class FailedIsDone(LaneDesk):
     """A message that failed is never tried again, and is settled."""
 
-    def failed(self, number: int, seq: int, error: tuple[str, str], *, final: bool = False) -> None:
+    def failed(self, number: int, seq: int, error: Cause, *, final: bool = False) -> None:
         del error, final
         self.settled(number, ((seq, seq),))
 

@@ -18,6 +18,7 @@ from typing import Literal
 from surepipe.effects import (
     Accepted,
     Call,
+    Cause,
     Confirmed,
     DeadLetter,
     Deliver,
@@ -228,7 +229,7 @@ class Wire:
         self._cross(delivery, last)
         self._tell_settled(ticket, delivery, last)
 
-    def fail(self, seq: int, error: tuple[str, str] = ("ValueError", "boom")) -> None:
+    def fail(self, seq: int, error: Cause = ("ValueError", "boom")) -> None:
         """The handler of the oldest delivery raises for ``seq``; what stands before it is settled."""
         ticket, delivery = next(iter(self.open.items()))
         self._cross(delivery, seq - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from surepipe.effects import Ranges
+from surepipe.effects import Cause, Ranges
 from surepipe.pipes import stream
 from surepipe.pipes.desk import BoundaryOptions, Desk
 from surepipe.pipes.desk_records import Failure
@@ -138,7 +138,7 @@ class ReadsAgain(stream.Receiver):
 class Swallows(Desk):
     """PL-26: the handler raised, and that is that."""
 
-    def failed(self, number: int, seq: int, error: tuple[str, str], *, final: bool = False) -> None:
+    def failed(self, number: int, seq: int, error: Cause, *, final: bool = False) -> None:
         """As if it had returned."""
         del seq, error, final
         ticket = self.tickets[number]

@@ -1,4 +1,4 @@
-"""BS-1 to BS-6 and BS-8 on: errors that ordinary runs don't show.
+"""BS-1 to BS-19: errors that ordinary runs don't show.
 
 Nothing in those lasts long enough or is small enough, no two ends share a store, and no store loses what was not
 read. Each has a subject of the hunts, or a property, that was made for its kind.
@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
-from surepipe.effects import Effect, NoticeKind, RejectReason
+from surepipe.effects import Effect, NoticeKind, RejectReason, WriteStored
 from surepipe.pipes import multi_unconfirmed, reliable, stream, strict_monotonic
+from surepipe.pipes.desk import Desk
 from surepipe.pipes.flights import NEVER
 from surepipe.pipes.intake import Intake
 from surepipe.pipes.layers import Token
@@ -111,6 +112,25 @@ class Hammers(multi_unconfirmed.Sender):
     def next_deadline(self, waits: int) -> int:
         """As for the first."""
         return super().next_deadline(min(waits, 1))
+
+
+# Dead letters.
+
+
+class LosesLetters(Desk):
+    """BS-7: a dead letter counts as stored, whatever its store said."""
+
+    def answer(self, ticket: int, outcome: object) -> bool:
+        """The outcome of a state write, or of a letter that is always there."""
+        return super().answer(ticket, WriteStored() if ticket in self.postings else outcome)
+
+
+class WritesLettersFirst(Desk):
+    """BS-19: a letter is written before its state gives the message up."""
+
+    @property
+    def _decides_first(self) -> bool:
+        return False
 
 
 # Several ends, one store.
@@ -277,6 +297,7 @@ PATIENT = of("multi-unconfirmed, short patience")
 PATIENT_STREAM = of("stream, short patience")
 NARROW = of("strict-monotonic over multi-unconfirmed, receives less")
 ALARMED = of("reliable, alarms soon")
+POSTED = of("reliable, committed, letters at once, journal")
 PRODUCERS = of("stream, two producers")
 NEIGHBOURS = of("stream, two in one store, journals, all of one name")
 TRIMMED = of("stream, trimmed before it is read")
@@ -312,6 +333,21 @@ UNSEEN: tuple[Mutant, ...] = (
     ),
     Mutant(
         "BS-6", "sends again without waiting longer", ("P9",), mutated(PATIENT, Hammers), PATIENT
+    ),
+    Mutant(
+        "BS-7",
+        "loses a letter that was not stored",
+        ("P2", "P6", "P14", "P16"),
+        mutated(POSTED, LosesLetters),
+        POSTED,
+        within=100,
+    ),
+    Mutant(
+        "BS-19",
+        "writes letters before their state gives the messages up",
+        ("P3",),
+        mutated(POSTED, WritesLettersFirst),
+        POSTED,
     ),
     Mutant(
         "BS-8",

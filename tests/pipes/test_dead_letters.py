@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surepipe.effects import NoticeKind, WriteFailed, WriteStored, WriteUnknown
+from surepipe.pipes.boundary import given_up_in
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Wire
@@ -235,11 +236,13 @@ def test_a_dead_letter_with_a_committed_boundary_has_its_cursor_stored_before_th
     wire.send(1, 2, 3)
     wire.exchange()
     wire.fail(2)
-    side, ticket, _ = wire.unanswered.pop(0)
-    wire.answer(side, ticket, WriteStored())
-    wire.advance(20 * MS)
-    assert max(frame.cum for frame in confirms(wire)) == 1
-    assert not wire.open
+    for letters in (0, 1):  # the state gives it up; then its letter is written
+        assert len(wire.letters) == letters
+        side, ticket, _ = wire.unanswered.pop(0)
+        wire.answer(side, ticket, WriteStored())
+        wire.advance(20 * MS)
+        assert max(frame.cum for frame in confirms(wire)) == 1
+        assert not wire.open
     side, ticket, _ = wire.unanswered.pop(0)
     wire.answer(side, ticket, WriteStored())
     wire.advance(20 * MS)
@@ -252,6 +255,72 @@ def test_a_dead_letter_with_a_committed_boundary_has_its_cursor_stored_before_th
     assert wire.settled == [1, 3]
     assert wire.confirmed == {1, 2, 3}
     assert not noticed(wire, NoticeKind.STATE_ROLLBACK)
+
+
+@pytest.mark.parametrize("written", [0, 1])
+@pytest.mark.parametrize(
+    "layers", [["reliable"], ["dedupe", "multi-unconfirmed"], ["strict-monotonic", "resend"]]
+)
+def test_what_a_state_gives_up_is_a_letter_whatever_comes_between(
+    layers: list[str], written: int
+) -> None:
+    """committed, receiver-crash behind the state, and behind the letter: the message comes again, and the handler
+    would take it now. It isn't asked; the letter says of the failure what the state has kept (pipes D-2, D-3)."""
+    boundary = BoundaryOptions(
+        boundary=Boundary.COMMITTED, durable=True, retries=1, dead_letters=True
+    )
+    wire = Wire(layers, boundary=boundary, auto_settle=False, auto_answer=False)
+    wire.exchange()
+    wire.send(1, 2, 3)
+    wire.exchange()
+    wire.fail(2, ("KeyError", "'price'" * 100, "main/unpriced", "Traceback ..."))
+    for _ in range(written):
+        side, ticket, _ = wire.unanswered.pop(0)
+        wire.answer(side, ticket, WriteStored())
+    assert len(wire.letters) == written
+    wire.unanswered.clear()
+    wire.crash_receiver()
+    wire.auto_answer = True
+    wire.advance(3 * SECOND)
+    wire.exchange()
+    handle(wire, set())
+    assert sorted(wire.settled) == [1, 3]
+    assert wire.confirmed == {1, 2, 3}
+    last = wire.letters[-1]
+    assert {(letter.epoch, letter.seq) for letter in wire.letters} == {(1 << 20, 2)}
+    assert (last.payload, last.attempts) == (b"2", 1)
+    assert (last.error_type, last.error_text) == ("KeyError", ("'price'" * 100)[:100])
+    assert (last.place, last.traceback) == ("main/unpriced", "")
+    assert last.last_failure_us >= 3 * SECOND
+    assert wire.saved_state is not None
+    assert given_up_in(wire.saved_state, "pipe") == []
+
+
+def test_what_a_state_gave_up_of_an_epoch_that_is_over_is_forgotten() -> None:
+    """The sender had no journal and began anew: the message can't come again, and the state needn't know of it for
+    ever (pipes V-5)."""
+    boundary = BoundaryOptions(
+        boundary=Boundary.COMMITTED, durable=True, retries=1, dead_letters=True
+    )
+    wire = Wire("reliable", boundary=boundary, auto_settle=False, auto_answer=False)
+    wire.exchange()
+    wire.send(1)
+    wire.exchange()
+    wire.fail(1)
+    assert wire.saved_state is not None
+    assert [letter.seq for letter in given_up_in(wire.saved_state, "pipe")] == [1]
+    wire.unanswered.clear()
+    wire.crash_receiver()
+    wire.crash_sender()
+    wire.auto_answer = True
+    wire.advance(3 * SECOND)
+    wire.exchange()
+    wire.send(2)
+    wire.exchange()
+    handle(wire, set())
+    assert wire.settled == [2]
+    assert not wire.letters
+    assert given_up_in(wire.saved_state, "pipe") == []
 
 
 def test_restored_ends_go_on_with_retries_and_letters() -> None:

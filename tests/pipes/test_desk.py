@@ -18,12 +18,15 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes.boundary import LONGEST_S
-from surepipe.pipes.desk import Boundary, BoundaryOptions, decode_state
+from surepipe.pipes.boundary import LONGEST_S, decode_state, given_up_in
+from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import parse_layers
 from surepipe.pipes.stack import ReceiverStack
 from tests.kit.wire import MS, SECOND, Wire
 from tests.pipes.reliable_kit import BEFORE, COMMITTED, DURABLE, confirms
+
+GIVES_UP = BoundaryOptions(boundary=Boundary.COMMITTED, durable=True, retries=1, dead_letters=True)
+UNORDERED = ["dedupe", {"multi-unconfirmed": {"run_max": 1}}]
 
 
 def linked(boundary: BoundaryOptions, layers: object = "reliable") -> Wire:
@@ -458,15 +461,13 @@ def test_several_messages_of_one_delivery_fail_and_each_has_attempts_of_its_own(
 def test_a_letter_of_a_receiver_that_lost_its_state_is_given_back() -> None:
     """committed: the letter is stored after the state was fenced: its cursor can't be, so it is refused and
     nothing stays in work (storage S-9, pipes P-7)."""
-    boundary = BoundaryOptions(
-        boundary=Boundary.COMMITTED, durable=True, retries=1, dead_letters=True
-    )
-    wire = linked(boundary, ["dedupe", {"multi-unconfirmed": {"run_max": 1}}])
+    wire = linked(GIVES_UP, UNORDERED)
     for n in (1, 2):
         wire.send(n)
         wire.exchange()
     wire.fail(1)
     wire.fail(2)
+    answer(wire, WriteStored())
     (_, first, _), (_, second, _) = wire.unanswered
     wire.unanswered.clear()
     wire.answer("receiver", first, WriteStored())
@@ -477,21 +478,62 @@ def test_a_letter_of_a_receiver_that_lost_its_state_is_given_back() -> None:
     assert cum_of(wire) == 0
 
 
-def test_a_state_to_commit_holds_what_was_settled_without_the_host() -> None:
-    """committed: a letter of the same epoch waits for its cursor to be stored; the host's own commit has it
-    too, so that nothing in it stands behind a hole (pipes K-3, K-5)."""
-    boundary = BoundaryOptions(
-        boundary=Boundary.COMMITTED, durable=True, retries=1, dead_letters=True
-    )
-    wire = linked(boundary, ["dedupe", {"multi-unconfirmed": {"run_max": 1}}])
-    for n in (1, 2):
+def test_a_receiver_that_lost_its_state_gives_nothing_up() -> None:
+    """committed: its state is fenced before it says so. No letter is written: its successor handles the message
+    (pipes S-9, D-2)."""
+    wire = linked(GIVES_UP)
+    wire.send(1, 2)
+    wire.exchange()
+    wire.fail(1)
+    assert not wire.letters
+    answer(wire, WriteFenced(9))
+    wire.advance(SECOND)
+    assert not wire.letters
+    assert not wire.unanswered
+    assert wire.receiver.idle
+
+
+def test_letters_that_wait_to_be_given_up_have_their_turn() -> None:
+    """committed, unordered: of six that failed the state gives up four at a time, and what comes meanwhile is
+    delivered when the last is in it: each delivery would hold its state up (pipes V-5, D-2)."""
+    wire = linked(GIVES_UP, UNORDERED)
+    for n in range(1, 7):
         wire.send(n)
         wire.exchange()
+    for n in range(1, 7):
+        wire.fail(n)
+    wire.send(7)
+    wire.exchange()
+    assert [len(wire.unanswered), len(wire.letters), len(wire.open)] == [1, 0, 0]
+    answer(wire, WriteStored())
+    assert [letter.seq for letter in wire.letters] == [1, 2, 3, 4]
+    assert not wire.open
+    for _ in range(3):
+        answer(wire, WriteStored())
+    while wire.unanswered:
+        answer(wire, WriteStored())
+    assert [letter.seq for letter in wire.letters] == [1, 2, 3, 4, 5, 6]
+    assert [delivery.first for delivery in wire.open.values()] == [7]
+
+
+def test_a_state_to_commit_holds_what_was_settled_without_the_host() -> None:
+    """committed: a letter of the same epoch waits for its cursor to be stored; the host's own commit has it
+    too, so that nothing in it stands behind a hole (pipes K-3, K-5). Until then it says that it is given up."""
+    wire = linked(GIVES_UP, UNORDERED)
+    wire.send(1)
+    wire.exchange()
     wire.fail(1)
     answer(wire, WriteStored())
+    wire.send(2)
+    wire.exchange()
     (ticket,) = wire.open
-    cursor = decode_state(wire.receiver.state_after(ticket, 2))[0]
-    assert cursor == [1 << 20, 2, [[1, 2]]]
+    before = wire.receiver.state_after(ticket, 2)
+    assert decode_state(before)[0] == [1 << 20, 2, [[2, 2]]]
+    assert [letter.seq for letter in given_up_in(before, "pipe")] == [1]
+    answer(wire, WriteStored())
+    after = wire.receiver.state_after(ticket, 2)
+    assert decode_state(after)[0] == [1 << 20, 2, [[1, 2]]]
+    assert given_up_in(after, "pipe") == []
 
 
 def test_what_a_host_could_not_commit_is_delivered_again_before_what_came_behind_it() -> None:

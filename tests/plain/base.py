@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from surepipe.effects import Accepted, Deliver, Effect, Ranges, Reject, RejectReason, WakeAt
+from surepipe.effects import Accepted, Cause, Deliver, Effect, Ranges, Reject, RejectReason, WakeAt
 from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
 from surepipe.pipes.desk import Boundary
 from surepipe.records import record
@@ -167,7 +167,7 @@ class PlainReceiver(Plain):
         self,
         ticket: int,  # noqa: ARG002
         seq: int,  # noqa: ARG002
-        error: tuple[str, str],  # noqa: ARG002
+        error: Cause,  # noqa: ARG002
         now: int,  # noqa: ARG002
         *,
         final: bool = False,  # noqa: ARG002

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from surepipe.effects import (
     Accepted,
+    Cause,
     Confirmed,
     Deliver,
     Effect,
@@ -146,7 +147,7 @@ class Target(Quiet):
         self,
         ticket: int,
         seq: int,  # noqa: ARG002
-        error: tuple[str, str],  # noqa: ARG002
+        error: Cause,  # noqa: ARG002
         now: int,  # noqa: ARG002
         *,
         final: bool = False,  # noqa: ARG002

@@ -9,7 +9,7 @@ from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.inbox import Box
 from surepipe.actors.receiver import ReceiverActor
 from surepipe.actors.sender import SenderActor
-from surepipe.effects import Effect, Notice, Ranges
+from surepipe.effects import Cause, Effect, Notice, Ranges
 from surepipe.pipes.channel import Channel
 from surepipe.pipes.desk import BoundaryOptions
 from surepipe.pipes.frames import Numbered
@@ -219,7 +219,7 @@ class Incoming(_Direction):
         ]
 
     def failed(
-        self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
+        self, ticket: int, seq: int, error: Cause, now: int, *, final: bool = False
     ) -> list[Effect]:
         """The handler raised for ``seq``."""
         return self.channel.failed(ticket, seq, error, now, final=final)

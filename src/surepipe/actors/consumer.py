@@ -28,7 +28,7 @@ from surepipe.actors.coroutines import (
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
-from surepipe.effects import Deliver
+from surepipe.effects import Cause, Deliver
 from surepipe.errors import SurepipeError, words_of
 from surepipe.store_api import CommitPosition
 
@@ -41,11 +41,13 @@ BREATH = 64
 
 
 class GiveUp(Undecodable):
-    """Raised by a loop: this message is not to be tried again, for this cause. It goes to the dead letters."""
+    """Raised by a loop: this message is not to be tried again, for this cause. It goes to the dead letters, which
+    ``place`` names if there are several."""
 
-    def __init__(self, cause: BaseException) -> None:
+    def __init__(self, cause: BaseException, place: str = "") -> None:
         super().__init__(words_of(cause))
         self.cause = cause
+        self.place = place
 
 
 class Owner(Protocol):
@@ -477,6 +479,12 @@ def error_text(error: BaseException) -> tuple[str, str]:
         error = error.cause
     text = words_of(error)
     return type(error).__name__, text if len(text) <= 500 else text[:497] + "..."
+
+
+def cause_of(error: BaseException, *, with_traceback: bool) -> Cause:
+    """What a machine is told of an error."""
+    place = error.place if isinstance(error, GiveUp) else ""
+    return (*error_text(error), place, traceback_text(error) if with_traceback else "")
 
 
 def traceback_text(error: BaseException) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from surepipe.actors.codecs import Undecodable
@@ -12,23 +11,14 @@ from surepipe.actors.consumer import (
     PROGRESS_US,
     Work,
     WorkQueue,
-    error_text,
-    traceback_text,
+    cause_of,
 )
 from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.runtime import Alarm
 from surepipe.actors.sender import BUILD_AGAIN_US
 from surepipe.actors.threads import ThreadRuntime
 from surepipe.actors.tracing import ReceiverTrace, after
-from surepipe.effects import (
-    DeadLetter,
-    Deliver,
-    Effect,
-    Notice,
-    NoticeKind,
-    Ranges,
-    WriteStored,
-)
+from surepipe.effects import Deliver, Effect, Notice, NoticeKind, Ranges
 from surepipe.errors import Fenced, StoreUnavailable
 from surepipe.machines import CommittedMachine, ReceiverMachine
 from surepipe.pipes.desk import Boundary, BoundaryOptions
@@ -145,8 +135,6 @@ class ReceiverActor(Host):
         self.failed_after_handed = 0
         self.perform_by_type[Deliver] = self._deliver
         self._trace: ReceiverTrace | None = None
-        self._tracebacks: dict[int, str] = {}
-        """Of letters that are not stored yet, by ticket."""
 
     def traced_by(self, trace: ReceiverTrace) -> None:
         """Write down what is delivered and settled, before the machine hears of it."""
@@ -351,26 +339,10 @@ class ReceiverActor(Host):
             return
         if self._trace is not None:
             self._trace.failed(work, seq)
-        now, text = self.now(), error_text(error)
+        is_real = isinstance(self.around.runtime, ThreadRuntime)
+        cause = cause_of(error, with_traceback=is_real)
         is_final = isinstance(error, Undecodable)
-        effects = self.machine.failed(work.ticket, seq, text, now, final=is_final)
-        if isinstance(self.around.runtime, ThreadRuntime):
-            for effect in effects:
-                if isinstance(effect, DeadLetter) and effect.letter.error_type == text[0]:
-                    self._tracebacks[effect.ticket] = traceback_text(error)
-        self.perform(effects)
-
-    def _post(self, effect: DeadLetter) -> None:
-        """The letter is posted again until it is stored, under the same ticket, and says the same each time."""
-        if known := self._tracebacks.get(effect.ticket):
-            effect = DeadLetter(effect.ticket, replace(effect.letter, traceback=known))
-        super()._post(effect)
-
-    def answered(self, ticket: int, outcome: object) -> None:
-        """From a clerk: the outcome of a request of this life."""
-        if isinstance(outcome, WriteStored):
-            self._tracebacks.pop(ticket, None)
-        super().answered(ticket, outcome)
+        self.perform(self.machine.failed(work.ticket, seq, cause, self.now(), final=is_final))
 
     def _look_at_slow_work(self) -> None:
         progress = self._progress

@@ -425,8 +425,9 @@ class ReceiverEnd(End):
         return cast("bytes | None", answer)
 
     def fenced(self, actor: ReceiverActor) -> None:
-        """Another incarnation has the state now. (Over a stream the machine itself stops, see ``looked``.)"""
-        if self._stream is None:
+        """Another incarnation has the state now. (Where a stream's reader hears of it first, see ``looked``.)"""
+        place = place_of(actor.machine)
+        if place is None or place.phase is not Phase.STOPPED:
             actor.over = True
             self.keeper.retire()
             self._gave_up(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import cast
+from typing import Any, cast
 
+from surepipe.effects import Letter
 from surepipe.errors import ConfigurationError
 
 
@@ -82,11 +84,44 @@ class BoundaryOptions:
             )
 
 
-def encode_state(cursors: list[object]) -> bytes:
-    """The stored form of the cursors of a stack: canonical JSON."""
-    return json.dumps(cursors, separators=(",", ":"), sort_keys=True).encode()
+TEXT_KEPT = 100
+"""Characters of an error's type and text that a state keeps."""
+
+
+def encode_state(cursors: list[object], given_up: Sequence[Letter] = ()) -> bytes:
+    """The stored form of the cursors of a stack, and of what was given up: canonical JSON.
+
+    Letters stand there without their payloads, which their senders have; a state may be 64 KiB long at the most.
+    """
+    notes = [
+        [
+            *(letter.producer, letter.epoch, letter.seq, letter.attempts, letter.place),
+            *(letter.error_type[:TEXT_KEPT], letter.error_text[:TEXT_KEPT]),
+        ]
+        for letter in given_up
+    ]
+    state = [{"given_up": notes}, *cursors] if notes else cursors
+    return json.dumps(state, separators=(",", ":"), sort_keys=True).encode()
 
 
 def decode_state(state: bytes) -> list[object]:
     """The cursors in a stored state, outermost layer first."""
-    return list(json.loads(state))
+    found = cast("list[object]", json.loads(state))
+    return found[1:] if _notes_in(found) else list(found)
+
+
+def given_up_in(state: bytes, pipe: str) -> list[Letter]:
+    """What a stored state says was given up, oldest first: letters without payloads and times."""
+    return [
+        Letter(
+            *(pipe, 0, epoch, seq, b"", attempts, 0, 0, kind, text),
+            producer=producer,
+            place=place,
+        )
+        for producer, epoch, seq, attempts, place, kind, text in _notes_in(json.loads(state))
+    ]
+
+
+def _notes_in(state: list[object]) -> list[tuple[str, int, int, int, str, str, str]]:
+    first = state[0] if state else None
+    return cast("dict[str, Any]", first)["given_up"] if isinstance(first, dict) else []

@@ -18,6 +18,7 @@ from typing import ClassVar, cast
 
 from surepipe.effects import (
     Call,
+    Cause,
     DeadLetter,
     Deliver,
     Effect,
@@ -262,7 +263,7 @@ class Channel:
         return self._finish(effects, now)
 
     def failed(
-        self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
+        self, ticket: int, seq: int, error: Cause, now: int, *, final: bool = False
     ) -> list[Effect]:
         """The handler raised for ``seq``; what stands before it is settled. ``final``: never try again."""
         self._parts.pop(ticket, None)

@@ -15,13 +15,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar
 
-from surepipe.effects import Deliver, Ranges
+from surepipe.effects import Cause, Deliver, Ranges
 from surepipe.errors import MisuseError
 from surepipe.machines import Randomness
 from surepipe.pipes.boundary import Boundary as Boundary  # noqa: PLC0414 - words of this module too
 from surepipe.pipes.boundary import BoundaryOptions as BoundaryOptions  # noqa: PLC0414
-from surepipe.pipes.boundary import decode_state as decode_state  # noqa: PLC0414
-from surepipe.pipes.boundary import encode_state as encode_state  # noqa: PLC0414
 from surepipe.pipes.desk_base import DeskBase
 from surepipe.pipes.desk_records import Delayed, DeskPort, Failure, Queued, Saving, Ticket
 from surepipe.pipes.payloads import Payloads, size_of
@@ -59,6 +57,8 @@ class Desk(DeskBase):
             self.port.refuse_outermost(epoch, first, first + len(payloads) - 1)
             return
         producer = self.port.producer_of(epoch)
+        if self.given_up:
+            self._forget_former(producer, epoch)
         last = self.queue[-1] if self.queue else None
         if (
             last
@@ -83,13 +83,18 @@ class Desk(DeskBase):
     def _may_deliver(self) -> bool:
         if self.saving and self.options.boundary is Boundary.BEFORE:
             return False
-        if (self.saving or self.unsaved) and self.options.boundary is Boundary.COMMITTED:
+        if self.options.boundary is Boundary.COMMITTED and (
+            self.saving or self.unsaved or self._has_undecided
+        ):
             return False  # a state written by the host now would be undone by ours
         return not self.ordered or not (self.tickets or self.delayed or self.postings)
 
     def _deliver_next(self) -> None:
         head = self.queue[0]
-        limit = self.options.deliver_max
+        limit, is_given_up = self.options.deliver_max, False
+        if self.given_up and (seq := self._first_given_up(head)) is not None:
+            is_given_up = seq == head.first
+            limit = 1 if is_given_up else min(limit, seq - head.first)
         payloads = head.payloads
         if len(payloads) > limit:
             payloads, rest = payloads[:limit], payloads[limit:]
@@ -98,12 +103,24 @@ class Desk(DeskBase):
             )
         else:
             self.queue.popleft()
+        if is_given_up:
+            self._post_given_up(head.epoch, head.first, payloads[0], head.producer)
+            return
         span = RangeSet([(head.first, head.first + len(payloads) - 1)])
         ticket = Ticket(head.epoch, head.first, payloads, None, span, head.producer)
         if self.options.boundary is Boundary.BEFORE and not head.is_stored:
             self._save(Saving(self.port.ticket(), head.epoch, RangeSet(span), deliver=ticket))
         else:
             self._hand_out(ticket)
+
+    def _first_given_up(self, head: Queued) -> int | None:
+        end = head.first + len(head.payloads)
+        known = [
+            seq
+            for producer, epoch, seq in self.given_up
+            if (producer, epoch) == (head.producer, head.epoch) and head.first <= seq < end
+        ]
+        return min(known, default=None)
 
     def _deliver_stored(self, ticket: Ticket) -> None:
         self._hand_out(ticket)
@@ -170,7 +187,7 @@ class Desk(DeskBase):
                 self.port.refuse_outermost(item.epoch, item.first, last)
         self.queue.clear()
 
-    def failed(self, number: int, seq: int, error: tuple[str, str], *, final: bool = False) -> None:
+    def failed(self, number: int, seq: int, error: Cause, *, final: bool = False) -> None:
         """The handler raised for ``seq``: settle what stands before it, try it again later.
 
         ``final``: trying again can't help. It becomes a dead letter at once, where there is a place for it.
@@ -231,7 +248,7 @@ class Desk(DeskBase):
         for epoch, ranges in self.unsaved:
             for first, last in ranges if epoch == ticket.epoch else ():
                 also.add(first, last)
-        return encode_state(self.port.cursors(ticket.epoch, tuple(also)))
+        return self.port.state(ticket.epoch, tuple(also))
 
     def _ticket(self, number: int) -> Ticket | None:
         ticket = self.tickets.get(number)

@@ -2,15 +2,27 @@
 
 What it delivers, and in which order, is up to the kind: ``desk`` takes one delivery after the other, ``lanes``
 takes messages of different keys side by side.
+
+Where effects are committed once, a message is given up in two steps: the state says so first, then its letter is
+written, wherever that is kept. Without the first step a message could be in the letters, and processed too:
+
+1. A receiver gives a message up and writes the letter. 2. It is killed before the state says that the message is
+settled; or it was replaced meanwhile, and may store no state any more. 3. Its successor delivers the message once
+more, and this time the handler succeeds.
+
+What a state gives up is never delivered again: its successor knows of it, and writes the letter when the message
+comes. It has one name, so it is there once, whoever wrote it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from surepipe.effects import (
+    Cause,
     DeadLetter,
     Letter,
     Notice,
@@ -22,7 +34,7 @@ from surepipe.effects import (
     WriteStored,
 )
 from surepipe.machines import Randomness
-from surepipe.pipes.boundary import Boundary, BoundaryOptions, encode_state
+from surepipe.pipes.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.desk_records import DeskPort, Failure, Posting, Saving, Ticket
 from surepipe.pipes.options import micros
 from surepipe.pipes.ranges import RangeSet
@@ -30,6 +42,12 @@ from surepipe.pipes.timing import backoff
 
 ERROR_SHOWN = 200
 """Characters of an error's text in a notice."""
+
+LETTERS_AT_ONCE = 4
+"""Messages that a receiver gives up at a time, where its state says so: that has a bound."""
+
+GIVEN_UP_MAX = 12
+"""Messages that were given up by former incarnations and did not come since. Older ones are forgotten."""
 
 
 class DeskBase(ABC):
@@ -47,6 +65,8 @@ class DeskBase(ABC):
         self.unsaved: list[tuple[int, RangeSet]] = []
         self.saving: Saving | None = None
         self.postings: dict[int, Posting] = {}
+        self.given_up: dict[tuple[str, int, int], Letter] = {}
+        """What the state says of messages that are given up and not settled: letters without their payloads."""
         self.stopped = False
         self.closed = False
 
@@ -69,7 +89,7 @@ class DeskBase(ABC):
         """These messages of a ticket were not taken: they must be brought again."""
 
     @abstractmethod
-    def failed(self, number: int, seq: int, error: tuple[str, str], *, final: bool = False) -> None:
+    def failed(self, number: int, seq: int, error: Cause, *, final: bool = False) -> None:
         """The handler raised for ``seq``: settle what stands before it, try it again later.
 
         ``final``: trying again can't help. It becomes a dead letter at once, where there is a place for it.
@@ -136,7 +156,7 @@ class DeskBase(ABC):
         limit = self.options.retries
         return limit is not None and self.options.dead_letters and history.attempts >= limit
 
-    def _failed_again(self, former: Failure | None, error: tuple[str, str]) -> Failure:
+    def _failed_again(self, former: Failure | None, error: Cause) -> Failure:
         """What is known of a failure, after one more."""
         now = self.port.now
         return Failure(
@@ -148,7 +168,7 @@ class DeskBase(ABC):
 
     def _warn_of_poison(self, epoch: int, seq: int, history: Failure) -> None:
         if history.attempts == self.options.warn_after:
-            kind, text = history.error
+            kind, text = history.error[:2]
             detail = f"{history.attempts} attempts, the last raised {kind}: {text[:ERROR_SHOWN]}"
             self.port.emit(Notice(NoticeKind.POISON, epoch, ((seq, seq),), detail))
 
@@ -164,6 +184,7 @@ class DeskBase(ABC):
     def _post(
         self, epoch: int, seq: int, payload: bytes, history: Failure, *, producer: str
     ) -> int:
+        kind, text, place, traceback = (*history.error, "", "")[:4]
         letter = Letter(
             pipe=self.pipe,
             layer=0,
@@ -173,14 +194,66 @@ class DeskBase(ABC):
             attempts=history.attempts,
             first_failure_us=history.first_us,
             last_failure_us=history.last_us,
-            error_type=history.error[0],
-            error_text=history.error[1],
+            error_type=kind,
+            error_text=text,
             producer=producer,
+            traceback=traceback,
+            place=place,
         )
+        number = self.port.ticket()
+        self.postings[number] = Posting(letter, is_decided=not self._decides_first)
+        if not self._decides_first:
+            self.port.emit(DeadLetter(number, letter))
+        return number
+
+    # What the state gives up.
+
+    @property
+    def _decides_first(self) -> bool:
+        return self.options.durable and self.options.boundary is Boundary.COMMITTED
+
+    @property
+    def _has_undecided(self) -> bool:
+        return not all(posting.is_decided for posting in self.postings.values())
+
+    def given_up_without(self, epoch: int, also: Ranges) -> Sequence[Letter]:
+        """What a state must say of messages that are given up, when these are settled in it."""
+        return [
+            letter
+            for letter in self.given_up.values()
+            if letter.epoch != epoch or not _are_in(letter.seq, also)
+        ]
+
+    def restore(self, given_up: Sequence[Letter]) -> None:
+        """Former incarnations gave these up, and their letters may not be stored yet."""
+        self.given_up = {_identity(letter): letter for letter in given_up[-GIVEN_UP_MAX:]}
+
+    def _forget_former(self, producer: str, epoch: int) -> None:
+        """Nothing of the epochs before this one comes again."""
+        for letter in [*self.given_up.values()]:
+            if letter.producer == producer and letter.epoch < epoch:
+                del self.given_up[_identity(letter)]
+
+    def _post_given_up(self, epoch: int, seq: int, payload: bytes, producer: str) -> None:
+        """Write the letter of a message that the state gives up already."""
+        known, now = self.given_up[producer, epoch, seq], self.port.now
+        letter = replace(known, payload=payload, first_failure_us=now, last_failure_us=now)
         number = self.port.ticket()
         self.postings[number] = Posting(letter)
         self.port.emit(DeadLetter(number, letter))
-        return number
+
+    def _decide(self) -> tuple[int, ...]:
+        """Give up what waits for that, as much as there is room for: from now on each state says so."""
+        if not self.postings:
+            return ()
+        room = LETTERS_AT_ONCE - sum(posting.is_decided for posting in self.postings.values())
+        waiting = [number for number, one in self.postings.items() if not one.is_decided]
+        for number in waiting[: max(0, room)]:
+            posting = self.postings[number]
+            posting.is_decided = True
+            note = replace(posting.letter, payload=b"", traceback="")
+            self.given_up[_identity(note)] = note
+        return tuple(waiting[: max(0, room)])
 
     # Stored states.
 
@@ -190,15 +263,16 @@ class DeskBase(ABC):
         self.unsaved[-1][1].add(first, last)
 
     def _save_next(self) -> None:
-        if self._host_may_be_storing:
+        if self._host_may_be_storing or self.saving is not None or self.stopped:
             return
-        if self.saving is None and self.unsaved and not self.stopped:
-            epoch, ranges = self.unsaved.pop(0)
-            self._save(Saving(self.port.ticket(), epoch, ranges))
+        letters = self._decide()
+        if self.unsaved or letters:
+            epoch, ranges = self.unsaved.pop(0) if self.unsaved else (0, RangeSet())
+            self._save(Saving(self.port.ticket(), epoch, ranges, letters=letters))
 
     def _save(self, saving: Saving) -> None:
         self.saving = saving
-        state = encode_state(self.port.cursors(saving.epoch, tuple(saving.ranges)))
+        state = self.port.state(saving.epoch, tuple(saving.ranges))
         self.port.emit(Persist(saving.ticket, SaveState(state)))
 
     # Outcomes and time.
@@ -228,8 +302,13 @@ class DeskBase(ABC):
             saving.repeat_at = self.port.now + self._backoff(saving.attempts)
         else:
             self.saving = None
+            if self.given_up:
+                kept = self.given_up_without(saving.epoch, tuple(saving.ranges))
+                self.given_up = {_identity(letter): letter for letter in kept}
             for first, last in saving.ranges:
                 self.port.settle_outermost(saving.epoch, first, last)
+            for number in saving.letters:
+                self.port.emit(DeadLetter(number, self.postings[number].letter))
             if saving.deliver:
                 self.port.count("settled", len(saving.deliver.payloads))
                 self._deliver_stored(saving.deliver)
@@ -243,8 +322,17 @@ class DeskBase(ABC):
         for epoch, ranges in unsaved:
             for first, last in ranges:
                 self.port.refuse_outermost(epoch, first, last)
+        if self._decides_first:
+            self._drop_letters()
         self._drop_waiting()
         self.port.emit(Notice(NoticeKind.FENCED, 0, (), detail))
+
+    def _drop_letters(self) -> None:
+        """Whoever has the state now knows of those that it gives up, and handles the others."""
+        for posting in self.postings.values():
+            letter = posting.letter
+            self.port.refuse_outermost(letter.epoch, letter.seq, letter.seq)
+        self.postings.clear()
 
     @property
     def deadline(self) -> int | None:
@@ -275,3 +363,11 @@ class DeskBase(ABC):
     def idle(self) -> bool:
         """True when nothing is in work."""
         return not (self.postings or self.saving)
+
+
+def _identity(letter: Letter) -> tuple[str, int, int]:
+    return letter.producer, letter.epoch, letter.seq
+
+
+def _are_in(seq: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(first <= seq <= last for first, last in ranges)

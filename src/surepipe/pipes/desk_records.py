@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from surepipe.effects import Effect, Letter, Ranges
+from surepipe.effects import Cause, Effect, Letter, Ranges
 from surepipe.pipes.ranges import RangeSet
 from surepipe.pipes.snapshot import stateful
 
@@ -43,8 +43,8 @@ class DeskPort(Protocol):
         """Who wrote the messages of this epoch that are in work, where that is part of their identity."""
         ...
 
-    def cursors(self, epoch: int, also: Ranges) -> list[object]:
-        """The cursors of all layers, ``also`` taken as settled in the outermost."""
+    def state(self, epoch: int, also: Ranges) -> bytes:
+        """The state as it is when ``also`` is settled in the outermost layer."""
         ...
 
 
@@ -76,7 +76,7 @@ class Failure:
     attempts: int
     first_us: int
     last_us: int
-    error: tuple[str, str] = ("", "")
+    error: Cause = ("", "")
 
 
 @stateful
@@ -95,12 +95,14 @@ class Delayed:
 @stateful
 @dataclass(slots=True)
 class Saving:
-    """A state write under way, and what happens when it is stored."""
+    """A state write under way, and what happens when it is stored. ``letters``: by ticket, those that are written
+    then."""
 
     ticket: int
     epoch: int
     ranges: RangeSet
     deliver: Ticket | None = None
+    letters: tuple[int, ...] = ()
     attempts: int = 1
     repeat_at: int | None = None
 
@@ -108,11 +110,12 @@ class Saving:
 @stateful
 @dataclass(slots=True)
 class Posting:
-    """A dead letter under way."""
+    """A dead letter under way. Not ``is_decided``: the state does not say yet that it will be."""
 
     letter: Letter
     attempts: int = 1
     repeat_at: int | None = None
+    is_decided: bool = True
 
 
 @stateful

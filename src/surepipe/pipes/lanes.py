@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import ClassVar, NoReturn, TypeAlias
 
-from surepipe.effects import Deliver, Key, Letter, Notice, NoticeKind, Ranges
+from surepipe.effects import Cause, Deliver, Key, Letter, Notice, NoticeKind, Ranges
 from surepipe.errors import MisuseError, words_of
 from surepipe.machines import Randomness
 from surepipe.pipes.boundary import BoundaryOptions
@@ -217,7 +217,7 @@ class LaneDesk(DeskBase):
         else:
             del self.lines[key]
 
-    def failed(self, number: int, seq: int, error: tuple[str, str], *, final: bool = False) -> None:
+    def failed(self, number: int, seq: int, error: Cause, *, final: bool = False) -> None:
         """The handler raised for ``seq``: it stays the first of its key, and is tried again later."""
         ticket = self._ticket(number)
         if ticket is None:

@@ -14,6 +14,7 @@ from typing import ClassVar, cast
 
 from surepipe.effects import (
     Call,
+    Cause,
     DeadLetter,
     Effect,
     JournalContents,
@@ -31,9 +32,10 @@ from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.machines import Randomness
 from surepipe.pipes import codec, snapshot
 from surepipe.pipes.agreement import Agreement, Terms, difference, stack_digest, stack_text
+from surepipe.pipes.boundary import decode_state, encode_state, given_up_in
 from surepipe.pipes.catalogue import receiver_layer, sender_layer
 from surepipe.pipes.counters import fresh_counters
-from surepipe.pipes.desk import Boundary, BoundaryOptions, Desk, decode_state, encode_state
+from surepipe.pipes.desk import Boundary, BoundaryOptions, Desk
 from surepipe.pipes.desk_base import DeskBase
 from surepipe.pipes.desk_records import Posting
 from surepipe.pipes.frames import (
@@ -670,7 +672,7 @@ class _ReceiverPort(_LayerPort):
         return self.receiver.life
 
     def state(self) -> bytes:
-        return encode_state(self.receiver.cursors(0, ()))
+        return self.receiver.state(0, ())
 
     def restore_above(self, state: bytes) -> object:
         return self.receiver.restore_above(self.layer, state)
@@ -734,6 +736,7 @@ class ReceiverStack(Stack):
         if state is not None:
             for layer, cursor in zip(self.layers, decode_state(state), strict=True):
                 layer.restore_cursor(cursor)
+            self.desk.restore(given_up_in(state, pipe))
 
     def _new_desk(self, key_of: KeyOf | None) -> DeskBase:
         boundary, ends = self.boundary, (self.rng, self.pipe)
@@ -782,6 +785,10 @@ class ReceiverStack(Stack):
         """The cursors of all layers. Those below may lag: what they repeat, the outermost drops."""
         return [self.layers[0].cursor(epoch, also), *(layer.cursor() for layer in self.layers[1:])]
 
+    def state(self, epoch: int, also: Ranges) -> bytes:
+        """What is stored of this end when ``also`` is settled in the outermost layer."""
+        return encode_state(self.cursors(epoch, also), self.desk.given_up_without(epoch, also))
+
     def restore_above(self, layer: int, state: bytes) -> object:
         """Restore the layers above ``layer``; returns its own cursor (None: not a state of this stack)."""
         try:
@@ -792,6 +799,7 @@ class ReceiverStack(Stack):
             return None
         for above, cursor in zip(self.layers[:layer], cursors[:layer], strict=True):
             above.restore_cursor(cursor)
+        self.desk.restore(given_up_in(state, self.pipe))
         return cursors[layer]
 
     def carry(self, layer: int, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
@@ -877,7 +885,7 @@ class ReceiverStack(Stack):
         return self._end()
 
     def failed(
-        self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
+        self, ticket: int, seq: int, error: Cause, now: int, *, final: bool = False
     ) -> list[Effect]:
         """The handler raised for ``seq`` (error type and text); what stands before it is settled.
 

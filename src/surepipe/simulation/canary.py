@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from surepipe.effects import Deliver, Effect, JournalContents, Ranges
+from surepipe.effects import Cause, Deliver, Effect, JournalContents, Ranges
 from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
 from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.simulation.promises import Promise, promise_of
@@ -37,7 +37,7 @@ class Losing:
         return self._without(self.receiver.settled(ticket, ranges, now), now)
 
     def failed(
-        self, ticket: int, seq: int, error: tuple[str, str], now: int, *, final: bool = False
+        self, ticket: int, seq: int, error: Cause, now: int, *, final: bool = False
     ) -> list[Effect]:
         """As the machine inside, without the message."""
         return self._without(self.receiver.failed(ticket, seq, error, now, final=final), now)

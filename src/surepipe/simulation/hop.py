@@ -89,6 +89,7 @@ class HopWorld(World):
             retention=getattr(subject, "retention", KEEP_ALL),
             one_store=bool(getattr(subject, "one_store", False)),
             beside=beside,
+            letters=bool(getattr(getattr(subject, "options", None), "dead_letters", False)),
         )
 
     def _join(self, subject: Subject, keeper: Keeper, number: str) -> tuple[Node, Node]:

@@ -16,6 +16,7 @@ from surepipe.effects import (
     DeadLetter,
     ForgetRows,
     JournalContents,
+    Letter,
     NoteTransmitted,
     OpenLife,
     Persist,
@@ -29,7 +30,7 @@ from surepipe.effects import (
 )
 from surepipe.errors import StoreUnavailable
 from surepipe.pipes.stream import commit_of
-from surepipe.simulation.chooser import LATE_ANSWER, StoreFate
+from surepipe.simulation.chooser import LATE_ANSWER, PLAIN_STORE_FATE, StoreFate
 from surepipe.simulation.events import Answer, Event, Happening
 from surepipe.simulation.mishaps import Mishaps
 from surepipe.simulation.store_calls import PLAIN, is_write, name_of
@@ -112,9 +113,11 @@ class Keeper:
         retention: Retention = KEEP_ALL,
         one_store: bool = False,
         beside: Keeper | None = None,
+        letters: bool = False,
     ) -> None:
         """``depth``: how many layers the pipe has; the innermost one is the stream, where there is one.
-        ``beside``: that of another hop of this world, whose stores these are too."""
+        ``beside``: that of another hop of this world, whose stores these are too.
+        ``letters``: dead letters have a store; nothing befalls it in a world without other stores."""
         self.world = world
         self.pipe = pipe
         self.told_pipe = told_pipe or pipe
@@ -127,6 +130,7 @@ class Keeper:
             "stream": streamed,
             "index": streamed,
         }
+        names["letters"] = letters and any(names.values())
         actual = Level(max(0, level - 1)) if world.options.lying else level
         self.keepers: list[Keeper] = beside.keepers if beside else []
         self.stores: dict[str, SimulatedStore] = beside.stores if beside else {}
@@ -374,26 +378,53 @@ class Keeper:
     # Letters.
 
     def letter(self, process: Process, effect: DeadLetter) -> None:
-        """A dead letter is stored, once however often it is written; its answer comes."""
-        letter = effect.letter
-        identity = (letter.producer, letter.epoch, letter.seq)
-        if identity not in self.letters:
-            self.letters.add(identity)
-            self.world.note(
-                process.name,
-                process.number,
-                "dead",
-                process.cause,
-                as_detail({"cause": f"{letter.error_type}: {letter.error_text}"}),
-                pipe=process.node.pipe_of(letter.producer),
-                epoch=letter.epoch,
-                seq=letter.seq,
-                count=1,
-                attempt=letter.attempts,
-                digests=digest_of(letter.payload),
-            )
+        """A dead letter is stored, once however often it is written; its answer comes, if its store has one."""
+        letter, cause = effect.letter, process.cause
         call = self._named(f"letter e{letter.epoch} {letter.seq}")
-        self._reply(process, effect.ticket, WriteStored(), call, self.latency_us)
+        fate = self._fate_of_letter(call)
+
+        def post() -> WriteOutcome:
+            if "letters" in self.stores and self.stores["letters"].is_down:
+                return WriteUnknown()
+            self._keep_letter(process, letter, cause)
+            return WriteStored() if fate.verb in ("", "slow") else WriteUnknown()
+
+        if fate.verb == "slow":
+            late = Happening(
+                f"call {call}", lambda: self._reply(process, effect.ticket, post(), call)
+            )
+            self.world.at(self.world.now + fate.delay_us, self, late)
+            return
+        outcome: WriteOutcome = WriteUnknown()
+        if fate.verb in ("lost", "refuse"):
+            self._row(process, "letters", "fault", {"fault": "F18", "verb": fate.verb})
+        else:
+            outcome = post()
+        self._reply(process, effect.ticket, outcome, call, max(fate.delay_us, self.latency_us))
+
+    def _fate_of_letter(self, call: str) -> StoreFate:
+        if "letters" not in self.stores:
+            return PLAIN_STORE_FATE
+        return self.world.chooser.store("letters", call, is_write=True)
+
+    def _keep_letter(self, process: Process, letter: Letter, cause: str) -> None:
+        identity = (letter.producer, letter.epoch, letter.seq)
+        if identity in self.letters:
+            return
+        self.letters.add(identity)
+        self.world.note(
+            process.name,
+            process.number,
+            "dead",
+            cause,
+            as_detail({"cause": f"{letter.error_type}: {letter.error_text}"}),
+            pipe=process.node.pipe_of(letter.producer),
+            epoch=letter.epoch,
+            seq=letter.seq,
+            count=1,
+            attempt=letter.attempts,
+            digests=digest_of(letter.payload),
+        )
 
     # Calls of streams.
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from surepipe.effects import Letter
 
 FORMAT = 1
-_KEYS = {field.name for field in fields(Letter)} - {"payload"} | {"format"}
+_KEYS = {field.name for field in fields(Letter)} - {"payload", "place"} | {"format"}
 _MAYBE = {"traceback"}
 
 
@@ -24,7 +24,7 @@ class NoLetter(ValueError):
 def encode(letter: Letter) -> bytes:
     """The bytes of a letter."""
     head: dict[str, object] = {**asdict(letter), "format": FORMAT}
-    del head["payload"]
+    del head["payload"], head["place"]
     if not letter.traceback:
         del head["traceback"]  # as letters were written before there was any
     line = json.dumps(head, sort_keys=True, separators=(",", ":"))

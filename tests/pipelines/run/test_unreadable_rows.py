@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from surepipe.actors.codecs import AutoCodec
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines import PipelineErrors, Plan
 from surepipe.pipelines.on_spark import spark_refusals
@@ -120,6 +121,27 @@ def test_messages_of_a_function_are_letters_of_each_run() -> None:
     for _ in range(2):
         run(plan(source), order=Order, give=lambda: next(given))
     assert [one.letter.payload for one in letters()] == [b'{"n": "x"}'] * 2
+
+
+def test_what_a_stage_before_the_first_pipe_gives_up_is_a_letter_of_each_run() -> None:
+    """The same where a stage refuses it, and no place is kept, or a crash came before it was (pipes D-2)."""
+    given = iter(([1, -1], [2, -2], [3]))
+
+    def positive(message: int) -> int:
+        if message < 0:
+            raise ValueError(f"{message} is below 0")
+        return message
+
+    found = plan_of(
+        "sources: {a: {kind: python, call: 'test:give'}}\n"
+        "stages: {s: {from: a, call: 'test:positive', retries: 1, dead_letter: main/unread}}\n"
+        "pipes: {p: {from: s}}\n"
+        "sinks: {out: {kind: jsonl, from: p, path: out.jsonl}}\n"
+    )
+    for _ in range(3):
+        run(found, positive=positive, give=lambda: next(given))
+    assert read_lines("out.jsonl") == [1, 2, 3]
+    assert [AutoCodec().decode(one.letter.payload) for one in letters()] == [-1, -2]
 
 
 def test_the_stream_must_be_in_a_store_and_http_has_none() -> None:

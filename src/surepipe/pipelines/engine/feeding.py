@@ -423,32 +423,31 @@ class Feed:
 
     def _bury(self, row: Row, number: int, error: GiveUp) -> None:
         assert self.letters is not None, "a limit on retries has a place for letters"
-        kind, text = error_text(error)
-        now_us = round(self._environment.clock.now() * 1_000_000)
-        payload = AutoCodec().encode(row.message)
-        letter = Letter(self.name, 0, 0, number, payload, 1, now_us, now_us, kind, text)
+        letter = self._letter(row, number, AutoCodec().encode(row.message), error_text(error))
         if isinstance(self._environment.runtime, ThreadRuntime):
             letter = replace(letter, traceback=traceback_text(error))
-        self.letters(letter)
+        self.letters(replace(letter, place=error.place))
 
     def _put_aside(self, row: Row, number: int) -> None:
-        """Store what can't be read as a letter, before anything behind it goes through.
-
-        1. The letter is stored, and the process is killed before the place behind the row is.
-        2. The next run reads the row again, and stores its letter again.
-        3. The letter is named by the row's place and content, so the second one changes nothing.
-        """
+        """Store what can't be read as a letter, before anything behind it goes through."""
         if self.unreadable is None:
             raise ConfigurationError(row.wrong)
         assert isinstance(row.message, bytes), "a row that can't be read is bytes"
-        name = f"{row.after} {blake2b(row.message, digest_size=8).hexdigest()}"
-        now_us = round(self._environment.clock.now() * 1_000_000)
-        letter = Letter(
-            *(self.name, 0, self.life, number, row.message, 1, now_us, now_us),
-            *("UnreadableRow", row.wrong, name),
-        )
-        self.unreadable(letter)
+        self.unreadable(self._letter(row, number, row.message, ("UnreadableRow", row.wrong)))
         self._tallies.add(self.part, "dead_lettered")
+
+    def _letter(self, row: Row, number: int, payload: bytes, error: tuple[str, str]) -> Letter:
+        """A letter of this row, which is another one than that of any other row.
+
+        1. The letter is stored, and the process is killed before the place behind the row is.
+        2. The next run reads the row again, and stores its letter again.
+        3. The letter is named by the row's place and content, so the second one changes nothing. Where a source
+        can't be read again there is no second one, and another run has other rows under the same numbers: there
+        the letter is named by the run, too.
+        """
+        name = f"{row.after} {blake2b(payload, digest_size=8).hexdigest()}"
+        now_us = round(self._environment.clock.now() * 1_000_000)
+        return Letter(*(self.name, 0, self.life, number, payload, 1, now_us, now_us), *error, name)
 
     def _retry(self, failure: Exception) -> int:
         if isinstance(failure, SurepipeError) and not isinstance(failure, StoreUnavailable):

@@ -35,7 +35,7 @@ from surepipe.pipelines.engine.pipes import (
 from surepipe.pipelines.engine.shape import Shape
 from surepipe.pipelines.engine.sharing import SharedSink
 from surepipe.pipelines.engine.tallies import Tallies
-from surepipe.pipelines.engine.trials import LetterBox, Trials
+from surepipe.pipelines.engine.trials import LetterBox
 from surepipe.pipelines.engine.unfinished import Unfinished, unfinished
 from surepipe.pipelines.engine.ways import Ways
 from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter, passed_in
@@ -292,16 +292,16 @@ class Engine:
     def _letter_box(self, pipe: PipePart, flow: Flow | None) -> LetterBox | None:
         if flow is None:
             return None
-        return self._box(pipe.name, self.plan.reach(pipe.name), flow.trials)
+        return self._box(pipe.name, self.plan.reach(pipe.name))
 
-    def _box(self, name: str, parts: Sequence[object], trials: Trials) -> LetterBox | None:
+    def _box(self, name: str, parts: Sequence[object]) -> LetterBox | None:
         named = [
             part.dead_letter for part in parts if isinstance(part, Trying) and part.dead_letter
         ]
         if not named:
             return None
         streams = {one: letters_in(self.stores, one) for one in dict.fromkeys(named)}
-        box = self._letters[name] = LetterBox(trials, streams)
+        box = self._letters[name] = LetterBox(streams)
         return box
 
     # Feeds.
@@ -313,8 +313,7 @@ class Engine:
         feed = self._add_feed(source.name, opened, targets)
         if isinstance(source, ReadSource) and source.dead_letter is not None:
             streams = {source.dead_letter: letters_in(self.stores, source.dead_letter)}
-            feed.unreadable = self._letters[f"{source.name}>"] = LetterBox(Trials(), streams)
-            feed.life = 0 if replays(source) else lives_of(self._environment.runtime)()
+            feed.unreadable = self._letters[f"{source.name}>"] = LetterBox(streams)
         if any(isinstance(part, StagePart) for part in self.plan.takers(source.name)):
             flow = Flow(
                 self.plan,
@@ -325,9 +324,10 @@ class Engine:
                 tallies=self._tallies,
             )
             feed.flow = flow
-            feed.letters = self._box(
-                source.name, self._shape.stages_behind(source.name), flow.trials
-            )
+            feed.letters = self._box(source.name, self._shape.stages_behind(source.name))
+        has_letters = feed.unreadable is not None or feed.letters is not None
+        if has_letters and not replays(source):
+            feed.life = lives_of(self._environment.runtime)()
 
     def _add_feed(self, name: str, source: Source, targets: Mapping[str, Target]) -> Feed:
         feed = Feed(

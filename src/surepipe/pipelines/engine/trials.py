@@ -36,7 +36,6 @@ class Trials:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._trials: dict[Identity, Trial] = {}
-        self._given_up: dict[Identity, str] = {}
 
     def of(self, identity: Identity) -> Trial | None:
         """What is known of a message; None when it did not fail."""
@@ -53,8 +52,7 @@ class Trials:
             return
         with self._lock:
             self._trials.pop(identity, None)
-            self._given_up[identity] = part.dead_letter or ""
-        raise GiveUp(error) from error
+        raise GiveUp(error, part.dead_letter or "") from error
 
     def keep(self, identity: Identity, trial: Trial) -> None:
         """Remember what is known of a message that will be tried again."""
@@ -69,22 +67,12 @@ class Trials:
             with self._lock:
                 self._trials.pop(identity, None)
 
-    def letters_of(self, letter: Letter) -> str:
-        """The stream for a letter, as the part says that gave it up; '' when no part did."""
-        return self._given_up.get((letter.producer, letter.epoch, letter.seq), "")
-
-    def buried(self, letter: Letter) -> None:
-        """The letter is stored."""
-        with self._lock:
-            self._given_up.pop((letter.producer, letter.epoch, letter.seq), None)
-
 
 class LetterBox:
     """Where a pipe's dead letters go: into the stream of the part that gave the message up."""
 
-    def __init__(self, trials: Trials, streams: dict[str, DeadLetterStream]) -> None:
+    def __init__(self, streams: dict[str, DeadLetterStream]) -> None:
         """``streams``: by 'store/stream'; the first one takes what no part gave up (what can't be decoded)."""
-        self._trials = trials
         self._streams = streams
         self.stored: Counter[str] = Counter()
         self.last: deque[tuple[str, Letter]] = deque(maxlen=5)
@@ -92,8 +80,7 @@ class LetterBox:
 
     def __call__(self, letter: Letter) -> None:
         """Store a letter. Raises what a ``DeadLetterStream`` raises."""
-        chosen = self._trials.letters_of(letter) or next(iter(self._streams))
+        chosen = letter.place if letter.place in self._streams else next(iter(self._streams))
         self._streams[chosen](letter)
-        self._trials.buried(letter)
         self.stored[chosen] += 1
         self.last.append((chosen, replace(letter, payload=b"")))

@@ -9,13 +9,14 @@ from typing import ClassVar
 from surepipe.simulation.properties.base import Property, Report, times
 from surepipe.simulation.properties.books import Book, Books, Look
 from surepipe.simulation.properties.settings import facts_of
-from surepipe.simulation.trace import Kind, Row
+from surepipe.simulation.trace import LOOKED_AGAIN, Kind, Row
 
 
 class PoisonIsolation(Property):
     """P14: at most ``retries`` attempts in each life of the receiver, then one dead letter, which names its cause.
 
-    What the others are owed is judged by P2 and by their order. Attempts are counted anew after a crash.
+    What the others are owed is judged by P2 and by their order. Attempts are counted anew after a crash. One that
+    fails behind messages whose effects no store took is not counted: all of them are taken again.
     """
 
     id: ClassVar[str] = "P14"
@@ -25,10 +26,16 @@ class PoisonIsolation(Property):
         self._failures: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         self._in_life: defaultdict[tuple[str, int, int], int] = defaultdict(int)
         """Of a message: how often it failed in one incarnation. Two of them may be at it at once."""
+        self._doubts: defaultdict[str, int] = defaultdict(int)
+        """How often a receiver took again what it had in work when its store was away."""
 
     def looks(self) -> Mapping[str, Look]:
-        """Failures, and letters."""
-        return {Kind.RAISED: self._raised, Kind.DEAD: self._dead}
+        """Failures, letters, and stores that were away."""
+        return {Kind.RAISED: self._raised, Kind.DEAD: self._dead, "answer": self._answered}
+
+    def _answered(self, row: Row) -> None:
+        if f'"call":"{LOOKED_AGAIN}"' in row.detail:
+            self._doubts[self.books.of(row.pipe).key] += 1
 
     def _raised(self, row: Row) -> None:
         retries = self.books.settings.retries
@@ -41,8 +48,10 @@ class PoisonIsolation(Property):
             lives = 1 + self.books.crashes - since
             life = (book.key, position, row.incarnation)
             self._in_life[life] += 1
-            is_too_often = retries is not None and self._in_life[life] > retries
-            if retries is not None and is_too_often and known + 1 > retries * lives:
+            if retries is None:
+                continue
+            counted, doubts = self._in_life[life], self._doubts[book.key]
+            if counted > retries + doubts and known + 1 > retries * lives + doubts:
                 self.fail(
                     f"Message #{position} was tried {times(known + 1)}; {retries} attempts are allowed.",
                     row,

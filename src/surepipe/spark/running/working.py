@@ -258,7 +258,7 @@ class Way:
         if not named:
             return None
         streams = {one: letters_at(self._layout, one) for one in dict.fromkeys(named)}
-        return LetterBox(self._flow.trials, streams)
+        return LetterBox(streams)
 
     def _bury(self, about: About, payload: bytes, attempts: int, error: BaseException) -> None:
         if self._letters is None:
@@ -267,11 +267,13 @@ class Way:
                 f"{self._input.part} a dead_letter ({error})"
             )
         kind, text = error_text(error)
+        place = error.place if isinstance(error, GiveUp) else ""
         now_us = round(self._environment.clock.now() * 1_000_000)
         self._letters(
             Letter(
                 *(about.pipe, 0, about.epoch, about.seq, payload, attempts, now_us, now_us),
                 *(kind, text, about.producer),
+                place=place,
             )
         )
         self._tallies.add(self._input.part, "dead_lettered")

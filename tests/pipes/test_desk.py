@@ -480,7 +480,7 @@ def test_a_letter_of_a_receiver_that_lost_its_state_is_given_back() -> None:
 
 def test_a_receiver_that_lost_its_state_gives_nothing_up() -> None:
     """committed: its state is fenced before it says so. No letter is written: its successor handles the message
-    (pipes S-9, D-2)."""
+    (storage S-9, D-2)."""
     wire = linked(GIVES_UP)
     wire.send(1, 2)
     wire.exchange()

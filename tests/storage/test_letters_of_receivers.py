@@ -104,7 +104,7 @@ def test_so_it_is_where_the_state_stands_by_itself(
 
 def test_a_receiver_that_was_replaced_writes_no_letter(store: Store) -> None:
     """1. A message fails for the last time, and its receiver stands still. 2. Another one takes over and handles
-    the message. 3. The first wakes up, and may give nothing up any more (pipes S-9, D-2)."""
+    the message. 3. The first wakes up, and may give nothing up any more (storage S-9, D-2)."""
     is_reached, may_go_on = threading.Event(), threading.Event()
 
     def stand_still(micros: int) -> None:

@@ -11,7 +11,7 @@
 #   make spin    what the explorer says of the patterns, said again by SPIN (half a minute; Debian package spin)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
 #   make mutants  plant errors in machines, one by one, and see each found
-#   make operators  change machines and stores blindly, and see tests fail: make operators FILES='pipes/window.py storage'
+#   make operators  change machines and stores blindly, and see tests fail: make operators FILES='pipes/retry/window.py storage'
 #   make hunt  look for broken promises under fresh seeds: make hunt MINUTES=60 SEED=1
 #   make nightly  the full counts of what CI runs in small: make nightly MINUTES=60
 #

@@ -20,7 +20,7 @@ from pathlib import Path
 import surepipe
 from surepipe import Pipe
 from surepipe.pipelines import load
-from surepipe.pipelines.engine import run
+from surepipe.pipelines.run import run
 
 WAITS, WAIT_S, COUNT, ROUNDS = 40, 0.05, 50_000, 5
 HAS_FACE = hasattr(surepipe, "AsyncPipe")

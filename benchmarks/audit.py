@@ -26,7 +26,7 @@ from typing import Any, cast
 from rich.console import Console
 from rich.table import Table
 
-from surepipe.auditing import BulkAudit, DuckEngine, Engine, Question, judge, place_of
+from surepipe.audit.bulk import AuditEngine, BulkAudit, DuckEngine, Question, judge, place_of
 
 CHANNELS = 64
 MILLION = 1_000_000
@@ -129,7 +129,7 @@ def runs(
 ) -> dict[str, Callable[[Path, Path], tuple[int, ...]]]:
     """Each engine as a function of the two logs."""
 
-    def bulk(make: Callable[[], Engine]) -> Callable[[Path, Path], tuple[int, ...]]:
+    def bulk(make: Callable[[], AuditEngine]) -> Callable[[Path, Path], tuple[int, ...]]:
         def run(sent: Path, delivered: Path) -> tuple[int, ...]:
             engine = make()
             try:
@@ -139,8 +139,8 @@ def runs(
 
         return run
 
-    def on_spark() -> Engine:
-        return cast("Engine", import_module("surepipe.spark.auditing.engine").SparkEngine(session))
+    def on_spark() -> AuditEngine:
+        return cast("AuditEngine", import_module("surepipe.spark.audit").SparkEngine(session))
 
     known = {"local": bulk(DuckEngine), "polars": polars_sums, "spark": bulk(on_spark)}
     return {name: known[name] for name in engines}

@@ -15,7 +15,7 @@ from time import perf_counter
 from zlib import crc32
 
 from surepipe.errors import MisuseError
-from surepipe.pipes.codec import Undecodable, decode, encode
+from surepipe.pipes.wire.codec import NotAFrame, decode, encode
 from tests.kit.frames import mutated, random_frame
 
 
@@ -59,7 +59,7 @@ def judge(data: bytes, report: Report) -> None:
     report.inputs += 1
     try:
         outcome = decode(data)
-        if isinstance(outcome, Undecodable):
+        if isinstance(outcome, NotAFrame):
             report.malformed += outcome.counter == "malformed"
             report.other_version += outcome.counter == "version"
         else:

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from surepipe import StreamReceiver
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import KEEP_ALL, Batch, Stored
+from surepipe.core.store_requests import KEEP_ALL, Batch, Stored
+from surepipe.storage.redis.store import RedisStore
 from surepipe.testing.servers import local_servers
 
 RUN = 500

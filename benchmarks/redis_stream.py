@@ -33,8 +33,7 @@ from rich.table import Table
 
 from benchmarks.redis_growth import growth
 from surepipe import StreamReceiver, StreamSender
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     Batch,
     CommitPosition,
@@ -43,6 +42,7 @@ from surepipe.store_api import (
     Stored,
     StreamInfo,
 )
+from surepipe.storage.redis.store import RedisStore
 from surepipe.testing.servers import NONE_FOUND, local_servers
 
 RUN = 500

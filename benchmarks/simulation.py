@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from surepipe.simulation import HopSubject, Options, Subject, run_hop
+from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.hop import digest_of_rows, judge_rows, play
-from surepipe.simulation.seeded import SeededChooser
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED
 from tests.plain.resend import RESEND
 

@@ -41,20 +41,19 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from benchmarks.processors import KINDS, used
+from surepipe.core.store_requests import KEEP_ALL
 from surepipe.spark.arrow import INTEGER, RecordBatch, Schema, batch_of_rows, schema_of
-from surepipe.spark.columns import Cut, Named, record_batch
-from surepipe.spark.filters import Wanted
+from surepipe.spark.columns import PageCut, RangeFacts, record_batch
 from surepipe.spark.following import Follower
 from surepipe.spark.pages import PAGES, over_messages
-from surepipe.spark.places import StorePlace
 from surepipe.spark.reading import READ_BYTES, READ_ROWS
 from surepipe.spark.replaying import replay
-from surepipe.spark.rows import NEEDED
 from surepipe.spark.session import SparkOptions, open_session
+from surepipe.spark.sink import NEEDED
 from surepipe.spark.source import arrow_schema
-from surepipe.spark.source_options import SourceOptions
-from surepipe.storage.raw_pages import RawPage
-from surepipe.store_api import KEEP_ALL
+from surepipe.spark.source_options import SourceOptions, WantedEntries
+from surepipe.spark.stores import StorePlace
+from surepipe.storage.pages import RawPage
 from surepipe.testing.servers import local_servers
 
 SIZE = 100
@@ -119,7 +118,7 @@ class ReadyReader(DataSourceReader):
         del partition
         body, lengths = b"x" * (READY_ROWS * SIZE), memoryview(b"")
         page = RawPage(1, "maker", 1, 1, READY_ROWS, 0, 0, lengths, body, 0)
-        ready = record_batch([Cut(page, 0, READY_ROWS)], Named("in", 0, 1), self.schema)
+        ready = record_batch([PageCut(page, 0, READY_ROWS)], RangeFacts("in", 0, 1), self.schema)
         for _ in range(self.batches // self.tasks):
             yield ready
 
@@ -319,7 +318,7 @@ def unchanged(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
 def read_all(place: StorePlace, name: str) -> int:
     """Every page of a stream."""
     options = SourceOptions.of({**place.options(), "stream": name})
-    (whole,) = Follower(options).whole(Wanted())
+    (whole,) = Follower(options).whole(WantedEntries())
     index = 1
     while index < whole.stop:
         batch = place.store().read_pages(name, index, READ_ROWS, READ_BYTES, whole.incarnation)

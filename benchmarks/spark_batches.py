@@ -20,9 +20,9 @@ from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
-from surepipe.spark.places import StorePlace
+from surepipe.core.store_requests import KEEP_ALL
 from surepipe.spark.session import SparkOptions, open_session
-from surepipe.store_api import KEEP_ALL
+from surepipe.spark.stores import StorePlace
 from surepipe.testing.servers import local_servers
 
 RUN = 10_000

@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.storage.sqlite_file import CHECKPOINT_PAGES
-from surepipe.store_api import KEEP_ALL, Batch, Level, Stored
+from surepipe.core.store_requests import KEEP_ALL, Batch, Level, Stored
+from surepipe.storage.sqlite.file import CHECKPOINT_PAGES
+from surepipe.storage.sqlite.store import SqliteStore
 
 RUN = 500
 PAYLOADS = [bytes([65 + n % 26]) * 100 for n in range(RUN)]

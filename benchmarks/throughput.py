@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from surepipe import Pipe
-from surepipe.effects import Deliver, Effect, Transmit
+from surepipe.core.effects import Deliver, Effect, Transmit
 from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 
 PAYLOAD = b"x" * 100
 RUN = 512

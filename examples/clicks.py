@@ -20,12 +20,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from surepipe.core.store_requests import KEEP_ALL, Created, Store, Stored, StreamInfo
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines import Plan, loads
-from surepipe.pipelines.engine import RealEnvironment
-from surepipe.pipelines.engine import run as run_on_actors
-from surepipe.storage.dead_letters import DeadLetterStream
-from surepipe.store_api import KEEP_ALL, Created, Store, Stored, StreamInfo
+from surepipe.pipelines.run import RealEnvironment
+from surepipe.pipelines.run import run as run_on_actors
+from surepipe.storage.letters import DeadLetterStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,13 +29,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from surepipe import FaultyRoute, LocalRoute
 from surepipe.actors import Route
+from surepipe.audit.trace_audit import audit
+from surepipe.audit.trace_file import TraceFile, TraceRecorder
 from surepipe.pipelines import Plan, assess, load
-from surepipe.pipelines.engine import RealEnvironment, run
 from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.run import RealEnvironment, run
 from surepipe.pipes.options import parse_layers
-from surepipe.simulation.audit import audit
-from surepipe.simulation.recorder import TraceRecorder
-from surepipe.simulation.trace_file import TraceFile
 
 ROOT = Path(__file__).parents[1]
 PIPELINE = ROOT / "examples" / "orders.yaml"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from surepipe.pipelines import loads
-from surepipe.pipelines.engine import run
+from surepipe.pipelines.run import run
 
 PIPELINE = """
 version: 1

@@ -19,7 +19,7 @@ from typing import Any, cast
 from redis import Redis
 
 from surepipe.pipelines import loads
-from surepipe.pipelines.engine import run
+from surepipe.pipelines.run import run
 from surepipe.testing.servers import local_servers
 
 PIPELINE = """

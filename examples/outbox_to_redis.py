@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from surepipe.pipelines import assess, loads
-from surepipe.pipelines.engine import run
+from surepipe.pipelines.run import run
 from surepipe.pipelines.stages import Context
 from surepipe.storage import SqliteStore, SqliteTransaction
 from surepipe.testing.servers import local_servers

@@ -22,8 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from surepipe import FaultyRoute, LocalRoute, Pipe
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import Outcome, Verdict, judge_trace
+from surepipe.audit.predicates import PipeVerdict, PropertyOutcome, judge_trace
+from surepipe.guarantees.claims import Atom
 
 STACKS: Sequence[tuple[str, str]] = (
     ("strict-monotonic", "numbers messages, drops what comes late, never asks again"),
@@ -79,7 +79,7 @@ class Run:
     sent: int
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> PipeVerdict:
         """What was delivered, judged."""
         return judge_trace(self.numbers, self.sent)
 
@@ -106,7 +106,7 @@ class Run:
         """Atoms that the pipe said it keeps over this route and did not keep."""
         over = self.route.declared.forward
         promised = [atom for atom in Atom if self.said.guarantee.guarantee.holds(atom, over)]
-        return [str(atom) for atom in promised if self.verdict.of(atom) is not Outcome.HELD]
+        return [str(atom) for atom in promised if self.verdict.of(atom) is not PropertyOutcome.HELD]
 
 
 def run(kind: str, messages: int, seed: int, progress: Progress) -> Run:

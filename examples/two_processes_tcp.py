@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from surepipe import MutualTls, PipeReceiver, PipeSender, TcpRoute
+from surepipe.core.store_requests import Transaction
 from surepipe.storage import SqliteStore, SqliteTransaction
-from surepipe.store_api import Transaction
 from surepipe.testing.certificates import Authority
 
 LAYERS = {

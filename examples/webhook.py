@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 from surepipe.pipelines import loads
-from surepipe.pipelines.engine import run
+from surepipe.pipelines.run import run
 
 PIPELINE = """
 version: 1

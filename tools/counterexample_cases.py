@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from surepipe.simulation.findings import Counterexample, RunResult, Violation
-from surepipe.simulation.trace import Kind
+from surepipe.audit.findings import Violation
+from surepipe.audit.trace import Kind
+from surepipe.simulation.results import Counterexample, RunResult
 from tools.counterexample_rows import Run, confirmed
 
 TO_STORE, FROM_STORE = "sender>store", "store>sender"

@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from surepipe.simulation.findings import RunResult, Violation
-from surepipe.simulation.script import Decision, Script
-from surepipe.simulation.trace import FORMAT, Kind, RollingDigest, Row
+from surepipe.audit.findings import Violation
+from surepipe.audit.trace import FORMAT, Kind, RollingDigest, Row
+from surepipe.simulation.chance.script import Decision, Script
+from surepipe.simulation.results import RunResult
 
 PIPE = "orders"
 MS = 1_000

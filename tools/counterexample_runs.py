@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from surepipe.pipes.algebra import derive
+from surepipe.guarantees import derive
 from surepipe.pipes.options import LayerText
+from surepipe.simulation.chance.randomness import draws
+from surepipe.simulation.chance.script import Script, load, save
 from surepipe.simulation.faults import chosen
-from surepipe.simulation.findings import Counterexample, RunResult
 from surepipe.simulation.hop import replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import hop_of
-from surepipe.simulation.randomness import draws
-from surepipe.simulation.script import Script
-from surepipe.simulation.script_file import load, save
+from surepipe.simulation.results import Counterexample, RunResult
 from surepipe.simulation.shrink import shrink
 from surepipe.simulation.subjects import HopSubject
 from tests.mutants.mutant import MutatedHop

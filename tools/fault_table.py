@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from surepipe.pipes.algebra.guarantees import Atom, Fault, faults_told
-from surepipe.simulation.script_file import load
+from surepipe.guarantees.claims import Atom, Fault, faults_told
+from surepipe.simulation.chance.script import load
 from surepipe.simulation.subjects import HopSubject
 from tests.faults.cautious import CAUTIOUS, NOTES
 from tests.faults.product import CELLS, SUBJECTS, Cell

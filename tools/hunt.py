@@ -14,12 +14,11 @@ import time
 from pathlib import Path
 
 from surepipe.simulation.campaign import Failure, catches_canary
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import Mode
+from surepipe.simulation.chance.script import load, save
+from surepipe.simulation.faults import Mode, draw_options
 from surepipe.simulation.hop import judge_rows, replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import promise_of
-from surepipe.simulation.script_file import load, save
 from surepipe.simulation.shrink import shrink
 from surepipe.simulation.subjects import HopSubject
 from tests.faults.quarry import QUARRY

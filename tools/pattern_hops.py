@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from surepipe.pipes.algebra.guarantees import Claim, Fault
-from surepipe.pipes.algebra.hops import (
-    LOCAL,
-    LOSSY_ROUTE,
-    TCP,
-    Chain,
-    Hop,
-    Level,
-    Route,
-    Store,
-    one_way,
-)
-from surepipe.pipes.desk import Boundary
+from surepipe.core.store_requests import Level
+from surepipe.guarantees.claims import Claim, Fault
+from surepipe.guarantees.hops import LOCAL, LOSSY_ROUTE, TCP, Chain, Hop, Route, Store, one_way
 from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.stack.boundary import Boundary
 
 SYNCED = Store("main", Level.POWER)
 WRITTEN = Store("main", Level.PROCESS)

@@ -7,13 +7,10 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
-from surepipe.effects import NOTICE_MEANING
+from surepipe.core.effects import NOTICE_MEANING
 from surepipe.errors import CompositionError
-from surepipe.pipes.algebra import check_claim, derive, derive_chain, refusals, warnings
-from surepipe.pipes.algebra.declarations import DECLARATIONS
-from surepipe.pipes.algebra.derivation import Derived, DerivedChain
-from surepipe.pipes.algebra.explain import HOST_WAITS
-from surepipe.pipes.algebra.guarantees import (
+from surepipe.guarantees import check_claim, derive, derive_chain, refusals, warnings
+from surepipe.guarantees.claims import (
     DELIVERY_NAMES,
     MEANING,
     ORDER_NAMES,
@@ -28,11 +25,14 @@ from surepipe.pipes.algebra.guarantees import (
     faults_text,
     in_order,
 )
-from surepipe.pipes.algebra.hops import Hop, composition
+from surepipe.guarantees.declarations import DECLARATIONS
+from surepipe.guarantees.derivation import Derived, DerivedChain
+from surepipe.guarantees.explain import HOST_WAITS
+from surepipe.guarantees.hops import Hop, composition
 from surepipe.pipes.channel import ChannelOptions
-from surepipe.pipes.counters import FRAME_MEANING, MESSAGE_MEANING
-from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import KINDS
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.stack.counters import FRAME_MEANING, MESSAGE_MEANING
 from tools.pattern_hops import CHANNELS, NEEDS, PATTERNS, SYNCED, WORKED, Worked, committed, hop
 
 YES, NO, NEVER = "yes", "**no**", "–"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.peers.handling import URL, handler, told_to_end
-from surepipe.actors.stream_ends import StreamReceiver, StreamSender
+from surepipe.actors.ends.remote import StreamReceiver, StreamSender
 from surepipe.pipes.options import LayerText
-from surepipe.storage.redis_store import RedisStore
+from surepipe.storage.redis.store import RedisStore
 
 PIPE = "peers"
 LAYERS: LayerText = {"stream": {"start": "earliest", "read_max": 500}}

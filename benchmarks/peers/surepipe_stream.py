@@ -12,8 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from benchmarks.peers.handling import URL, handler, told_to_end
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     Batch,
     CommitPosition,
@@ -22,11 +21,12 @@ from surepipe.store_api import (
     Empty,
     Exists,
     NoPosition,
-    Opened,
     Owner,
     Position,
+    ProducerOpened,
     Stored,
 )
+from surepipe.storage.redis.store import RedisStore
 
 STREAM, READER = "peers", "worker"
 RUN = 500
@@ -47,7 +47,7 @@ def producer() -> Generator[Callable[[Sequence[str]], None]]:
     store = connect()
     name = secrets.token_hex(4)
     opened = store.open_producer(STREAM, name, 1, 1)
-    assert isinstance(opened, Opened), opened
+    assert isinstance(opened, ProducerOpened), opened
     following = opened.last + 1
 
     def send(payloads: Sequence[str]) -> None:

@@ -1,9 +1,9 @@
 """stream: the sender is gone before the receiver starts; an answer of the store is lost on the way."""
 
 from surepipe import StreamReceiver, StreamSender
+from surepipe.core.store_requests import AppendRun
 from surepipe.storage import MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
-from surepipe.store_api import AppendRun
 
 LAYERS = {"stream": {"start": "earliest", "rto_min_s": 0.02}}
 store = FaultyStore(MemoryStore())

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         TcpRoute,
     )
 
+
 __version__ = "0.1.0"
 
 __all__ = [

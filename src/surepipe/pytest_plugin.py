@@ -4,8 +4,6 @@ It is found by pytest as soon as surepipe is installed, and does nothing until a
 is anything of surepipe imported.
 """
 
-# ruff: noqa: PLC0415 - what fixtures need is imported when one is used
-
 from __future__ import annotations
 
 import os
@@ -19,11 +17,15 @@ import pytest
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from surepipe.pipelines.simulated.simulate import Simulated
-    from surepipe.simulation.explore_result import Exploration
-    from surepipe.simulation.trace import Row
+    from surepipe.audit.trace import Row
+    from surepipe.pipelines.simulate.simulating import Simulated
+    from surepipe.simulation.explore.result import Exploration
     from surepipe.testing.faults import RealFaults
     from surepipe.testing.servers import Server
+
+
+# ruff: noqa: PLC0415 - what fixtures need is imported when one is used
+
 
 SEEDS = 200
 _TOTALS = pytest.StashKey[dict[str, Any]]()
@@ -68,8 +70,8 @@ class Simulate(Protocol):
 @pytest.fixture
 def simulate(request: pytest.FixtureRequest) -> Simulate:
     """Runs a pipeline's file, a plan, or a builder of a handler under simulated faults; see the documentation."""
-    from surepipe.pipelines.simulated.simulate import SimulationFailed, simulation_of
-    from surepipe.simulation.script_file import load
+    from surepipe.pipelines.simulate.simulating import SimulationFailed, simulation_of
+    from surepipe.simulation.chance.script import load
 
     config = request.config
 
@@ -107,7 +109,7 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
 
 
 def _of_replay(events: int, rows: Sequence[Row]) -> Simulated:
-    from surepipe.pipelines.simulated.simulate import Simulated
+    from surepipe.pipelines.simulate.simulating import Simulated
 
     return Simulated(
         1, events, sum(row.count for row in rows if row.kind == "delivered"), rows=rows
@@ -182,7 +184,7 @@ class Explore(Protocol):
 def explore() -> Explore:
     """Tries every schedule of a small scope on a stack of layers."""
     from surepipe.simulation.explore import explore as explore_subject
-    from surepipe.simulation.explore_scope import Scope
+    from surepipe.simulation.explore.scope import Scope
     from surepipe.simulation.subjects import HopSubject
 
     def run(layers: Any, **scope: Any) -> Exploration:
@@ -222,8 +224,7 @@ def faults(request: pytest.FixtureRequest) -> Iterator[Faults]:
 def _real_faults(
     request: pytest.FixtureRequest, stack: ExitStack, seed: int | None, kinds: str | Sequence[str]
 ) -> RealFaults:
-    from surepipe.testing.faults import RealFaults
-    from surepipe.testing.gusts import STORMY, GustKind
+    from surepipe.testing.faults import STORMY, GustKind, RealFaults
 
     names = kinds.split(",") if isinstance(kinds, str) else kinds
     chosen = STORMY if kinds == "claim" else tuple(GustKind(name.strip()) for name in names)

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from surepipe.actors import Pipe
+from surepipe.core.store_requests import Transaction
 from surepipe.storage import Level, SqliteStore, SqliteTransaction
-from surepipe.store_api import Transaction
 from tests.actors.kit import PATIENCE_S, await_that
 
 STREAM = {"stream": {"start": "earliest"}}

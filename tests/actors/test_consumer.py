@@ -7,7 +7,7 @@ import pytest
 
 from surepipe.actors import StepRuntime, ThreadRuntime
 from surepipe.actors.codecs import AutoCodec, JsonCodec, Undecodable
-from surepipe.actors.consumer import (
+from surepipe.actors.consuming.consumer import (
     ConsumerActor,
     GiveUp,
     Work,
@@ -18,7 +18,7 @@ from surepipe.actors.consumer import (
     together,
 )
 from surepipe.actors.inbox import RING, Bell
-from surepipe.effects import Deliver
+from surepipe.core.effects import Deliver
 from surepipe.errors import PipeStopped
 from tests.actors.kit import Gate
 

@@ -27,10 +27,10 @@ from surepipe import (
     StreamSender,
 )
 from surepipe.actors import Reply, RestartPolicy, StepRuntime
-from surepipe.actors.coroutines import Kind, kind_of, unrun_in
+from surepipe.actors.consuming.coroutines import HandlerKind, kind_of, unrun_in
 from surepipe.actors.runtime import Runtime
+from surepipe.core.store_requests import KEEP_ALL, Created
 from surepipe.storage import MemoryStore, SqliteTransaction
-from surepipe.store_api import KEEP_ALL, Created
 from tests.actors.kit import PATIENCE_S, await_that
 from tests.actors.stored_kit import STREAM, effects_in, make_effects, put_effect, sqlite_store
 
@@ -253,7 +253,13 @@ def test_one_function_tells_what_a_call_gives() -> None:
     """Seen through partials, bound methods and objects; what only the result shows is told of the result."""
     taker = Taker()
     kinds = [kind_of(one) for one in (print, taker, taker.take, functools.partial(_yields), int)]
-    assert kinds == [Kind.PLAIN, Kind.COROUTINE, Kind.COROUTINE, Kind.GENERATOR, Kind.PLAIN]
+    assert kinds == [
+        HandlerKind.PLAIN,
+        HandlerKind.COROUTINE,
+        HandlerKind.COROUTINE,
+        HandlerKind.GENERATOR,
+        HandlerKind.PLAIN,
+    ]
     results: list[object] = [None, 3, [1], "abc", {1: 2}, map(str, [1])]
     assert [unrun_in(result) for result in results] == [""] * 5 + ["map"]
 

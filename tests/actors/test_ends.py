@@ -7,15 +7,15 @@ import pytest
 from surepipe import NotConfirmed, PipeClosed, PipeStopped
 from surepipe.actors import EndOptions, LocalRoute, ReceiverEnd, RestartPolicy, SenderEnd
 from surepipe.actors.codecs import BytesCodec
-from surepipe.actors.consumer import each, pull
-from surepipe.actors.marks import Until
+from surepipe.actors.consuming.consumer import each, pull
+from surepipe.actors.ends.intake import Until
 from surepipe.actors.routes import Landing, LocalSide
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.steps import StepRuntime
-from surepipe.effects import JournalContents, SaveState, Write, WriteOutcome, WriteStored
+from surepipe.core.effects import JournalContents, SaveState, Write, WriteOutcome, WriteStored
 from surepipe.errors import ConfigurationError, StoreUnavailable
-from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import parse_layers
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from tests.actors.kit import PATIENCE_S, Noted, await_that
 from tests.kit.journal import MemoryJournal
 

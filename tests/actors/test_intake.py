@@ -6,9 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from surepipe.actors import StepRuntime, ThreadRuntime
+from surepipe.actors.ends.intake import Mark, SenderEntry, Until
 from surepipe.actors.inbox import Bell
-from surepipe.actors.intake import Intake
-from surepipe.actors.marks import Mark, Until
 from surepipe.actors.runtime import Runtime
 from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeClosed, PipeFull, PipeStopped
 from tests.actors.kit import PATIENCE_S
@@ -22,7 +21,7 @@ class Entry:
         self.told = threading.Event()
         self.room = room
         self.taken: list[bytes] = []
-        self.intake = Intake(
+        self.intake = SenderEntry(
             runtime, Bell(self._ring), "p", unit=unit, message_max=message_max, durable=False
         )
         self.unit = unit

@@ -23,11 +23,10 @@ from surepipe.actors import (
     StreamSender,
 )
 from surepipe.actors.codecs import AutoCodec, BytesCodec, Undecodable
-from surepipe.actors.consumer import Work, each
-from surepipe.actors.keys import NoKey, key_reader, plain_key
-from surepipe.actors.lanes import LaneQueue
+from surepipe.actors.consuming.consumer import Work, each
+from surepipe.actors.consuming.lanes import LaneQueue, NoKey, key_reader, plain_key
 from surepipe.actors.runtime import Runtime
-from surepipe.effects import Deliver
+from surepipe.core.effects import Deliver
 from surepipe.errors import (
     CompositionError,
     ConfigurationError,
@@ -35,7 +34,7 @@ from surepipe.errors import (
     NotConfirmed,
     PipeFull,
 )
-from surepipe.pipes.boundary import Boundary
+from surepipe.pipes.stack.boundary import Boundary
 from tests.actors.kit import PATIENCE_S, Noted, await_that
 from tests.actors.stored_kit import STREAM, sqlite_store
 

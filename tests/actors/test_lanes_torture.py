@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from surepipe.actors import FaultyRoute, LocalRoute, Pipe, PipeNotice, StepRuntime
-from surepipe.simulation.stores import SimulatedStore
-from surepipe.storage.dead_letters import DeadLetterStream
+from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.storage.faulty import FaultyStore, Rates
+from surepipe.storage.letters import DeadLetterStream
 
 KEYS = "aaabbcde"
 COUNT = 80

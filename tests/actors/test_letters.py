@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from surepipe.actors import DeadLetters, Pipe, StepRuntime
-from surepipe.effects import Letter
+from surepipe.core.effects import Letter
 from surepipe.storage.letters import decode, encode
 
 LETTER = Letter("orders", 0, 7, 3, b"secret", 3, 10, 20, "ValueError", "no")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surepipe import Pipe
-from surepipe.actors.local_sizes import SIZES, with_long_runs
+from surepipe.actors.ends.assembly import SIZES, with_long_runs
 from surepipe.actors.routes import LocalRoute
 from surepipe.pipes.options import KINDS, LayerText, RetryOptions, parse_layers
 from tests.actors.kit import PATIENCE_S

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from surepipe.actors.marks import Ledger, Mark, Until
-from surepipe.effects import Accepted, Ranges, Renumbered
+from surepipe.actors.ends.intake import Ledger, Mark, Until
+from surepipe.core.effects import Accepted, Ranges, Renumbered
 from surepipe.errors import NotConfirmed, PipeStopped
 
 NOTHING: list[tuple[int, Ranges]] = []

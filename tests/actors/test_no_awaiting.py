@@ -12,8 +12,8 @@ from surepipe import ConfigurationError, DeadLetters, MisuseError, Pipe
 from surepipe.actors import PipeNotice
 from surepipe.actors.notices import Notices
 from surepipe.actors.runtime import Runtime
-from surepipe.effects import Letter, Notice, NoticeKind
-from surepipe.simulation.trace import Row
+from surepipe.audit.trace import Row
+from surepipe.core.effects import Letter, Notice, NoticeKind
 from tests.actors.kit import PATIENCE_S
 
 

@@ -20,7 +20,7 @@ from surepipe import (
 )
 from surepipe.actors import StepRuntime, ThreadRuntime, Undecodable
 from surepipe.actors.runtime import Runtime
-from surepipe.effects import Letter
+from surepipe.core.effects import Letter
 from surepipe.pipes.options import LayerText
 from tests.actors.kit import PATIENCE_S, Failing, Gate, Noted, await_that
 

@@ -5,14 +5,8 @@ from functools import partial
 import pytest
 
 from surepipe import DeadLetters, FaultyRoute, LocalRoute, NotConfirmed, Pipe, PipeStopped
-from surepipe.actors import (
-    ReceiverEnd,
-    RestartPolicy,
-    SenderEnd,
-    StepRuntime,
-    ThreadRuntime,
-)
-from surepipe.actors.intake import Intake
+from surepipe.actors import ReceiverEnd, RestartPolicy, SenderEnd, StepRuntime, ThreadRuntime
+from surepipe.actors.ends.intake import SenderEntry
 from surepipe.actors.runtime import Runtime
 from tests.actors.kit import PATIENCE_S, Noted, await_that
 
@@ -24,7 +18,7 @@ def _has_died(end: SenderEnd | ReceiverEnd, times: int) -> bool:
     return end.keeper.restarts == times and end.is_alive
 
 
-def _is_refused(intake: Intake) -> bool:
+def _is_refused(intake: SenderEntry) -> bool:
     """It takes nothing any more."""
     return intake.refusal is not None
 

@@ -6,8 +6,8 @@ import pytest
 
 from surepipe.actors import FaultyRoute, LocalRoute, StepRuntime
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.algebra import hops
-from surepipe.pipes.algebra.guarantees import NO_FAULTS, Fault
+from surepipe.guarantees import hops
+from surepipe.guarantees.claims import NO_FAULTS, Fault
 
 
 class Inbox:

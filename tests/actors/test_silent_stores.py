@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from surepipe.actors import PipeNotice, StepRuntime, StreamSender
-from surepipe.actors.clerk import Silences
-from surepipe.effects import NoticeKind
+from surepipe.actors.store_calls import Silences
+from surepipe.core.effects import NoticeKind
 from surepipe.errors import PipeFull
 from surepipe.storage import MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune

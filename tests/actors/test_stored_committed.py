@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from surepipe.actors import DeadLetters, Pipe, StepRuntime
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch, Transaction
 from surepipe.errors import CompositionError, MisuseError, StoreUnavailable
 from surepipe.storage import MemoryStore, MemoryTransaction, SqliteStore, SqliteTransaction
-from surepipe.storage.receiver_state import ReceiverState
-from surepipe.store_api import KEEP_ALL, AppendRun, Batch, Transaction
+from surepipe.storage.positions import ReceiverState
 from tests.actors.kit import Noted
 from tests.actors.stored_kit import (
     QUICK_STREAM,

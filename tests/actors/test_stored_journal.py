@@ -11,13 +11,9 @@ from typing import TypeVar
 import pytest
 
 from surepipe.actors import Pipe, StepRuntime, StreamSender
-from surepipe.actors.clerk import Stores
-from surepipe.effects import AppendRows, JournalContents, OpenLife, Persist
-from surepipe.errors import CompositionError, NotConfirmed, PipeFull, PipeStopped
-from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
-from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
-from surepipe.storage.journal import StoreJournal
-from surepipe.store_api import (
+from surepipe.actors.store_calls import Stores
+from surepipe.core.effects import AppendRows, JournalContents, OpenLife, Persist
+from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
     Batch,
@@ -27,6 +23,10 @@ from surepipe.store_api import (
     Transaction,
     Unavailable,
 )
+from surepipe.errors import CompositionError, NotConfirmed, PipeFull, PipeStopped
+from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
+from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
+from surepipe.storage.journal import StoreJournal
 from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import (
     DiesAfter,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from surepipe.actors import Pipe, StreamSender
+from surepipe.core.store_requests import AppendRun
 from surepipe.errors import PipeStopped
 from surepipe.storage import DeadLetterStream, Level, SqliteStore, StoredLetter
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
-from surepipe.store_api import AppendRun
 from tests.actors.kit import Failing
 from tests.actors.stored_kit import STREAM, Until, crash_sender, sqlite_store
 

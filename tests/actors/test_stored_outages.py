@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 
 from surepipe.actors import Pipe, StepRuntime
+from surepipe.core.store_requests import Transaction
 from surepipe.errors import CompositionError
-from surepipe.pipes.algebra.guarantees import Atom, Fault
+from surepipe.guarantees.claims import Atom, Fault
 from surepipe.storage import SqliteTransaction
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
-from surepipe.store_api import Transaction
 from tests.actors.stored_kit import effects_in, make_effects, put_effect, sqlite_store
 
 KINDS = (

@@ -14,21 +14,7 @@ from typing import cast
 import pytest
 
 from surepipe.actors import Pipe, StreamReceiver, StreamSender
-from surepipe.errors import (
-    CompositionError,
-    ConfigurationError,
-    MisuseError,
-    NotConfirmed,
-    PipeStopped,
-    StoreUnavailable,
-)
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.options import LayerText
-from surepipe.storage import MemoryStore, RedisStore, Retention, SqliteStore
-from surepipe.storage.faulty import FaultyStore, Misfortune
-from surepipe.storage.journal import StoreJournal
-from surepipe.storage.redis_link import Limits
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     AppendRun,
     CommitPosition,
     Failed,
@@ -38,6 +24,20 @@ from surepipe.store_api import (
     Store,
     Unavailable,
 )
+from surepipe.errors import (
+    CompositionError,
+    ConfigurationError,
+    MisuseError,
+    NotConfirmed,
+    PipeStopped,
+    StoreUnavailable,
+)
+from surepipe.pipes.options import LayerText
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.storage import MemoryStore, RedisStore, Retention, SqliteStore
+from surepipe.storage.faulty import FaultyStore, Misfortune
+from surepipe.storage.journal import StoreJournal
+from surepipe.storage.redis.link import Limits
 from surepipe.testing.servers import local_servers
 from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import (

@@ -4,7 +4,7 @@ import pytest
 
 from surepipe.actors import RestartPolicy, StepRuntime, ThreadRuntime
 from surepipe.actors.inbox import RING, Bell, Box
-from surepipe.actors.supervision import KILL, START, Keeper, Kill, Killed
+from surepipe.actors.supervision import KILL, START, ActorKeeper, Kill, Killed
 from tests.actors.kit import PATIENCE_S, await_that
 
 
@@ -34,7 +34,7 @@ class Home:
         self.deaths: list[int] = []
         self.gone: list[str] = []
         self.now = runtime.now
-        self.keeper = Keeper(runtime, "kept", self._make, self.gone.append, policy)
+        self.keeper = ActorKeeper(runtime, "kept", self._make, self.gone.append, policy)
         self.keeper.start()
 
     def _make(self) -> Life:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from surepipe.actors.timers import AlarmHeap, HeapAlarm, TimerThread
+from surepipe.actors.threads import AlarmHeap, HeapAlarm, TimerThread
 from tests.actors.kit import PATIENCE_S
 
 

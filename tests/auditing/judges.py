@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surepipe.auditing import BulkAudit, Channel
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import Outcome, judge_trace
-from surepipe.simulation.audit import PipeAudit, audit
-from surepipe.simulation.properties.settings import ATOMS
-from surepipe.simulation.trace import Row
+from surepipe.audit.bulk import BulkAudit, ChannelFigures
+from surepipe.audit.predicates import PropertyOutcome, judge_trace
+from surepipe.audit.settings import ATOMS
+from surepipe.audit.trace import Row
+from surepipe.audit.trace_audit import PipeAudit, audit
+from surepipe.guarantees.claims import Atom
 from tests.auditing.planted import Planted
 
 NUMBERS = (
@@ -27,7 +27,7 @@ def assert_as_row_by_row(found: BulkAudit, rows: Sequence[Row]) -> None:
         _assert_same(one, wanted)
 
 
-def _assert_same(one: Channel, wanted: PipeAudit) -> None:
+def _assert_same(one: ChannelFigures, wanted: PipeAudit) -> None:
     told = {name: getattr(one, name) for name in NUMBERS}
     assert told == {name: getattr(wanted, name) for name in NUMBERS}, one.channel
     assert one.sent == wanted.accepted
@@ -35,7 +35,7 @@ def _assert_same(one: Channel, wanted: PipeAudit) -> None:
     outcomes = {ATOMS[atom]: known for atom, known in one.outcomes.items()}
     assert outcomes == {name: wanted.finding(name).outcome for name in outcomes}, one.channel
     assert {ATOMS[atom] for atom in one.promised} == wanted.promised & set(outcomes)
-    assert (one.foreign > 0) == (wanted.finding("P1").outcome is Outcome.VIOLATED)
+    assert (one.foreign > 0) == (wanted.finding("P1").outcome is PropertyOutcome.VIOLATED)
 
 
 def assert_as_predicates(found: BulkAudit, channels: Sequence[Planted]) -> None:
@@ -45,10 +45,12 @@ def assert_as_predicates(found: BulkAudit, channels: Sequence[Planted]) -> None:
         sent = len(planted.positions())
         verdict = judge_trace(planted.trace(), sent)
         # What a killed sender may have accepted can't be told from a repeat.
-        open_if_held = {Outcome.HELD: Outcome.UNDECIDED} if one.untold else {}
+        open_if_held = {PropertyOutcome.HELD: PropertyOutcome.UNDECIDED} if one.untold else {}
         wanted = {a: open_if_held.get(verdict.of(a), verdict.of(a)) for a in ORDER}
         assert {a: one.outcomes[a] for a in ORDER} == wanted, one.channel
-        assert (one.lost + one.waiting > 0) is (verdict.of(Atom.NO_LOSS) is Outcome.VIOLATED)
+        assert (one.lost + one.waiting > 0) is (
+            verdict.of(Atom.NO_LOSS) is PropertyOutcome.VIOLATED
+        )
         came = set(planted.trace())
         lost = [case for case in one.examples if case.what == "lost"]
         assert not any(at in came for case in lost for at in range(case.low, case.high + 1))

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.simulation.trace import Kind, Row
+from surepipe.audit.trace import Kind, Row
+from surepipe.guarantees.claims import Atom
 
 CLAIM = json.dumps({"claim": {atom: [] for atom in Atom}})
 AT_REST = json.dumps({"quiescent": True})

@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.trace import Kind, Row
+from surepipe.audit.trace_audit import Audit, Judged, Standing, audit
+from surepipe.audit.trace_file import TraceFile, TraceRecorder, write_trace
+from surepipe.guarantees.claims import Atom
 from surepipe.pipelines import Plan, loads
-from surepipe.pipelines.accounting import Numbers, account
-from surepipe.pipelines.engine import Engine, RealEnvironment
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.simulation.audit import Audit, Judged, Standing, audit
-from surepipe.simulation.recorder import TraceRecorder
-from surepipe.simulation.trace import Kind, Row
-from surepipe.simulation.trace_file import TraceFile, write_trace
+from surepipe.pipelines.accounting import ChannelNumbers, account
+from surepipe.pipelines.run import Engine, RealEnvironment
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 60
@@ -153,7 +152,8 @@ def by_rows(rows: Sequence[Row], plan: Plan, path: Path) -> tuple[Audit, list[Ju
     """By the audit that reads each row."""
     found = audit(rows)
     numbers = [
-        Numbers(one.pipe, one.accepted, one.settled, one.dead, one.is_whole) for one in found.pipes
+        ChannelNumbers(one.pipe, one.accepted, one.settled, one.dead, one.is_whole)
+        for one in found.pipes
     ]
     del path
     return found, [*found.judged(), *account(plan, numbers, rows).judged]
@@ -168,7 +168,7 @@ def in_bulk(
     found = judge(engine, Question(place_of(str(path)), place_of(str(path)), expect=expect))
     engine.close()
     numbers = [
-        Numbers(one.channel, one.sent, one.settled, one.dead, not one.is_unreadable)
+        ChannelNumbers(one.channel, one.sent, one.settled, one.dead, not one.is_unreadable)
         for one in found.channels
     ]
     return found, [*found.judged(), *account(plan, numbers, found.facts, expect).judged]

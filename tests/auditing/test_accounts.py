@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.simulation.audit import PER_KEY, Judged, Standing
-from surepipe.simulation.trace import Row
+from surepipe.audit.trace import Row
+from surepipe.audit.trace_audit import PER_KEY, Judged, Standing
+from surepipe.guarantees.claims import Atom
 from tests.auditing import shapes
 
 SEEDS = 3

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
-from surepipe.auditing import numbering as numbering_module
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import Outcome
-from surepipe.simulation.audit import BY_CONFIRM, Standing, audit
-from surepipe.simulation.trace import Kind, Row
-from surepipe.simulation.trace_file import line_of, write_trace
+from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.bulk import statements as numbering_module
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.trace import Kind, Row
+from surepipe.audit.trace_audit import BY_CONFIRM, Standing, audit
+from surepipe.audit.trace_file import line_of, write_trace
+from surepipe.guarantees.claims import Atom
 from tests.auditing.judges import assert_as_predicates, assert_as_row_by_row
 from tests.auditing.planted import AT_REST, Planted, Told, planted_traces
 
@@ -60,7 +60,7 @@ def test_the_plan_of_sets_says_the_same(
     """As if the sent log had too many pieces for a join of ranges: message by message."""
     channels, rows = planted_traces(40, seed=77, holes=True)
     by_ranges = judged(rows, tmp_path, name)
-    monkeypatch.setattr("surepipe.auditing.judging.SPANS_MAX", 0)
+    monkeypatch.setattr("surepipe.audit.bulk.judging.SPANS_MAX", 0)
     one_by_one = judged(rows, tmp_path, name)
     assert one_by_one == by_ranges
     assert_as_predicates(one_by_one, channels)
@@ -199,7 +199,7 @@ def test_before_rest_a_missing_message_is_in_flight_unless_nothing_more_will_com
     rows = one_channel(Planted("orders", [(1, 1, 9)], [(1, 1, 5)], at_rest=False))
     found = judged(rows, tmp_path)
     one = found.channel("orders")
-    assert (one.waiting, one.lost, one.outcomes[Atom.NO_LOSS]) == (4, 0, Outcome.UNDECIDED)
+    assert (one.waiting, one.lost, one.outcomes[Atom.NO_LOSS]) == (4, 0, PropertyOutcome.UNDECIDED)
     assert not found.is_broken
     assert not found.is_held
     over = judged(rows, tmp_path, at_rest=True, expect=frozenset(Atom))
@@ -212,7 +212,7 @@ def test_a_trace_with_missing_rows_is_broken_and_tells_nothing(tmp_path: Path) -
     del rows[3]
     found = judged(rows, tmp_path)
     assert found.broken == ("orders/sender (life 1) tells 3 of its steps 0 to 3: rows are missing",)
-    assert set(found.channel("orders").outcomes.values()) == {Outcome.UNDECIDED}
+    assert set(found.channel("orders").outcomes.values()) == {PropertyOutcome.UNDECIDED}
     assert not found.is_broken
     assert not found.is_held
     assert audit(rows).broken

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from surepipe.auditing import BulkAudit
-from surepipe.auditing.page import page
+from surepipe.audit.bulk import BulkAudit
+from surepipe.audit.bulk.page import page
+from surepipe.audit.trace_file import write_trace
 from surepipe.cli.exits import Exit
-from surepipe.simulation.trace_file import write_trace
+from surepipe.core.store_requests import KEEP_ALL
 from surepipe.storage import SqliteStore
-from surepipe.store_api import KEEP_ALL
 from tests.auditing.planted import Planted, Told
 from tests.cli.kit import Command
 from tests.kit.browser import OUTSIDE, OVERLAPS, SMALL, chromium

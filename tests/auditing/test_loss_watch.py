@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 
-from surepipe.auditing.loss_watch import Alarm, LossWatch, Seen, Trouble
+from surepipe.audit.bulk.loss_watch import LossAlarm, LossTrouble, LossWatch, SeenMessage
 
 WITHIN_US = 1_000
 
 
-def sent(*tokens: str) -> list[Seen]:
+def sent(*tokens: str) -> list[SeenMessage]:
     """Messages of the one side; the index is that of the letter."""
-    return [Seen(token, "orders", ord(token) - 96) for token in tokens]
+    return [SeenMessage(token, "orders", ord(token) - 96) for token in tokens]
 
 
-def came(*tokens: str) -> list[Seen]:
+def came(*tokens: str) -> list[SeenMessage]:
     """The same on the other side."""
-    return [Seen(token, "done", ord(token) - 96) for token in tokens]
+    return [SeenMessage(token, "done", ord(token) - 96) for token in tokens]
 
 
 def test_an_alarm_is_due_exactly_when_the_time_is_over_and_given_once() -> None:
@@ -26,7 +26,7 @@ def test_an_alarm_is_due_exactly_when_the_time_is_over_and_given_once() -> None:
     watch.see([], came("a"), 500)
     assert watch.deadline_us == 1_010
     assert watch.due(1_009) == []
-    assert watch.due(1_010) == [Alarm(Trouble.LOST, "orders", 2, 1_000)]
+    assert watch.due(1_010) == [LossAlarm(LossTrouble.LOST, "orders", 2, 1_000)]
     assert watch.due(9_999) == []
     assert watch.deadline_us is None
 
@@ -43,13 +43,17 @@ def test_what_comes_out_twice_or_from_nowhere_is_told() -> None:
     """One of the two, when its time is over."""
     watch = LossWatch(WITHIN_US)
     watch.see(sent("a"), came("a", "a"), 0)
-    assert watch.due(1_000) == [Alarm(Trouble.UNEXPECTED, "done", 1, 1_000)]
+    assert watch.due(1_000) == [LossAlarm(LossTrouble.UNEXPECTED, "done", 1, 1_000)]
 
 
 def test_equal_messages_meet_one_by_one() -> None:
     """Two sent, one came: the second is lost."""
     watch = LossWatch(WITHIN_US)
-    watch.see([Seen("a", "orders", 1), Seen("a", "orders", 2)], [Seen("a", "done", 1)], 0)
+    watch.see(
+        [SeenMessage("a", "orders", 1), SeenMessage("a", "orders", 2)],
+        [SeenMessage("a", "done", 1)],
+        0,
+    )
     assert [alarm.index for alarm in watch.due(1_000)] == [2]
 
 
@@ -57,7 +61,7 @@ def test_beyond_its_bound_the_oldest_is_given_up_aloud() -> None:
     """Never in silence."""
     watch = LossWatch(WITHIN_US, open_max=2)
     alarms = watch.see(sent("a", "b", "c"), [], 7)
-    assert alarms == [Alarm(Trouble.OVERFLOW, "orders", 1, 0)]
+    assert alarms == [LossAlarm(LossTrouble.OVERFLOW, "orders", 1, 0)]
     assert [alarm.index for alarm in watch.due(5_000)] == [2, 3]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.auditing import DuckEngine, Question, StoredStream, Traces, judge, place_of
+from surepipe.audit.bulk import DuckEngine, Question, StoredStream, Traces, judge, place_of
+from surepipe.audit.trace_file import write_trace
 from surepipe.errors import ConfigurationError
-from surepipe.simulation.trace_file import write_trace
 from tests.auditing.planted import Planted, Told, write_narrow
 
 

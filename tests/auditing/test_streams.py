@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from surepipe import StreamReceiver, StreamSender
-from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
-from surepipe.auditing.judging import Match
+from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.bulk.judging import Match
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.trace_file import TraceRecorder
+from surepipe.core.store_requests import KEEP_ALL, Created, Stored, Trimmed
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import Outcome
-from surepipe.simulation.recorder import TraceRecorder
+from surepipe.guarantees.claims import Atom
 from surepipe.storage import Level, SqliteStore
-from surepipe.store_api import KEEP_ALL, Created, Stored, Trimmed
 
 
 def words(*numbers: int) -> list[bytes]:
@@ -79,7 +79,7 @@ def test_what_did_not_come_yet_is_in_flight_unless_nothing_more_will_come(hop: H
     hop.put("sent", words(1, 2, 3))
     hop.put("done", words(1))
     one = hop.judge(at_rest=None).channel("sent")
-    assert (one.waiting, one.lost, one.outcomes[Atom.NO_LOSS]) == (2, 0, Outcome.UNDECIDED)
+    assert (one.waiting, one.lost, one.outcomes[Atom.NO_LOSS]) == (2, 0, PropertyOutcome.UNDECIDED)
     assert hop.judge().channel("sent").lost == 2
 
 
@@ -116,7 +116,7 @@ def test_a_trimmed_beginning_is_no_loss_and_nothing_foreign(hop: Hop) -> None:
     assert hop.store.trim("done", 30) == Trimmed(21)
     hop.put("sent", words(77))
     one = hop.judge().channel("sent")
-    assert one.outcomes[Atom.NO_LOSS] is Outcome.UNDECIDED
+    assert one.outcomes[Atom.NO_LOSS] is PropertyOutcome.UNDECIDED
     assert "trimmed" in one.why
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from surepipe.actors.codecs import AutoCodec
-from surepipe.spark.places import StorePlace
-from surepipe.store_api import Stored
+from surepipe.core.store_requests import Stored
+from surepipe.spark.stores import StorePlace
 from tests.spark.streams import Streams
 
 FUNCTIONS = """

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from surepipe.cli.benching import bench, running
-from surepipe.cli.benching.places import PREFIX
+from surepipe.cli.benching import bench
+from surepipe.cli.benching import bench as running
+from surepipe.cli.benching.harmless import PREFIX
 from surepipe.cli.exits import Exit
-from surepipe.storage.redis_link import Limits, RedisLink, Reply, settings_of
+from surepipe.storage.redis.link import Limits, RedisLink, Reply, settings_of
 from surepipe.testing.servers import RedisServer
 from tests.cli.kit import Command
 
@@ -312,7 +313,9 @@ def test_a_bench_that_is_stopped_removes_what_it_has_written(
 
 def test_a_bench_ends_when_it_was_told_to_while_nobody_could_hear_it(folder: Path) -> None:
     """An interrupt during a callback of SQLite is lost, but noted."""
-    request = bench.Request(None, messages=100_000_000, seconds=50, failures=[KeyboardInterrupt()])
+    request = bench.BenchRequest(
+        None, messages=100_000_000, seconds=50, failures=[KeyboardInterrupt()]
+    )
     with pytest.raises(KeyboardInterrupt):
         bench.bench_all(request)
     assert not list(folder.rglob(f"{PREFIX}*"))

@@ -8,7 +8,7 @@ import pytest
 
 from surepipe.actors.codecs import AutoCodec
 from surepipe.cli.exits import Exit
-from surepipe.effects import Letter
+from surepipe.core.effects import Letter
 from surepipe.storage import DeadLetterStream, SqliteStore
 from tests.cli.kit import Command
 

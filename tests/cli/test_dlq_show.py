@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.actors.codecs import choose_codec
-from surepipe.actors.replay_marks import marked
+from surepipe.actors.codecs import choose_codec, marked
 from surepipe.cli.exits import Exit
 from surepipe.cli.payloads import payload_facts, payload_lines
-from surepipe.effects import Letter
+from surepipe.core.effects import Letter
 from surepipe.storage import DeadLetterStream, SqliteStore
-from surepipe.storage.dead_letters import Replay
+from surepipe.storage.letters import Replay
 from tests.cli.kit import Command
 
 FILE = """\

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from surepipe.audit.findings import Violation
 from surepipe.cli.simulating import Findings
-from surepipe.pipelines.simulated.breaking import Broken
+from surepipe.pipelines.simulate.breaking import Broken
+from surepipe.simulation.exercised import STRUCK
 from surepipe.simulation.faults import BY_ID
-from surepipe.simulation.findings import Violation
-from surepipe.simulation.marks import STRUCK
 from surepipe.simulation.report.words import FAULTS, in_words
 
 ID = re.compile(r"\bF\d+[a-z]?\b")

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 from surepipe.cli.exits import Exit
-from surepipe.observe.serving import PageServer, Place
+from surepipe.observe.serving import ListenAddress, PageServer
 from surepipe.observe.status import Status
 from surepipe.pipelines import assess, load
 from surepipe.pipelines.live import Looks, Observing
@@ -145,7 +145,7 @@ def test_page_and_metrics_are_where_they_were_asked_for_and_tell_how_far_the_run
     folder: Path,
 ) -> None:
     """A run is starting until whoever runs it says more."""
-    places = Looks(Place.read("127.0.0.2:0"), Place.read("localhost:0"))
+    places = Looks(ListenAddress.read("127.0.0.2:0"), ListenAddress.read("localhost:0"))
     with Observing(assess(load(folder / "shop.yaml")), "main", dict, places) as looking:
         assert looking.urls["page"].startswith("http://127.0.0.2:")
         assert looking.urls["metrics"].startswith("http://localhost:")

@@ -11,8 +11,8 @@ import pytest
 from surepipe.cli.engines import told_of_query
 from surepipe.cli.exits import Exit
 from surepipe.pipelines import load
-from surepipe.spark.running.checkpoint import NOTE, prepare
 from surepipe.spark.running.layout import lay_out
+from surepipe.spark.running.run import NOTE, prepare
 from tests.cli.kit import Command
 from tests.pipelines.files import pipe, pipeline
 

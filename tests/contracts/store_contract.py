@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     STATE_MAX_BYTES,
     Absent,
@@ -27,7 +27,7 @@ from surepipe.store_api import (
     Empty,
     Exists,
     Failed,
-    Fenced,
+    FencedOut,
     Full,
     Gap,
     GetPosition,
@@ -39,11 +39,11 @@ from surepipe.store_api import (
     Kept,
     Mismatch,
     NoPosition,
-    Opened,
     OpenProducer,
     Owner,
     Position,
     ProducerInfo,
+    ProducerOpened,
     ReaderInfo,
     ReadFrom,
     Reset,
@@ -195,8 +195,8 @@ class StreamContract:
         """so4, S-5: after epoch 2 neither an append nor an opening of epoch 1 changes anything."""
         make(bench)
         assert put(bench, 1, "new", epoch=2) == Stored(1, 1, 1)
-        assert put(bench, 1, "old", epoch=1) == Fenced(2)
-        assert bench.streams.open_producer("s", "p", 1, 1) == Fenced(2)
+        assert put(bench, 1, "old", epoch=1) == FencedOut(2)
+        assert bench.streams.open_producer("s", "p", 1, 1) == FencedOut(2)
         assert read_payloads(bench) == texts("new")
 
     def test_a_higher_epoch_starts_at_1(self, bench: Bench) -> None:
@@ -213,7 +213,7 @@ class StreamContract:
         high = 2**63 - 1
         assert put(bench, 1, "a", epoch=high - 1) == Stored(1, 1, 1)
         assert put(bench, 1, "b", epoch=high) == Stored(1, 1, 2)
-        assert put(bench, 1, "a", epoch=high - 1) == Fenced(high)
+        assert put(bench, 1, "a", epoch=high - 1) == FencedOut(high)
         assert [entry[2] for entry in read_all(bench)] == [high - 1, high]
 
     def test_identities_survive_trimming(self, bench: Bench) -> None:
@@ -300,20 +300,20 @@ class StreamContract:
     def test_opening_tells_what_is_stored(self, bench: Bench) -> None:
         """S-6: unknown: base - 1 is believed; known: the last seq; repeated: the same."""
         incarnation = make(bench)
-        assert bench.streams.open_producer("s", "p", 4, 11) == Opened(incarnation, 10, None)
+        assert bench.streams.open_producer("s", "p", 4, 11) == ProducerOpened(incarnation, 10, None)
         assert put(bench, 10, "j", "k", epoch=4) == Stored(11, 1, 1)
-        assert bench.streams.open_producer("s", "p", 4, 11) == Opened(incarnation, 11, None)
-        assert bench.streams.open_producer("s", "p", 4, 12) == Opened(incarnation, 11, None)
-        assert bench.streams.open_producer("s", "p", 5, 1) == Opened(incarnation, 0, None)
+        assert bench.streams.open_producer("s", "p", 4, 11) == ProducerOpened(incarnation, 11, None)
+        assert bench.streams.open_producer("s", "p", 4, 12) == ProducerOpened(incarnation, 11, None)
+        assert bench.streams.open_producer("s", "p", 5, 1) == ProducerOpened(incarnation, 0, None)
 
     def test_opening_tells_what_is_lost(self, bench: Bench) -> None:
         """S-6: a record below base - 1 means that confirmed messages are gone; they are named once."""
         incarnation = make(bench)
         put(bench, 1, 1, 2, 3)
-        assert bench.streams.open_producer("s", "p", 1, 7) == Opened(incarnation, 6, (4, 6))
-        assert bench.streams.open_producer("s", "p", 1, 7) == Opened(incarnation, 6, None)
+        assert bench.streams.open_producer("s", "p", 1, 7) == ProducerOpened(incarnation, 6, (4, 6))
+        assert bench.streams.open_producer("s", "p", 1, 7) == ProducerOpened(incarnation, 6, None)
         assert put(bench, 7, 7) == Stored(7, 1, 4)
-        assert bench.streams.open_producer("s", "p", 1, 9) == Opened(incarnation, 8, (8, 8))
+        assert bench.streams.open_producer("s", "p", 1, 9) == ProducerOpened(incarnation, 8, (8, 8))
 
     def test_opening_an_epoch_that_the_stream_never_saw_tells_its_confirmed_messages_lost(
         self, bench: Bench
@@ -321,7 +321,7 @@ class StreamContract:
         """S-6: the producer is known by a lower epoch, so base - 1 confirmed messages are missing here."""
         incarnation = make(bench)
         put(bench, 1, 1, 2, 3)
-        assert bench.streams.open_producer("s", "p", 2, 3) == Opened(incarnation, 2, (1, 2))
+        assert bench.streams.open_producer("s", "p", 2, 3) == ProducerOpened(incarnation, 2, (1, 2))
 
     def test_create_repeated_gives_the_same_incarnation(self, bench: Bench) -> None:
         """so12, S-2: and another partition count or retention is a Mismatch that changes nothing."""
@@ -489,7 +489,7 @@ class IndexContract:
         new = owner_of(bench, 2)
         assert new > old
         before = bench.positions.get("s", "r")
-        assert commit(bench, 9, owner=old) == Fenced(new)
+        assert commit(bench, 9, owner=old) == FencedOut(new)
         assert bench.positions.get("s", "r") == before
         assert commit(bench, 4, owner=new) == Committed()
 
@@ -514,10 +514,10 @@ class IndexContract:
         old = owner_of(bench, earlier)
         new = owner_of(bench, later)
         for late in (earlier, earlier, 1):
-            assert bench.positions.claim("s", "r", late) == Fenced(later)
+            assert bench.positions.claim("s", "r", late) == FencedOut(later)
         assert commit(bench, 3, owner=new) == Committed()
-        assert commit(bench, 4, owner=old) == Fenced(new)
-        assert bench.positions.claim("s", "r", earlier) == Fenced(later)
+        assert commit(bench, 4, owner=old) == FencedOut(new)
+        assert bench.positions.claim("s", "r", earlier) == FencedOut(later)
         assert owner_of(bench, later) == new
         assert owner_of(bench, 1, reader="another") == 1, "readers know nothing of each other"
 
@@ -609,7 +609,7 @@ class TransactionContract:
             transaction.commit(CommitPosition("in", "r", owner, 7, 4))
             transaction.append(AppendRun("s", "p", 1, first, texts("x")))
         assert not transaction.done
-        refusal: object = Fenced(new) if refused == "fenced" else Gap(1)
+        refusal: object = FencedOut(new) if refused == "fenced" else Gap(1)
         assert refusal in transaction.outcomes
         assert read_payloads(bench) == []
         assert bench.positions.get("in", "r") == NoPosition()
@@ -663,7 +663,7 @@ class StoreContract(StreamContract, IndexContract, TransactionContract):
         incarnation = created.incarnation
         requests: Sequence[tuple[StoreRequest, object]] = [
             (CreateStream("s", 1, KEEP_ALL), Exists(incarnation)),
-            (OpenProducer("s", "p", 1, 1), Opened(incarnation, 0, None)),
+            (OpenProducer("s", "p", 1, 1), ProducerOpened(incarnation, 0, None)),
             (AppendRun("s", "p", 1, 1, texts("a")), Stored(1, 1, 1)),
             (ReadFrom("s", 2, 9, 9, incarnation), Empty(2)),
             (IdentifyEntry("s", 1), Identity("p", 1, 1)),

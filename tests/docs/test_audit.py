@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from surepipe.auditing.judging import CHANNELS_WITH_EXAMPLES, EXAMPLES
-from surepipe.auditing.numbering import SPANS_MAX
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.spark.auditing.live import BUCKETS
+from surepipe.audit.bulk.judging import CHANNELS_WITH_EXAMPLES, EXAMPLES
+from surepipe.audit.bulk.statements import SPANS_MAX
+from surepipe.guarantees.claims import Atom
+from surepipe.spark.live_audit import BUCKETS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.cli.run import run
-from surepipe.observe.status import Flow, Part, Status
+from surepipe.cli.commands.run import run
+from surepipe.observe.status import Part, PipeFlow, Status
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def test_the_page_names_every_number_of_a_pipe_and_no_other() -> None:
     """The rows of the table about flow."""
     table = PAGE.partition("| in `flow` | is |")[2].partition("\n\n")[0]
     named = set(re.findall(r"`([a-z_0-9]+)`", table))
-    assert named == {*Flow.model_fields, "count", "p50_ms", "p99_ms"}
+    assert named == {*PipeFlow.model_fields, "count", "p50_ms", "p99_ms"}
 
 
 @pytest.mark.parametrize("option", ["web", "web_port", "metrics", "otel", "log"])

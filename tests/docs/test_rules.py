@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.audit.properties.base import NAMES
 from surepipe.simulation.faults import BY_ID
-from surepipe.simulation.properties.base import NAMES
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "docs" / "rules"

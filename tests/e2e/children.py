@@ -9,14 +9,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from surepipe import Pipe, StreamReceiver, StreamSender
-from surepipe.storage import (
-    Level,
-    RedisStore,
-    RedisTransaction,
-    SqliteStore,
-    SqliteTransaction,
-)
-from surepipe.store_api import Transaction
+from surepipe.core.store_requests import Transaction
+from surepipe.storage import Level, RedisStore, RedisTransaction, SqliteStore, SqliteTransaction
 
 NAME = "orders"
 LAYERS = {"stream": {"start": "earliest", "rto_min_s": 0.01, "rto_initial_s": 0.2}}

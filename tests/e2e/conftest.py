@@ -7,13 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from surepipe.testing.servers import (
-    NONE_FOUND,
-    RedisServer,
-    Server,
-    local_servers,
-    redis_servers,
-)
+from surepipe.testing.servers import NONE_FOUND, RedisServer, Server, local_servers, redis_servers
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,9 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 
 from surepipe import Listener, PipeReceiver, PipeSender, SharedKey, TcpRoute
-from surepipe.actors.channel import ChannelFace
+from surepipe.actors.channels.channel import ChannelFace
+from surepipe.core.store_requests import Transaction
 from surepipe.storage import Level, SqliteStore, SqliteTransaction
-from surepipe.store_api import Transaction
 
 KEY = SharedKey("both processes of the kill tests know this")
 LAYERS = {"reliable": {"rto_initial_s": 0.1, "rto_min_s": 0.02, "rto_max_s": 0.3}}

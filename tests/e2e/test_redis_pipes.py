@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from surepipe import CompositionError, Pipe, StreamReceiver, StreamSender
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch, Transaction
 from surepipe.storage import DeadLetterStream, Level, RedisStore, RedisTransaction
-from surepipe.store_api import KEEP_ALL, AppendRun, Batch, Transaction
 from surepipe.testing.servers import RedisServer
 from tests.actors.stored_kit import STREAM, DiesAfter, Until, crash_sender
 from tests.kit.redis_bench import Redis

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from surepipe.actors import PipeNotice, StreamReceiver, StreamSender
+from surepipe.core.store_requests import KEEP_ALL, Created, Exists, Unavailable
 from surepipe.errors import PipeStopped
 from surepipe.storage import RedisStore, SqliteStore
-from surepipe.store_api import KEEP_ALL, Created, Exists, Unavailable
 from surepipe.testing.servers import RedisServer, local_servers
 from tests.kit.redis_bench import Redis
 

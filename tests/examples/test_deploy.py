@@ -26,8 +26,8 @@ import yaml
 from surepipe.actors.codecs import choose_codec
 from surepipe.cli.exits import Exit
 from surepipe.pipelines import assess, load
-from surepipe.pipelines.sources.stored import StreamRows
-from surepipe.storage.redis_store import RedisStore
+from surepipe.pipelines.sources.streams import StreamRows
+from surepipe.storage.redis.store import RedisStore
 from surepipe.testing.servers import NONE_FOUND, RedisServer, free_port, local_servers
 
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.pipelines.simulated.campaign import repeat
-from surepipe.pipelines.simulated.simulate import simulation_of
-from surepipe.simulation.script import Script
-from surepipe.simulation.trace import Kind
+from surepipe.audit.trace import Kind
+from surepipe.pipelines.simulate.campaign import repeat
+from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.simulation.chance.script import Script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = ("clicks.yaml", "deploy/pipeline.yaml", "orders.yaml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import product
 
-from surepipe.pipes.algebra.guarantees import Atom, Fault
+from surepipe.guarantees.claims import Atom, Fault
 from tests.faults.product import BY_NAME, Cell
 
 

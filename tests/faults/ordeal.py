@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from surepipe.effects import (
+from surepipe.audit.predicates import PipeVerdict, judge_trace
+from surepipe.core.effects import (
     Accepted,
     Deliver,
     Effect,
@@ -25,12 +26,11 @@ from surepipe.effects import (
     WriteFenced,
     WriteStored,
 )
-from surepipe.pipes.algebra.guarantees import Fault, Faults
-from surepipe.pipes.algebra.hops import Hop
-from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.frames import Frame
-from surepipe.pipes.predicates import Verdict, judge_trace
-from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.guarantees.claims import Fault, Faults
+from surepipe.guarantees.hops import Hop
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.wire.frames import Frame
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Side, Wire
 
@@ -99,7 +99,7 @@ class Ordeal:
             if Fault.RECEIVER_CRASH in self.faults:
                 yield "receiver", self.rng.randint(1, 60)
 
-    def run(self) -> Verdict:
+    def run(self) -> PipeVerdict:
         """Chaos, then a route that works and no more faults, until nothing is left to happen."""
         wire = self.wire
         while self.step < CHAOS_STEPS and (self.sends_left or not wire.sender.idle or wire.open):

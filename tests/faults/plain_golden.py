@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Protocol, TypeAlias, cast
 
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_result import Exploration
-from surepipe.simulation.explore_scope import Scope
+from surepipe.simulation.explore.result import Exploration
+from surepipe.simulation.explore.scope import Scope
 from tests.faults.plain_table import TABLE, Cell, Explored, cells
 from tests.faults.stack_table import BROKEN, KEPT
 

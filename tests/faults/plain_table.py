@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from surepipe.simulation.explore_parts import Arrangement
-from surepipe.simulation.explore_scope import LinkOrder, Scope
+from surepipe.simulation.explore.parts import Arrangement
+from surepipe.simulation.explore.scope import LinkOrder, Scope
 from surepipe.simulation.subjects import Subject
 from tests.plain.continuous import CONTINUOUS
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED, MULTI_UNCONFIRMED_RESTARTED_NUMBERS

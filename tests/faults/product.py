@@ -10,18 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from surepipe.pipes.algebra import derive
-from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults, Guarantee
-from surepipe.pipes.algebra.hops import LOCAL, Route
-from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.audit.settings import ATOMS
+from surepipe.core.store_requests import Level
+from surepipe.guarantees import derive
+from surepipe.guarantees.claims import ROUTE, Atom, Fault, Faults, Guarantee
+from surepipe.guarantees.hops import LOCAL, Route
 from surepipe.pipes.options import LayerText
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.simulation.chance.script import Script
 from surepipe.simulation.faults import CATALOGUE, FaultKind, kind_of, names_of
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import Promise, hop_of, promise_of
-from surepipe.simulation.properties.settings import ATOMS
-from surepipe.simulation.script import Script
 from surepipe.simulation.subjects import HopSubject
-from surepipe.store_api import Level
 
 KEPT = Path(__file__).parent.parent / "golden" / "product"
 """Scripts of runs that show what is not tolerated."""

@@ -14,17 +14,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from surepipe.pipes.algebra.guarantees import Fault
-from surepipe.simulation.causal_growth import Growth, grown_runs
+from surepipe.audit.findings import Violation
+from surepipe.audit.properties import judge
+from surepipe.audit.trace import Row
+from surepipe.guarantees.claims import Fault
+from surepipe.simulation.causal import Growth, grown_runs
+from surepipe.simulation.chance.script import Script, load, save
 from surepipe.simulation.faults import ALWAYS, CATALOGUE
-from surepipe.simulation.findings import Replayer, RunResult, Violation
 from surepipe.simulation.hop import replay
 from surepipe.simulation.nodes import OFFER_TO_ZOMBIE
-from surepipe.simulation.properties import judge
-from surepipe.simulation.script import Script
-from surepipe.simulation.script_file import load, save
+from surepipe.simulation.results import Replayer, RunResult
 from surepipe.simulation.shrink import shrink
-from surepipe.simulation.trace import Row
 from tests.faults.cautious import CAUTIOUS
 from tests.faults.product import (
     BROKEN,

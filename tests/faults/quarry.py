@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surepipe.pipes.desk import BoundaryOptions
+from surepipe.core.store_requests import Level, Retention
+from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.simulation.subjects import HopSubject
-from surepipe.store_api import Level, Retention
 from tests.faults.product import (
     COMMITTED,
     CONTINUOUS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from surepipe.simulation.explore_scope import LinkOrder, Scope
+from surepipe.simulation.explore.scope import LinkOrder, Scope
 from tests.plain.stacked import STACKS, PlainStack
 
 ONE_OF_EACH: Mapping[str, int] = {"F1": 1, "F2": 1, "F3": 1, "F5": 1}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.simulation.chance.script import load
 from surepipe.simulation.hop import replay
-from surepipe.simulation.script_file import load
 from tests.faults.quarry import QUARRY
 
 CORPUS = Path(__file__).parent.parent / "corpus"

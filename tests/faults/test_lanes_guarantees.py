@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from surepipe.effects import Cause, Deliver, Effect, Key
-from surepipe.pipes.algebra import derive
-from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults
-from surepipe.pipes.algebra.hops import Hop
-from surepipe.pipes.boundary import BoundaryOptions
-from surepipe.pipes.lane_records import LaneTicket
-from surepipe.pipes.lanes import LaneDesk
-from surepipe.pipes.predicates import Outcome, Verdict, judge_trace
-from surepipe.pipes.stack import ReceiverStack
+from surepipe.audit.predicates import PipeVerdict, PropertyOutcome, judge_trace
+from surepipe.core.effects import Cause, Deliver, Effect, Key
+from surepipe.guarantees import derive
+from surepipe.guarantees.claims import ROUTE, Atom, Fault, Faults
+from surepipe.guarantees.hops import Hop
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.stack.lanes import LaneDesk, LaneTicket
 from surepipe.simulation.promises import hop_of
 from tests.faults.ordeal import INJECTED, Ordeal
 from tests.faults.product import BY_NAME
@@ -111,7 +110,7 @@ class LaneOrdeal(Ordeal):
         ranges = tuple((seq, seq) for seq in delivery.seqs)
         return old.settled(delivery.ticket, ranges, self.wire.now)
 
-    def verdicts(self, atom: Atom) -> Iterator[Verdict]:
+    def verdicts(self, atom: Atom) -> Iterator[PipeVerdict]:
         """Of all messages, or of each key."""
         self.run()
         accepted, settled = self.wire.accepted, self.wire.settled
@@ -141,7 +140,7 @@ def test_with_lanes_what_is_tolerated_holds_under_all_of_it_together(name: str) 
         for seed in range(SEEDS_THAT_HOLD):
             ordeal = LaneOrdeal(LANES[name], faults, seed)
             for verdict in ordeal.verdicts(atom):
-                assert verdict.of(atom) is Outcome.HELD, f"{ordeal}: {verdict.where(atom)}"
+                assert verdict.of(atom) is PropertyOutcome.HELD, f"{ordeal}: {verdict.where(atom)}"
             assert ordeal.is_quiescent or atom is not Atom.NO_LOSS, f"{ordeal}: never quiet"
 
 
@@ -163,7 +162,7 @@ def lacking(name: str) -> list[tuple[Atom, Fault, Faults]]:
 def breaks(name: str, atom: Atom, fault: Fault, faults: Faults) -> bool:
     """Whether some seed breaks the atom, across keys or within one."""
     return any(
-        verdict.of(atom) is Outcome.VIOLATED
+        verdict.of(atom) is PropertyOutcome.VIOLATED
         for seed in range(SEEDS_TO_BREAK)
         for verdict in LaneOrdeal(LANES[name], faults | {fault}, seed, focus=fault).verdicts(atom)
     )
@@ -244,7 +243,7 @@ def test_errors_of_lanes_are_noticed(desk: type[LaneDesk], atom: Atom) -> None:
     faults = dict(claims("reliable"))[atom]
     ordeals = (LaneOrdeal(LANES["reliable"], faults, seed, wires=Wrong) for seed in range(60))
     assert any(
-        verdict.of(atom) is Outcome.VIOLATED
+        verdict.of(atom) is PropertyOutcome.VIOLATED
         for ordeal in ordeals
         for verdict in ordeal.verdicts(atom)
     )

@@ -8,8 +8,8 @@ from itertools import combinations
 import pytest
 
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_result import Explored
-from surepipe.simulation.explore_scope import Scope
+from surepipe.simulation.explore.result import Explored
+from surepipe.simulation.explore.scope import Scope
 from tests.faults.plain_golden import DIFFERENCES, figures, golden, measured_table
 from tests.faults.plain_table import PATTERNS, RESTARTED_NUMBERS, Cell, cells
 

@@ -8,13 +8,11 @@ from itertools import combinations
 
 import pytest
 
-from surepipe.pipes.algebra.guarantees import Atom, Fault
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import FaultKind, Mode
+from surepipe.guarantees.claims import Atom, Fault
+from surepipe.simulation.chance.script import Decision, load
+from surepipe.simulation.faults import FaultKind, Mode, draw_options
 from surepipe.simulation.hop import judge_rows, run_hop
 from surepipe.simulation.promises import promise_of
-from surepipe.simulation.script import Decision
-from surepipe.simulation.script_file import load
 from surepipe.simulation.subjects import HopSubject
 from tests.faults.cautious import CAUTIOUS
 from tests.faults.product import (

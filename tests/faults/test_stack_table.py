@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.effects import Effect
+from surepipe.core.effects import Effect
 from surepipe.errors import CompositionError
-from surepipe.pipes.algebra import derive
-from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop
+from surepipe.guarantees import derive
+from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
 from surepipe.pipes.options import parse_layers
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_result import Explored
-from surepipe.simulation.explore_scope import Scope
+from surepipe.simulation.explore.result import Explored
+from surepipe.simulation.explore.scope import Scope
 from tests.faults.plain_golden import figures, golden
 from tests.faults.stack_table import BROKEN, KEPT, StackCell
 from tests.plain.base import PlainSubject

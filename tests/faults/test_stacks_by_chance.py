@@ -8,16 +8,15 @@ from itertools import product
 
 import pytest
 
+from surepipe.audit.properties import judge
+from surepipe.audit.settings import ATOMS
 from surepipe.errors import CompositionError
-from surepipe.pipes.algebra import derive
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import Mode
+from surepipe.guarantees import derive
+from surepipe.simulation.chance.randomness import draws
+from surepipe.simulation.faults import Mode, draw_options
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import DRAINS, Drain, Options
 from surepipe.simulation.promises import hop_of, promise_of
-from surepipe.simulation.properties import judge
-from surepipe.simulation.properties.settings import ATOMS
-from surepipe.simulation.randomness import draws
 from surepipe.simulation.subjects import HopSubject
 from tests.faults.product import hop, layer
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     Accepted,
     Confirmed,
     Deliver,
@@ -20,9 +20,9 @@ from surepipe.effects import (
     Transmit,
     WakeAt,
 )
-from surepipe.pipes.channel import Channel, ChannelOptions, Listener, Role
-from surepipe.pipes.frames import Frame
+from surepipe.pipes.channel import ChannelMachine, ChannelOptions, ListenerMachine, Role
 from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.wire.frames import Frame
 
 CALLER, LISTENER = Role.CALLER, Role.LISTENER
 
@@ -31,7 +31,7 @@ CALLER, LISTENER = Role.CALLER, Role.LISTENER
 class End:
     """One end and what happened there. ``messages`` is what was accepted, by identity."""
 
-    machine: Channel
+    machine: ChannelMachine
     deadline: int | None = None
     offered: deque[bytes] = field(default_factory=deque[bytes])
     messages: dict[tuple[int, int], bytes] = field(default_factory=dict[tuple[int, int], bytes])
@@ -55,7 +55,7 @@ class ChannelWire:
     copies: Callable[[Frame, Role, int], Sequence[int]] | None = None
     options: ChannelOptions = field(default_factory=ChannelOptions)
     auto_settle: bool = True
-    twin: Callable[[Channel], Channel] | None = None
+    twin: Callable[[ChannelMachine], ChannelMachine] | None = None
     """Makes a copy of an end, which gets the same frame and must answer it alike (P-11)."""
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class ChannelWire:
         self.sent: list[tuple[Role, Frame]] = []
         self.heap: list[tuple[int, int, Role, Frame]] = []
         self.deferred: deque[tuple[Role, Deliver]] = deque()
-        self.listener = Listener(["talk"])
+        self.listener = ListenerMachine(["talk"])
         self.ends: dict[Role, End] = {}
         self.start(CALLER)
 
@@ -75,7 +75,7 @@ class ChannelWire:
         """Start an end, or start it again with an empty memory."""
         self.lives += 1
         sends, receives = (self.forward, self.back) if role is CALLER else (self.back, self.forward)
-        machine = Channel(
+        machine = ChannelMachine(
             "talk",
             role,
             parse_layers(sends),
@@ -95,7 +95,7 @@ class ChannelWire:
     def stop_listening_end(self) -> None:
         """The listening process ends; whoever listens there now knows nothing."""
         del self.ends[LISTENER]
-        self.listener = Listener(["talk"])
+        self.listener = ListenerMachine(["talk"])
 
     def send(self, role: Role, *payloads: bytes | int) -> None:
         """The application at one end offers messages."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from surepipe.effects import Ranges
-from surepipe.pipes.codec import RANGES_MAX
-from surepipe.pipes.frames import (
+from surepipe.core.effects import Ranges
+from surepipe.pipes.wire.codec import RANGES_MAX
+from surepipe.pipes.wire.frames import (
     MAX_NUMBER,
     Confirm,
     Data,

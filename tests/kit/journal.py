@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     AppendRows,
     ForgetRows,
     JournalContents,
@@ -23,7 +23,7 @@ from surepipe.effects import (
 
 @dataclass
 class MemoryJournal:
-    """What the writes of ``surepipe.effects`` mean, done one at a time and at once."""
+    """What the writes of ``surepipe.core.effects`` mean, done one at a time and at once."""
 
     life: int = 0
     rows: dict[int, list[tuple[int, bytes]]] = field(

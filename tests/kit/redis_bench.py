@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import redis
 
-from surepipe.storage.redis_keys import Keys
-from surepipe.storage.redis_link import Limits
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import partition_of
+from surepipe.core.store_requests import partition_of
+from surepipe.storage.redis.keys import Keys
+from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.store import RedisStore
 
 SHORT = Limits(connect_s=10.0, answer_s=10.0, block_s=10.0)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from surepipe.errors import CompositionError
-from surepipe.pipes.agreement import stack_text
-from surepipe.pipes.algebra import derive
-from surepipe.pipes.algebra.hops import TCP, Hop
+from surepipe.guarantees import derive
+from surepipe.guarantees.hops import TCP, Hop
 from surepipe.pipes.options import KINDS, LayerText, parse_layers
+from surepipe.pipes.stack.agreement import stack_text
 
 Layers = Sequence[LayerText]
 SAID: Mapping[str, Sequence[object]] = {

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     AppendRun,
     CommitPosition,
     Identity,

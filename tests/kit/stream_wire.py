@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     Accepted,
     Call,
     Confirmed,
@@ -34,17 +34,12 @@ from surepipe.effects import (
     WriteFenced,
     WriteStored,
 )
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import ReceiverStack, SenderStack
-from surepipe.pipes.stream import commit_of
-from surepipe.storage.memory import MemoryStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     Committed,
     Created,
     Exists,
-    Fenced,
+    FencedOut,
     Hint,
     Retention,
     StoreOutcome,
@@ -54,6 +49,11 @@ from surepipe.store_api import (
     WaitForMore,
     perform,
 )
+from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.stream import commit_of
+from surepipe.storage.memory import MemoryStore
 from tests.kit.journal import MemoryJournal
 
 MS = 1_000
@@ -508,8 +508,8 @@ class Reader(End):
 
     def _save(self, ticket: int, state: bytes) -> None:
         outcome = self.wire.store.commit(commit_of(state))
-        written = WriteFenced(outcome.by) if isinstance(outcome, Fenced) else WriteStored()
-        assert isinstance(outcome, Committed | Fenced)
+        written = WriteFenced(outcome.by) if isinstance(outcome, FencedOut) else WriteStored()
+        assert isinstance(outcome, Committed | FencedOut)
         self.wire.do(lambda: self.take_answer(ticket, written))
 
     def handle(self, ticket: int | None = None) -> None:

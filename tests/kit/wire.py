@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     Accepted,
     Call,
     Cause,
@@ -37,10 +37,10 @@ from surepipe.effects import (
     Write,
     WriteStored,
 )
-from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.frames import Frame
 from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.wire.frames import Frame
 from tests.kit.journal import MemoryJournal
 
 Side = Literal["sender", "receiver"]

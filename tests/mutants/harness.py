@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import cast
 
-from surepipe.simulation.chooser import Trouble
+from surepipe.audit.properties.judge import Judge
+from surepipe.audit.properties.ledger import Books, SwiftLooks
+from surepipe.audit.trace import KIND, Cells, Kind
+from surepipe.simulation.chance.chooser import Trouble
+from surepipe.simulation.chance.randomness import Draws, draws
+from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.events import Event
-from surepipe.simulation.explore_search import Search
-from surepipe.simulation.explore_transitions import Space, State, Step
+from surepipe.simulation.explore.search import Search
+from surepipe.simulation.explore.transitions import ExploredStep, Space, State
 from surepipe.simulation.hop import HopWorld
 from surepipe.simulation.options import Drain
-from surepipe.simulation.properties.books import Books, SwiftLooks
-from surepipe.simulation.properties.judge import Judge
-from surepipe.simulation.randomness import Draws, draws
-from surepipe.simulation.seeded import SeededChooser
-from surepipe.simulation.trace import KIND, Cells, Kind
 from tests.mutants.mutant import Around, swapped
 from tests.simulation import test_crashes, test_network, test_replay
 from tests.simulation.explore import test_explore
@@ -74,14 +74,14 @@ def _one_for_all(chooser: SeededChooser, label: str) -> Draws:
     return sources["all"]
 
 
-class _WithoutFrames(dict[State, "tuple[State, Step] | None"]):
+class _WithoutFrames(dict[State, "tuple[State, ExploredStep] | None"]):
     """States that were seen, without what was on the way."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: dict[tuple[object, ...], None] = {}
 
-    def __setitem__(self, state: State, parent: tuple[State, Step] | None) -> None:
+    def __setitem__(self, state: State, parent: tuple[State, ExploredStep] | None) -> None:
         super().__setitem__(state, parent)
         self.seen[state[0], *state[2:]] = None
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from surepipe.effects import Effect, JournalContents, Ranges, WakeAt
-from surepipe.machines import Randomness, SenderMachine
-from surepipe.pipes import multi_unconfirmed
+from surepipe.core.effects import Effect, JournalContents, Ranges, WakeAt
+from surepipe.core.machine import Randomness, SenderMachine
+from surepipe.pipes.kinds import multi_unconfirmed
 from surepipe.simulation.promises import Promise, promise_of
 from surepipe.simulation.subjects import HopSubject
 from tests.mutants.mutant import Believed, Mutant, mutated

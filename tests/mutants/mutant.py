@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from surepipe.effects import Deliver, Effect, JournalContents
-from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.core.effects import Deliver, Effect, JournalContents
+from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import Promise, promise_of
 from surepipe.simulation.subjects import HopSubject, Subject

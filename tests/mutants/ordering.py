@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surepipe.effects import Effect, Ranges, Transmit
-from surepipe.pipes import continuous_index, sequential_confirm, strict_monotonic
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.frames import Confirm, Nack, Numbered
-from surepipe.pipes.layers import Token
-from surepipe.pipes.reorder import Offered, ReorderBuffer
+from surepipe.core.effects import Effect, Ranges, Transmit
+from surepipe.pipes.kinds import continuous_index, sequential_confirm, strict_monotonic
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.stack.layers import Token
+from surepipe.pipes.stack.reorder import Offered, ReorderBuffer
+from surepipe.pipes.wire.frames import Confirm, Nack, Numbered
 from surepipe.simulation.subjects import HopSubject
 from tests.mutants.mutant import Mutant, MutatedHop, TicketedReceiver, claimed, mutated
 from tests.mutants.retrying import RETRY

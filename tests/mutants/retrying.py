@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surepipe.effects import Effect, Ranges
-from surepipe.pipes import dedupe, multi_unconfirmed, resend
-from surepipe.pipes.backlog import Backlog
-from surepipe.pipes.confirming import Session
-from surepipe.pipes.flights import Flight
-from surepipe.pipes.frames import Confirm, Data, Nack
+from surepipe.core.effects import Effect, Ranges
+from surepipe.pipes.kinds import dedupe, multi_unconfirmed, resend
 from surepipe.pipes.options import RetryOptions
+from surepipe.pipes.retry.backlog import Backlog
+from surepipe.pipes.retry.confirming import Session
+from surepipe.pipes.retry.flights import Flight
+from surepipe.pipes.wire.frames import Confirm, Data, Nack
 from surepipe.simulation.subjects import HopSubject
 from tests.mutants.mutant import Mutant, TicketedReceiver, claimed, mutated
 from tests.plain import multi_unconfirmed as plain_multi

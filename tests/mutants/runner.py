@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 
 from surepipe.simulation.campaign import CampaignResult, campaign
+from surepipe.simulation.chance.script import Script
 from surepipe.simulation.faults import Mode
-from surepipe.simulation.findings import RunResult
 from surepipe.simulation.hop import replay
-from surepipe.simulation.script import Script
+from surepipe.simulation.results import RunResult
 from surepipe.simulation.shrink import shrink
 from surepipe.simulation.subjects import Subject
 from tests.mutants.catalogue import MUTANTS, NOT_YET

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from surepipe.effects import Cause, Ranges
-from surepipe.pipes import stream
-from surepipe.pipes.desk import BoundaryOptions, Desk
-from surepipe.pipes.desk_records import Failure
-from surepipe.simulation import keeping, stores
-from surepipe.simulation.store_calls import PLAIN, Fate
-from surepipe.simulation.stores import SimulatedStore
-from surepipe.simulation.subjects import HopSubject
-from surepipe.storage.memory import MemoryStore
-from surepipe.store_api import (
+from surepipe.core.effects import Cause, Ranges
+from surepipe.core.store_requests import (
     AppendRun,
     CommitOutcome,
     CommitPosition,
@@ -26,6 +18,15 @@ from surepipe.store_api import (
     StoreRequest,
     StreamInfo,
 )
+from surepipe.pipes import stream
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.stack.delivery import Desk, FailedMessage
+from surepipe.simulation.stores import contents as keeping
+from surepipe.simulation.stores import store as stores
+from surepipe.simulation.stores.calls import PLAIN, CallFate
+from surepipe.simulation.stores.store import SimulatedStore
+from surepipe.simulation.subjects import HopSubject
+from surepipe.storage.memory import MemoryStore
 from tests.mutants.mutant import WATCHED, Mutant, mutated, swapped
 
 ST = HopSubject({"stream": {"start": "earliest", "run_max": 2, "read_max": 4}}, name="stream")
@@ -97,7 +98,7 @@ class ConfirmsFirst(SimulatedStore):
 
     owed: AppendRun | None = None
 
-    def call(self, request: StoreRequest, fate: Fate = PLAIN) -> StoreOutcome | None:
+    def call(self, request: StoreRequest, fate: CallFate = PLAIN) -> StoreOutcome | None:
         """Confirm now, append later."""
         if not isinstance(request, AppendRun) or self.is_down or fate.verb != PLAIN.verb:
             return super().call(request, fate)
@@ -149,7 +150,7 @@ class Swallows(Desk):
 class NeverPoison(Desk):
     """PL-27: however often a message fails, it is tried again."""
 
-    def _is_poison(self, history: Failure) -> bool:
+    def _is_poison(self, history: FailedMessage) -> bool:
         del history
         return False
 

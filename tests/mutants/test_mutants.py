@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 from surepipe.errors import CompositionError
-from surepipe.pipes.algebra import derive
+from surepipe.guarantees import derive
 from surepipe.simulation.promises import hop_of
 from tests.mutants.catalogue import MUTANTS, NOT_YET
 from tests.mutants.hosting import INSIDE_OUT

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from surepipe.pipes import ranges
-from surepipe.pipes.ranges import RangeSet
+from surepipe.core import ranges
+from surepipe.core.ranges import RangeSet
 from tests.mutants.operators.changes import Source
 from tests.mutants.operators.children import OutOfTime, limit, tell
 from tests.mutants.operators.known import equivalents
@@ -95,7 +95,7 @@ def test_a_child_tells_which_blocks_it_went_through() -> None:
         return sorted(blocks)
 
     told = ["RangeSet.__init__#1", "RangeSet.missing#1", "RangeSet.missing#2"]
-    assert tell(seen, 60) == [f"pipes/ranges.py {block}" for block in told]
+    assert tell(seen, 60) == [f"core/ranges.py {block}" for block in told]
 
 
 def test_a_child_that_does_not_end_or_dies_is_no_answer() -> None:
@@ -131,7 +131,7 @@ def test_the_tests_of_ranges_notice_changes_of_ranges(tmp_path: Path) -> None:
         "--kept",
         str(tmp_path),
         "--",
-        "pipes/ranges.py",
+        "core/ranges.py",
     ]
     for most in (3, 6):
         done = subprocess.run(

@@ -11,37 +11,37 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import cast
 
-from surepipe.effects import Effect, NoticeKind, RejectReason, WriteStored
-from surepipe.pipes import multi_unconfirmed, reliable, stream, strict_monotonic
-from surepipe.pipes.desk import Desk
-from surepipe.pipes.flights import NEVER
-from surepipe.pipes.intake import Intake
-from surepipe.pipes.layers import Token
-from surepipe.pipes.stack import SenderStack
-from surepipe.pipes.stream_calls import StoreCalls
-from surepipe.pipes.timing import doubled
-from surepipe.simulation import stores
-from surepipe.simulation.subjects import HopSubject
-from surepipe.storage.memory import MemoryStore
-from surepipe.storage.memory_stream import MemoryStream
-from surepipe.store_api import (
+from surepipe.core.effects import Effect, NoticeKind, RejectReason, WriteStored
+from surepipe.core.store_requests import (
     Ahead,
     AppendOutcome,
     AppendRun,
     Batch,
     ClaimOutcome,
     Empty,
-    Fenced,
+    FencedOut,
     GetOutcome,
     NoPosition,
-    Opened,
     OpenProducer,
+    ProducerOpened,
     ReadFrom,
     Reset,
     Stored,
     Trimmed,
     TrimOutcome,
 )
+from surepipe.core.timing import doubled
+from surepipe.pipes import stream
+from surepipe.pipes.kinds import multi_unconfirmed, reliable, strict_monotonic
+from surepipe.pipes.retry.flights import NEVER
+from surepipe.pipes.stack.assembled import SenderStack
+from surepipe.pipes.stack.delivery import Desk
+from surepipe.pipes.stack.intake import Intake
+from surepipe.pipes.stack.layers import Token
+from surepipe.pipes.stream.calls import StoreCalls
+from surepipe.simulation.stores import store as stores
+from surepipe.simulation.subjects import HopSubject
+from surepipe.storage.memory import MemoryStore, MemoryStream
 from tests.faults.quarry import QUARRY
 from tests.mutants.mutant import Around, Mutant, mutated, swapped
 
@@ -136,7 +136,9 @@ class WritesLettersFirst(Desk):
 # Several ends, one store.
 
 
-def opens_as_one(stream: MemoryStream, producer: str, epoch: int, base: int) -> Opened | Fenced:
+def opens_as_one(
+    stream: MemoryStream, producer: str, epoch: int, base: int
+) -> ProducerOpened | FencedOut:
     """BS-8: producers are told apart by their epochs alone."""
     del producer
     return _OPEN(stream, ONE, epoch, base)
@@ -197,7 +199,7 @@ class ClaimsForAll(MemoryStore):
             each[reader].claimant or 0 for each in self._state.readers.values() if reader in each
         ]
         highest = max(known, default=0)
-        return Fenced(highest) if claimant < highest else super().claim(stream, reader, claimant)
+        return FencedOut(highest) if claimant < highest else super().claim(stream, reader, claimant)
 
 
 # Entries that go before they are read, and stores that go back.
@@ -245,7 +247,7 @@ _READ = MemoryStream.read
 class HidesWhatIsLost(stream.Sender):
     """BS-16: the store lacks what it had confirmed, and the sender writes on."""
 
-    def _tell_what_is_lost(self, opened: Opened) -> None:
+    def _tell_what_is_lost(self, opened: ProducerOpened) -> None:
         del opened
 
 

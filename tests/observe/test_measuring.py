@@ -18,10 +18,9 @@ from surepipe.actors.steps import StepRuntime
 from surepipe.actors.tracing import Columns
 from surepipe.errors import ConfigurationError
 from surepipe.observe import Latencies, LoggedRows, Tee, log_as_json
-from surepipe.observe.gauges import GAUGES
 from surepipe.observe.metrics import MetricsServer, PipeCollector
-from surepipe.observe.spans import Spans
-from surepipe.observe.telemetry import tracing
+from surepipe.observe.numbers import GAUGES
+from surepipe.observe.spans import Spans, tracing
 from surepipe.pipes.options import KINDS
 from surepipe.storage.memory import MemoryStore
 

@@ -17,12 +17,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from surepipe import FaultyRoute, LocalRoute, Pipe
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.steps import StepRuntime
-from surepipe.effects import NoticeKind
+from surepipe.core.effects import NoticeKind
 from surepipe.observe import Latencies, Tee, log_as_json
-from surepipe.observe.latency import Histogram
+from surepipe.observe.latency import Histogram, Spells
 from surepipe.observe.metrics import MetricsServer
 from surepipe.observe.spans import Spans
-from surepipe.observe.spells import Spells
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30), st.integers(1, 8)), max_size=40))

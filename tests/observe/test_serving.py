@@ -13,7 +13,7 @@ import pytest
 
 from surepipe.errors import ConfigurationError
 from surepipe.observe.metrics import MetricsServer
-from surepipe.observe.serving import CONNECTIONS_MAX, Answer, PageServer, Place
+from surepipe.observe.serving import CONNECTIONS_MAX, Answer, ListenAddress, PageServer
 
 
 def broken() -> Answer:
@@ -117,15 +117,15 @@ def test_a_port_that_does_not_exist_is_refused() -> None:
 )
 def test_a_port_alone_is_one_of_this_machine(text: str, place: tuple[str, int], url: str) -> None:
     """Only who writes a host lets others look."""
-    assert Place.read(text) == place
-    assert Place.read(text).url == url
+    assert ListenAddress.read(text) == place
+    assert ListenAddress.read(text).url == url
 
 
 @pytest.mark.parametrize("text", ["", ":", "nowhere", ":80", "host:", "host:x", "1:99999", "-1"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     """With an example of one."""
     with pytest.raises(ConfigurationError, match=r"write a port, or host:port, such as 0\.0\.0\.0"):
-        Place.read(text)
+        ListenAddress.read(text)
 
 
 @pytest.fixture(params=["page", "metrics"])

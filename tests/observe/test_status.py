@@ -7,14 +7,13 @@ import pytest
 from surepipe import Pipe
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.steps import StepRuntime
-from surepipe.effects import NoticeKind
+from surepipe.core.effects import NoticeKind
+from surepipe.core.store_requests import Failed, InfoOutcome, Unavailable
 from surepipe.observe import Latencies
 from surepipe.observe.health import StoreHealth
-from surepipe.observe.numbers import compact, milliseconds, seconds
-from surepipe.observe.rates import Counts, Rates
-from surepipe.observe.status import Flow, Part, Progress, Status, StoreSeen
-from surepipe.observe.watch import NOTICES_MAX, Beside, Watch, pipes_of
-from surepipe.store_api import Failed, InfoOutcome, Unavailable
+from surepipe.observe.numbers import CounterRates, Counts, compact, milliseconds, seconds
+from surepipe.observe.status import Part, PipeFlow, Progress, Status, StoreSeen
+from surepipe.observe.watch import NOTICES_MAX, RunFacts, Watch, pipes_of
 
 
 class Clock:
@@ -48,7 +47,7 @@ def watched() -> tuple[Watch, Node, Clock]:
     """A pipe whose ends are both here, and a sink on another node."""
     node, clock = Node(intake={**SENDING, **RECEIVING}), Clock()
     parts = [
-        Part(name="intake", role="pipe", node="main", flow=Flow()),
+        Part(name="intake", role="pipe", node="main", flow=PipeFlow()),
         Part(name="out", role="sink", node="other"),
     ]
     return Watch("shop", parts, node, node="main", clock=clock, wall=lambda: 0.0), node, clock
@@ -119,7 +118,7 @@ def test_one_status_asks_the_pipes_once_and_nobody_asks_in_between(
 def test_rates_are_over_the_last_seconds_and_never_negative() -> None:
     """1 a second for 10 s, then 100 a second for 5 s, then nothing; then the pipe begins anew."""
     clock = Clock()
-    rates = Rates(clock, {"p": {"n": 0}})
+    rates = CounterRates(clock, {"p": {"n": 0}})
     found: list[float] = []
     for n in (*range(1, 11), *range(110, 511, 100), *[510] * 6, 0):
         clock.now += 1
@@ -133,7 +132,7 @@ def test_rates_are_over_the_last_seconds_and_never_negative() -> None:
 def test_rates_after_a_pause_are_not_known_rather_than_an_average_over_it() -> None:
     """Nobody looks for an hour in which 163 a second came, and then nothing comes any more."""
     clock = Clock()
-    rates = Rates(clock, {"p": {"n": 0}})
+    rates = CounterRates(clock, {"p": {"n": 0}})
     clock.now += 3600
     assert rates.look({"p": {"n": 163 * 3600}}) == (0.0, {})
     clock.now += 1
@@ -156,7 +155,7 @@ def test_what_comes_in_and_goes_out_is_that_of_the_ends_and_no_sum_of_pipes() ->
             role=role,
             node="main",
             feeders=(line[at - 1][0],) if at else (),
-            flow=Flow() if role == "pipe" else None,
+            flow=PipeFlow() if role == "pipe" else None,
         )
         for at, (name, role) in enumerate(line)
     ]
@@ -194,7 +193,7 @@ def test_times_are_those_of_the_last_minute() -> None:
     """A thousand that took a minute, an hour ago, are another story than the hundred of now."""
     latencies, clock, node = Latencies(), Clock(), Node(orders={**SENDING, **RECEIVING})
     watch = Watch(
-        "shop", [Part(name="orders", role="pipe", flow=Flow())], node, latencies, clock=clock
+        "shop", [Part(name="orders", role="pipe", flow=PipeFlow())], node, latencies, clock=clock
     )
     where: dict[str, str | int] = {"pipe": "orders", "epoch": 1}
     for first, count, took_us in ((1, 1000, 60_000_000), (1001, 100, 900)):
@@ -262,12 +261,12 @@ def test_a_store_that_answers_questions_but_not_a_pipe_is_silent() -> None:
 def test_what_a_silent_store_would_have_to_tell_is_unknown_and_not_nought() -> None:
     """The lag is that of the last answer; a pipe over another store knows its own."""
     parts = [
-        Part(name=name, role="pipe", flow=Flow(), stores=(store,))
+        Part(name=name, role="pipe", flow=PipeFlow(), stores=(store,))
         for name, store in (("orders", "redis"), ("bills", "main"))
     ]
     reading = {**RECEIVING, "lag": 0}
     watch = Watch("shop", parts, Node(orders=reading, bills=reading), clock=Clock())
-    watch.beside = Beside(stores=lambda: (StoreSeen(name="redis", silent_s=22.0),))
+    watch.beside = RunFacts(stores=lambda: (StoreSeen(name="redis", silent_s=22.0),))
     status = watch.status()
     assert [store.name for store in status.silent] == ["redis"]
     assert [part.flow and part.flow.lag for part in status.pipes] == [None, 0]
@@ -279,7 +278,7 @@ def test_how_long_a_source_still_takes_is_told_at_the_rate_of_the_last_seconds()
     """250 rows in 10 s are a quarter of the file, in bytes; nothing is told of what stands still."""
     node, clock = Node(rows={"taken": 0}), Clock()
     watch = Watch("shop", [Part(name="rows", role="source")], node, clock=clock)
-    watch.beside = Beside(progress=lambda: {"rows": (5_000, 20_000, 250)})
+    watch.beside = RunFacts(progress=lambda: {"rows": (5_000, 20_000, 250)})
     clock.now += 10
     node.parts = {"rows": {"taken": 250}}
     assert watch.status().parts[0].progress == Progress(done=5_000, of=20_000, left_s=30.0)
@@ -292,7 +291,7 @@ def test_how_long_a_source_still_takes_is_told_at_the_rate_of_the_last_seconds()
 def test_a_look_at_once_has_no_rates_and_a_part_that_comes_later_began_with_nothing() -> None:
     """No division by nothing."""
     clock = Clock()
-    rates = Rates(clock, {})
+    rates = CounterRates(clock, {})
     assert rates.look({"p": {"n": 5}}) == (0.0, {})
     clock.now += 2
     assert rates.look({"p": {"n": 5}}) == (2.0, {"p": {"n": 2.5}})

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.core.store_requests import Level
+from surepipe.guarantees.claims import PROCESS_CRASH, Atom, Claim, Fault
+from surepipe.guarantees.derivation import evaluate_chain
 from surepipe.pipelines import Assessment, assess, load, loads
-from surepipe.pipelines.as_hops import chain_of
-from surepipe.pipes.algebra.derivation import evaluate_chain
-from surepipe.pipes.algebra.guarantees import PROCESS_CRASH, Atom, Claim, Fault
-from surepipe.store_api import Level
+from surepipe.pipelines.assessing import chain_of
 from tests.pipelines.files import pipe, pipeline, stage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.yaml"

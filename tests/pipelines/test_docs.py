@@ -17,8 +17,8 @@ from surepipe.cli.exits import Exit
 from surepipe.pipelines import assess, load, loads
 from surepipe.pipelines.drawing.diagram import diagram_of
 from surepipe.pipelines.drawing.svg import svg_of
-from surepipe.pipelines.parts import SECTIONS
-from surepipe.pipelines.simulated.outcome import Outcome
+from surepipe.pipelines.loading import SECTIONS
+from surepipe.pipelines.simulate.ends import Outcome
 from surepipe.pipelines.wording import keys_of
 
 ROOT = Path(__file__).parents[2]

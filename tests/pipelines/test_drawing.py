@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.pipelines import load, loads
-from surepipe.pipelines.drawing.diagram import Arrow, Box, Diagram, diagram_of
+from surepipe.pipelines.drawing.diagram import Diagram, FlowArrow, PartBox, diagram_of
 from surepipe.pipelines.drawing.layout import Layout, Placed, lay_out, shorten
-from surepipe.pipelines.drawing.svg import svg_of
-from surepipe.pipelines.drawing.text import dot_of, mermaid_of
+from surepipe.pipelines.drawing.svg import dot_of, mermaid_of, svg_of
 from tests.pipelines.files import pipe, pipeline
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.yaml"
@@ -26,16 +25,16 @@ def diagrams(draw: st.DrawFn) -> Diagram:
     count = draw(st.integers(1, 9))
     names = [f"part{number}" for number in range(count)]
     words = st.lists(st.text("abc:_/", max_size=60), max_size=3).map(tuple)
-    boxes = [Box("stage", name, draw(words)) for name in names]
-    arrows: list[Arrow] = []
+    boxes = [PartBox("stage", name, draw(words)) for name in names]
+    arrows: list[FlowArrow] = []
     for number, name in enumerate(names[1:], 1):
         feeders = draw(st.sets(st.integers(0, number - 1), max_size=3))
-        arrows += [Arrow(names[feeder], name) for feeder in sorted(feeders)]
+        arrows += [FlowArrow(names[feeder], name) for feeder in sorted(feeders)]
     for name in draw(st.lists(st.sampled_from(names), unique=True, max_size=4)):
         store = draw(st.sampled_from(["store:a", "store:b"]))
-        arrows.append(Arrow(name, store, draw(st.sampled_from(["uses", "dead"])), "journal"))
+        arrows.append(FlowArrow(name, store, draw(st.sampled_from(["uses", "dead"])), "journal"))
     used = {arrow.end for arrow in arrows if arrow.kind != "flow"}
-    boxes += [Box("store", name, ("sqlite",)) for name in sorted(used)]
+    boxes += [PartBox("store", name, ("sqlite",)) for name in sorted(used)]
     return Diagram("title", tuple(boxes), tuple(arrows))
 
 

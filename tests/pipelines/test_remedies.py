@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from surepipe.guarantees.problems import Finding
 from surepipe.pipelines import Assessment, Plan, assess, loads
-from surepipe.pipes.algebra.findings import Finding
 from tests.pipelines.remedies import File, followed
 
 STEPS_MAX = 12

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from surepipe.pipes.algebra import derive, refusals, warnings
-from surepipe.pipes.algebra.findings import Code, Finding
-from surepipe.pipes.algebra.guarantees import Claim
-from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop, Level, Route, Store, one_way
-from surepipe.pipes.desk import Boundary
+from surepipe.core.store_requests import Level
+from surepipe.guarantees import derive, refusals, warnings
+from surepipe.guarantees.claims import Claim
+from surepipe.guarantees.hops import LOSSY_ROUTE, Hop, Route, Store, one_way
+from surepipe.guarantees.problems import Code, Finding
 from surepipe.pipes.options import LayerOptions, LayerText, parse_layers
+from surepipe.pipes.stack.boundary import Boundary
 
 PROCESS = Store("main", Level.PROCESS)
 POWER = Store("main", Level.POWER)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from surepipe.effects import Deliver, Key
-from surepipe.pipes.boundary import BoundaryOptions
-from surepipe.pipes.lanes import KeyOf
+from surepipe.audit.predicates import OrderJudge
+from surepipe.core.effects import Deliver, Key
 from surepipe.pipes.options import parse_layers
-from surepipe.pipes.predicates import OrderJudge
-from surepipe.pipes.stack import ReceiverStack
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.stack.lanes import KeyOf
 from tests.kit.wire import Faults, Wire
 
 LANES = BoundaryOptions(lanes=3, retry_min_s=0.1, retry_max_s=1.0)

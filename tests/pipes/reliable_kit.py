@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from surepipe.effects import Effect, NoticeKind, Ranges, Transmit
-from surepipe.machines import Machine
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.frames import Confirm, Data, Frame, Open, Opened
+from surepipe.audit.predicates import judge_trace
+from surepipe.core.effects import Effect, NoticeKind, Ranges, Transmit
+from surepipe.core.machine import Machine
+from surepipe.guarantees.claims import Atom
 from surepipe.pipes.options import ReliableOptions, parse_layers
-from surepipe.pipes.predicates import judge_trace
-from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.wire.frames import Confirm, Data, Frame, Open, Opened
 from tests.kit.wire import MS, Faults, Side, Wire
 
 COMMITTED = BoundaryOptions(boundary=Boundary.COMMITTED, durable=True)

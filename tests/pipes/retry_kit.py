@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from surepipe.pipes.frames import Confirm, Data, Frame, Nack, Probe
 from surepipe.pipes.options import RetryOptions, parse_layers
-from surepipe.pipes.retry import RetrySender
+from surepipe.pipes.retry.engine import RetrySender
+from surepipe.pipes.wire.frames import Confirm, Data, Frame, Nack, Probe
 from tests.kit.wire import MS, Faults, Wire
 
 ROUGH = Faults(loss=0.2, duplication=0.1, delay_us=(1 * MS, 40 * MS), fifo=False)

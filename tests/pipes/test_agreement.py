@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from surepipe.effects import Deliver, Effect, Notice, NoticeKind, Transmit, WakeAt
-from surepipe.pipes import codec
-from surepipe.pipes.agreement import (
+from surepipe.core.effects import Deliver, Effect, Notice, NoticeKind, Transmit, WakeAt
+from surepipe.pipes.options import parse_layers
+from surepipe.pipes.stack.agreement import (
     AGAIN_MAX_US,
     TRIES_MAX,
     Agreement,
@@ -18,9 +18,9 @@ from surepipe.pipes.agreement import (
     stack_digest,
     stack_text,
 )
-from surepipe.pipes.frames import Introduction, tag_of
-from surepipe.pipes.options import parse_layers
-from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.wire import codec
+from surepipe.pipes.wire.frames import Introduction, tag_of
 from tests.kit.stacks import Layers, directory
 
 SECOND = 1_000_000

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.core.store_requests import Level
 from surepipe.errors import CompositionError, ConfigurationError
-from surepipe.pipes.algebra import (
+from surepipe.guarantees import (
     chain_refusals,
     check_claim,
     derive,
@@ -19,23 +20,13 @@ from surepipe.pipes.algebra import (
     remedy_for_fault,
     require,
 )
-from surepipe.pipes.algebra.derivation import evaluate, evaluate_chain
-from surepipe.pipes.algebra.findings import Code
-from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Claim, Fault, Faults, Guarantee
-from surepipe.pipes.algebra.hops import (
-    LOCAL,
-    LOSSY_ROUTE,
-    TCP,
-    Chain,
-    Hop,
-    Level,
-    Route,
-    Store,
-    composition,
-)
-from surepipe.pipes.algebra.route_part import bare
-from surepipe.pipes.desk import Boundary
+from surepipe.guarantees.claims import ROUTE, Atom, Claim, Fault, Faults, Guarantee
+from surepipe.guarantees.declarations import bare
+from surepipe.guarantees.derivation import evaluate, evaluate_chain
+from surepipe.guarantees.hops import LOCAL, LOSSY_ROUTE, TCP, Chain, Hop, Route, Store, composition
+from surepipe.guarantees.problems import Code
 from surepipe.pipes.options import LayerOptions, LayerText
+from surepipe.pipes.stack.boundary import Boundary
 from tests.pipes.hops_kit import (
     CARRIER_SEQUENTIAL,
     ELSEWHERE,

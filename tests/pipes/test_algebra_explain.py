@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.pipes.algebra import derive, derive_chain, remedy_for_fault
-from surepipe.pipes.algebra.explain import explain, explain_chain
-from surepipe.pipes.algebra.guarantees import Atom, Fault
-from surepipe.pipes.algebra.hops import LOCAL, Chain, Level, Store
-from surepipe.pipes.desk import Boundary
+from surepipe.core.store_requests import Level
+from surepipe.guarantees import derive, derive_chain, remedy_for_fault
+from surepipe.guarantees.claims import Atom, Fault
+from surepipe.guarantees.explain import explain, explain_chain
+from surepipe.guarantees.hops import LOCAL, Chain, Store
+from surepipe.pipes.stack.boundary import Boundary
 from tests.pipes.hops_kit import ONE_WAY, POWER, PROCESS, committed, hop, layers_of, stream_hop
 
 IN_ONE_STORE = "with the state of one and the journal of the other in one store"

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from surepipe.errors import CompositionError
-from surepipe.pipes.algebra import check_claim, derive, derive_chain, require
-from surepipe.pipes.algebra.explain import explain
-from surepipe.pipes.algebra.findings import Code
-from surepipe.pipes.algebra.guarantees import Atom, Claim, Fault
-from surepipe.pipes.algebra.hops import LOCAL, Chain
-from surepipe.pipes.boundary import Boundary
+from surepipe.guarantees import check_claim, derive, derive_chain, require
+from surepipe.guarantees.claims import Atom, Claim, Fault
+from surepipe.guarantees.explain import explain
+from surepipe.guarantees.hops import LOCAL, Chain
+from surepipe.guarantees.problems import Code
+from surepipe.pipes.stack.boundary import Boundary
 from tests.pipes.hops_kit import PROCESS, committed, hop, only_refusal, stream_hop
 
 LANES = replace(hop("reliable"), lanes=4)

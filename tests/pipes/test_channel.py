@@ -9,12 +9,11 @@ from itertools import product
 
 import pytest
 
-from surepipe.effects import Accepted, Confirmed, Notice, NoticeKind, Renumbered
+from surepipe.core.effects import Accepted, Confirmed, Notice, NoticeKind, Renumbered
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.channel import CHANNEL_LAYER, Channel, Listener, Role
-from surepipe.pipes.channel_parts import OwnMessages
-from surepipe.pipes.frames import Data, Frame, Open, Opened, Probe, Unknown, tag_of
+from surepipe.pipes.channel import CHANNEL_LAYER, ChannelMachine, ListenerMachine, OwnMessages, Role
 from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.wire.frames import Data, Frame, Open, Opened, Probe, Unknown, tag_of
 from tests.kit.channel_wire import CALLER, LISTENER, ChannelWire
 
 SECOND = 1_000_000
@@ -183,7 +182,7 @@ def test_silence_frees_what_is_volatile_and_the_next_message_opens_again() -> No
 
 def test_a_listener_makes_one_end_for_a_name_and_life() -> None:
     """pipes C-2: repeated, older and unknown Opens create nothing; a higher life reaches the end that is."""
-    listener = Listener(["talk"])
+    listener = ListenerMachine(["talk"])
     tag = tag_of("talk/forward")
 
     def opening(life: int, pipe: int = tag) -> Open:
@@ -200,7 +199,7 @@ def test_a_listener_makes_one_end_for_a_name_and_life() -> None:
 
 def test_a_listener_asks_whoever_speaks_without_an_end_to_open_again() -> None:
     """pipes C-2: of a name that it knows, and not when that is what the frame does."""
-    listener = Listener(["talk"])
+    listener = ListenerMachine(["talk"])
     tag = tag_of("talk/forward")
     question = Probe(tag, CHANNEL_LAYER, 7, 1, 1, 2)
     assert listener.answer(question) == Unknown(tag, CHANNEL_LAYER, 0, 0)
@@ -234,7 +233,7 @@ def test_the_channels_own_messages_stay_its_own_under_new_numbers() -> None:
 def test_an_end_with_other_layers_is_refused_and_says_so() -> None:
     """pipes F-5: the digests differ, so nothing is opened and a person is told."""
     caller = ChannelWire("reliable", MULTI)
-    listener = Channel(
+    listener = ChannelMachine(
         "talk",
         LISTENER,
         parse_layers("reliable"),

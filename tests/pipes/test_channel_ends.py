@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     Accepted,
     AppendRows,
     DeadLetter,
@@ -22,11 +22,17 @@ from surepipe.effects import (
     WriteFailed,
     WriteStored,
 )
-from surepipe.pipes.channel import CHANNEL_LAYER, Channel, ChannelOptions, Listener, Role
-from surepipe.pipes.codec import encode
-from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.frames import Confirm, Data, Frame, Open, Refused, RefusedReason, tag_of
+from surepipe.pipes.channel import (
+    CHANNEL_LAYER,
+    ChannelMachine,
+    ChannelOptions,
+    ListenerMachine,
+    Role,
+)
 from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.wire.codec import encode
+from surepipe.pipes.wire.frames import Confirm, Data, Frame, Open, Refused, RefusedReason, tag_of
 from tests.kit.channel_wire import CALLER, LISTENER, ChannelWire
 from tests.kit.frames import random_frame
 from tests.kit.journal import MemoryJournal
@@ -53,11 +59,11 @@ def end(
     life: int = 1,
     boundary: BoundaryOptions | None = None,
     options: ChannelOptions | None = None,
-) -> Channel:
+) -> ChannelMachine:
     """One end, started, with the same layers in both directions."""
     parsed = parse_layers(layers)
     hint = life << 20
-    return Channel(
+    return ChannelMachine(
         *("talk", role, parsed, parsed),
         rng=random.Random(life),
         life_hint=hint,
@@ -182,7 +188,9 @@ def test_a_caller_whose_clock_went_back_opens_under_a_life_above_the_former() ->
     assert wire.ends[LISTENER].delivered == texts(1, 2)
 
 
-def linked(layers: LayerText | list[LayerText], **more: object) -> tuple[Channel, Channel]:
+def linked(
+    layers: LayerText | list[LayerText], **more: object
+) -> tuple[ChannelMachine, ChannelMachine]:
     """Two ends that have opened to each other at time 0; what they send from then on goes nowhere."""
     ends = (end(CALLER, layers, 1, **more), end(LISTENER, layers, 2, **more))  # type: ignore[arg-type]
     caller, listener = ends
@@ -225,12 +233,12 @@ def test_a_replaced_caller_is_told_so_and_stops() -> None:
     assert not frames_of(caller.frame(refusal, 3600 * SECOND))
 
 
-def listener_digest(listener: Channel) -> int:
+def listener_digest(listener: ChannelMachine) -> int:
     """The digest that a caller of this listener sends."""
     return listener.handshake.directions.peer_digest
 
 
-def unknown_of(listener: Channel) -> object:
+def unknown_of(listener: ChannelMachine) -> object:
     """What a listener that lost its memory says."""
     fresh = end(LISTENER, MULTI, 9)
     fresh.wake(0)
@@ -296,7 +304,7 @@ def test_an_end_with_other_layers_is_told_and_stops() -> None:
 
 def test_a_listener_reads_encoded_frames_too() -> None:
     """F-4: a route may pass bytes or frames; the answer to data for an end that is gone is Unknown."""
-    listener = Listener(f"line{n}" for n in range(1000))
+    listener = ListenerMachine(f"line{n}" for n in range(1000))
     opening = Open(tag_of("line7/forward"), CHANNEL_LAYER, 5, 7, 5, 1, 1, 0)
     assert listener.admits(memoryview(encode(opening))) == "line7"
     data = Data(tag_of("line999/forward"), 0, 1, 1, 1, 1, 1, True, (b"x",))
@@ -346,11 +354,11 @@ def test_the_largest_message_fits_where_messages_carry_a_mark() -> None:
 # Deliveries and letters where messages carry a mark.
 
 
-def caller_of_marked(boundary: BoundaryOptions) -> tuple[ChannelWire, Channel]:
+def caller_of_marked(boundary: BoundaryOptions) -> tuple[ChannelWire, ChannelMachine]:
     """A wire on which confirms and messages come mixed to the caller; its handlers answer by hand."""
     wire = ChannelWire(CARRIED, ["continuous-index", MULTI], auto_settle=False)
     parsed = parse_layers(["continuous-index", MULTI])
-    machine = Channel(
+    machine = ChannelMachine(
         *("talk", CALLER, parse_layers(CARRIED), parsed),
         rng=random.Random(5),
         life_hint=50 << 20,
@@ -479,13 +487,13 @@ def test_a_restored_end_goes_on_with_the_same_effects(
     there: LayerText, back: LayerText, opened: bool
 ) -> None:
     """pipes P-11, P-12: at every frame the end is exported, restored into a fresh machine, and both go on."""
-    twins: list[Channel] = []
+    twins: list[ChannelMachine] = []
 
-    def twin_of(machine: Channel) -> Channel:
+    def twin_of(machine: ChannelMachine) -> ChannelMachine:
         sends, receives = (there, back) if machine.role is CALLER else (back, there)
         assert isinstance(machine.rng, random.Random)
         rng = random.Random(1)
-        twin = Channel(
+        twin = ChannelMachine(
             *("talk", machine.role, parse_layers(sends), parse_layers(receives)),
             rng=rng,
             life_hint=1,
@@ -565,7 +573,7 @@ def test_a_journal_of_the_way_back_keeps_messages_and_confirms_apart(decide: obj
     knows which of the rows it finds are confirms."""
     journal = MemoryJournal()
     parsed, carried = parse_layers(MULTI), parse_layers(CARRIED)
-    made = Channel(
+    made = ChannelMachine(
         *("talk", LISTENER, parsed, carried),
         rng=random.Random(1),
         life_hint=7 << 20,
@@ -601,7 +609,7 @@ def test_a_journal_of_the_way_back_keeps_messages_and_confirms_apart(decide: obj
     assert sum(row[:1] == b"\x01" for row in rows) == 1
     messages = {seq for seq, row in enumerate(rows, 1) if row[:1] == b"\x00"}
     assert {n for first, count in accepted for n in range(first, first + count)} == messages
-    again = Channel(
+    again = ChannelMachine(
         *("talk", LISTENER, parsed, carried),
         rng=random.Random(1),
         life_hint=1,

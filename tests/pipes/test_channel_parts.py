@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     Accepted,
     Confirmed,
     JournalContents,
@@ -19,8 +19,8 @@ from surepipe.effects import (
     Renumbered,
     Transmit,
 )
-from surepipe.pipes.channel_parts import CONFIRM, MESSAGE, HeldFrames, OwnMessages
-from surepipe.pipes.frames import Data, Numbered
+from surepipe.pipes.channel import CONFIRM, MESSAGE, HeldFrames, OwnMessages
+from surepipe.pipes.wire.frames import Data, Numbered
 
 OFFERS = st.lists(st.tuples(st.booleans(), st.integers(0, 4)), max_size=8)
 """Whether they are the channel's own, and how many."""

@@ -14,11 +14,20 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz_codec import fuzz
 from surepipe.errors import MisuseError
-from surepipe.pipes.codec import RANGES_MAX, VERSION, Undecodable, decode, encode, pipe_of
-from surepipe.pipes.frames import MAX_NUMBER, Confirm, Data, Frame, Nack, Numbered, Probe, tag_of
+from surepipe.pipes.wire.codec import RANGES_MAX, VERSION, NotAFrame, decode, encode, pipe_of
+from surepipe.pipes.wire.frames import (
+    MAX_NUMBER,
+    Confirm,
+    Data,
+    Frame,
+    Nack,
+    Numbered,
+    Probe,
+    tag_of,
+)
 from tests.kit.frames import examples, frames, random_frame
 
-MALFORMED = Undecodable("malformed")
+MALFORMED = NotAFrame("malformed")
 EXAMPLES = examples(pipe=tag_of("pipe"))
 
 
@@ -46,7 +55,7 @@ def test_every_frame_survives_encode_and_decode(frame: Frame) -> None:
     data = encode(frame)
     assert decode(data) == frame
     decoded = decode(data)
-    assert not isinstance(decoded, Undecodable)
+    assert not isinstance(decoded, NotAFrame)
     assert encode(decoded) == data
 
 
@@ -79,7 +88,7 @@ def test_each_change_of_one_byte_is_noticed(frame: Frame) -> None:
             if new == old:
                 continue
             outcome = decode(data[:at] + bytes([new]) + data[at + 1 :])
-            assert outcome == Undecodable("version" if at == 2 else "malformed"), (at, new)
+            assert outcome == NotAFrame("version" if at == 2 else "malformed"), (at, new)
 
 
 @pytest.mark.parametrize("frame", EXAMPLES, ids=kind_of)
@@ -94,7 +103,7 @@ def test_another_version_is_told_from_damage() -> None:
     """All 255 others: only the first three bytes are common to all versions (pipes F-1)."""
     for version in {*range(256)} - {VERSION}:
         for rest in (b"", b"whatever", encode(EXAMPLES[0])[3:]):
-            assert decode(b"SP" + bytes([version]) + rest) == Undecodable("version")
+            assert decode(b"SP" + bytes([version]) + rest) == NotAFrame("version")
 
 
 @pytest.mark.parametrize("claim", [2, 2**16, 2**31, 2**32 - 1])
@@ -208,8 +217,8 @@ def test_the_largest_numbers_survive() -> None:
 @given(st.binary(max_size=200))
 def test_random_bytes_are_never_a_frame(data: bytes) -> None:
     """Bytes without a matching checksum; nothing is raised (pipes F-2)."""
-    assert isinstance(decode(data), Undecodable)
-    assert isinstance(decode(b"SP\1" + data), Undecodable)
+    assert isinstance(decode(data), NotAFrame)
+    assert isinstance(decode(b"SP\1" + data), NotAFrame)
 
 
 def test_frames_of_large_messages_survive() -> None:

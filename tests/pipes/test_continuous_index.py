@@ -8,12 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from surepipe.effects import NoticeKind
-from surepipe.pipes.frames import (
-    Confirm,
-    Data,
-)
+from surepipe.core.effects import NoticeKind
 from surepipe.pipes.options import LayerText
+from surepipe.pipes.wire.frames import Confirm, Data
 from tests.kit.runs import (
     arrive_in_order,
     counted,

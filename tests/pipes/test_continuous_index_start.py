@@ -6,16 +6,10 @@ import random
 
 import pytest
 
-from surepipe.effects import NoticeKind
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.frames import (
-    Confirm,
-    Open,
-    Refused,
-    RefusedReason,
-    Unknown,
-)
+from surepipe.core.effects import NoticeKind
 from surepipe.pipes.options import LayerText
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.wire.frames import Confirm, Open, Refused, RefusedReason, Unknown
 from tests.kit.runs import (
     counted,
     held,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.effects import NoticeKind, WriteFailed, WriteStored, WriteUnknown
-from surepipe.pipes.boundary import given_up_in
-from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.core.effects import NoticeKind, WriteFailed, WriteStored, WriteUnknown
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions, given_up_in
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Wire
 from tests.pipes.reliable_kit import DURABLE, TwinWire, confirms, noticed

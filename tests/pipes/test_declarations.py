@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.pipes.algebra.declarations import DECLARATIONS, Reverse, declaration_of
-from surepipe.pipes.algebra.guarantees import ROUTE, Atom, Fault, Faults, Guarantee
+from surepipe.guarantees.claims import ROUTE, Atom, Fault, Faults, Guarantee
+from surepipe.guarantees.declarations import DECLARATIONS, Reverse, declaration_of
 from surepipe.pipes.options import KINDS, LayerText, parse_layers
 
 N: Faults = frozenset({Fault.ROUTE_LOSS, Fault.ROUTE_DELAY, Fault.ROUTE_DUPLICATION})

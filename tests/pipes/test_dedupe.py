@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from surepipe.effects import Ranges
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.frames import Numbered, Open, Refused, RefusedReason, tag_of
+from surepipe.core.effects import Ranges
 from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import ReceiverStack
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.wire.frames import Numbered, Open, Refused, RefusedReason, tag_of
 from tests.kit.runs import arrive_in_order, counted, epoch_of, run, wire_with
 from tests.kit.wire import MS, SECOND, Faults, Wire
 

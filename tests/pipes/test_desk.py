@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     Deliver,
     Effect,
     Notice,
@@ -18,10 +18,15 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes.boundary import LONGEST_S, decode_state, given_up_in
-from surepipe.pipes.desk import Boundary, BoundaryOptions
 from surepipe.pipes.options import parse_layers
-from surepipe.pipes.stack import ReceiverStack
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.stack.boundary import (
+    LONGEST_S,
+    Boundary,
+    BoundaryOptions,
+    decode_state,
+    given_up_in,
+)
 from tests.kit.wire import MS, SECOND, Wire
 from tests.pipes.reliable_kit import BEFORE, COMMITTED, DURABLE, confirms
 

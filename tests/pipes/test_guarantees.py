@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.algebra.guarantees import (
+from surepipe.guarantees.claims import (
     ALL_FAULTS,
     DELIVERY_NAMES,
     MEANING,
@@ -246,7 +246,7 @@ def test_what_strikes_together_is_survived_together_or_not_at_all() -> None:
 def test_printing_does_not_depend_on_hashes() -> None:
     """Two processes with different hash seeds print the same text."""
     program = (
-        "from surepipe.pipes.algebra.guarantees import *\n"
+        "from surepipe.guarantees.claims import *\n"
         "print(Claim(frozenset(Atom), ALL_FAULTS), Guarantee(ROUTE, ALL_FAULTS, None, LOSSY))"
     )
     printed = {

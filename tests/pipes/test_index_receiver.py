@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.effects import Deliver, Effect, NoticeKind, Transmit
-from surepipe.pipes.codec import encode
-from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.frames import Confirm, Data, Numbered, Open, tag_of
-from surepipe.pipes.index_receiver import IndexReceiver
+from surepipe.core.effects import Deliver, Effect, NoticeKind, Transmit
+from surepipe.core.store_requests import ProducerOpened, Stored
+from surepipe.pipes.kinds.index import IndexReceiver
 from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import ReceiverStack
-from surepipe.store_api import Opened, Stored
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.wire.codec import encode
+from surepipe.pipes.wire.frames import Confirm, Data, Numbered, Open, tag_of
 from tests.kit.runs import counted
 from tests.kit.stream_wire import StreamWire
 from tests.kit.wire import MS, SECOND, Wire
@@ -200,7 +200,7 @@ def test_a_stream_can_bring_nothing_again_so_a_lower_epoch_is_settled(kind: str)
     wire.send("a", "b")
     wire.run(lambda: wire.settled == [1, 2])
     stale = encode(Numbered(PIPE, 0, 5, 3, [b"x", b"y"]))
-    assert isinstance(wire.store.open_producer("pipe", "another", 1, 1), Opened)
+    assert isinstance(wire.store.open_producer("pipe", "another", 1, 1), ProducerOpened)
     assert isinstance(wire.store.append("pipe", "another", 1, 1, [stale]), Stored)
     wire.send("c")
     wire.run(lambda: wire.settled == [1, 2, 3])

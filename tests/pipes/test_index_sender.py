@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.effects import Notice, NoticeKind, RejectReason, Renumbered, Transmit
-from surepipe.pipes.frames import Frame, Numbered, Refused, RefusedReason, Unknown, tag_of
+from surepipe.core.effects import Notice, NoticeKind, RejectReason, Renumbered, Transmit
 from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import SenderStack
+from surepipe.pipes.stack.assembled import SenderStack
+from surepipe.pipes.wire.frames import Frame, Numbered, Refused, RefusedReason, Unknown, tag_of
 from tests.kit.runs import epoch_of
 from tests.kit.wire import SECOND, Faults, Wire
 

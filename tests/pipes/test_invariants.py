@@ -8,14 +8,18 @@ from random import Random
 
 import pytest
 
-from surepipe.effects import JournalContents
-from surepipe.machines import Randomness
-from surepipe.pipes.invariants import assert_balance, assert_deadline, assert_layers
+from surepipe.core.effects import JournalContents
+from surepipe.core.machine import Randomness
+from surepipe.core.ranges import RangeSet
 from surepipe.pipes.options import parse_layers
-from surepipe.pipes.ranges import RangeSet
-from surepipe.pipes.reorder import ReorderBuffer
-from surepipe.pipes.stack import SenderStack
-from surepipe.pipes.window import WindowSender
+from surepipe.pipes.retry.window import WindowSender
+from surepipe.pipes.stack.assembled import (
+    SenderStack,
+    assert_balance,
+    assert_deadline,
+    assert_layers,
+)
+from surepipe.pipes.stack.reorder import ReorderBuffer
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.subjects import HopSubject

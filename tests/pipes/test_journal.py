@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     Accepted,
     AppendRows,
     Confirmed,
@@ -30,10 +30,10 @@ from surepipe.effects import (
     WriteStored,
     WriteUnknown,
 )
-from surepipe.pipes.frames import Data, Open, Opened, Refused, RefusedReason
-from surepipe.pipes.journal import JournaledIntake
 from surepipe.pipes.options import parse_layers
-from surepipe.pipes.stack import SenderStack
+from surepipe.pipes.stack.assembled import SenderStack
+from surepipe.pipes.stack.journal import JournaledIntake
+from surepipe.pipes.wire.frames import Data, Open, Opened, Refused, RefusedReason
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.reliable_kit import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.effects import Key, NoticeKind, WriteStored, WriteUnknown
+from surepipe.core.effects import Key, NoticeKind, WriteStored, WriteUnknown
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes.boundary import Boundary, BoundaryOptions
-from surepipe.pipes.frames import Confirm
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.wire.frames import Confirm
 from tests.kit.wire import MS, SECOND
 from tests.pipes.lanes_kit import ERROR, LANES, LETTERS, LaneWire
 

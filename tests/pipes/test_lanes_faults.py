@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.pipes.boundary import BoundaryOptions
-from surepipe.pipes.predicates import OrderJudge
+from surepipe.audit.predicates import OrderJudge
+from surepipe.pipes.stack.boundary import BoundaryOptions
 from tests.kit.wire import MS, Faults
 from tests.pipes.lanes_kit import LaneWire
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.effects import Deliver, Key, NoticeKind
-from surepipe.pipes.boundary import BoundaryOptions
+from surepipe.core.effects import Deliver, Key, NoticeKind
+from surepipe.core.store_requests import Position, ReadFrom, Trimmed, Unavailable
 from surepipe.pipes.options import parse_layers
-from surepipe.pipes.stack import ReceiverStack
-from surepipe.store_api import Position, ReadFrom, Trimmed, Unavailable
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
 from tests.kit.stream_wire import MS, SECOND, CallFaults, Reader, StreamWire
 from tests.pipes.lanes_kit import ERROR, LANES, LETTERS, key_of
 

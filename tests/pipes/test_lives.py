@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     AppendRows,
     JournalContents,
     JournalRows,
@@ -21,13 +21,13 @@ from surepipe.effects import (
     Renumbered,
 )
 from surepipe.errors import CompositionError
-from surepipe.pipes.agreement import stack_digest
-from surepipe.pipes.algebra import derive, hops
-from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.frames import Data, Open, Opened, Refused, RefusedReason, Unknown
+from surepipe.guarantees import derive, hops
+from surepipe.pipes.kinds.reliable import CLOSED_MAX
 from surepipe.pipes.options import parse_layers
-from surepipe.pipes.reliable_receiver import CLOSED_MAX
-from surepipe.pipes.stack import SenderStack
+from surepipe.pipes.stack.agreement import stack_digest
+from surepipe.pipes.stack.assembled import SenderStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.wire.frames import Data, Open, Opened, Refused, RefusedReason, Unknown
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import SECOND, Faults, Wire
 from tests.pipes.reliable_kit import (

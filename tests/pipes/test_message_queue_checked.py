@@ -9,18 +9,13 @@ from typing import TypeAlias, cast
 
 import pytest
 
-from surepipe.errors import (
-    ConfigurationError,
-    ContractBroken,
-    ContractViolation,
-    StoreUnavailable,
-)
+from surepipe.errors import ConfigurationError, ContractBroken, ContractViolation, StoreUnavailable
 from surepipe.pipes.message_queue import (
     BoundedQueue,
     Enqueued,
     Message,
     OrderedQueue,
-    Reason,
+    RefusalReason,
     Run,
 )
 from surepipe.pipes.message_queue.checked import Checked, Invariants
@@ -221,8 +216,8 @@ class AnswersAtRandom(BoundedQueue[Message]):
 
 Ask: TypeAlias = Callable[[Queue], object]
 
-STALE = Enqueued(False, Reason.STALE)
-GAP = Enqueued(False, Reason.GAP)
+STALE = Enqueued(False, RefusalReason.STALE)
+GAP = Enqueued(False, RefusalReason.GAP)
 
 
 WRONG_ANSWERS: list[tuple[object, Ask, str]] = [
@@ -240,7 +235,7 @@ WRONG_ANSWERS: list[tuple[object, Ask, str]] = [
     (STALE, lambda q: q.enqueue(message(6)), "STALE only at or below high"),
     (GAP, lambda q: q.enqueue(message(6)), r"GAP only beyond high \+ 1"),
     (Enqueued(False), lambda q: q.enqueue(message(6)), "a refusal has a reason"),
-    (Enqueued(True, Reason.GAP), lambda q: q.enqueue(message(6)), "a refusal has a reason"),
+    (Enqueued(True, RefusalReason.GAP), lambda q: q.enqueue(message(6)), "a refusal has a reason"),
     (Enqueued(True), lambda q: q.enqueue(message(3)), "takes only numbers above high"),
     (Enqueued(True), lambda q: q.enqueue(message(7)), "takes only the next number"),
     (1, lambda q: q.enqueue_run(7, [b""]), "takes only the next number"),

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.pipes.message_queue import Message, OrderedQueue
+from surepipe.pipes.message_queue.checked import Ghost
 from surepipe.pipes.message_queue.contract import Run
-from surepipe.pipes.message_queue.ghost import Ghost
-from surepipe.pipes.message_queue.shelves import CHUNK_MAX
+from surepipe.pipes.message_queue.queues import CHUNK_MAX
 
 NUMBERS = st.integers(0, 30)
 STEPS = st.lists(

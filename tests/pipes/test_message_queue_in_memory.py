@@ -11,8 +11,15 @@ from operator import attrgetter
 import pytest
 
 from surepipe.errors import ConfigurationError, ContractViolation
-from surepipe.pipes.message_queue import BoundedQueue, Enqueued, Message, OrderedQueue, Reason, Run
-from surepipe.pipes.message_queue.shelves import CHUNK_MAX
+from surepipe.pipes.message_queue import (
+    BoundedQueue,
+    Enqueued,
+    Message,
+    OrderedQueue,
+    RefusalReason,
+    Run,
+)
+from surepipe.pipes.message_queue.queues import CHUNK_MAX
 
 
 @dataclass(frozen=True)
@@ -26,15 +33,15 @@ class Order:
 def test_an_answer_is_true_exactly_when_the_message_was_accepted() -> None:
     """message-queue Q-2: in a condition, and as it prints."""
     assert Enqueued(True)
-    assert not Enqueued(False, Reason.FULL)
-    assert f"{Reason.FULL}" == "FULL"
+    assert not Enqueued(False, RefusalReason.FULL)
+    assert f"{RefusalReason.FULL}" == "FULL"
 
 
 @pytest.mark.parametrize("increasing", [False, True])
 def test_a_message_above_the_byte_bound_is_refused_by_an_empty_queue(increasing: bool) -> None:
     """message-queue Q-8: one byte too many, alone, and as the rest of a run."""
     queue = BoundedQueue(10, 4, increasing=increasing)
-    assert queue.enqueue(Message(1, b"12345")).reason is Reason.FULL_BYTES
+    assert queue.enqueue(Message(1, b"12345")).reason is RefusalReason.FULL_BYTES
     assert queue.empty()
     assert queue.enqueue_run(1, [b"12", b"34", b"", b"5", b""]) == 3
     assert queue.size_bytes == 4

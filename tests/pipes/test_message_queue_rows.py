@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from surepipe.errors import ContractViolation
-from surepipe.pipes.message_queue import MAX_NUMBER, BoundedQueue, Message, Reason
+from surepipe.pipes.message_queue import MAX_NUMBER, BoundedQueue, Message, RefusalReason
 from tests.pipes.message_queues import EVERY, Make, checked, fill, held
 
 every_queue = pytest.mark.parametrize("make", EVERY.values(), ids=EVERY.keys())
@@ -71,7 +71,7 @@ def test_a_full_queue_refuses_until_room_was_made(make: Make) -> None:
     queue = fill(make(), 1, 2)
     refused = queue.enqueue(Message(3, b"payload 3"))
     assert not refused
-    assert refused.reason is Reason.FULL
+    assert refused.reason is RefusalReason.FULL
     assert held(queue) == [1, 2]
     assert queue.high == 2
     queue.delete_all(1)
@@ -98,11 +98,11 @@ def test_an_increasing_queue_never_takes_a_number_again(dense: bool, watched: bo
 
     make: Make = checked(bare) if watched else bare
     queue = fill(make(), 4, 5)
-    assert queue.enqueue(Message(3)).reason is Reason.STALE
+    assert queue.enqueue(Message(3)).reason is RefusalReason.STALE
     assert queue.delete_all(5) == 2
-    assert queue.enqueue(Message(5)).reason is Reason.STALE
+    assert queue.enqueue(Message(5)).reason is RefusalReason.STALE
     assert queue.empty()
-    assert queue.enqueue(Message(9)).reason is (Reason.GAP if dense else None)
+    assert queue.enqueue(Message(9)).reason is (RefusalReason.GAP if dense else None)
     assert len(queue) == (0 if dense else 1)
     assert queue.high == (5 if dense else 9)
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import SupportsIndex
 
 from surepipe.pipes.message_queue import BoundedQueue
-from surepipe.pipes.message_queue.shelves import CHUNK_MAX, Row
+from surepipe.pipes.message_queue.queues import CHUNK_MAX, KeyedValues
 
 
 class CountsMoves(list[int]):
@@ -21,7 +21,7 @@ class CountsMoves(list[int]):
 
 def test_cutting_costs_what_is_removed_however_much_is_left() -> None:
     """One by one out of 10,000; no more moves than removals in all."""
-    row: Row[str] = Row()
+    row: KeyedValues[str] = KeyedValues()
     keys = CountsMoves()
     row.keys = keys
     for key in range(10_000):
@@ -35,7 +35,7 @@ def test_cutting_costs_what_is_removed_however_much_is_left() -> None:
 def test_a_row_stays_in_order_whatever_is_put_and_cut() -> None:
     """Seeded puts anywhere above what was cut, against a sorted list."""
     random = Random(4)
-    row: Row[int] = Row()
+    row: KeyedValues[int] = KeyedValues()
     model: list[int] = []
     for _ in range(3_000):
         key = random.randrange(1_000)

@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from surepipe.effects import NoticeKind, RejectReason, WriteUnknown
-from surepipe.pipes.frames import Confirm, Data, Nack, Numbered, Open, Probe
+from surepipe.core.effects import NoticeKind, RejectReason, WriteUnknown
 from surepipe.pipes.options import LayerText
-from surepipe.pipes.window import WindowSender
+from surepipe.pipes.retry.window import WindowSender
+from surepipe.pipes.wire.frames import Confirm, Data, Nack, Numbered, Open, Probe
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
     ROUGH,

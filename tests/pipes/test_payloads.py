@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.pipes import codec, snapshot
-from surepipe.pipes.backlog import Backlog
-from surepipe.pipes.flights import Transmitted
-from surepipe.pipes.frames import Data
-from surepipe.pipes.payloads import Payloads, joined, part_of, size_of, sized
+from surepipe.core import snapshot
+from surepipe.core.payloads import Payloads, joined, part_of, size_of, sized
+from surepipe.pipes.retry.backlog import Backlog
+from surepipe.pipes.retry.flights import Transmitted
+from surepipe.pipes.wire import codec
+from surepipe.pipes.wire.frames import Data
 
 RUNS = st.lists(st.integers(0, 4).map(bytes), max_size=12)
 

@@ -6,16 +6,16 @@ from itertools import chain, pairwise, product
 
 import pytest
 
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import (
-    Judge,
+from surepipe.audit.predicates import (
+    JudgedProperty,
     OrderJudge,
-    Outcome,
-    Property,
-    Verdict,
+    PipeJudge,
+    PipeVerdict,
+    PropertyOutcome,
     judge_trace,
     payload_digest,
 )
+from surepipe.guarantees.claims import Atom
 
 U, M, G = Atom.NO_DUPLICATE, Atom.MONOTONIC, Atom.GAP_FREE
 ALL_TRACES = tuple(chain.from_iterable(product(range(1, 5), repeat=n) for n in range(7)))
@@ -99,10 +99,10 @@ def test_one_pass_without_memory_is_exact_while_either_order_atom_holds() -> Non
         lean, exact = OrderJudge(), judge_trace(trace)
         for position in trace:
             lean.step(position)
-        assert lean.outcome(Property.MONOTONIC) is exact.of(M)
-        assert lean.outcome(Property.GAP_FREE) is exact.of(G)
-        repeats = lean.outcome(Property.NO_DUPLICATE)
-        if exact.held(M) or exact.held(G) or repeats is not Outcome.UNDECIDED:
+        assert lean.outcome(JudgedProperty.MONOTONIC) is exact.of(M)
+        assert lean.outcome(JudgedProperty.GAP_FREE) is exact.of(G)
+        repeats = lean.outcome(JudgedProperty.NO_DUPLICATE)
+        if exact.held(M) or exact.held(G) or repeats is not PropertyOutcome.UNDECIDED:
             assert repeats is exact.of(U)
 
 
@@ -144,7 +144,7 @@ def test_a_violation_names_the_atom_the_place_and_the_position() -> None:
     ]
     first = verdict.first
     assert first is not None
-    assert first.broken is Property.GAP_FREE
+    assert first.broken is JudgedProperty.GAP_FREE
 
 
 def test_only_the_first_violation_of_each_atom_is_kept() -> None:
@@ -159,15 +159,15 @@ def runs_of(*payloads: str) -> list[str]:
     return [payload_digest(payload.encode()) for payload in payloads]
 
 
-def fed() -> Judge:
+def fed() -> PipeJudge:
     """A judge that has seen three messages accepted in epoch 5 and two in epoch 9."""
-    judge = Judge()
+    judge = PipeJudge()
     judge.accepted(5, 1, runs_of("a", "b", "c"))
     judge.accepted(9, 1, runs_of("a", "b"))
     return judge
 
 
-def verdict_of(judge: Judge) -> Verdict:
+def verdict_of(judge: PipeJudge) -> PipeVerdict:
     """The verdict when nothing moves any more."""
     return judge.verdict(quiescent=True)
 
@@ -183,7 +183,7 @@ def test_positions_count_acceptance_over_all_lives_and_follow_identity_not_paylo
     judge.confirmed(9, ((1, 2),))
     verdict = verdict_of(judge)
     assert not verdict.violations
-    assert verdict.held(*Property)
+    assert verdict.held(*JudgedProperty)
 
 
 def test_loss_is_judged_only_when_nothing_moves_any_more() -> None:
@@ -191,8 +191,8 @@ def test_loss_is_judged_only_when_nothing_moves_any_more() -> None:
     judge = fed()
     judge.settled(5, 1, runs_of("a"))
     early = judge.verdict(quiescent=False)
-    assert early.of(Atom.NO_LOSS) is Outcome.UNDECIDED
-    assert early.of(Property.ALL_CONFIRMED) is Outcome.UNDECIDED
+    assert early.of(Atom.NO_LOSS) is PropertyOutcome.UNDECIDED
+    assert early.of(JudgedProperty.ALL_CONFIRMED) is PropertyOutcome.UNDECIDED
     lost = verdict_of(judge).where(Atom.NO_LOSS)
     assert lost is not None
     assert (lost.position, lost.detail) == (2, "never settled: ((2, 5),)")
@@ -205,8 +205,8 @@ def test_at_the_end_everything_accepted_must_be_confirmed() -> None:
     judge.settled(9, 1, runs_of("a", "b"))
     judge.confirmed(5, ((1, 1),))
     verdict = verdict_of(judge)
-    assert verdict.held(Atom.NO_LOSS, Property.CONFIRM_SOUND)
-    missing = verdict.where(Property.ALL_CONFIRMED)
+    assert verdict.held(Atom.NO_LOSS, JudgedProperty.CONFIRM_SOUND)
+    missing = verdict.where(JudgedProperty.ALL_CONFIRMED)
     assert missing is not None
     assert missing.position == 2
 
@@ -217,7 +217,7 @@ def test_a_confirm_of_what_was_not_settled_is_found_at_once() -> None:
     judge.settled(5, 1, runs_of("a"))
     judge.confirmed(5, ((1, 2),))
     judge.settled(5, 2, runs_of("b"))
-    broken = verdict_of(judge).where(Property.CONFIRM_SOUND)
+    broken = verdict_of(judge).where(JudgedProperty.CONFIRM_SOUND)
     assert broken is not None
     assert (broken.place, broken.position) == (1, 2)
 
@@ -234,17 +234,17 @@ def test_what_was_never_accepted_like_this_breaks_integrity(
     judge = fed()
     judge.settled(5, 1, runs_of("a"))
     judge.settled(epoch, seq, runs_of(payload))
-    broken = judge.verdict(quiescent=False).where(Property.INTEGRITY)
+    broken = judge.verdict(quiescent=False).where(JudgedProperty.INTEGRITY)
     assert broken is not None
     assert (broken.place, broken.position) == (2, position)
 
 
 def test_settling_before_acceptance_breaks_integrity() -> None:
     """Acceptance that is reported afterwards doesn't heal it (V-2)."""
-    judge = Judge()
+    judge = PipeJudge()
     judge.settled(1, 1, runs_of("a"))
     judge.accepted(1, 1, runs_of("a"))
-    assert judge.verdict(quiescent=False).of(Property.INTEGRITY) is Outcome.VIOLATED
+    assert judge.verdict(quiescent=False).of(JudgedProperty.INTEGRITY) is PropertyOutcome.VIOLATED
 
 
 def test_an_acceptance_reported_again_changes_nothing() -> None:
@@ -252,9 +252,9 @@ def test_an_acceptance_reported_again_changes_nothing() -> None:
     judge = fed()
     judge.accepted(5, 2, runs_of("b", "c"))
     assert judge.accepted_count == 5
-    assert judge.verdict(quiescent=False).held(Property.INTEGRITY)
+    assert judge.verdict(quiescent=False).held(JudgedProperty.INTEGRITY)
     judge.accepted(5, 2, runs_of("x"))
-    assert judge.verdict(quiescent=False).of(Property.INTEGRITY) is Outcome.VIOLATED
+    assert judge.verdict(quiescent=False).of(JudgedProperty.INTEGRITY) is PropertyOutcome.VIOLATED
 
 
 def test_a_renumbered_message_keeps_its_position() -> None:
@@ -266,12 +266,14 @@ def test_a_renumbered_message_keeps_its_position() -> None:
     judge.settled(12, 1, runs_of("b", "c"))
     judge.confirmed(12, ((1, 2),))
     assert judge.settled_count == 3
-    assert judge.verdict(quiescent=False).held(U, M, G, Property.INTEGRITY, Property.CONFIRM_SOUND)
+    assert judge.verdict(quiescent=False).held(
+        U, M, G, JudgedProperty.INTEGRITY, JudgedProperty.CONFIRM_SOUND
+    )
 
 
 def test_a_repeat_after_order_has_failed_is_still_found() -> None:
     """The judge of a pipe remembers what is settled, so no-duplicate is never undecided there."""
-    judge = Judge()
+    judge = PipeJudge()
     judge.accepted(1, 1, runs_of("a", "b", "c", "d"))
     for seq, payload in ((4, "d"), (2, "b"), (1, "a"), (2, "b")):
         judge.settled(1, seq, runs_of(payload))

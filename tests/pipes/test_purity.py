@@ -18,13 +18,11 @@ WORLD = {
 PROTOCOL = {"Data", "Numbered", "Confirm", "Nack", "Probe", "Opened", "Unknown", "Refused"}
 HOSTS = (
     "host.py",
-    "sender.py",
-    "receiver.py",
-    "consumer.py",
-    "end.py",
-    "receiver_end.py",
-    "sender_end.py",
-    "channel_end.py",
+    "consuming/consumer.py",
+    "ends/sender.py",
+    "ends/receiver.py",
+    "ends/receiver_actor.py",
+    "channels/end.py",
 )
 
 
@@ -47,11 +45,11 @@ def test_a_machine_reads_no_clock_chance_queue_logger_or_store(path: Path) -> No
 
 def test_sender_and_receiver_never_import_each_other() -> None:
     """P-1: where the two halves of a pipe have files of their own."""
-    for path in (SOURCE / "pipes").glob("*_sender.py"):
-        other = f"surepipe.pipes.{path.stem.removesuffix('_sender')}_receiver"
-        assert other not in {module for module, _ in imported(path)}
-    for path in (SOURCE / "pipes").glob("*_receiver.py"):
-        other = f"surepipe.pipes.{path.stem.removesuffix('_receiver')}_sender"
+    halves = {"sender.py": "receiver", "receiver.py": "sender"}
+    found = [path for path in (SOURCE / "pipes").rglob("*.py") if path.name in halves]
+    assert found
+    for path in found:
+        other = ".".join(("surepipe", *path.parent.relative_to(SOURCE).parts, halves[path.name]))
         assert other not in {module for module, _ in imported(path)}
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.pipes.ranges import RangeSet
+from surepipe.core.ranges import RangeSet
 
 spans = st.tuples(st.integers(1, 40), st.integers(0, 8)).map(lambda s: (s[0], s[0] + s[1]))
 operations = st.lists(st.tuples(st.sampled_from(["add", "discard"]), spans), max_size=30)

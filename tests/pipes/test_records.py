@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from surepipe.effects import Deliver, Transmit
-from surepipe.pipes.frames import Confirm
-from surepipe.records import record
+from surepipe.core.effects import Deliver, Transmit
+from surepipe.core.records import record
+from surepipe.pipes.wire.frames import Confirm
 
 
 @record

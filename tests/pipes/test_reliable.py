@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.effects import Notice, NoticeKind, Reject, RejectReason
-from surepipe.pipes.counters import FRAME_COUNTERS
-from surepipe.pipes.frames import (
+from surepipe.core.effects import Notice, NoticeKind, Reject, RejectReason
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.counters import FRAME_COUNTERS
+from surepipe.pipes.wire.frames import (
     MAX_NUMBER,
     Confirm,
     Data,
@@ -25,7 +26,6 @@ from surepipe.pipes.frames import (
     RefusedReason,
     Unknown,
 )
-from surepipe.pipes.stack import ReceiverStack, SenderStack
 from tests.kit import frames as drawn
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.reliable_kit import (

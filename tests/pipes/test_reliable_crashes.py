@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.desk import BoundaryOptions
+from surepipe.guarantees.claims import Atom
+from surepipe.pipes.stack.boundary import BoundaryOptions
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, Faults, Side, Wire
 from tests.pipes.reliable_kit import (

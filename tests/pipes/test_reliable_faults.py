@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.pipes.algebra import derive
-from surepipe.pipes.algebra.guarantees import Fault
-from surepipe.pipes.algebra.hops import Store
-from surepipe.pipes.frames import Confirm, Frame
+from surepipe.guarantees import derive
+from surepipe.guarantees.claims import Fault
+from surepipe.guarantees.hops import Store
+from surepipe.pipes.wire.frames import Confirm, Frame
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Faults, Side, Wire
 from tests.pipes.hops_kit import POWER, committed, hop

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from surepipe.pipes import snapshot
-from surepipe.pipes.reorder import Offered, ReorderBuffer
+from surepipe.core import snapshot
+from surepipe.pipes.stack.reorder import Offered, ReorderBuffer
 
 
 def run(first: int, last: int) -> list[bytes]:

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from surepipe.effects import NoticeKind, RejectReason
-from surepipe.pipes.frames import Data
+from surepipe.core.effects import NoticeKind, RejectReason
 from surepipe.pipes.options import LayerText
+from surepipe.pipes.wire.frames import Data
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
     ROUGH,

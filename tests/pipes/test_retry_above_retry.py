@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.effects import NoticeKind
-from surepipe.pipes.flights import Flight
-from surepipe.pipes.frames import Confirm, Data, Frame, Nack, Open, Opened, Probe, Unknown
-from surepipe.pipes.window import WindowSender
+from surepipe.core.effects import NoticeKind
+from surepipe.pipes.retry.flights import Flight
+from surepipe.pipes.retry.window import WindowSender
+from surepipe.pipes.wire.frames import Confirm, Data, Frame, Nack, Open, Opened, Probe, Unknown
 from tests.kit.wire import MS, SECOND, Faults, Wire
 
 KINDS = ("resend", "multi-unconfirmed", "sequential-confirm", "reliable")

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from surepipe.effects import NoticeKind
-from surepipe.pipes.flights import STAMPS_MAX
-from surepipe.pipes.frames import Confirm, Nack, Open
+from surepipe.core.effects import NoticeKind
+from surepipe.pipes.retry.flights import STAMPS_MAX
+from surepipe.pipes.wire.frames import Confirm, Nack, Open
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
     assert_quiet,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.frames import Frame
 from surepipe.pipes.options import LayerText, RetryOptions, parse_layers
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.wire.frames import Frame
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import ROUGH, assert_quiet, bounds_of, is_gap_free, send_all
 

@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from surepipe.effects import Deliver, Effect, Transmit, WakeAt
-from surepipe.pipes.counters import FRAME_COUNTERS
-from surepipe.pipes.frames import Confirm, Data, Frame, Nack, Probe
+from surepipe.core.effects import Deliver, Effect, Transmit, WakeAt
 from surepipe.pipes.options import LayerText, RetryOptions, parse_layers
-from surepipe.pipes.retry import RetrySender
-from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.pipes.retry.engine import RetrySender
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.counters import FRAME_COUNTERS
+from surepipe.pipes.wire.frames import Confirm, Data, Frame, Nack, Probe
 from tests.kit.frames import random_frame
 from tests.kit.wire import Wire
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.effects import Ranges
-from surepipe.pipes import snapshot
-from surepipe.pipes.backlog import Backlog
-from surepipe.pipes.confirming import ReportClock
-from surepipe.pipes.flights import FEW, NEVER, Flight, Flights, Transmitted
-from surepipe.pipes.holes import Holes
-from surepipe.pipes.rto import RoundTrips
+from surepipe.core import snapshot
+from surepipe.core.effects import Ranges
+from surepipe.pipes.retry.backlog import Backlog
+from surepipe.pipes.retry.confirming import ReportClock
+from surepipe.pipes.retry.flights import FEW, NEVER, Flight, Flights, Transmitted
+from surepipe.pipes.retry.holes import Holes
+from surepipe.pipes.retry.window import RoundTrips
 
 MS = 1_000
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.effects import Transmit, WakeAt
-from surepipe.pipes.confirming import ConfirmingReceiver
-from surepipe.pipes.frames import Confirm, Data, Probe
+from surepipe.core.effects import Transmit, WakeAt
+from surepipe.pipes.retry.confirming import ConfirmingReceiver
+from surepipe.pipes.wire.frames import Confirm, Data, Probe
 from tests.kit.wire import MS, SECOND, Wire
 from tests.pipes.retry_kit import (
     confirm,

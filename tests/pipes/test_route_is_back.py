@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.effects import NoticeKind
-from surepipe.pipes.frames import Confirm, Data, Open
+from surepipe.core.effects import NoticeKind
+from surepipe.pipes.wire.frames import Confirm, Data, Open
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.reliable_kit import ALL_ATOMS, assert_all_confirmed, atoms_of
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.effects import Deliver, NoticeKind
-from surepipe.pipes.codec import decode, encode
-from surepipe.pipes.confirming import SESSIONS_MAX
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.frames import Confirm, Data, Frame, Numbered, Probe, Refused, RefusedReason
+from surepipe.core.effects import Deliver, NoticeKind
 from surepipe.pipes.options import LayerText
+from surepipe.pipes.retry.confirming import SESSIONS_MAX
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.wire.codec import decode, encode
+from surepipe.pipes.wire.frames import Confirm, Data, Frame, Numbered, Probe, Refused, RefusedReason
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (
     ROUGH,

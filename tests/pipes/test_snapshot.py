@@ -9,14 +9,8 @@ from typing import cast
 
 import pytest
 
-from surepipe.pipes.ranges import RangeSet
-from surepipe.pipes.snapshot import (
-    export,
-    export_attributes,
-    restore,
-    restore_attributes,
-    stateful,
-)
+from surepipe.core.ranges import RangeSet
+from surepipe.core.snapshot import export, export_attributes, restore, restore_attributes, stateful
 
 
 @stateful

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     DeadLetter,
     Deliver,
     Effect,
@@ -21,10 +21,12 @@ from surepipe.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes.agreement import stack_digest
-from surepipe.pipes.codec import decode, encode
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.frames import (
+from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.stack.agreement import stack_digest
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack, composition
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.wire.codec import decode, encode
+from surepipe.pipes.wire.frames import (
     Confirm,
     Data,
     Frame,
@@ -38,8 +40,6 @@ from surepipe.pipes.frames import (
     Unknown,
     tag_of,
 )
-from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import ReceiverStack, SenderStack, composition
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.reliable_kit import DURABLE
 

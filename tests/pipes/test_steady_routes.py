@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.pipes.rto import RoundTrips
+from surepipe.pipes.retry.window import RoundTrips
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.subjects import HopSubject

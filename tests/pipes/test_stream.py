@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from surepipe.effects import Call, Deliver, NoticeKind
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.audit.predicates import judge_trace
+from surepipe.core.effects import Call, Deliver, NoticeKind
+from surepipe.core.snapshot import export_attributes
+from surepipe.core.store_requests import Position
+from surepipe.guarantees.claims import Atom
 from surepipe.pipes.options import parse_layers
-from surepipe.pipes.predicates import judge_trace
-from surepipe.pipes.snapshot import export_attributes
-from surepipe.pipes.stack import ReceiverStack, SenderStack
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stream import Receiver as StreamReceiver
 from surepipe.pipes.stream import commit_of
-from surepipe.store_api import Position
 from tests.kit.journal import MemoryJournal
 from tests.kit.stream_wire import MS, SECOND, CallFaults, Reader, StreamWire, Writer
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from surepipe.effects import Call
-from surepipe.store_api import DescribeStream, Unavailable
+from surepipe.core.effects import Call
+from surepipe.core.store_requests import DescribeStream, Unavailable
 from tests.kit.stream_wire import MS, SECOND, StreamWire
 
 

@@ -7,14 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from surepipe.effects import NoticeKind
-from surepipe.errors import ConfigurationError
-from surepipe.pipes.desk import BoundaryOptions
-from surepipe.pipes.options import parse_layers
-from surepipe.pipes.snapshot import export_attributes
-from surepipe.pipes.stack import ReceiverStack
-from surepipe.pipes.stream import commit_of
-from surepipe.store_api import (
+from surepipe.core.effects import NoticeKind
+from surepipe.core.snapshot import export_attributes
+from surepipe.core.store_requests import (
     Batch,
     CommitPosition,
     Empty,
@@ -24,14 +19,19 @@ from surepipe.store_api import (
     Hint,
     Identity,
     NoPosition,
-    Opened,
     Owner,
     Position,
+    ProducerOpened,
     ReadFrom,
     Retention,
     Trimmed,
     Unavailable,
 )
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.options import parse_layers
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.stream import commit_of
 from tests.kit.stream_wire import MS, SECOND, Reader, StreamWire
 
 
@@ -58,7 +58,7 @@ def reading(
 def put(wire: StreamWire, *names: object, producer: str = "p", epoch: int = 1) -> None:
     """Somebody appends to the stream, one message after the other."""
     opened = wire.store.open_producer("pipe", producer, epoch, 1)
-    assert isinstance(opened, Opened)
+    assert isinstance(opened, ProducerOpened)
     for seq, name in enumerate(names, opened.last + 1):
         wire.store.append("pipe", producer, epoch, seq, [str(name).encode()])
     wire.do(lambda: None)

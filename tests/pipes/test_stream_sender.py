@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from surepipe.effects import Notice, NoticeKind, RejectReason
-from surepipe.pipes.snapshot import export_attributes
-from surepipe.store_api import AppendRun, Failed, Fenced, Full, Retention, Unavailable
+from surepipe.core.effects import Notice, NoticeKind, RejectReason
+from surepipe.core.snapshot import export_attributes
+from surepipe.core.store_requests import AppendRun, Failed, FencedOut, Full, Retention, Unavailable
 from tests.kit.journal import MemoryJournal
 from tests.kit.stream_wire import MS, SECOND, StreamWire, Writer
 
@@ -131,9 +131,9 @@ def test_late_and_repeated_answers_change_nothing() -> None:
     ticket, _ = wire.sender.calls[0]
     wire.sender.answer()
     before = state_of(wire)
-    for outcome in (Unavailable(), Fenced(9), Full("x"), Failed("x"), "nonsense"):
+    for outcome in (Unavailable(), FencedOut(9), Full("x"), Failed("x"), "nonsense"):
         wire.sender.take_answer(ticket, outcome)
-    wire.sender.take_answer(999, Fenced(9))
+    wire.sender.take_answer(999, FencedOut(9))
     assert wire.sender.sender.counters()["late_answer"] == 6
     assert state_of(wire) == before
     assert wire.sender.kinds_noticed() == []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from surepipe.pipes.stream_work import StreamWork
-from surepipe.store_api import Entries, Identity
+from surepipe.core.store_requests import Entries, Identity
+from surepipe.pipes.stream.work import StreamWork
 
 
 def entries(index: int, producer: str, epoch: int, first: int, count: int) -> Entries:

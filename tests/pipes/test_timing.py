@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from surepipe.pipes.timing import backoff, below, doubled, jittered
+from surepipe.core.timing import backoff, below, doubled, jittered
 
 
 def test_waits_double_up_to_the_limit() -> None:

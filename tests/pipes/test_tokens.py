@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from surepipe.pipes.ranges import RangeSet
-from surepipe.pipes.tokens import WaitingTokens
+from surepipe.core.ranges import RangeSet
+from surepipe.pipes.stack.tokens import WaitingTokens
 
 
 def test_a_token_waits_for_the_end_of_its_run() -> None:

@@ -9,11 +9,11 @@ from typing import Any, Protocol, cast
 
 import pytest
 
-from surepipe.effects import Deliver, Effect
-from surepipe.pipes.codec import Undecodable, decode, encode
-from surepipe.pipes.frames import tag_of
+from surepipe.core.effects import Deliver, Effect
 from surepipe.pipes.options import KINDS, LayerText
-from surepipe.pipes.stack import ReceiverStack
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.wire.codec import NotAFrame, decode, encode
+from surepipe.pipes.wire.frames import tag_of
 from tests.kit.frames import mutated, random_frame
 from tests.kit.wire import Wire
 
@@ -85,7 +85,7 @@ def undecodable_bytes(rng: random.Random) -> bytes:
             data = rng.randbytes(rng.randrange(80))
         else:
             data = mutated(rng, encode(random_frame(rng, PIPE, layers=2)))
-        if isinstance(decode(data), Undecodable):
+        if isinstance(decode(data), NotAFrame):
             return data
 
 

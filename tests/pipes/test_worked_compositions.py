@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.pipes.algebra import check_claim, derive, derive_chain
-from surepipe.pipes.algebra.findings import Code
-from surepipe.pipes.algebra.guarantees import Atom, Fault, Guarantee
-from surepipe.pipes.algebra.hops import LOCAL, TCP, Chain, Level, Store
-from surepipe.pipes.desk import Boundary
+from surepipe.core.store_requests import Level
+from surepipe.guarantees import check_claim, derive, derive_chain
+from surepipe.guarantees.claims import Atom, Fault, Guarantee
+from surepipe.guarantees.hops import LOCAL, TCP, Chain, Store
+from surepipe.guarantees.problems import Code
+from surepipe.pipes.stack.boundary import Boundary
 from tests.pipes.hops_kit import (
     CARRIER_SEQUENTIAL,
     ONE_WAY,

@@ -11,10 +11,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from surepipe.effects import Accepted, Cause, Deliver, Effect, Ranges, Reject, RejectReason, WakeAt
-from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
-from surepipe.pipes.desk import Boundary
-from surepipe.records import record
+from surepipe.core.effects import (
+    Accepted,
+    Cause,
+    Deliver,
+    Effect,
+    Ranges,
+    Reject,
+    RejectReason,
+    WakeAt,
+)
+from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
+from surepipe.core.records import record
+from surepipe.pipes.stack.boundary import Boundary
 
 TIMEOUT_US = 1_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.effects import Effect
+from surepipe.core.effects import Effect
 from tests.plain.base import Data, PlainReceiver, PlainSubject
 from tests.plain.strict import Sender
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.effects import Confirmed, Effect, Transmit
+from surepipe.core.effects import Confirmed, Effect, Transmit
 from tests.plain.base import Confirm, Data, PlainSubject, TimedSender
 from tests.plain.resend import Receiver
 

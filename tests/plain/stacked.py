@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from surepipe.effects import Accepted, Confirmed, Deliver, Effect, Ranges, Transmit, WakeAt
-from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.timing import earlier
+from surepipe.core.effects import Accepted, Confirmed, Deliver, Effect, Ranges, Transmit, WakeAt
+from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
+from surepipe.core.timing import earlier
+from surepipe.pipes.stack.boundary import Boundary
 from tests.plain.base import Data, PlainReceiver, PlainSender, PlainSubject, TimedSender
 from tests.plain.continuous import CONTINUOUS
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED

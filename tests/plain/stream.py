@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     AppendRows,
     Deliver,
     Effect,
@@ -22,8 +22,8 @@ from surepipe.effects import (
     Write,
     WriteStored,
 )
-from surepipe.machines import Machine, Randomness
-from surepipe.simulation.explore_parts import Crashes, Part
+from surepipe.core.machine import Machine, Randomness
+from surepipe.simulation.explore.parts import Crashes, ExploredPart
 from tests.plain.base import TIMEOUT_US, Confirm, Data, Plain, PlainReceiver, PlainSender
 from tests.plain.multi_unconfirmed import RestartedNumbersSender, Sender
 
@@ -288,7 +288,7 @@ class StreamArrangement:
     make_sender: type[PlainSender]
 
     @property
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[ExploredPart]:
         """The sender first, then the way of a message."""
         return (SenderPart(self.make_sender), StreamPart(), ReceiverPart(), IndexPart())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.effects import Effect, Transmit
+from surepipe.core.effects import Effect, Transmit
 from tests.plain.base import Data, PlainReceiver, PlainSender, PlainSubject
 
 

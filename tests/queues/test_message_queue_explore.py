@@ -12,7 +12,7 @@ from surepipe.errors import ContractBroken, ContractViolation
 from surepipe.queues.message_queue import (
     BoundedQueue,
     Enqueued,
-    Explored,
+    ExploredQueue,
     Message,
     OrderedQueue,
     explore,
@@ -23,15 +23,15 @@ from tests.pipes.message_queues import Make
 @pytest.mark.parametrize(
     ("make", "explored"),
     [
-        (OrderedQueue, Explored(states=16, steps=176)),
-        (lambda: BoundedQueue(2), Explored(states=11, steps=121)),
-        (lambda: BoundedQueue(dense=True), Explored(states=15, steps=165)),
-        (lambda: BoundedQueue(increasing=True), Explored(states=20, steps=220)),
-        (lambda: BoundedQueue(2, dense=True), Explored(states=12, steps=132)),
+        (OrderedQueue, ExploredQueue(states=16, steps=176)),
+        (lambda: BoundedQueue(2), ExploredQueue(states=11, steps=121)),
+        (lambda: BoundedQueue(dense=True), ExploredQueue(states=15, steps=165)),
+        (lambda: BoundedQueue(increasing=True), ExploredQueue(states=20, steps=220)),
+        (lambda: BoundedQueue(2, dense=True), ExploredQueue(states=12, steps=132)),
     ],
 )
 def test_every_state_of_four_numbers_is_reached_without_a_violation(
-    make: Make, explored: Explored
+    make: Make, explored: ExploredQueue
 ) -> None:
     """message-queue MQ-10: 16, 11 and 15 states as the contract counts them; 11 calls in each."""
     assert explore(make, numbers=4) == explored

@@ -17,7 +17,7 @@ from surepipe.pipes.message_queue import (
     Enqueued,
     Message,
     OrderedQueue,
-    Reason,
+    RefusalReason,
 )
 from surepipe.pipes.message_queue.checked import Checked
 from surepipe.queues.message_queue.rules import MessageQueueRules
@@ -151,7 +151,7 @@ def test_the_rules_find_a_planted_fault(kind: type[BoundedQueue[Message]]) -> No
 
 
 ANSWERS: dict[str, object] = {
-    "enqueue": Enqueued(False, Reason.FULL),
+    "enqueue": Enqueued(False, RefusalReason.FULL),
     "enqueue_many": 0,
     "enqueue_run": 0,
     "slice_run": [],

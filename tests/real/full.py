@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 
+from surepipe.core.store_requests import KEEP_ALL, Failed, ProducerOpened, Stored, Unavailable
 from surepipe.storage import Level, RedisStore, SqliteStore, Store
-from surepipe.storage.redis_link import Limits
-from surepipe.store_api import KEEP_ALL, Failed, Opened, Stored, Unavailable
+from surepipe.storage.redis.link import Limits
 from tests.real.ground import a_server, no_redis
 from tests.real.stage import Stage, Tally
 
@@ -89,7 +89,7 @@ def _trial(store: Store, disk: SmallDisk, tally: Tally) -> None:
     disk.free()
     _append_again(store, stored + 1)
     opened = store.open_producer("s", "p", 1, 1)
-    assert isinstance(opened, Opened)
+    assert isinstance(opened, ProducerOpened)
     assert opened.last == stored + 1, f"{opened.last} stored of {stored + 1} acknowledged"
 
 

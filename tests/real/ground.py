@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from surepipe.storage import SqliteStore
-from surepipe.storage.redis_keys import Keys
+from surepipe.storage.redis.keys import Keys
 from surepipe.testing.servers import NONE_FOUND, Binary, local_servers
 from tests.kit.redis_bench import Redis
 from tests.real.history import Message, message_of

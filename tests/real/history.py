@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from surepipe.pipes.predicates import payload_digest
-from surepipe.simulation.properties import judge
-from surepipe.simulation.trace import Kind, Row
+from surepipe.audit.predicates import payload_digest
+from surepipe.audit.properties import judge
+from surepipe.audit.trace import Kind, Row
 from tests.real.workers import Said
 
 Message = tuple[int, int]

@@ -17,17 +17,11 @@ from typing import TypeVar, cast
 
 from surepipe import PipeReceiver, PipeSender, StreamReceiver, StreamSender, TcpRoute
 from surepipe.actors.notices import PipeNotice
-from surepipe.effects import NoticeKind
+from surepipe.core.effects import NoticeKind
+from surepipe.core.store_requests import Stored, Transaction
 from surepipe.errors import PipeStopped, StoreUnavailable
-from surepipe.storage import (
-    Level,
-    RedisStore,
-    RedisTransaction,
-    SqliteStore,
-    SqliteTransaction,
-)
-from surepipe.storage.redis_link import Limits
-from surepipe.store_api import Stored, Transaction
+from surepipe.storage import Level, RedisStore, RedisTransaction, SqliteStore, SqliteTransaction
+from surepipe.storage.redis.link import Limits
 from surepipe.testing.crash_points import CrashingRuntime, CrashPoints
 
 Order = dict[str, object]

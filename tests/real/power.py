@@ -14,17 +14,17 @@ from pathlib import Path
 from random import Random
 from typing import cast
 
-from surepipe.storage import Level, RedisStore, SqliteStore, Store
-from surepipe.storage.redis_link import Limits
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     Batch,
     Created,
-    Opened,
+    ProducerOpened,
     ReadOutcome,
     Stored,
     Unavailable,
 )
+from surepipe.storage import Level, RedisStore, SqliteStore, Store
+from surepipe.storage.redis.link import Limits
 from surepipe.testing.forgetful import PowerDisk, why_no_power_cuts
 from surepipe.testing.servers import RedisServer
 from tests.real.ground import a_server, no_redis
@@ -194,7 +194,7 @@ def _lost(store: Store, acknowledged: int) -> int:
             assert list(entries.payloads) == expected, "a payload is not what was written"
         index = found.next
     opened = store.open_producer(_STREAM, _PRODUCER, 1, 1)
-    assert isinstance(opened, Opened)
+    assert isinstance(opened, ProducerOpened)
     assert opened.last == index - 1, f"the stream has {index - 1} messages and says {opened.last}"
     return max(0, acknowledged - opened.last)
 

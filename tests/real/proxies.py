@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 from random import Random
 
-from surepipe.testing.gusts import draw_gusts
+from surepipe.testing.faults import draw_gusts
 from surepipe.testing.proxy import FaultProxy
 from surepipe.testing.servers import RedisServer
 from tests.kit.redis_bench import Redis

@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 from surepipe.actors.codecs import AutoCodec
-from surepipe.spark.places import StorePlace
-from surepipe.store_api import KEEP_ALL, Batch, Created, Stored, StreamInfo
+from surepipe.core.store_requests import KEEP_ALL, Batch, Created, Stored, StreamInfo
+from surepipe.spark.stores import StorePlace
 from tests.real import naive_sink
 from tests.real.history import Anomaly
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from surepipe.testing.gusts import GustKind, draw_gusts
+from surepipe.testing.faults import GustKind, draw_gusts
 from surepipe.testing.proxy import FaultProxy
 from surepipe.testing.servers import free_port
 from tests.real.ground import a_server, make_sqlite, no_redis, redis_effects, sqlite_effects

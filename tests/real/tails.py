@@ -16,10 +16,10 @@ import pytest
 
 from surepipe import StreamReceiver, StreamSender
 from surepipe.actors.notices import PipeNotice
-from surepipe.effects import NoticeKind
+from surepipe.core.effects import NoticeKind
 from surepipe.errors import PipeStopped
 from surepipe.storage import Level, RedisStore, SqliteStore
-from surepipe.testing.resp import RespValues
+from surepipe.testing.proxy import RespValues
 from surepipe.testing.servers import RedisServer, ServerFailed
 from tests.real.ground import a_server, no_redis
 from tests.real.parts import ALARMS

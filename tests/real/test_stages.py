@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
+from surepipe.core.store_requests import KEEP_ALL
 from surepipe.storage import SqliteStore
-from surepipe.store_api import KEEP_ALL
 from tests.real.history import AT_LEAST_ONCE, Anomaly, History, Message
 from tests.real.run import (
     CANNOT_RUN,

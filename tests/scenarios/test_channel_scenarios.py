@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surepipe.pipes.channel import CHANNEL_LAYER, Role
-from surepipe.pipes.frames import Frame, Open
+from surepipe.pipes.wire.frames import Frame, Open
 from tests.kit.channel_wire import CALLER, LISTENER, ChannelWire
 
 SECOND = 1_000_000

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from surepipe import PipeStopped
+from surepipe.core.store_requests import Store
 from surepipe.pipelines.assembly import Cursor, Sink
-from surepipe.pipelines.engine import Engine
-from surepipe.pipelines.engine.file_log import FileLog
-from surepipe.pipelines.engine.running import letters_in
 from surepipe.pipelines.models.stages import AnySink
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import Store
+from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run.file_log import FileLog
+from surepipe.pipelines.run.running import letters_in
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, write_lines
 
 PLAN = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.pipes.frames import Confirm
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.wire.frames import Confirm
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import SECOND, Wire
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.effects import NoticeKind
+from surepipe.core.effects import NoticeKind
 from tests.kit.wire import SECOND
 from tests.pipes.lanes_kit import LaneWire
 

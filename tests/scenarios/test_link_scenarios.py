@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
+from surepipe.actors.ends.remote import PipeSender
 from surepipe.actors.links import Limits, MutualTls, TcpRoute
-from surepipe.actors.remote_ends import PipeSender
 from surepipe.actors.threads import THREADS
 from surepipe.testing.certificates import Authority
 from tests.actors.links.kit import HERE, KEY, QUICK, WITHIN_S, Got, receiver, sender, to

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from surepipe.effects import Effect, OpenLife, Persist, Renumber, WriteFenced
+from surepipe.core.effects import Effect, OpenLife, Persist, Renumber, WriteFenced
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.frames import Confirm, Data, Refused, RefusedReason
 from surepipe.pipes.options import LayerText, parse_layers
-from surepipe.pipes.stack import SenderStack
+from surepipe.pipes.stack.assembled import SenderStack
+from surepipe.pipes.wire.frames import Confirm, Data, Refused, RefusedReason
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Wire
 

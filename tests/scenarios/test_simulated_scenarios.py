@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.audit.properties import judge
 from surepipe.errors import CompositionError
-from surepipe.pipes.algebra import derive
-from surepipe.pipes.algebra.findings import Code
-from surepipe.pipes.algebra.guarantees import Atom, Fault
-from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop
-from surepipe.pipes.desk import Boundary
+from surepipe.guarantees import derive
+from surepipe.guarantees.claims import Atom, Fault
+from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
+from surepipe.guarantees.problems import Code
 from surepipe.pipes.options import parse_layers
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.campaign import campaign
+from surepipe.simulation.chance.script import load
 from surepipe.simulation.faults import Mode, chosen
-from surepipe.simulation.findings import RunResult
 from surepipe.simulation.hop import judge_rows, replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import hop_of, promise_of
-from surepipe.simulation.properties import judge
-from surepipe.simulation.script_file import load
+from surepipe.simulation.results import RunResult
 from surepipe.simulation.subjects import HopSubject
 from tests.faults.product import hop, layer
 from tests.faults.quarry import QUARRY

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     AppendRows,
     ForgetRows,
     NoteTransmitted,
@@ -11,11 +11,11 @@ from surepipe.effects import (
     WriteStored,
     WriteUnknown,
 )
+from surepipe.core.store_requests import CommitPosition
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.memory import MemoryStore
-from surepipe.storage.receiver_state import ReceiverState
-from surepipe.store_api import CommitPosition
+from surepipe.storage.positions import ReceiverState
 from tests.contracts.store_contract import texts
 
 

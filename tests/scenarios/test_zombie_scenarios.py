@@ -13,14 +13,8 @@ import pytest
 from surepipe import Pipe, PipeStopped, StreamReceiver, StreamSender
 from surepipe.actors.steps import StepRuntime
 from surepipe.actors.threads import THREADS
-from surepipe.effects import SaveState, WriteStored
-from surepipe.errors import StoreUnavailable
-from surepipe.storage.claims import numbered
-from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
-from surepipe.storage.memory import MemoryStore, MemoryTransaction
-from surepipe.storage.receiver_state import ReceiverState
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import (
+from surepipe.core.effects import SaveState, WriteStored
+from surepipe.core.store_requests import (
     ClaimOutcome,
     ClaimReader,
     GetOutcome,
@@ -28,7 +22,12 @@ from surepipe.store_api import (
     Transaction,
     Unavailable,
 )
-from surepipe.store_api import Fenced as StoreFenced
+from surepipe.core.store_requests import FencedOut as StoreFenced
+from surepipe.errors import StoreUnavailable
+from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
+from surepipe.storage.memory import MemoryStore, MemoryTransaction
+from surepipe.storage.positions import ReceiverState, numbered
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.actors.kit import PATIENCE_S, Noted, await_that
 from tests.actors.stored_kit import effects_in, make_effects, put_effect, sqlite_store
 

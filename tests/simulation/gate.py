@@ -19,17 +19,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
+from surepipe.audit.trace import Kind, Row
 from surepipe.errors import ContractViolation
-from surepipe.pipelines.simulated.campaign import draw_for, run_one
-from surepipe.pipelines.simulated.simulate import Simulation, simulation_of
+from surepipe.pipelines.simulate.campaign import draw_for, run_one
+from surepipe.pipelines.simulate.simulating import Simulation, simulation_of
 from surepipe.pipes.message_queue import BoundedQueue, Checked, Message, OrderedQueue
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import Mode
+from surepipe.simulation.chance.randomness import Draws, draws
+from surepipe.simulation.faults import Mode, draw_options
 from surepipe.simulation.hop import digest_of_rows, run_hop
 from surepipe.simulation.promises import promise_of
-from surepipe.simulation.randomness import Draws, draws
 from surepipe.simulation.subjects import Subject
-from surepipe.simulation.trace import Kind, Row
 from tests.faults.quarry import QUARRY
 from tests.simulation.kit import COUNTING
 

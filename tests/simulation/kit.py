@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from surepipe.effects import (
+from surepipe.audit.trace import Row
+from surepipe.core.effects import (
     Accepted,
     Cause,
     Confirmed,
@@ -15,15 +16,14 @@ from surepipe.effects import (
     Transmit,
     WakeAt,
 )
-from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
-from surepipe.pipes.desk import Boundary
-from surepipe.simulation.findings import RunResult
+from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.simulation.chance.script import Decision, Plain
+from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
-from surepipe.simulation.script import Decision, Plain
-from surepipe.simulation.scripted import ScriptChooser
+from surepipe.simulation.results import RunResult
 from surepipe.simulation.subjects import HopSubject, Subject
-from surepipe.simulation.trace import Row
 
 FORWARD = "network/sender>receiver"
 BACK = "network/receiver>sender"

@@ -28,11 +28,11 @@ from multiprocessing import get_context
 from random import Random
 from typing import TypeVar
 
-from surepipe.pipelines.simulated.campaign import PlanFailure, PlanResult
-from surepipe.pipelines.simulated.crew import cores
+from surepipe.pipelines.simulate.campaign import PlanFailure, PlanResult
+from surepipe.pipelines.simulate.crew import cores
 from surepipe.simulation.campaign import CampaignResult, campaign
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_result import Exploration, Explored
+from surepipe.simulation.explore.result import Exploration, Explored
 from surepipe.simulation.faults import Mode
 from tests.faults.quarry import QUARRY
 from tests.real import threads

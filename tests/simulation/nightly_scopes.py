@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from surepipe.simulation.explore_scope import Scope
+from surepipe.simulation.explore.scope import Scope
 from tests.faults.plain_table import PATTERNS, Explored, cells
 from tests.simulation.explore.scopes import STACKS, STRICT, Tried, left_for_the_night
 

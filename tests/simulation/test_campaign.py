@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.pipes.algebra.guarantees import Fault
-from surepipe.pipes.desk import Boundary
+from surepipe.guarantees.claims import Fault
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.campaign import campaign, catches_canary
+from surepipe.simulation.chance.script import dump, parse
 from surepipe.simulation.faults import Mode, chosen
 from surepipe.simulation.hop import judge_rows, replay
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import Promise, promise_of
-from surepipe.simulation.script_file import dump, parse
 from surepipe.simulation.subjects import HopSubject
 from tests.faults.product import BY_NAME
 from tests.simulation.kit import RELIABLE, RESEND

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from surepipe.simulation.campaign import campaign
-from surepipe.simulation.causal import causal_decisions, causal_scripts, plain_run
-from surepipe.simulation.causes import path_to, steps_towards
+from surepipe.simulation.causal import (
+    causal_decisions,
+    causal_scripts,
+    path_to,
+    plain_run,
+    steps_towards,
+)
 from surepipe.simulation.faults import Mode, chosen
 from surepipe.simulation.hop import replay
 from surepipe.simulation.promises import Promise

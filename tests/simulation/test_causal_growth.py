@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from surepipe.simulation.causal_growth import Growth, calm_worlds, grown_runs
-from surepipe.simulation.causal_strikes import Seen
-from surepipe.simulation.findings import RunResult
+from surepipe.audit.properties import judge
+from surepipe.audit.settings import facts_of
+from surepipe.simulation.causal import Growth, Seen, calm_worlds, grown_runs
+from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.hop import replay
 from surepipe.simulation.nodes import OFFER_TO_ZOMBIE
-from surepipe.simulation.properties import judge
-from surepipe.simulation.properties.settings import facts_of
-from surepipe.simulation.script import Decision, Script
+from surepipe.simulation.results import RunResult
 from surepipe.simulation.subjects import HopSubject
 from tests.simulation.kit import RELIABLE, RESEND, decide, of_kind
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import Mode
+from surepipe.audit.trace import LOOKED_AGAIN
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.simulation.faults import Mode, draw_options
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import promise_of
 from surepipe.simulation.subjects import HopSubject
-from surepipe.simulation.trace import LOOKED_AGAIN
 from tests.simulation.kit import (
     COUNTING,
     RELIABLE,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.algebra.guarantees import WORDS, Fault
-from surepipe.pipes.desk import Boundary
-from surepipe.simulation.drawing import draw_options
+from surepipe.guarantees.claims import WORDS, Fault
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.faults import (
     ALWAYS,
     BY_ID,
@@ -17,6 +16,7 @@ from surepipe.simulation.faults import (
     FaultKind,
     Mode,
     chosen,
+    draw_options,
     names_of,
 )
 from surepipe.simulation.options import Options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.simulation.trace import Kind, Row
+from surepipe.audit.trace import Kind, Row
 from tests.simulation import gate
 
 SEEDS = range(8)

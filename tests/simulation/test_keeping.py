@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.pipes.desk import Boundary
+from surepipe.core.store_requests import Level
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.hop import replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.subjects import HopSubject
-from surepipe.store_api import Level
 from tests.simulation.kit import TIMER_US, crash, decide, delivered, of_kind, told
 
 STREAM = {"stream": {"start": "earliest"}}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from surepipe.pipes.desk import Boundary
-from surepipe.simulation.campaign import campaign
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import kind_of
-from surepipe.simulation.findings import RunResult
+from surepipe.audit.trace import Row
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.simulation.campaign import WantedFaults, campaign
+from surepipe.simulation.chance.script import Decision
+from surepipe.simulation.exercised import MATTERED, ROLLED_BACK, STRUCK, exercised, mattered
+from surepipe.simulation.faults import draw_options, kind_of
 from surepipe.simulation.hop import run_hop
-from surepipe.simulation.marks import MATTERED, ROLLED_BACK, STRUCK, exercised
-from surepipe.simulation.mattering import mattered
 from surepipe.simulation.options import DRAINS, Options
 from surepipe.simulation.promises import promise_of
-from surepipe.simulation.script import Decision
+from surepipe.simulation.results import RunResult
 from surepipe.simulation.subjects import HopSubject
-from surepipe.simulation.trace import Row
-from surepipe.simulation.wanted import Wanted
 from tests.simulation.kit import (
     BACK,
     FORWARD,
@@ -83,7 +80,7 @@ def test_few_seeds_leave_marks_that_a_campaign_names() -> None:
 
 def test_a_fault_that_is_switched_on_must_strike_and_matter() -> None:
     """simulation X-29: both marks, and what it leads to where the pipe can come to that."""
-    wanted = Wanted(promise_of(RELIABLE))
+    wanted = WantedFaults(promise_of(RELIABLE))
     wanted.see(Options(messages=8, loss_ppm=10, confirm_loss_ppm=10, poison=0))
     assert {STRUCK["F1"], MATTERED["F1"], "held-three", "confirm-lost"} <= wanted.marks()
     assert MATTERED["F3"] not in wanted.marks()

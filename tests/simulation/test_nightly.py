@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_result import Explored
+from surepipe.simulation.explore.result import Explored
 from tests.real.run import FAILED, PASSED, run_stage
 from tests.real.stage import Tally
 from tests.simulation import nightly, nightly_scopes

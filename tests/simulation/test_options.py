@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import Mode
+from surepipe.simulation.faults import Mode, draw_options
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import promise_of
 from tests.simulation.kit import RELIABLE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import surepipe
-from surepipe.simulation.randomness import draws
+from surepipe.simulation.chance.randomness import draws
 
 PINNED = {
     1: "9a452613101df079",
@@ -74,7 +74,7 @@ def test_a_shuffle_keeps_the_items_and_leaves_the_argument_alone() -> None:
 
 def test_the_helper_uses_nothing_but_getrandbits() -> None:
     """simulation X-10: by the names that its module calls on itself."""
-    source = Path(surepipe.__file__).parent / "simulation" / "randomness.py"
+    source = Path(surepipe.__file__).parent / "simulation" / "chance" / "randomness.py"
     called = {
         node.func.attr
         for node in ast.walk(ast.parse(source.read_text()))

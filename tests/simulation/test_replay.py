@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.pipes.desk import Boundary
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import Mode
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.simulation.chance.script import Script
+from surepipe.simulation.chance.scripted import ScriptChooser
+from surepipe.simulation.faults import Mode, draw_options
 from surepipe.simulation.hop import replay, run_hop
 from surepipe.simulation.options import Options, Tie
 from surepipe.simulation.promises import promise_of
-from surepipe.simulation.script import Script
-from surepipe.simulation.scripted import ScriptChooser
 from surepipe.simulation.subjects import HopSubject, Subject
 from tests.simulation.kit import COUNTING, lose, told
 from tests.simulation.pinned import PINNED

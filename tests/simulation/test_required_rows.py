@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from surepipe.audit.findings import Violation
+from surepipe.audit.trace import Row
 from surepipe.simulation.campaign import campaign, catches_canary
+from surepipe.simulation.chance.script import dump, parse
 from surepipe.simulation.faults import Mode
-from surepipe.simulation.findings import Violation
 from surepipe.simulation.hop import judge_rows, replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import Promise
-from surepipe.simulation.script_file import dump, parse
 from surepipe.simulation.subjects import HopSubject
-from surepipe.simulation.trace import Row
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED
 from tests.plain.resend import RESEND as PLAIN_RESEND
 from tests.plain.sequential import SEQUENTIAL

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import ClassVar
 
+from surepipe.audit.properties.base import Property
+from surepipe.audit.properties.judge import Judge, judge
+from surepipe.audit.properties.ledger import Look
+from surepipe.audit.trace import COLUMNS, Kind, RollingDigest, Row, Rows, cells_of
 from surepipe.simulation import HopSubject, Options
+from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.hop import digest_of_rows, play
-from surepipe.simulation.properties.base import Property
-from surepipe.simulation.properties.books import Look
-from surepipe.simulation.properties.judge import Judge, judge
-from surepipe.simulation.seeded import SeededChooser
-from surepipe.simulation.trace import COLUMNS, Kind, RollingDigest, Row, Rows, cells_of
 
 RELIABLE = HopSubject({"reliable": {"run_max": 4, "window": 16}})
 LOSSY = Options(seed=3, loss_ppm=200_000, confirm_loss_ppm=200_000, copy_ppm=100_000)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from surepipe.errors import ConfigurationError
+from surepipe.simulation.chance.script import Script, dump, load, parse, save
 from surepipe.simulation.options import Options
-from surepipe.simulation.script import Script
-from surepipe.simulation.script_file import dump, load, parse, save
 from tests.simulation.kit import COUNTING, crash, lose, told
 
 

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surepipe.audit.findings import Violation
+from surepipe.audit.properties import judge
+from surepipe.audit.trace import Kind, Row
 from surepipe.errors import MisuseError
-from surepipe.simulation.findings import RunResult, Violation
+from surepipe.simulation.chance.script import Decision, Plain, Script
+from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
-from surepipe.simulation.properties import judge
-from surepipe.simulation.script import Decision, Plain, Script
-from surepipe.simulation.scripted import ScriptChooser
+from surepipe.simulation.results import RunResult
 from surepipe.simulation.shrink import shrink
 from surepipe.simulation.subjects import HopSubject
-from surepipe.simulation.trace import Kind, Row
 
 Rule = Callable[[Script], Iterable[str]]
 

@@ -10,15 +10,8 @@ import pytest
 
 from surepipe import Pipe
 from surepipe.actors.steps import StepRuntime
-from surepipe.effects import AppendRows, Letter, OpenLife, SaveState, WriteStored, WriteUnknown
-from surepipe.errors import MisuseError, StoreUnavailable
-from surepipe.simulation.store_calls import PLAIN, REFUSALS, Fate, PlainFate, name_of
-from surepipe.simulation.stores import SimulatedStore
-from surepipe.storage.dead_letters import DeadLetterStream
-from surepipe.storage.journal import StoreJournal
-from surepipe.storage.memory import MemoryState
-from surepipe.storage.receiver_state import ReceiverState
-from surepipe.store_api import (
+from surepipe.core.effects import AppendRows, Letter, OpenLife, SaveState, WriteStored, WriteUnknown
+from surepipe.core.store_requests import (
     KEEP_ALL,
     Ahead,
     AppendRun,
@@ -41,6 +34,13 @@ from surepipe.store_api import (
     Unavailable,
     WaitForMore,
 )
+from surepipe.errors import MisuseError, StoreUnavailable
+from surepipe.simulation.stores.calls import PLAIN, REFUSALS, CallFate, PlainFate, name_of
+from surepipe.simulation.stores.store import SimulatedStore
+from surepipe.storage.journal import StoreJournal
+from surepipe.storage.letters import DeadLetterStream
+from surepipe.storage.memory import MemoryState
+from surepipe.storage.positions import ReceiverState
 from tests.contracts.store_contract import (
     Bench,
     StoreContract,
@@ -60,10 +60,10 @@ class Fates:
     """Decides by script: the next calls get these fates, in order. Notes what was asked."""
 
     def __init__(self) -> None:
-        self.coming: list[Fate] = []
+        self.coming: list[CallFate] = []
         self.asked: list[str] = []
 
-    def store(self, store: str, call: str, *, is_write: bool) -> Fate:
+    def store(self, store: str, call: str, *, is_write: bool) -> CallFate:
         """The next fate."""
         self.asked.append(f"{store} {'writes' if is_write else 'looks'}: {call}")
         return self.coming.pop(0) if self.coming else PLAIN
@@ -433,7 +433,7 @@ class RandomFates:
         self.strike = False
         """Opening and closing a pipe ask once, and say so when there is no answer."""
 
-    def store(self, store: str, call: str, *, is_write: bool) -> Fate:
+    def store(self, store: str, call: str, *, is_write: bool) -> CallFate:
         """Any of them; what is refused comes later."""
         del store, call, is_write
         strikes = self.strike and self._rng.random() < 0.25

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, Phase, Verbosity, find, given, settings
 from hypothesis import strategies as st
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.simulated.simulate import SimulationFailed
+from surepipe.guarantees import derive
+from surepipe.guarantees.hops import Hop
+from surepipe.pipelines.simulate.simulating import SimulationFailed
 from surepipe.pipelines.stages import Context
-from surepipe.pipes.algebra import derive
-from surepipe.pipes.algebra.hops import Hop
 from surepipe.simulation import HopSubject, Options, Outside, promise_of, run_hop
 from surepipe.simulation.promises import hop_of
 from surepipe.simulation.strategies import messages, schedules, stacks

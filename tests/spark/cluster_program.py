@@ -18,10 +18,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from surepipe.pipelines import loads
-from surepipe.spark.failures import failure_of
-from surepipe.spark.mapping import mapped
+from surepipe.spark.arrow import mapped
 from surepipe.spark.running import SparkRun
 from surepipe.spark.session import SparkOptions, open_session
+from surepipe.spark.shipping import failure_of
 from surepipe.testing.spark_cluster import StandaloneCluster
 from tests.real.ancestry import ancestor, families
 from tests.real.naive_sink import LINES

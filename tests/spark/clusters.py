@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.core.store_requests import Stored
 from surepipe.pipelines import Plan, loads
-from surepipe.pipelines.engine import run as run_on_actors
-from surepipe.spark.places import StorePlace
+from surepipe.pipelines.run import run as run_on_actors
 from surepipe.spark.running import run as run_on_spark
-from surepipe.store_api import Stored
+from surepipe.spark.stores import StorePlace
 from tests.spark.hidden import hidden_python
 from tests.spark.short_java import surroundings
 from tests.spark.streams import Streams

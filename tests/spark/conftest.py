@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from surepipe.spark.places import StorePlace
 from surepipe.spark.session import SparkOptions, open_session
+from surepipe.spark.stores import StorePlace
 from surepipe.testing.servers import NONE_FOUND, RedisServer, local_servers
 from tests.spark.streams import Streams
 

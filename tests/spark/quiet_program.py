@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from surepipe.spark.places import StorePlace
 from surepipe.spark.session import SparkOptions, open_session
+from surepipe.spark.stores import StorePlace
 from tests.spark.streams import Streams
 
 if __name__ == "__main__":

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surepipe.spark.places import StorePlace
+from surepipe.core.store_requests import (
+    KEEP_ALL,
+    Batch,
+    Created,
+    Retention,
+    Stored,
+    StreamInfo,
+    Trimmed,
+)
+from surepipe.spark.stores import StorePlace
 from surepipe.storage import SqliteStore
-from surepipe.store_api import KEEP_ALL, Batch, Created, Retention, Stored, StreamInfo, Trimmed
 
 
 class Streams:

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 
 from surepipe.errors import StoreReset
 from surepipe.spark import arrow
-from surepipe.spark.columns import COLUMNS, Cut, Named, cut_of, record_batch
+from surepipe.spark.columns import COLUMNS, PageCut, RangeFacts, cut_of, record_batch
 from surepipe.spark.source import STRUCT, arrow_schema
-from surepipe.storage.raw_pages import RawPage
-from surepipe.storage.redis_pages import measures_of, paged
-from surepipe.storage.sqlite_pages import pages_of
+from surepipe.storage.pages import RawPage
+from surepipe.storage.redis.pages import measures_of, paged
+from surepipe.storage.sqlite.streams import pages_of
 
 PAYLOADS = st.lists(st.binary(max_size=300), min_size=1, max_size=20)
 RUNS = st.lists(
     st.tuples(PAYLOADS, st.text(max_size=4), st.integers(0, 2**53)), min_size=1, max_size=4
 )
 Make = Callable[[list[bytes], int, str, int], RawPage]
-NAMED = Named("orders", 3, 99)
+NAMED = RangeFacts("orders", 3, 99)
 
 
 def redis_page(payloads: list[bytes], index: int, producer: str, first: int) -> RawPage:
@@ -83,4 +83,4 @@ def test_a_page_whose_lengths_do_not_fit_its_body_is_refused() -> None:
     page = redis_page([b"a", b"bb"], 1, "p", 1)
     short = RawPage(1, "p", 1, 1, 2, 0, page.width, page.lengths, page.body[:-1], page.start)
     with pytest.raises(StoreReset, match="says 3 bytes of payload and holds 2: it is damaged"):
-        record_batch([Cut(short, 0, 2)], NAMED, arrow_schema(STRUCT))
+        record_batch([PageCut(short, 0, 2)], NAMED, arrow_schema(STRUCT))

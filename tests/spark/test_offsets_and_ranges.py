@@ -6,14 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.core.store_requests import Identity
 from surepipe.errors import ConfigurationError
 from surepipe.spark.following import shared_out
-from surepipe.spark.offsets import Place, from_json, key_of, stream_of, to_json
-from surepipe.spark.ranges import Range, tasks_of
-from surepipe.store_api import Identity
+from surepipe.spark.ranges import (
+    EntryRange,
+    ReadingPlace,
+    from_json,
+    key_of,
+    stream_of,
+    tasks_of,
+    to_json,
+)
 
 PLACES = st.builds(
-    Place,
+    ReadingPlace,
     st.integers(1, 2**53),
     st.integers(1, 2**62),
     st.integers(1, 2**62),
@@ -25,7 +32,7 @@ OFFSETS = st.dictionaries(
 
 
 @given(offsets=OFFSETS)
-def test_equal_offsets_are_equal_texts(offsets: dict[str, Place]) -> None:
+def test_equal_offsets_are_equal_texts(offsets: dict[str, ReadingPlace]) -> None:
     """Spark compares texts, so neither the order of keys nor a way through JSON may matter; spark SP-5."""
     text = json.dumps(to_json(offsets))
     assert json.dumps(to_json({key: offsets[key] for key in reversed(offsets)})) == text
@@ -44,9 +51,9 @@ def test_offsets_of_another_query_are_refused(broken: dict[str, object]) -> None
         from_json(broken)
 
 
-def a_range(name: str, start: int, stop: int) -> Range:
+def a_range(name: str, start: int, stop: int) -> EntryRange:
     """A range of a stream."""
-    return Range(name, name, 0, start, stop, 7, 7, Identity("p", 1, stop - 1))
+    return EntryRange(name, name, 0, start, stop, 7, 7, Identity("p", 1, stop - 1))
 
 
 @given(

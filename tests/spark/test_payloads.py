@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.core.store_requests import Stored
 from surepipe.spark import arrow
-from surepipe.spark.payloads import Payloads
-from surepipe.storage import redis_pages, sqlite_pages
-from surepipe.storage.raw_pages import RawBatch
-from surepipe.store_api import Stored
+from surepipe.spark.columns import BufferPayloads
+from surepipe.storage.pages import RawBatch
+from surepipe.storage.redis import pages as redis_pages
+from surepipe.storage.sqlite import streams as sqlite_pages
 from tests.spark.streams import Streams
 
 FEW = st.lists(st.binary(max_size=400), min_size=1, max_size=30)
@@ -24,7 +25,7 @@ RUNS = FEW | EVEN | LONG.map(lambda sizes: [bytes([n]) * size for n, size in enu
 @given(payloads=RUNS, first=st.integers(1, 2**40))
 def test_pages_of_packed_payloads_are_those_of_a_list(payloads: list[bytes], first: int) -> None:
     """Each width of lengths, equal ones, and payloads at and above a page's bound; spark SP-9."""
-    packed = Payloads.of(payloads)
+    packed = BufferPayloads.of(payloads)
     assert [*redis_pages.paged(first, packed)] == [*redis_pages.paged(first, payloads)]
     assert sqlite_pages.pages_of(packed) == sqlite_pages.pages_of(payloads)
 
@@ -35,8 +36,12 @@ def test_packed_payloads_are_a_sequence_of_bytes(
 ) -> None:
     """Made of a list, of a part of an Arrow column, and of parts put together."""
     column = arrow.array([b"before", *payloads], type=arrow.BINARY).slice(1, len(payloads))
-    whole = Payloads.of_column(column)
-    for packed in (whole, Payloads.of(payloads), Payloads.joined([whole[:2], whole[2:]])):
+    whole = BufferPayloads.of_column(column)
+    for packed in (
+        whole,
+        BufferPayloads.of(payloads),
+        BufferPayloads.joined([whole[:2], whole[2:]]),
+    ):
         assert list(packed) == payloads
         assert list(packed[start:stop]) == payloads[start:stop]
         assert packed[-1] == payloads[-1]
@@ -51,7 +56,9 @@ def test_a_store_holds_the_same_pages_from_either(any_streams: Streams) -> None:
     store = any_streams.store
     for first, stop in ((0, 300), (200, 900), (100, 500)):
         listed = store.append("listed", "maker", 1, first + 1, payloads[first:stop])
-        packed = store.append("packed", "maker", 1, first + 1, Payloads.of(payloads)[first:stop])
+        packed = store.append(
+            "packed", "maker", 1, first + 1, BufferPayloads.of(payloads)[first:stop]
+        )
         assert isinstance(listed, Stored)
         assert packed == listed
     assert any_streams.read("packed") == payloads

@@ -9,9 +9,8 @@ import pytest
 from surepipe.errors import MisuseError
 from surepipe.spark import arrow
 from surepipe.spark.arrow import RecordBatch, batch_of_rows, schema_of
-from surepipe.spark.payloads import Payloads
-from surepipe.spark.rows import NEEDED, Rows, runs_of
-from surepipe.spark.sink import CHUNK_MESSAGES, Origin
+from surepipe.spark.columns import BufferPayloads
+from surepipe.spark.sink import CHUNK_MESSAGES, NEEDED, Origin, OriginRows, runs_of
 from surepipe.spark.source import STRUCT, arrow_schema
 from surepipe.spark.writer import SinkOptions, StreamWriter
 from tests.spark.streams import Streams
@@ -26,7 +25,7 @@ def batch(*rows: Row) -> RecordBatch:
     return batch_of_rows([dict(zip(NEEDED, row, strict=True)) for row in rows], SCHEMA)
 
 
-def shown(rows: Rows) -> tuple[Origin, list[int], list[int], list[bytes]]:
+def shown(rows: OriginRows) -> tuple[Origin, list[int], list[int], list[bytes]]:
     """A run as plain values."""
     return rows.origin, rows.indexes.tolist(), rows.made_of.tolist(), list(rows.payloads)
 
@@ -60,9 +59,9 @@ def test_a_batch_without_rows_has_no_runs() -> None:
 def test_part_of_a_column_gives_its_own_bytes(kind: object) -> None:
     """A slice shares its buffers with the whole, and Spark may use either width."""
     whole = arrow.array([b"a", b"bcd", b"", b"e", b"fg"], type=kind)
-    assert list(Payloads.of_column(whole)) == [b"a", b"bcd", b"", b"e", b"fg"]
-    assert list(Payloads.of_column(whole.slice(1, 3))) == [b"bcd", b"", b"e"]
-    assert list(Payloads.of_column(whole.slice(5, 0))) == []
+    assert list(BufferPayloads.of_column(whole)) == [b"a", b"bcd", b"", b"e", b"fg"]
+    assert list(BufferPayloads.of_column(whole.slice(1, 3))) == [b"bcd", b"", b"e"]
+    assert list(BufferPayloads.of_column(whole.slice(5, 0))) == []
 
 
 @pytest.mark.parametrize("name", ["stream", "partition", "index", "life"])

@@ -9,29 +9,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.core.store_requests import (
+    CommitPosition,
+    Entries,
+    Identity,
+    Owner,
+    Position,
+    Retention,
+)
 from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreReset, StoreUnavailable
 from surepipe.spark import sink
-from surepipe.spark.payloads import Payloads
-from surepipe.spark.places import StorePlace
+from surepipe.spark.columns import BufferPayloads
 from surepipe.spark.sink import (
     Origin,
     Outputs,
-    Row,
+    SinkRow,
     Written,
     append_by_identity,
     position_of,
     write_rows,
 )
-from surepipe.store_api import CommitPosition, Entries, Identity, Owner, Position, Retention
+from surepipe.spark.stores import StorePlace
 from tests.spark.streams import Streams
 
 ORIGIN = Origin("orders", 0, 77)
 
 
-def rows(first: int, stop: int) -> list[Row]:
+def rows(first: int, stop: int) -> list[SinkRow]:
     """Entry n gives n modulo 3 outputs."""
     return [
-        Row(n, [f"out-{n}.{part}".encode() for part in range(n % 3)]) for n in range(first, stop)
+        SinkRow(n, [f"out-{n}.{part}".encode() for part in range(n % 3)])
+        for n in range(first, stop)
     ]
 
 
@@ -164,26 +172,26 @@ def test_an_entry_with_more_outputs_than_a_chunk_stays_whole(
     monkeypatch.setattr(sink, "CHUNK_MESSAGES", 4)
     monkeypatch.setattr(sink, "CHUNK_BYTES", 5)
     streams.create("out")
-    large = [Row(1, [b"a"]), Row(2, [b"%d" % n for n in range(10)]), Row(3, [b"z"])]
+    large = [SinkRow(1, [b"a"]), SinkRow(2, [b"%d" % n for n in range(10)]), SinkRow(3, [b"z"])]
     assert write_rows(streams.place, "out", ORIGIN, large, 1, 4) == Written(12, 0, 4)
     batch = streams.store.read("out", 1, 1000, 1 << 20)
     entries: Sequence[Entries] = getattr(batch, "entries", ())
     assert [len(each.payloads) for each in entries] == [1, 10, 1]
 
 
-class _Late(Payloads):
+class _Late(BufferPayloads):
     """Payloads that let another attempt go first, when this one takes them: it has looked already then."""
 
     def __init__(self, payloads: list[bytes], other: Callable[[], object]) -> None:
-        packed = Payloads.of(payloads)
+        packed = BufferPayloads.of(payloads)
         super().__init__(packed.begins, packed.body)
         self._other = other
 
     @overload
     def __getitem__(self, at: int) -> bytes: ...
     @overload
-    def __getitem__(self, at: slice) -> Payloads: ...
-    def __getitem__(self, at: int | slice) -> bytes | Payloads:
+    def __getitem__(self, at: slice) -> BufferPayloads: ...
+    def __getitem__(self, at: int | slice) -> bytes | BufferPayloads:
         self._other()
         return super().__getitem__(at)
 

@@ -20,13 +20,12 @@ from pyspark.sql.datasource import (
 )
 
 import surepipe
+from surepipe.core.store_requests import Unavailable
 from surepipe.errors import ConfigurationError, MisuseError, StoreReset, StoreUnavailable
-from surepipe.spark.failures import failure_of
-from surepipe.spark.filters import Wanted, wanted_of
-from surepipe.spark.places import StorePlace, asked
 from surepipe.spark.session import SparkOptions, open_session
-from surepipe.spark.shipping import archives_of
-from surepipe.store_api import Unavailable
+from surepipe.spark.shipping import archives_of, failure_of
+from surepipe.spark.source_options import WantedEntries, wanted_of
+from surepipe.spark.stores import StorePlace, asked
 
 INDEX, STREAM, PARTITION = ("index",), ("stream",), ("partition",)
 
@@ -49,7 +48,7 @@ def test_conditions_on_stream_partition_and_index_are_taken_over_and_others_left
     assert (wanted.first, wanted.last) == (10, 49)
     assert [wanted.has(*where) for where in (("b", 2), ("a", 2), ("b", 1))] == [True, False, False]
     assert rest == left
-    assert wanted_of([EqualTo(INDEX, 7)])[0] == Wanted(7, 7)
+    assert wanted_of([EqualTo(INDEX, 7)])[0] == WantedEntries(7, 7)
 
 
 def test_a_place_travels_and_is_opened_once(tmp_path: Path) -> None:
@@ -136,10 +135,11 @@ def test_the_shipped_archive_runs_without_an_installed_surepipe(tmp_path: Path) 
     """Python sees the zip and third-party packages only, and reads a stream; spark SP-12."""
     archive = archives_of([])[0]
     program = (
-        "import surepipe, sys; from surepipe.spark.places import StorePlace;"
-        f"from surepipe.storage.redis_scripts import script; script('read');"
+        "import surepipe, sys; from surepipe.spark.stores import StorePlace;"
+        f"from surepipe.storage.redis.scripts import script; script('read');"
         f"store = StorePlace({str(tmp_path / 'a.db')!r}).store();"
-        "from surepipe.store_api import KEEP_ALL; store.create('a', 1, KEEP_ALL); print(surepipe.__file__)"
+        "from surepipe.core.store_requests import KEEP_ALL;"
+        "store.create('a', 1, KEEP_ALL); print(surepipe.__file__)"
     )
     third_party = Path(pytest.__file__).parents[1]
     told = subprocess.run(

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from surepipe.core.store_requests import CommitPosition, Retention
 from surepipe.errors import ConfigurationError, Fenced, StoreReset
 from surepipe.spark import reading
 from surepipe.spark.source import STRUCT, arrow_schema
 from surepipe.spark.source_options import SourceOptions
 from surepipe.storage import SqliteStore
-from surepipe.store_api import CommitPosition, Retention
 from tests.spark.micro_batches import MicroBatches
 from tests.spark.streams import Streams, numbers
 

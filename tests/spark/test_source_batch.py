@@ -4,10 +4,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from surepipe.core.store_requests import Retention
 from surepipe.errors import ConfigurationError, MisuseError, StoreReset
-from surepipe.spark.failures import failure_of
 from surepipe.spark.session import SparkOptions, open_session
-from surepipe.store_api import Retention
+from surepipe.spark.shipping import failure_of
 from tests.spark.streams import Streams, numbers
 
 

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from surepipe.auditing.loss_watch import Alarm
-from surepipe.spark.auditing.live import Watched, watch
+from surepipe.audit.bulk.loss_watch import LossAlarm
+from surepipe.core.store_requests import Stored
 from surepipe.spark.keyed import receive_by_channel
-from surepipe.spark.session import prepare_session
-from surepipe.spark.starting import STARTS, start
-from surepipe.store_api import Stored
+from surepipe.spark.live_audit import Watched, watch
+from surepipe.spark.session import STARTS, prepare_session, start
 from tests.spark.running.kit import Folder, orders
 from tests.spark.streams import Streams, numbers
 
@@ -98,9 +97,9 @@ def test_a_watch_survives_a_source_that_is_late(
     streams.create("orders", "orders.done").fill("orders", 5)
     came = streams.read("orders")[1:]
     assert isinstance(streams.store.append("orders.done", "hop", 1, 1, came), Stored)
-    dropped, told, bell = late(1), list[Alarm](), threading.Event()
+    dropped, told, bell = late(1), list[LossAlarm](), threading.Event()
 
-    def tell(alarms: Sequence[Alarm]) -> None:
+    def tell(alarms: Sequence[LossAlarm]) -> None:
         told.extend(alarms)
         bell.set()
 

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from surepipe.errors import MisuseError, StoreReset
-from surepipe.spark.failures import failure_of
+from surepipe.spark.shipping import failure_of
 from surepipe.storage import SqliteStore
 from tests.spark.streams import Streams, numbers
 

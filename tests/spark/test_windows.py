@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surepipe.store_api import Stored
+from surepipe.core.store_requests import Stored
 from tests.spark.streams import Streams
 
 if TYPE_CHECKING:

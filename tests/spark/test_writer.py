@@ -6,7 +6,7 @@ import pytest
 
 from surepipe.errors import ConfigurationError, MisuseError, StoreReset
 from surepipe.spark.arrow import RecordBatch, batch_of_rows, schema_of
-from surepipe.spark.rows import NEEDED
+from surepipe.spark.sink import NEEDED
 from surepipe.spark.source import STRUCT, SurepipeSource, arrow_schema
 from surepipe.spark.writer import Done, SinkOptions, StreamWriter, check_schema
 from tests.spark.streams import Streams

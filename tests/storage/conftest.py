@@ -12,7 +12,7 @@ from surepipe.testing.servers import (
     Binary,
     RedisServer,
     Server,
-    Source,
+    ServerSource,
     local_servers,
     redis_servers,
 )
@@ -21,21 +21,21 @@ from tests.kit.redis_bench import RedisBench
 from tests.storage.sqlite_bench import SqliteBench
 
 
-def _name(source: Source | None) -> str:
+def _name(source: ServerSource | None) -> str:
     return source.name.split(" (")[0] if source else "none"
 
 
 @pytest.fixture(scope="session", params=redis_servers() or [None], ids=_name)
-def redis_source(request: pytest.FixtureRequest) -> Source:
+def redis_source(request: pytest.FixtureRequest) -> ServerSource:
     """Each server that the machine has. None at all is a failure, never a skip."""
     if request.param is None:
         pytest.fail(NONE_FOUND)
-    source: Source = request.param
+    source: ServerSource = request.param
     return source
 
 
 @pytest.fixture(scope="session")
-def redis_server(redis_source: Source) -> Iterator[Server]:
+def redis_server(redis_source: ServerSource) -> Iterator[Server]:
     """A running server, used by many tests: they choose keys of their own."""
     server = redis_source.server()
     try:

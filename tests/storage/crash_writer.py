@@ -18,10 +18,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from surepipe.core.store_requests import (
+    KEEP_ALL,
+    AppendRun,
+    CommitPosition,
+    Level,
+    Owner,
+    ProducerOpened,
+    Stored,
+)
 from surepipe.errors import MisuseError
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.storage.sqlite_file import connect
-from surepipe.store_api import KEEP_ALL, AppendRun, CommitPosition, Level, Opened, Owner, Stored
+from surepipe.storage.sqlite.file import connect
+from surepipe.storage.sqlite.store import SqliteStore
 
 RUN = 7
 
@@ -117,7 +125,7 @@ def write_all(work: Work) -> None:
         if work.unit == "moment":  # SIGALRM, not caught, ends the process as kill -9 does
             signal.setitimer(signal.ITIMER_REAL, work.at / 1_000_000)
         opened = store.open_producer("out", work.producer, 1, 1)
-        assert isinstance(opened, Opened)
+        assert isinstance(opened, ProducerOpened)
         for first in range(opened.last + 1, opened.last + 1 + RUN * work.runs, RUN):
             run = AppendRun(
                 "out",

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import Level
+from surepipe.core.store_requests import Level
+from surepipe.storage.sqlite.store import SqliteStore
 
 FAILS_LOUDLY_AFTER_S = 60
 

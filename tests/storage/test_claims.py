@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from surepipe.storage.claims import CHANCE_BITS, Claims, number_now, numbered
+from surepipe.core.store_requests import ClaimReader, FencedOut, Owner, Unavailable
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.memory import MemoryStore
-from surepipe.store_api import ClaimReader, Fenced, Owner, Unavailable
+from surepipe.storage.positions import CHANCE_BITS, Claims, number_now, numbered
 
 
 class Clock:
@@ -54,7 +54,7 @@ def test_a_life_that_was_replaced_claims_in_vain(store: FaultyStore) -> None:
     for shown in (1001, 5000, 1):
         clock.ms = shown
         for renewal in (1, 2, 1000):
-            assert isinstance(claim(older, renewal), Fenced)
+            assert isinstance(claim(older, renewal), FencedOut)
     assert claim(newer, 2) == Owner(3)
 
 
@@ -67,7 +67,7 @@ def test_two_that_begin_in_one_millisecond_replace_each_other_in_their_order(
         claims = Claims(store, clock.with_chance(chance))
         assert claim(claims) == Owner(2 * owner - 1)
         assert claim(claims, 2) == Owner(2 * owner)
-        assert all(isinstance(claim(former, 3), Fenced) for former in earlier)
+        assert all(isinstance(claim(former, 3), FencedOut) for former in earlier)
         earlier.append(claims)
 
 
@@ -77,7 +77,7 @@ def test_one_whose_clock_is_behind_takes_over_all_the_same(store: FaultyStore) -
     claim(ahead)
     behind = Claims(store, Clock(1000).with_chance(1))
     assert claim(behind) == Owner(2)
-    assert isinstance(claim(ahead, 2), Fenced)
+    assert isinstance(claim(ahead, 2), FencedOut)
     assert claim(behind, 2) == Owner(3)
 
 
@@ -98,7 +98,7 @@ def test_a_first_claim_without_an_answer_is_repeated_unless_somebody_began_meanw
         if is_replaced:
             claim(later)
             clock.ms += 10
-        assert isinstance(claim(waiting), Fenced if is_replaced else Owner)
+        assert isinstance(claim(waiting), FencedOut if is_replaced else Owner)
     assert isinstance(claim(later, 2), Owner)
 
 

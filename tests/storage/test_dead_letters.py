@@ -9,15 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.effects import AppendRows, Letter, OpenLife, WriteFailed, WriteStored, WriteUnknown
+from surepipe.core.effects import (
+    AppendRows,
+    Letter,
+    OpenLife,
+    WriteFailed,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Level, Retention
 from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable
-from surepipe.storage.dead_letters import DeadLetterStream, Replay
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.journal import StoreJournal
-from surepipe.storage.letters import NoLetter, decode, encode, name_of
+from surepipe.storage.letters import DeadLetterStream, NoLetter, Replay, decode, encode, name_of
 from surepipe.storage.memory import MemoryStore
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import KEEP_ALL, AppendRun, Level, Retention
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench, RewindableRedis
 from tests.storage.sqlite_bench import SqliteBench

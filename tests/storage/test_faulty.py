@@ -10,13 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.errors import MisuseError
-from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune, Rates
-from surepipe.storage.memory import MemoryStore, MemoryTransaction
-from surepipe.storage.redis_transaction import RedisTransaction
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.storage.sqlite_transaction import SqliteTransaction
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     Ahead,
     AppendRun,
@@ -36,6 +30,12 @@ from surepipe.store_api import (
     Trimmed,
     Unavailable,
 )
+from surepipe.errors import MisuseError
+from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune, Rates
+from surepipe.storage.memory import MemoryStore, MemoryTransaction
+from surepipe.storage.redis.transaction import RedisTransaction
+from surepipe.storage.sqlite.store import SqliteStore
+from surepipe.storage.sqlite.transaction import SqliteTransaction
 from tests.contracts.store_contract import (
     Bench,
     StoreContract,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from surepipe import errors
-from surepipe.effects import (
+from surepipe.core.effects import (
     AppendRows,
     ForgetRows,
     JournalContents,
@@ -24,19 +24,14 @@ from surepipe.effects import (
     WriteStored,
     WriteUnknown,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.storage.faulty import FaultyStore, Misfortune
-from surepipe.storage.journal import TRIM_AFTER_MESSAGES, StoreJournal
-from surepipe.storage.memory import MemoryStore
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
     ClaimOutcome,
     ClaimReader,
     CommitPosition,
     CreateStream,
-    Fenced,
+    FencedOut,
     GetPosition,
     Level,
     OpenProducer,
@@ -44,6 +39,11 @@ from surepipe.store_api import (
     Store,
     StreamInfo,
 )
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.storage.faulty import FaultyStore, Misfortune
+from surepipe.storage.journal import TRIM_AFTER_MESSAGES, StoreJournal
+from surepipe.storage.memory import MemoryStore
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.contracts.store_contract import texts
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
@@ -108,7 +108,7 @@ def test_a_life_that_claims_late_does_not_stop_a_newer_one(store: FaultyStore) -
     """L-2, S-9: the older one had opened before the newer one and claims after it: too late."""
     newer = open_journal(store, 9)
     assert newer.write(AppendRows(9, 1, texts("a", "b"))) == WriteStored()
-    assert store.claim(STREAM, "confirmed", 5) == Fenced(9)
+    assert store.claim(STREAM, "confirmed", 5) == FencedOut(9)
     assert newer.write(ForgetRows(9, 1)) == WriteStored()
     assert rows_of(store) == [(9, 2, texts("b"))]
 

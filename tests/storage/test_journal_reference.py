@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     AppendRows,
     ForgetRows,
     JournalContents,
@@ -22,12 +22,7 @@ from surepipe.effects import (
     WriteOutcome,
     WriteUnknown,
 )
-from surepipe.pipes.desk import Boundary, BoundaryOptions
-from surepipe.storage.faulty import FaultyStore, Misfortune
-from surepipe.storage.journal import StoreJournal
-from surepipe.storage.memory import MemoryStore
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     AppendRun,
     ClaimReader,
     CommitPosition,
@@ -35,6 +30,11 @@ from surepipe.store_api import (
     OpenProducer,
     Store,
 )
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.storage.faulty import FaultyStore, Misfortune
+from surepipe.storage.journal import StoreJournal
+from surepipe.storage.memory import MemoryStore
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.contracts.store_contract import texts
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import Wire

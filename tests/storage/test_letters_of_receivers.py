@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 from surepipe.actors import Pipe, StreamReceiver
-from surepipe.effects import Letter
+from surepipe.core.effects import Letter
+from surepipe.core.store_requests import (
+    KEEP_ALL,
+    AppendRun,
+    Batch,
+    CommitPosition,
+    Store,
+    Transaction,
+)
 from surepipe.errors import PipeStopped, StoreUnavailable
-from surepipe.storage.dead_letters import DeadLetterStream
 from surepipe.storage.faulty import FaultyStore, Misfortune
+from surepipe.storage.letters import DeadLetterStream
 from surepipe.storage.memory import MemoryStore
-from surepipe.store_api import KEEP_ALL, AppendRun, Batch, CommitPosition, Store, Transaction
 from tests.actors.kit import PATIENCE_S, await_that
 from tests.actors.stored_kit import STREAM
 from tests.kit.memory_bench import MemoryBench

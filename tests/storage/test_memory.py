@@ -9,14 +9,13 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from surepipe.storage.memory import MemoryStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     Ahead,
     AppendRun,
     Batch,
     Created,
-    Fenced,
+    FencedOut,
     Gap,
     Hint,
     Level,
@@ -25,6 +24,7 @@ from surepipe.store_api import (
     Stored,
     Trimmed,
 )
+from surepipe.storage.memory import MemoryStore
 from tests.contracts.store_contract import (
     StoreContract,
     StrangerBench,
@@ -86,7 +86,7 @@ def test_an_owner_from_before_the_store_went_back_still_counts() -> None:
     newest = owner_of(bench, 2)
     bench.store.roll_back(older)
     commit(bench, 3, owner=newest)
-    assert commit(bench, 4, owner=newest - 1) == Fenced(newest)
+    assert commit(bench, 4, owner=newest - 1) == FencedOut(newest)
 
 
 def test_an_append_wakes_the_thread_that_waits() -> None:
@@ -185,7 +185,7 @@ class AgainstAModel(RuleBasedStateMachine):
         """Fenced, for every producer that has moved on."""
         for producer, (epoch, _) in self.known.items():
             if epoch > 1:
-                assert put(self.bench, 1, "old", epoch=epoch - 1, producer=producer) == Fenced(
+                assert put(self.bench, 1, "old", epoch=epoch - 1, producer=producer) == FencedOut(
                     epoch
                 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     OpenLife,
     SaveState,
     WriteFailed,
@@ -14,12 +14,18 @@ from surepipe.effects import (
     WriteStored,
     WriteUnknown,
 )
+from surepipe.core.store_requests import (
+    STATE_MAX_BYTES,
+    ClaimReader,
+    CommitPosition,
+    GetPosition,
+    Level,
+)
+from surepipe.core.store_requests import FencedOut as StoreFenced
 from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreUnavailable
 from surepipe.storage.faulty import FaultyStore, Misfortune
-from surepipe.storage.receiver_state import ReceiverState
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import STATE_MAX_BYTES, ClaimReader, CommitPosition, GetPosition, Level
-from surepipe.store_api import Fenced as StoreFenced
+from surepipe.storage.positions import ReceiverState
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
 from tests.storage.sqlite_bench import SqliteBench

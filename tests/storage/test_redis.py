@@ -9,14 +9,7 @@ from importlib import resources
 import pytest
 from redis.crc import key_slot
 
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.storage.redis_keys import LAYOUT_VERSION, Keys, type_of
-from surepipe.storage.redis_link import Limits
-from surepipe.storage.redis_pages import PAGE_MAX_BYTES
-from surepipe.storage.redis_scripts import NAMES, script
-from surepipe.storage.redis_store import RedisStore
-from surepipe.storage.redis_transaction import BYTES_MAX, PARTS_MAX, RedisTransaction
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
     Batch,
@@ -25,7 +18,7 @@ from surepipe.store_api import (
     Created,
     Empty,
     Failed,
-    Fenced,
+    FencedOut,
     Gap,
     Held,
     Hint,
@@ -39,6 +32,13 @@ from surepipe.store_api import (
     Unavailable,
     partition_of,
 )
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.storage.redis.keys import LAYOUT_VERSION, Keys, type_of
+from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.pages import PAGE_MAX_BYTES
+from surepipe.storage.redis.scripts import NAMES, script
+from surepipe.storage.redis.store import RedisStore
+from surepipe.storage.redis.transaction import BYTES_MAX, PARTS_MAX, RedisTransaction
 from surepipe.testing.servers import Binary, RedisServer
 from tests.contracts.store_contract import (
     Bench,
@@ -98,7 +98,7 @@ class TestSpreadContract(StoreContract):
             transaction.commit(CommitPosition("s", "r", old if refused == "fenced" else new, 7, 4))
             transaction.append(AppendRun("s", "p", 1, 2 if refused == "gap" else 1, texts("x")))
         assert not transaction.done
-        assert (Fenced(new) if refused == "fenced" else Gap(1)) in transaction.outcomes
+        assert (FencedOut(new) if refused == "fenced" else Gap(1)) in transaction.outcomes
         assert read_payloads(bench) == []
 
     def test_a_transaction_that_comes_late_does_nothing(self, bench: Bench) -> None:
@@ -368,7 +368,7 @@ def test_a_hop_forwards_a_batch_once(redis_bench: RedisBench) -> None:
     assert isinstance(stale[1], Kept)
     new = owner_of(redis_bench, 2, stream="in")
     fenced = redis_bench.store.hop(CommitPosition("in", "r", old, 7, 4), 3, later)
-    assert fenced[1] == Fenced(new)
+    assert fenced[1] == FencedOut(new)
     assert read_payloads(redis_bench, "out") == texts("A", "B")
     position = redis_bench.store.get("in", "r")
     assert isinstance(position, Position)

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from surepipe.core.store_requests import Created, Retention
 from surepipe.storage.memory import MemoryStore
-from surepipe.store_api import Created, Retention
 from tests.kit.redis_bench import RedisBench
 from tests.kit.store_questions import RETENTIONS, Questions, comparable
 

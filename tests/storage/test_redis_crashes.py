@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.storage.redis_link import Limits
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     Ahead,
     AppendRun,
@@ -29,6 +27,8 @@ from surepipe.store_api import (
     Stored,
     Unavailable,
 )
+from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.store import RedisStore
 from surepipe.testing.servers import Binary, RedisServer, local_servers
 from tests.contracts.store_contract import read_all
 from tests.kit.redis_bench import Redis, RedisBench

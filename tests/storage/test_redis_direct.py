@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.storage.raw_pages import PagesOutcome, RawBatch
-from surepipe.storage.redis_keys import LAYOUT_VERSION
-from surepipe.storage.redis_pages import PAGE_MAX_BYTES
-from surepipe.store_api import Ahead, Empty, Failed, Reset, StreamInfo, Trimmed
+from surepipe.core.store_requests import Ahead, Empty, Failed, Reset, StreamInfo, Trimmed
+from surepipe.storage.pages import PagesOutcome, RawBatch
+from surepipe.storage.redis.keys import LAYOUT_VERSION
+from surepipe.storage.redis.pages import PAGE_MAX_BYTES
 from tests.contracts.store_contract import make, put
 from tests.kit.redis_bench import RedisBench
 

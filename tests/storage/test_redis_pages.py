@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.storage.redis_pages import PAGE_MAX_BYTES, paged, unpaged
+from surepipe.storage.redis.pages import PAGE_MAX_BYTES, paged, unpaged
 
 PAYLOADS = st.lists(
     st.one_of(

@@ -11,16 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.storage.redis_keys import Keys
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import (
-    KEEP_ALL,
-    AppendRun,
-    Created,
-    Failed,
-    Stored,
-    Unavailable,
-)
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Created, Failed, Stored, Unavailable
+from surepipe.storage.redis.keys import Keys
+from surepipe.storage.redis.store import RedisStore
 from surepipe.testing.servers import Binary, RedisServer, ServerFailed
 from tests.contracts.store_contract import texts
 from tests.kit.redis_bench import SHORT, Pauses, Redis, RedisBench

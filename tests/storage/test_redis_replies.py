@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 from redis import exceptions
 
-from surepipe.storage.redis_keys import LAYOUT_VERSION
-from surepipe.storage.redis_link import Limits
-from surepipe.storage.redis_replies import meaning_of, moved_to
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
     CommitPosition,
@@ -20,11 +16,14 @@ from surepipe.store_api import (
     Created,
     Empty,
     Failed,
-    Opened,
+    ProducerOpened,
     Stored,
     StoreOutcome,
     Unavailable,
 )
+from surepipe.storage.redis.keys import LAYOUT_VERSION
+from surepipe.storage.redis.link import Limits, meaning_of, moved_to
+from surepipe.storage.redis.store import RedisStore
 from surepipe.testing.servers import Binary, RedisServer
 from tests.contracts.store_contract import (
     commit,
@@ -223,7 +222,7 @@ def test_a_user_with_the_documented_rights_can_do_everything(own_bench: RedisBen
     user, password = rights.split(" ")[0], rights.split(">")[1].split(" ")[0]
     store = own_bench.another(url=own_bench.url.replace("//", f"//{user}:{password}@"))
     assert isinstance(store.create("s", 1, KEEP_ALL), Created)
-    assert isinstance(store.open_producer("s", "p", 1, 1), Opened)
+    assert isinstance(store.open_producer("s", "p", 1, 1), ProducerOpened)
     assert store.append("s", "p", 1, 1, texts("a")) == Stored(1, 1, 1)
     own_bench.store = store
     assert read_payloads(own_bench) == texts("a")

@@ -8,8 +8,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from surepipe import DeadLetters, Pipe
-from surepipe.actors.codecs import AutoCodec, BytesCodec, CodecChoice, JsonCodec, choose_codec
-from surepipe.actors.replay_marks import guarded, marked, unmarked
+from surepipe.actors.codecs import (
+    AutoCodec,
+    BytesCodec,
+    CodecChoice,
+    JsonCodec,
+    choose_codec,
+    guarded,
+    marked,
+    unmarked,
+)
 from surepipe.storage import DeadLetterStream
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench

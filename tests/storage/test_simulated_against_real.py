@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.simulation.stores import SimulatedStore
+from surepipe.core.store_requests import Created, Level
+from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.storage.memory import MemoryStore
-from surepipe.store_api import Created, Level
 from surepipe.testing.servers import RedisServer
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench

@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 
-from surepipe.storage.sqlite import POLL_MAX_US, SqliteStore
-from surepipe.storage.sqlite_file import SqliteFile, connect
-from surepipe.storage.sqlite_pages import PAGE_MAX_BYTES
-from surepipe.storage.sqlite_writer import Writer
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
     Batch,
@@ -30,6 +26,10 @@ from surepipe.store_api import (
     Stored,
     Trimmed,
 )
+from surepipe.storage.sqlite.file import SqliteFile, connect
+from surepipe.storage.sqlite.store import POLL_MAX_US, SqliteStore
+from surepipe.storage.sqlite.streams import PAGE_MAX_BYTES
+from surepipe.storage.sqlite.writer import Writer
 from tests.contracts.store_contract import (
     StoreContract,
     StrangerContract,

@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from surepipe.errors import ConfigurationError, StoreUnavailable
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.storage.sqlite_file import connect
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
     Batch,
@@ -24,6 +21,9 @@ from surepipe.store_api import (
     Stored,
     Unavailable,
 )
+from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.storage.sqlite.file import connect
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.contracts.store_contract import (
     make,
     put,

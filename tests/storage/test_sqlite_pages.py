@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.storage.sqlite_pages import pages_of, payloads_of
+from surepipe.storage.sqlite.streams import pages_of, payloads_of
 
 
 def test_messages_of_one_length_need_no_lengths_beside_them() -> None:

@@ -18,8 +18,17 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import KEEP_ALL, Batch, Hint, Level, Position, Retention, Stored, StreamInfo
+from surepipe.core.store_requests import (
+    KEEP_ALL,
+    Batch,
+    Hint,
+    Level,
+    Position,
+    Retention,
+    Stored,
+    StreamInfo,
+)
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.contracts.store_contract import read_all
 from tests.storage import crash_writer
 from tests.storage.crash_writer import RUN, Work, payload_of

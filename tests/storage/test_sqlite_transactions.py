@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.errors import MisuseError, words_of
-from surepipe.storage import SqliteStore
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
     CommitPosition,
@@ -23,6 +21,8 @@ from surepipe.store_api import (
     Stored,
     Unavailable,
 )
+from surepipe.errors import MisuseError, words_of
+from surepipe.storage import SqliteStore
 from tests.contracts.store_contract import (
     make,
     owner_of,

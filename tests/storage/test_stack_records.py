@@ -12,11 +12,18 @@ import pytest
 
 from surepipe import Pipe, PipeNotice, StacksDiffer, StreamReceiver, StreamSender
 from surepipe.actors import StepRuntime
-from surepipe.actors.stack_records import LOOK_AGAIN_US, StackRecords
-from surepipe.pipes.agreement import Terms
+from surepipe.actors.ends.stores import LOOK_AGAIN_US, StackRecords
+from surepipe.core.store_requests import (
+    AppendOutcome,
+    Batch,
+    Entries,
+    OtherStack,
+    Store,
+    Unavailable,
+)
 from surepipe.pipes.options import LayerText
+from surepipe.pipes.stack.agreement import Terms
 from surepipe.storage import MemoryStore, SqliteStore
-from surepipe.store_api import AppendOutcome, Batch, Entries, OtherStack, Store, Unavailable
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
 from tests.kit.stacks import directory

@@ -6,7 +6,7 @@ import socket
 import threading
 from types import TracebackType
 
-from surepipe.testing.resp import RespValues
+from surepipe.testing.proxy import RespValues
 
 PATIENCE_S = 20.0
 

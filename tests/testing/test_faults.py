@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from surepipe.core.store_requests import KEEP_ALL, Created, Exists, Failed, Unavailable
 from surepipe.errors import MisuseError
 from surepipe.storage import MemoryStore
-from surepipe.store_api import KEEP_ALL, Created, Exists, Failed, Unavailable
-from surepipe.testing.faults import RealFaults
-from surepipe.testing.gusts import GustKind
+from surepipe.testing.faults import GustKind, RealFaults
 from tests.testing.echo import PATIENCE_S, Client, CountingServer
 
 WAITS = "import signal\nprint('up', flush=True)\nsignal.pause()"

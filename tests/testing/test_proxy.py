@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.testing.gusts import GustKind, draw_gusts
+from surepipe.testing.faults import GustKind, draw_gusts
 from surepipe.testing.proxy import CLEAR, FaultProxy, ProxyCounts, Toward, Weather
 from tests.testing.echo import Client, CountingServer, command
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.testing.resp import Chunks, RespValues, is_error
+from surepipe.testing.proxy import Chunks, RespValues, is_error
 
 LEAVES = st.one_of(
     st.integers().map(lambda n: b":%d\r\n" % n),

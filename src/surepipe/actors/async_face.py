@@ -19,21 +19,21 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from surepipe.actors.channel import AnsweringHandler, ChannelFace
-from surepipe.actors.consumer import BatchHandler, Handler
-from surepipe.actors.coroutines import in_task, in_thread
-from surepipe.actors.face import EXIT_S, Named, ReceivingFace, SendingFace, UntilText
-from surepipe.actors.handling import HandlingFace
+from surepipe.actors.channels.channel import AnsweringHandler, ChannelFace
+from surepipe.actors.consuming.consumer import BatchHandler, Handler
+from surepipe.actors.consuming.coroutines import in_task, in_thread
+from surepipe.actors.consuming.handling import HandlingFace
+from surepipe.actors.ends.face import EXIT_S, Named, ReceivingFace, SendingFace, UntilText
+from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.replaying import Replayed, ReplayingFace
-from surepipe.actors.sender_end import SenderEnd
 from surepipe.errors import MisuseError
 
 if TYPE_CHECKING:
-    from surepipe.actors.handling import AnyBatchHandler, AnyHandler
-    from surepipe.actors.pipe import Pipe  # noqa: F401 - named as text below, as it names this module
-    from surepipe.actors.remote_ends import PipeReceiver, PipeSender  # noqa: F401
-    from surepipe.actors.stream_ends import StreamReceiver, StreamSender  # noqa: F401
-    from surepipe.storage.dead_letters import DeadLetterStream
+    from surepipe.actors.consuming.handling import AnyBatchHandler, AnyHandler
+    from surepipe.actors.ends.pipe import Pipe  # noqa: F401 - named as text below, as it names this module
+    from surepipe.actors.ends.remote import PipeReceiver, PipeSender, StreamReceiver, StreamSender  # noqa: F401  # noqa: F401
+    from surepipe.storage.letters import DeadLetterStream
+
 
 N = TypeVar("N", bound=Named)
 S = TypeVar("S", bound=SendingFace)

@@ -14,6 +14,7 @@ The codec of a pipe is one of
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Generic, Protocol, TypeAlias, TypeVar, cast
@@ -21,9 +22,37 @@ from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from surepipe.actors.coroutines import require_plain, unrun_in
-from surepipe.actors.replay_marks import guarded, unmarked
+from surepipe.actors.consuming.coroutines import require_plain, unrun_in
 from surepipe.errors import ConfigurationError, MisuseError
+
+# How a replayed letter carries how often it was replayed: in front of its payload, between the codecs.
+#
+# A mark is the bytes 0x1E 0x12, the number in decimal, and 0x1E. No JSON begins like that. Other payloads that
+# do get a mark with number 0 in front, so every payload is read as it was meant. A message that nobody replayed
+# travels without one.
+
+
+_START = b"\x1e\x12"
+_REPLAYED = re.compile(rb"\x1e\x12(\d{1,9})\x1e")
+
+
+def guarded(payload: bytes) -> bytes:
+    """The payload as it may travel: with a mark of 0 when it could be taken for a marked one."""
+    return marked(payload, 0) if payload.startswith(_START) else payload
+
+
+def marked(payload: bytes, replays: int) -> bytes:
+    """A payload, without a mark of its own, that says how often it was replayed."""
+    return b"%b%d\x1e%b" % (_START, replays, payload)
+
+
+def unmarked(payload: bytes) -> tuple[bytes, int]:
+    """The payload without its mark, and how often it was replayed."""
+    if not payload.startswith(_START):
+        return payload, 0
+    found = _REPLAYED.match(payload)
+    return (payload[found.end() :], int(found[1])) if found else (payload, 0)
+
 
 _MARK = b"\x1e"
 _BYTES = {bytes}

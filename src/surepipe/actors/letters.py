@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from surepipe.actors.coroutines import finish, require_handler
+from surepipe.actors.consuming.coroutines import finish, require_handler
 from surepipe.actors.runtime import Runtime
-from surepipe.effects import Letter
-from surepipe.storage.dead_letters import replayed_text
+from surepipe.core.effects import Letter
+from surepipe.storage.letters import replayed_text
 
 DeadLetterPlace: TypeAlias = Callable[[Letter], object]
 """Called with each letter; returning means it is stored, raising means it is not: it is called again later."""

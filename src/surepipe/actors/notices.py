@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from surepipe.actors.coroutines import refuse_unrun, require_plain
-from surepipe.effects import Notice, NoticeKind, Ranges
+from surepipe.actors.consuming.coroutines import refuse_unrun, require_plain
+from surepipe.core.effects import Notice, NoticeKind, Ranges
 
 logger = logging.getLogger("surepipe")
 

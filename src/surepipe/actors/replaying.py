@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from surepipe.actors.face import SendingFace
-from surepipe.actors.marks import Until
-from surepipe.actors.replay_marks import guarded, marked
-from surepipe.actors.stored import lives_of
-from surepipe.storage.dead_letters import DeadLetterStream, Replay, StoredLetter
+from surepipe.actors.codecs import guarded, marked
+from surepipe.actors.ends.face import SendingFace
+from surepipe.actors.ends.intake import Until
+from surepipe.actors.ends.stores import lives_of
+from surepipe.core.store_requests import CommitPosition
 from surepipe.storage.journal import Beside, StoreJournal
-from surepipe.store_api import CommitPosition
+from surepipe.storage.letters import DeadLetterStream, Replay, StoredLetter
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from surepipe.actors.coroutines import Coroutines
+from surepipe.actors.consuming.coroutines import Coroutines
 
 
 class Actor(Protocol):

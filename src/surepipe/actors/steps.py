@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pykka
 
-from surepipe.actors.coroutines import TurnCoroutines
+from surepipe.actors.consuming.coroutines import TurnCoroutines
 from surepipe.actors.runtime import Actor
-from surepipe.actors.timers import AlarmHeap, HeapAlarm
+from surepipe.actors.threads import AlarmHeap, HeapAlarm
+from surepipe.core.timing import below
 from surepipe.errors import MisuseError
-from surepipe.pipes.timing import below
 
 if TYPE_CHECKING:
     from pykka._actor import ActorInbox
     from pykka._envelope import Envelope
     from pykka._types import OptExcInfo
+
 
 _START_OF_TIME_MS = 1_750_000_000_000
 

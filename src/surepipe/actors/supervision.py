@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from surepipe.actors.coroutines import LoopEnded, RunningTask
+from surepipe.actors.consuming.coroutines import LoopEnded, RunningTask
 from surepipe.actors.runtime import Actor, Running, Runtime
 
 logger = logging.getLogger("surepipe")
@@ -47,7 +47,7 @@ class RestartPolicy:
     wait_max_s: float = 5.0
 
 
-class Keeper:
+class ActorKeeper:
     """Keeps one actor alive at one address.
 
     ``make`` builds the actor of the next life, or starts it itself (in a task of a loop). ``gone`` is called when

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Protocol, TypeAlias, TypeVar
 
-from surepipe.actors.consumer import Work
-from surepipe.actors.coroutines import require_plain
+from surepipe.actors.consuming.consumer import Work
+from surepipe.actors.consuming.coroutines import require_plain
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
-from surepipe.effects import (
+from surepipe.core.effects import (
     Accepted,
     Confirmed,
     Deliver,
@@ -30,8 +30,8 @@ from surepipe.effects import (
     RejectReason,
     Renumbered,
 )
-from surepipe.pipes.algebra.guarantees import Guarantee, in_order
-from surepipe.pipes.ranges import RangeSet
+from surepipe.core.ranges import RangeSet
+from surepipe.guarantees.claims import Guarantee, in_order
 
 logger = logging.getLogger("surepipe")
 Columns: TypeAlias = Mapping[str, str | int]

@@ -14,19 +14,19 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from surepipe.cli.audit import audit
-from surepipe.cli.bench import bench
-from surepipe.cli.check import check
-from surepipe.cli.dlq import dlq
+from surepipe.cli.commands.audit import audit
+from surepipe.cli.commands.bench import bench
+from surepipe.cli.commands.check import check
+from surepipe.cli.commands.dlq import dlq
+from surepipe.cli.commands.graph import graph
+from surepipe.cli.commands.init import init
+from surepipe.cli.commands.replay import replay
+from surepipe.cli.commands.run import run as run_pipeline
+from surepipe.cli.commands.schema import schema
+from surepipe.cli.commands.simulate import simulate
+from surepipe.cli.commands.top import top
 from surepipe.cli.exits import Exit, epilog
-from surepipe.cli.graph import graph
-from surepipe.cli.init import init
 from surepipe.cli.output import complain, complain_about_file
-from surepipe.cli.replay import replay
-from surepipe.cli.run import run as run_pipeline
-from surepipe.cli.schema import schema
-from surepipe.cli.simulate import simulate
-from surepipe.cli.top import top
 from surepipe.errors import SurepipeError
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surepipe.cli.audit import accounted, code_of, ends, ends_document
+from surepipe.cli.commands.audit import accounted, code_of, ends, ends_document
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, line, show, show_json, write_file
 from surepipe.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surepipe.auditing import BulkAudit, Channel, Engine
-    from surepipe.pipes.algebra.guarantees import Atom
-    from surepipe.simulation.audit import Judged
+    from surepipe.audit.bulk import AuditEngine, BulkAudit, ChannelFigures
+    from surepipe.audit.trace_audit import Judged
+    from surepipe.guarantees.claims import Atom
+
 
 PLACES_MAX = 2
 
@@ -43,8 +44,8 @@ def is_bulk(places: Sequence[str]) -> bool:
 
 def audit_in_bulk(wish: Wish) -> Exit:
     """Judge, show, and say how it went. Raises SurepipeError for what can't be read."""
-    from surepipe.auditing import Question, judge, place_of
-    from surepipe.auditing.page import page
+    from surepipe.audit.bulk import Question, judge, place_of
+    from surepipe.audit.bulk.page import page
 
     if len(wish.places) > PLACES_MAX:
         raise ConfigurationError(
@@ -84,9 +85,9 @@ def audit_in_bulk(wish: Wish) -> Exit:
 
 
 @contextmanager
-def _engine(wish: Wish) -> Generator[Engine]:
+def _engine(wish: Wish) -> Generator[AuditEngine]:
     if wish.engine == "local":
-        from surepipe.auditing import DuckEngine
+        from surepipe.audit.bulk import DuckEngine
 
         local = DuckEngine()
         try:
@@ -98,7 +99,7 @@ def _engine(wish: Wish) -> Generator[Engine]:
 
     session = open_session(SparkOptions(master=wish.master, app_name="surepipe audit"))
     try:
-        from surepipe.spark.auditing.engine import SparkEngine
+        from surepipe.spark.audit import SparkEngine
 
         yield SparkEngine(session)
     finally:
@@ -106,7 +107,7 @@ def _engine(wish: Wish) -> Generator[Engine]:
 
 
 def _expected(text: str) -> frozenset[Atom] | None:
-    from surepipe.pipes.algebra.guarantees import Atom
+    from surepipe.guarantees.claims import Atom
 
     if not text:
         return None
@@ -148,7 +149,7 @@ def _document(found: BulkAudit, code: Exit) -> dict[str, object]:
     }
 
 
-def _channel(one: Channel) -> dict[str, object]:
+def _channel(one: ChannelFigures) -> dict[str, object]:
     return {
         "channel": one.channel,
         **{name: getattr(one, name) for name in _NUMBERS},

@@ -14,7 +14,7 @@ from surepipe.cli.output import complain
 
 if TYPE_CHECKING:
     from surepipe.pipelines import Document, Plan
-    from surepipe.pipelines.engine import RealEnvironment, Unfinished
+    from surepipe.pipelines.run import RealEnvironment, Unfinished
 
 
 class AnyEngine(Protocol):
@@ -77,7 +77,7 @@ class Chosen:
                 checkpoint=self.checkpoint,
                 once=once,
             )
-        from surepipe.pipelines.engine import Engine
+        from surepipe.pipelines.run import Engine
 
         return Engine(plan, node, environment, once=once)
 

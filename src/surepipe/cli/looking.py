@@ -15,10 +15,11 @@ from pydantic import ValidationError
 
 from surepipe.errors import ConfigurationError
 from surepipe.observe.numbers import compact, milliseconds, seconds
-from surepipe.observe.status import Flow, Part, Status
+from surepipe.observe.status import Part, PipeFlow, Status
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
 
 ANSWER_S = 5.0
 WIDE = 200
@@ -116,7 +117,7 @@ def picture(status: Status, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    rows = [dict(_columns(part, part.flow or Flow())) for part in status.pipes]
+    rows = [dict(_columns(part, part.flow or PipeFlow())) for part in status.pipes]
     table = Table(box=None, padding=(0, GAP, 0, 0), header_style="dim")
     shown = _fitting(rows, width)
     for name in shown:
@@ -159,7 +160,7 @@ def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
 _STYLES = {"starting": "yellow", "running": "green", "stopping": "yellow", "ended": "dim"}
 
 
-def _columns(part: Part, flow: Flow) -> Iterator[tuple[str, str]]:
+def _columns(part: Part, flow: PipeFlow) -> Iterator[tuple[str, str]]:
     yield "pipe", part.name
     yield "guarantee", part.guarantee
     yield "settled/s", compact(flow.settled_per_s)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from surepipe.actors.replay_marks import unmarked
+from surepipe.actors.codecs import unmarked
 
 SHOWN_MAX = 4096
 """Bytes that are shown in hexadecimal; --raw gives all."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from surepipe.core.store_requests import Level
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.as_hops import declared_level
+from surepipe.pipelines.assessing import declared_level
 from surepipe.pipelines.models.stores import RedisStorePart
 from surepipe.pipelines.plan import Plan
-from surepipe.storage.redis_store import RedisStore
-from surepipe.store_api import Level
+from surepipe.storage.redis.store import RedisStore
 
 
 def probed_levels(plan: Plan, *, doubting: bool = False) -> dict[str, Level]:

@@ -8,11 +8,11 @@ import typer
 
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import complain
-from surepipe.pipelines.engine import Engine, RealEnvironment
-from surepipe.pipelines.engine.pipes import pipe_name
-from surepipe.pipelines.engine.running import letters_in
 from surepipe.pipelines.plan import Plan
-from surepipe.storage.dead_letters import Fates, StoredLetter
+from surepipe.pipelines.run import Engine, RealEnvironment
+from surepipe.pipelines.run.pipes import pipe_name
+from surepipe.pipelines.run.running import letters_in
+from surepipe.storage.letters import Fates, StoredLetter
 
 LOOK_S = 0.05
 

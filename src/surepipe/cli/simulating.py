@@ -17,26 +17,26 @@ from surepipe.cli.output import Line, line
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load
-from surepipe.pipelines.simulated.breaking import Broken, untolerated
-from surepipe.pipelines.simulated.campaign import CannotSimulate, PlanResult
-from surepipe.pipelines.simulated.crew import PIECE, Crew, Recipe, crew
-from surepipe.pipelines.simulated.exploring import explore_plan_hops
-from surepipe.pipelines.simulated.simulate import (
+from surepipe.pipelines.simulate.breaking import Broken, untolerated
+from surepipe.pipelines.simulate.campaign import CannotSimulate, PlanResult
+from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
+from surepipe.pipelines.simulate.simulating import (
     TWICE,
     Simulation,
     SimulationFailed,
     require_expected,
     simulation_of_plan,
 )
-from surepipe.simulation.explore_result import Explored
+from surepipe.pipelines.simulate.subject import explore_plan_hops
+from surepipe.simulation.chance.script import load as load_script
+from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.report.words import in_words
-from surepipe.simulation.script_file import load as load_script
 
 FIRST_LINE_RUNS = 20
 
 
 @dataclass(frozen=True)
-class Request:
+class SimulateRequest:
     """What was asked for."""
 
     file: Path
@@ -134,7 +134,7 @@ class Findings:
         }
 
 
-def simulate_file(request: Request) -> Findings:
+def simulate_file(request: SimulateRequest) -> Findings:
     """Everything that was asked for. Raises PipelineErrors for a file that can't be read."""
     plan = load(request.file)
     found = Findings(assessment=assess(plan))
@@ -165,7 +165,7 @@ def simulate_file(request: Request) -> Findings:
     return found
 
 
-def _run(request: Request, simulation: Simulation, found: Findings) -> None:
+def _run(request: SimulateRequest, simulation: Simulation, found: Findings) -> None:
     if request.replay is not None:
         _replay(request.replay, simulation, found)
         return
@@ -177,7 +177,9 @@ def _run(request: Request, simulation: Simulation, found: Findings) -> None:
         found.code = Exit.NOT_EXERCISED
 
 
-def _campaign(request: Request, simulation: Simulation, workers: Crew, found: Findings) -> None:
+def _campaign(
+    request: SimulateRequest, simulation: Simulation, workers: Crew, found: Findings
+) -> None:
     started = time.monotonic()
     results: list[PlanResult] = []
     with ExitStack() as held:
@@ -223,7 +225,7 @@ def _digests(results: Sequence[PlanResult]) -> dict[int, str]:
     return {seed: found[seed] for seed in list(found)[:TWICE]}
 
 
-def _is_late(request: Request, started: float) -> bool:
+def _is_late(request: SimulateRequest, started: float) -> bool:
     return request.seconds is not None and time.monotonic() - started > request.seconds
 
 
@@ -270,7 +272,7 @@ def _how_to_replace(error: CannotSimulate) -> str:
 
 
 def _twin_of(
-    request: Request, digests: Mapping[int, str], held: ExitStack
+    request: SimulateRequest, digests: Mapping[int, str], held: ExitStack
 ) -> subprocess.Popen[str]:
     """Another process, which runs these seeds too; it ends with the stack at the latest."""
     twin = subprocess.Popen(
@@ -289,7 +291,7 @@ def _twin_of(
     return twin
 
 
-def _make_sure(request: Request, result: PlanResult, seed: int, found: Findings) -> None:
+def _make_sure(request: SimulateRequest, result: PlanResult, seed: int, found: Findings) -> None:
     """What a run broke counts when the run can be repeated."""
     digests = {seed: result.digests[seed]}
     with ExitStack() as held:

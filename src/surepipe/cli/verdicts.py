@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, Piece, line
-from surepipe.pipes.algebra.findings import Finding
-from surepipe.pipes.algebra.guarantees import WORDS, Claim, Fault, faults_told, word_of
+from surepipe.guarantees.claims import WORDS, Claim, Fault, faults_told, word_of
+from surepipe.guarantees.problems import Finding
 
 if TYPE_CHECKING:
+    from surepipe.guarantees.explain import Explanation
     from surepipe.pipelines import Assessment, Document, PipelineErrors, Verdict
-    from surepipe.pipes.algebra.explain import Explanation
+
 
 _COLUMN = 13
 
@@ -133,7 +134,7 @@ def _same_as_pipe(explanation: Explanation, assessment: Assessment) -> str:
 
 
 def _promise(explanation: Explanation, verdict: Verdict, engine: str) -> Iterator[Line]:
-    from surepipe.pipelines.on_spark import delivery_on_spark
+    from surepipe.pipelines.engine_limits import delivery_on_spark
 
     headline = explanation.headline
     order = _order(headline)

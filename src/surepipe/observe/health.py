@@ -14,10 +14,10 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
+from surepipe.core.store_requests import InfoOutcome, Unavailable
 from surepipe.errors import StoreUnavailable
 from surepipe.observe.numbers import seconds
 from surepipe.observe.status import StoreSeen
-from surepipe.store_api import InfoOutcome, Unavailable
 
 logger = logging.getLogger("surepipe")
 EVERY_S = 1.0
@@ -27,7 +27,7 @@ _QUESTION = "surepipe-health"
 """No stream has this name: a store that says so has answered."""
 
 
-class Asked(Protocol):
+class HealthQuestion(Protocol):
     """What is asked of a store."""
 
     def info(self, stream: str) -> InfoOutcome:
@@ -46,7 +46,7 @@ class StoreHealth:
     def __init__(
         self,
         name: str,
-        store: Asked,
+        store: HealthQuestion,
         tell: Callable[[str, str], object],
         clock: Callable[[], float] = time.monotonic,
         waits_s: Callable[[], float] = float,
@@ -106,7 +106,7 @@ class StoreWatch:
 
     def __init__(
         self,
-        stores: Mapping[str, Asked],
+        stores: Mapping[str, HealthQuestion],
         tell: Callable[[str, str], object],
         silent_s: Callable[[], Mapping[str, float]] = dict,
     ) -> None:

@@ -25,8 +25,8 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from surepipe.observe.gauges import GAUGES
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
+from surepipe.observe.numbers import GAUGES
 from surepipe.observe.serving import Answer, PageServer
 
 _US = "_us"

@@ -32,14 +32,14 @@ IDLE_S = 10.0
 _ROOM_S = 1.0
 
 
-class Place(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where to listen."""
 
     address: str
     port: int
 
     @classmethod
-    def read(cls, text: str) -> Place:
+    def read(cls, text: str) -> ListenAddress:
         """Of a port, which is one of this machine only, or of ``host:port``. Raises ConfigurationError."""
         try:
             return cls(*address_of(text if ":" in text else f"{LOCAL}:{text}"))
@@ -90,7 +90,7 @@ class PageServer:
         self._server.pages = dict(pages)
         self._server.only_local = _is_local(address)
         self.port: int = self._server.server_port
-        self.url = f"{Place(address, self.port).url}/"
+        self.url = f"{ListenAddress(address, self.port).url}/"
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(0.05,), name="surepipe-page", daemon=True
         )

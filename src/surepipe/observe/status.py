@@ -29,7 +29,7 @@ class Took(_Value):
     p99_ms: float
 
 
-class Flow(_Value):
+class PipeFlow(_Value):
     """What goes through one pipe. Totals are of this process; the rest is what stands now.
 
     ``settling`` and ``confirming`` are over the last minute.
@@ -120,12 +120,12 @@ class Part(_Value):
     progress: Progress | None = None
     guarantee: str = ""
     tolerates: tuple[str, ...] = ()
-    flow: Flow | None = None
+    flow: PipeFlow | None = None
     counts: dict[str, int] = Field(default_factory=dict)
     per_s: dict[str, float] = Field(default_factory=dict)
 
 
-class Told(_Value):
+class ToldNotice(_Value):
     """A notice, and when it came."""
 
     time: str
@@ -155,7 +155,7 @@ class Status(_Value):
     letters: tuple[LetterSeen, ...] = ()
     history: tuple[Moment, ...] = ()
     """The last minutes, the oldest first."""
-    notices: tuple[Told, ...] = ()
+    notices: tuple[ToldNotice, ...] = ()
 
     @property
     def pipes(self) -> tuple[Part, ...]:
@@ -178,7 +178,7 @@ class Status(_Value):
 
     def total(self, name: str) -> float | None:
         """The sum of this number over all pipes; None where nobody knows it, or a pipe here does not answer."""
-        if any(part.here and part.flow == Flow() for part in self.pipes):
+        if any(part.here and part.flow == PipeFlow() for part in self.pipes):
             return None
         found = [getattr(part.flow, name) for part in self.pipes]
         known = [number for number in found if number is not None]

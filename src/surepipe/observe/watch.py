@@ -15,22 +15,22 @@ from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
 from surepipe.actors.notices import PipeNotice
-from surepipe.observe.gauges import GAUGES
+from surepipe.actors.tracing import Columns, TraceSink
+from surepipe.guarantees.derivation import Derived
 from surepipe.observe.latency import Histogram, Latencies
-from surepipe.observe.rates import Counts, Rates
+from surepipe.observe.numbers import GAUGES, CounterRates, Counts
 from surepipe.observe.status import (
-    Flow,
     LetterSeen,
     Moment,
     Part,
+    PipeFlow,
     Progress,
     State,
     Status,
     StoreSeen,
-    Told,
+    ToldNotice,
     Took,
 )
-from surepipe.pipes.algebra.derivation import Derived
 
 NOTICES_MAX = 20
 SAMPLE_S = 1.0
@@ -63,14 +63,14 @@ def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
             role="pipe",
             guarantee=f"{pipe.guarantee.headline.delivery}, {pipe.guarantee.headline.order}",
             tolerates=tuple(sorted(pipe.guarantee.headline.tolerates)),
-            flow=Flow(),
+            flow=PipeFlow(),
         )
         for pipe in pipes
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class RunFacts:
     """What a run knows beside its counters; each is asked once for each status.
 
     ``progress``: done, all, and in how many rows so far, by source. ``letters``: the last dead ones, the newest
@@ -124,15 +124,15 @@ class Watch:
         self.name = name
         self.parts = tuple(parts)
         self.state: State = "running"
-        self.beside = Beside()
+        self.beside = RunFacts()
         self._node = node
         self._traced_as = traced_as
         self._counters = counters
         self._latencies = latencies
         self._clock, self._wall = clock, wall
         self._begun = clock()
-        self._rates = Rates(clock, counters())
-        self._told: deque[Told] = deque(maxlen=NOTICES_MAX)
+        self._rates = CounterRates(clock, counters())
+        self._told: deque[ToldNotice] = deque(maxlen=NOTICES_MAX)
         self._lock = threading.Lock()
         self._history: deque[_Sample] = deque(maxlen=HISTORY_MAX)
         self._measured: deque[tuple[float, Measured]] = deque()
@@ -164,13 +164,13 @@ class Watch:
     def tell(self, about: str, text: str) -> None:
         """Keep a word about a part that is no pipe, such as a store. From any thread."""
         self._told.append(
-            Told(time=self._time(), pipe=about, end="", kind="store", text=f"{about} {text}")
+            ToldNotice(time=self._time(), pipe=about, end="", kind="store", text=f"{about} {text}")
         )
 
     def notice(self, notice: PipeNotice) -> None:
         """Keep a notice for those who look; the last ones stay. From any thread."""
         self._told.append(
-            Told(
+            ToldNotice(
                 time=self._time(),
                 pipe=notice.pipe,
                 end=notice.end,
@@ -258,7 +258,7 @@ def _flow(
     confirming: Took | None,
     *,
     is_blind: bool,
-) -> Flow:
+) -> PipeFlow:
     """``accepted`` is counted where the sender is, ``settled`` where the receiver is.
 
     ``is_blind``: its store does not answer. What was read of the stream last is no word about now.
@@ -267,7 +267,7 @@ def _flow(
     oldest_us = found.get("oldest_unconfirmed_us")
     of_sender = {name: found.get(name) for name in ("accepted", "confirmed", "backlog", "given_up")}
     of_receiver = {name: found.get(name) for name in ("settled", "lag", "in_work", "held")}
-    return Flow.model_validate(
+    return PipeFlow.model_validate(
         {
             "restarts": found.get("restarts"),
             "settling": settling,
@@ -346,3 +346,29 @@ def _took(histogram: Histogram | None) -> Took | None:
         return None
     p50, p99 = histogram.quantile_us(0.5), histogram.quantile_us(0.99)
     return Took(count=histogram.count, p50_ms=p50 / 1000, p99_ms=p99 / 1000)
+
+
+# Several takers of one trace.
+
+
+class Tee:
+    """Passes each row to all of these, in order: ``Pipe(..., trace=Tee(recorder, latencies))``."""
+
+    def __init__(self, *sinks: TraceSink) -> None:
+        self._sinks = sinks
+
+    @property
+    def with_digests(self) -> bool:
+        """True when one of them wants digests."""
+        return any(sink.with_digests for sink in self._sinks)
+
+    def write(self, columns: Columns) -> None:
+        """Pass a row to each. What one raises keeps it from no other; then the first of it is raised."""
+        errors: list[Exception] = []
+        for sink in self._sinks:
+            try:
+                sink.write(columns)
+            except Exception as error:  # noqa: BLE001 - raised below, when the others have the row
+                errors.append(error)
+        if errors:
+            raise errors[0]

@@ -15,12 +15,16 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import cast
 
+from surepipe.audit.settings import facts_of, mapping, number
+from surepipe.audit.trace import Kind, Row
+from surepipe.audit.trace_audit import Judged, Rest, Standing
+from surepipe.core.ranges import RangeSet
+from surepipe.core.store_requests import Position, Store, StreamInfo
 from surepipe.errors import SurepipeError
+from surepipe.guarantees.claims import Atom, Fault
 from surepipe.pipelines.assembly import FilePlace
 from surepipe.pipelines.assessing import assess
-from surepipe.pipelines.engine.feeding import Place
-from surepipe.pipelines.engine.pipes import pipe_name
-from surepipe.pipelines.engine.real import RealEnvironment
+from surepipe.pipelines.engine_limits import home_of, pipes_before
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import (
@@ -41,24 +45,20 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
 )
 from surepipe.pipelines.models.stores import MemoryStorePart, SqliteStorePart
-from surepipe.pipelines.on_actors import home_of, pipes_before
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.feeding import FeedPlace
+from surepipe.pipelines.run.pipes import pipe_name
+from surepipe.pipelines.run.real import RealEnvironment
 from surepipe.pipelines.sources.files import CsvFile, ParquetFile
-from surepipe.pipes.algebra.guarantees import Atom, Fault
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.ranges import RangeSet
-from surepipe.simulation.audit import Judged, Rest, Standing
-from surepipe.simulation.properties.settings import facts_of, mapping, number
-from surepipe.simulation.trace import Kind, Row
-from surepipe.storage.receiver_state import READER
-from surepipe.store_api import Position, Store, StreamInfo
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.storage.positions import READER
 
 LINES_MAX = 20_000_000
 """Lines of a sink whose contents are compared; beyond, they are counted only."""
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class ChannelNumbers:
     """One channel of a trace: how many messages were accepted, settled, ended as dead letters."""
 
     channel: str
@@ -88,7 +88,7 @@ class _Amount:
 
 def account(
     plan: Plan,
-    numbers: Sequence[Numbers],
+    numbers: Sequence[ChannelNumbers],
     rows: Sequence[Row],
     expect: frozenset[Atom] | None = None,
 ) -> Account:
@@ -104,7 +104,7 @@ class _Accounting:
     def __init__(
         self,
         plan: Plan,
-        numbers: Sequence[Numbers],
+        numbers: Sequence[ChannelNumbers],
         rows: Sequence[Row],
         expect: frozenset[Atom] | None,
     ) -> None:
@@ -258,7 +258,7 @@ class _Accounting:
         found = store.get(f"{self._plan.name}/{source.name}>{pipe.name}", READER)
         if not isinstance(found, Position):
             return None
-        return Place.read(found.state.decode()).restart[0]
+        return FeedPlace.read(found.state.decode()).restart[0]
 
     def _of_pipe(self, pipe: PipePart, part: Node) -> _Amount:
         channels = self._channels(pipe)
@@ -295,7 +295,7 @@ class _Accounting:
                 found += sum((times - 1) * ranges.count() for times, ranges in known.items())
         return found
 
-    def _channels(self, pipe: PipePart) -> list[Numbers]:
+    def _channels(self, pipe: PipePart) -> list[ChannelNumbers]:
         name = pipe_name(self._plan, pipe)
         return [one for one in self._numbers if one.channel.partition("@")[0] == name]
 

@@ -1,6 +1,6 @@
 """What an engine needs of the world to run a plan, so that a real process and a simulation run the same assembly.
 
-``surepipe.pipelines.engine.Engine(plan, node, environment)`` builds a node's part of a plan from the production
+``surepipe.pipelines.run.Engine(plan, node, environment)`` builds a node's part of a plan from the production
 parts: pipes and their ends, feeds that move rows from sources into pipes, flows of stages and sinks behind them.
 Everything outside is reached through an ``Environment``: clock and actors, stores, routes, sources, sinks, and the
 user's functions. ``engine.real.RealEnvironment`` is the one of a process.
@@ -12,60 +12,33 @@ touch of the outside, and so a point at which the node may crash.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
+
+from surepipe.pipelines.stages import About
 
 if TYPE_CHECKING:
     from surepipe.actors.notices import PipeNotice
     from surepipe.actors.routes import Route
     from surepipe.actors.runtime import Runtime
     from surepipe.actors.tracing import TraceSink
+    from surepipe.core.store_requests import CommitPosition, Store, Transaction
     from surepipe.errors import Fenced
     from surepipe.pipelines.links import AnyStore, Node
     from surepipe.pipelines.models.pipes import PipePart
     from surepipe.pipelines.models.sources import AnySource
     from surepipe.pipelines.models.stages import AnySink
-    from surepipe.pipelines.stages import Call, Clock
-    from surepipe.store_api import CommitPosition, Store, Transaction
+    from surepipe.pipelines.stages import Clock, StageCall
+
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """Which message this is, for stages and sinks; on a repeat it is the same.
-
-    ``part`` counts what came of one message where a stage gave several, and ``branch`` names the way that it took
-    where several ways come together again. ``attempt`` is no part of the identity: of a message that is given to a
-    sink it says how often that has been tried, this time included.
-    """
-
-    pipe: str
-    epoch: int
-    seq: int
-    producer: str = ""
-    part: int = 0
-    branch: str = ""
-    attempt: int = field(default=1, compare=False)
-
-    @property
-    def key(self) -> str:
-        """One text of it, for idempotency keys."""
-        producer = f"{self.producer}/" if self.producer else ""
-        part = f"/{self.part}" if self.part else ""
-        return f"{self.pipe}/{producer}{self.epoch}/{self.seq}{part}{self.branch}"
-
-    @property
-    def piece(self) -> str:
-        """Which of all that came of the message; empty for the message itself."""
-        return f"{self.part or ''}{self.branch}"
 
 
 # Sources.
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SourceRow:
     """One message of a source, and where reading goes on behind it (a short text that only the source reads)."""
 
     message: object
@@ -85,7 +58,7 @@ class Source(Protocol):
         """Read from behind this place, or from the beginning for ''. May be called again."""
         ...
 
-    def read(self, rows_max: int) -> Sequence[Row] | None:
+    def read(self, rows_max: int) -> Sequence[SourceRow] | None:
         """The next rows, without waiting long; () when there is none now, None when there will be no more.
 
         Raises ConfigurationError for what can't be read, naming the place. Of a source with dead letters it is a
@@ -93,7 +66,7 @@ class Source(Protocol):
         """
         ...
 
-    def taken(self, rows: Sequence[Row]) -> None:
+    def taken(self, rows: Sequence[SourceRow]) -> None:
         """These rows were accepted by everything that the source feeds."""
         ...
 
@@ -229,7 +202,7 @@ class LineLog(Protocol):
 
 
 @runtime_checkable
-class Landing(Protocol):
+class LandingSink(Protocol):
     """A sink that does something once a transaction is done."""
 
     def land(self) -> Fenced | None:
@@ -293,7 +266,7 @@ class Environment(Protocol):
         """The function, or class, that 'module:name' names. Raises ConfigurationError that says what is wrong."""
         ...
 
-    def call(self, name: str, function: Call, message: object) -> object:
+    def call(self, name: str, function: StageCall, message: object) -> object:
         """Call a user's function of the part ``name``: the one place where the user's code is entered.
 
         Waits for what an async function gives; raises what it raises, and ``stages.TimeLimit``.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
-from surepipe.actors.coroutines import Kind, kind_of, must_end, unrun_in
+from surepipe.actors.consuming.coroutines import HandlerKind, kind_of, must_end, unrun_in
 from surepipe.errors import ConfigurationError, MisuseError, words_of
 from surepipe.pipelines.stages import made, wants_context
 
@@ -80,11 +80,11 @@ def entry_of(
     asks = wants_context(function)
     _require_call(what, path, function, 2 if asks else 1)
     kind = kind_of(function)
-    if kind is Kind.ASYNC_GENERATOR:
+    if kind is HandlerKind.ASYNC_GENERATOR:
         raise ConfigurationError(
             f"{what}: {path} is an async generator: return a list, or one message"
         )
-    if kind is Kind.GENERATOR and not may_yield:
+    if kind is HandlerKind.GENERATOR and not may_yield:
         raise ConfigurationError(
             f"{what}: {path} is a generator, which gives many messages: write it as flat-map, or return one"
         )

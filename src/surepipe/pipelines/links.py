@@ -15,19 +15,19 @@ from surepipe.pipelines.models.sources import (
 )
 from surepipe.pipelines.models.stages import AnySink, SinkBase, StagePart, StreamSink, Trying
 from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
-from surepipe.pipelines.placing import MAIN_NODE
+from surepipe.pipelines.ordering import MAIN_NODE
 from surepipe.pipelines.settings import Setting
-from surepipe.pipelines.structure import Link, Path, StoreUse
+from surepipe.pipelines.structure import Path, PlanLink, StoreUse
 
 _ONE_MACHINE = ("localhost", "127.0.0.1", "::1", "[::1]")
 AnyStore: TypeAlias = MemoryStorePart | SqliteStorePart | RedisStorePart
 Node: TypeAlias = AnySource | PipePart | StagePart | AnySink
 
 
-def link(part: Node | AnyStore) -> Link:
+def link(part: Node | AnyStore) -> PlanLink:
     """What the structure of a pipeline needs to know of a part."""
     if isinstance(part, PipePart):
-        return Link(
+        return PlanLink(
             "pipe",
             part.name,
             feeders=part.from_,
@@ -39,7 +39,7 @@ def link(part: Node | AnyStore) -> Link:
             crosses=not (isinstance(part.route, LocalRoute) or part.route.kind == "memory"),
         )
     if isinstance(part, StagePart):
-        return Link(
+        return PlanLink(
             "stage",
             part.name,
             part.kind,
@@ -52,9 +52,9 @@ def link(part: Node | AnyStore) -> Link:
         stores = tuple(_letters(part))
         if isinstance(part, StreamSink):
             stores = (StoreUse(("store",), part.store, stream=part.stream), *stores)
-        return Link("sink", part.name, part.kind, part.from_, stores, file=_file(part))
+        return PlanLink("sink", part.name, part.kind, part.from_, stores, file=_file(part))
     if isinstance(part, SourceBase):
-        return Link(
+        return PlanLink(
             "source",
             part.name,
             part.kind,
@@ -63,7 +63,7 @@ def link(part: Node | AnyStore) -> Link:
             has_key=part.key is not None,
             file=_file(part),
         )
-    return Link("store", part.name, part.kind, file=_file(part))
+    return PlanLink("store", part.name, part.kind, file=_file(part))
 
 
 def _file(part: Node | AnyStore) -> str:
@@ -72,9 +72,9 @@ def _file(part: Node | AnyStore) -> str:
     return path.written if isinstance(path, Setting) else ""
 
 
-def unreadable(section_role: str, name: str, feeders: tuple[str, ...], kind: str = "") -> Link:
+def unreadable(section_role: str, name: str, feeders: tuple[str, ...], kind: str = "") -> PlanLink:
     """A part of which only its name, and perhaps what feeds it, is known."""
-    return Link(section_role, name, kind, feeders, known=False)
+    return PlanLink(section_role, name, kind, feeders, known=False)
 
 
 def _source_stores(part: SourceBase) -> Iterator[StoreUse]:

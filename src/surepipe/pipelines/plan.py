@@ -54,8 +54,7 @@ from surepipe.pipelines.models.file import Engine, Simulate
 from surepipe.pipelines.models.pipes import Expect, PipePart
 from surepipe.pipelines.models.sources import AnySource
 from surepipe.pipelines.models.stages import AnySink, StagePart
-from surepipe.pipelines.ordering import in_flow
-from surepipe.pipelines.placing import Place, places_of
+from surepipe.pipelines.ordering import PartPlace, in_flow, places_of
 from surepipe.pipelines.structure import issues
 
 WAYS_MAX = 1_000
@@ -95,8 +94,8 @@ class Plan:
     engine: Engine = field(default_factory=Engine)
     simulate: Simulate = field(default_factory=Simulate)
     description: str = ""
-    _places: dict[str, Place] = field(
-        default_factory=dict[str, Place], init=False, repr=False, compare=False
+    _places: dict[str, PartPlace] = field(
+        default_factory=dict[str, PartPlace], init=False, repr=False, compare=False
     )
     """Worked out once, as is the next: an engine asks for them often."""
     _order: list[Node] = field(default_factory=list[Node], init=False, repr=False, compare=False)
@@ -158,7 +157,7 @@ class Plan:
                 yield Way(names)
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, PartPlace]:
         """Where each part runs, and where that is which feeds it."""
         if not self._places:
             links = [link(part) for part in self.parts]

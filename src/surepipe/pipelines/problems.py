@@ -37,7 +37,7 @@ _VARIABLE = re.compile(r"['\"]?\$\{\w+\}['\"]?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class TextPlace:
     """Where something stands: line and column from 1, and how many characters of that line it takes."""
 
     line: int
@@ -49,7 +49,7 @@ class Place:
 class Problem:
     """One thing that is wrong, in one line that also says what to write instead."""
 
-    place: Place
+    place: TextPlace
     text: str
 
 
@@ -57,7 +57,7 @@ class Enough(Exception):
     """So many problems were found that looking for more would only take time."""
 
 
-class Found(list[Problem]):
+class FoundProblems(list[Problem]):
     """Problems as they are found. What adds one beyond the bound gets Enough.
 
     Without the bound one line of a few thousand unknown keys costs its length squared: each of them is compared
@@ -70,7 +70,7 @@ class Found(list[Problem]):
             raise Enough
         super().append(problem)
 
-    def __iadd__(self, problems: Iterable[Problem]) -> Found:  # type: ignore[override, misc]
+    def __iadd__(self, problems: Iterable[Problem]) -> FoundProblems:  # type: ignore[override, misc]
         """Add some, and don't make those that find no room."""
         for problem in problems:
             self.append(problem)

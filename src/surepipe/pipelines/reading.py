@@ -10,12 +10,110 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import yaml
 
-from surepipe.pipelines.nodes import Mapping, Node, Row, Scalar, ScalarValue
-from surepipe.pipelines.problems import Enough, Found, PipelineErrors, Place, Problem, Text
+from surepipe.pipelines.problems import (
+    Enough,
+    FoundProblems,
+    PipelineErrors,
+    Problem,
+    Text,
+    TextPlace,
+)
+
+# What a YAML text says, with the place of every word: scalars, rows and mappings.
+#
+# Nothing is built from tags and nothing is shared between two places, so whatever somebody writes, reading it
+# costs no more than its length.
+
+
+ScalarValue: TypeAlias = str | int | float | bool | None
+Step: TypeAlias = str | int
+
+
+@dataclass(slots=True)
+class Scalar:
+    """One value. ``written`` is its text in the file; ``plain``: without quotes."""
+
+    place: TextPlace
+    value: ScalarValue
+    written: str
+    plain: bool = True
+
+    def data(self) -> object:
+        """The value."""
+        return self.value
+
+
+@dataclass(slots=True)
+class YamlList:
+    """A list."""
+
+    place: TextPlace
+    items: list[Node] = field(default_factory=list["Node"])
+
+    def data(self) -> object:
+        """The list as plain values."""
+        return [item.data() for item in self.items]
+
+
+@dataclass(slots=True)
+class Mapping:
+    """Keys and values. ``keys`` has the place of each key."""
+
+    place: TextPlace
+    values: dict[str, Node] = field(default_factory=dict[str, "Node"])
+    keys: dict[str, TextPlace] = field(default_factory=dict[str, TextPlace])
+
+    def data(self) -> object:
+        """The mapping as plain values."""
+        return {key: value.data() for key, value in self.values.items()}
+
+
+Node: TypeAlias = Scalar | YamlList | Mapping
+
+
+def step_into(node: Node, step: Step) -> Node | None:
+    """The value under a key or at a number, or None where there is none."""
+    if isinstance(node, Mapping) and isinstance(step, str):
+        return node.values.get(step)
+    if isinstance(node, YamlList) and isinstance(step, int) and 0 <= step < len(node.items):
+        return node.items[step]
+    return None
+
+
+def find(node: Node, path: tuple[Step, ...]) -> Node:
+    """The node at a path, as far as the path goes."""
+    for step in path:
+        node = step_into(node, step) or node
+    return node
+
+
+def key_place(node: Node, path: tuple[Step, ...]) -> TextPlace:
+    """Where the last key of the path stands; for the number of a row, where that value stands."""
+    holder = find(node, path[:-1])
+    last = path[-1] if path else ""
+    if isinstance(holder, Mapping) and isinstance(last, str) and last in holder.keys:
+        return holder.keys[last]
+    return find(node, path).place
+
+
+def scalars(node: Node, path: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], Scalar]]:
+    """Every scalar of a tree with its path."""
+    match node:
+        case Scalar():
+            yield path, node
+        case YamlList(items=items):
+            for number, item in enumerate(items):
+                yield from scalars(item, (*path, number))
+        case Mapping(values=values):
+            for key, value in values.items():
+                yield from scalars(value, (*path, key))
+
 
 BYTES_MAX = 256 * 1024
 DEPTH_MAX = 40
@@ -25,7 +123,7 @@ _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": Fal
 _INT = re.compile(r"[-+]?[0-9]+")
 _RADIX = re.compile(r"0o[0-7]{1,18}|0x[0-9a-fA-F]{1,15}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,4})?")
-_START = Place(1, 1)
+_START = TextPlace(1, 1)
 
 _SAID = (
     ("mapping values are not allowed", "a second ':' stands here: put the value in quotes"),
@@ -65,7 +163,7 @@ def read_text(data: bytes | str, name: str = "pipeline.yaml") -> tuple[Text, Map
         raise _refused(
             name, "the file is empty: `surepipe init` writes a small pipeline to begin with"
         )
-    what = "a list" if isinstance(root, Row) else "one value"
+    what = "a list" if isinstance(root, YamlList) else "one value"
     why = f"the file holds {what}: a pipeline is a mapping, which begins with 'version: 1'"
     raise PipelineErrors(text, [Problem(root.place, why)])
 
@@ -102,7 +200,7 @@ class _Reader:
 
     def __init__(self, text: Text) -> None:
         self._text = text
-        self._found = Found()
+        self._found = FoundProblems()
 
     def read(self, written: str) -> Node | None:
         """The root node, or None when there is no document. Raises PipelineErrors with all that was found."""
@@ -141,15 +239,15 @@ class _Reader:
             return self._row(place, events, depth)
         return self._mapping(place, events, depth)
 
-    def _row(self, place: Place, events: Iterator[yaml.Event], depth: int) -> Row:
-        row = Row(place)
+    def _row(self, place: TextPlace, events: Iterator[yaml.Event], depth: int) -> YamlList:
+        row = YamlList(place)
         for event in events:
             if not isinstance(event, yaml.NodeEvent):
                 break
             row.items.append(self._node(event, events, depth + 1))
         return row
 
-    def _mapping(self, place: Place, events: Iterator[yaml.Event], depth: int) -> Mapping:
+    def _mapping(self, place: TextPlace, events: Iterator[yaml.Event], depth: int) -> Mapping:
         mapping = Mapping(place)
         for event in events:
             if not isinstance(event, yaml.NodeEvent):
@@ -172,7 +270,7 @@ class _Reader:
             mapping.keys[key.written] = key.place
             mapping.values[key.written] = value
 
-    def _scalar(self, event: yaml.ScalarEvent, place: Place) -> Scalar:
+    def _scalar(self, event: yaml.ScalarEvent, place: TextPlace) -> Scalar:
         plain = event.style is None
         if "\0" in event.value:
             self._found.append(Problem(place, "U+0000 stands in this text: no name or path has it"))
@@ -215,10 +313,10 @@ def _next_node(events: Iterator[yaml.Event]) -> yaml.NodeEvent:
     return event
 
 
-def _place(event: yaml.Event) -> Place:
+def _place(event: yaml.Event) -> TextPlace:
     start, end = _mark(event.start_mark), _mark(event.end_mark)
     width = end.column - start.column if end.line == start.line else 1
-    return Place(start.line + 1, start.column + 1, max(1, width))
+    return TextPlace(start.line + 1, start.column + 1, max(1, width))
 
 
 def _mark(mark: object) -> yaml.Mark:
@@ -241,11 +339,11 @@ def _told(error: yaml.YAMLError | RecursionError) -> Problem:
 def _said(error: yaml.MarkedYAMLError) -> Problem:
     """The parser's words in ours, where it says something that people meet."""
     mark, said = error.problem_mark, error.problem or "this is no YAML"
-    place = Place(mark.line + 1, mark.column + 1) if mark is not None else _START
+    place = TextPlace(mark.line + 1, mark.column + 1) if mark is not None else _START
     if said.startswith("="):
         return Problem(place, said[1:])
     context = error.context_mark
     if "quoted scalar" in (error.context or "") and context is not None:
-        place = Place(context.line + 1, context.column + 1)
+        place = TextPlace(context.line + 1, context.column + 1)
     ours = (text for words, text in _SAID if words in said)
     return Problem(place, next(ours, f"this is no YAML: {said}"))

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
 from surepipe.errors import MisuseError
-from surepipe.pipelines.assembly import About
 
 if TYPE_CHECKING:
-    from surepipe.store_api import Transaction
+    from surepipe.core.store_requests import Transaction
 
 
 class TimeLimit(Exception):
@@ -108,7 +107,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StageCall:
     """One call of a user's function, all but the message. ``limit_s``: how long it may take.
 
     ``about`` and ``attempt`` tell which call it is, also where the function asks for no context.
@@ -151,3 +150,33 @@ def made(function: Callable[..., object]) -> Callable[..., object]:
             f"{function.__name__} is a class whose instances can't be called: write __call__(self, message)"
         )
     return instance
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which message this is, for stages and sinks; on a repeat it is the same.
+
+    ``part`` counts what came of one message where a stage gave several, and ``branch`` names the way that it took
+    where several ways come together again. ``attempt`` is no part of the identity: of a message that is given to a
+    sink it says how often that has been tried, this time included.
+    """
+
+    pipe: str
+    epoch: int
+    seq: int
+    producer: str = ""
+    part: int = 0
+    branch: str = ""
+    attempt: int = field(default=1, compare=False)
+
+    @property
+    def key(self) -> str:
+        """One text of it, for idempotency keys."""
+        producer = f"{self.producer}/" if self.producer else ""
+        part = f"/{self.part}" if self.part else ""
+        return f"{self.pipe}/{producer}{self.epoch}/{self.seq}{part}{self.branch}"
+
+    @property
+    def piece(self) -> str:
+        """Which of all that came of the message; empty for the message itself."""
+        return f"{self.part or ''}{self.branch}"

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import normpath
 
-from surepipe.pipelines.ordering import in_flow
-from surepipe.pipelines.placing import places_of
+from surepipe.pipelines.ordering import in_flow, places_of
 from surepipe.pipelines.problems import nearest
 
 Path = tuple[str | int, ...]
@@ -39,7 +38,7 @@ class StoreUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class PlanLink:
     """A part: ``role`` is source, pipe, stage, sink or store. ``known`` is False where it could not be read."""
 
     role: str
@@ -74,7 +73,7 @@ class Issue:
     text: str
 
 
-def issues(links: Sequence[Link], pipeline: str = "") -> Iterator[Issue]:
+def issues(links: Sequence[PlanLink], pipeline: str = "") -> Iterator[Issue]:
     """Everything that does not add up in the parts of the pipeline of this name, found as it is asked for."""
     nodes = {link.name: link for link in links if link.role != "store"}
     stores = {link.name: link for link in links if link.role == "store"}
@@ -90,17 +89,17 @@ def issues(links: Sequence[Link], pipeline: str = "") -> Iterator[Issue]:
     yield from _places(nodes, tuple(stores.values()))
 
 
-def _own(links: Sequence[Link]) -> Iterator[Issue]:
+def _own(links: Sequence[PlanLink]) -> Iterator[Issue]:
     for link in links:
         for path, text in link.says:
             yield Issue((link.section, link.name, *path), text)
 
 
-def _names(links: Sequence[Link]) -> Iterator[Issue]:
+def _names(links: Sequence[PlanLink]) -> Iterator[Issue]:
     names = Counter(link.name for link in links if link.role == "store")
     for name in (name for name, count in names.items() if count > 1):
         yield Issue(("stores", name), f"there are two stores {name}: give one another name")
-    seen: dict[str, Link] = {}
+    seen: dict[str, PlanLink] = {}
     for link in (link for link in links if link.role != "store"):
         first = seen.setdefault(link.name, link)
         if first is not link:
@@ -111,7 +110,7 @@ def _names(links: Sequence[Link]) -> Iterator[Issue]:
             )
 
 
-def _feeders(nodes: Mapping[str, Link], stores: Mapping[str, Link]) -> Iterator[Issue]:
+def _feeders(nodes: Mapping[str, PlanLink], stores: Mapping[str, PlanLink]) -> Iterator[Issue]:
     fitting = [name for name, link in nodes.items() if link.role != "sink"]
     for link in nodes.values():
         before: set[str] = set()
@@ -135,7 +134,7 @@ def _feeders(nodes: Mapping[str, Link], stores: Mapping[str, Link]) -> Iterator[
                 )
 
 
-def _stores(links: Sequence[Link], stores: Mapping[str, Link]) -> Iterator[Issue]:
+def _stores(links: Sequence[PlanLink], stores: Mapping[str, PlanLink]) -> Iterator[Issue]:
     for link in links:
         for use in link.stores:
             path = (link.section, link.name, *use.path)
@@ -155,7 +154,7 @@ def _stores(links: Sequence[Link], stores: Mapping[str, Link]) -> Iterator[Issue
                 )
 
 
-def _own_streams(links: Sequence[Link], pipeline: str) -> Iterator[Issue]:
+def _own_streams(links: Sequence[PlanLink], pipeline: str) -> Iterator[Issue]:
     """Streams of the pipeline's own pipes are written by nobody else: what is put there comes back, or harms."""
     stores_of = {
         link.name: {use.store for use in link.stores} for link in links if link.role == "pipe"
@@ -171,7 +170,7 @@ def _own_streams(links: Sequence[Link], pipeline: str) -> Iterator[Issue]:
                 )
 
 
-def _cycles(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+def _cycles(nodes: Mapping[str, PlanLink]) -> Iterator[Issue]:
     """One issue for each cycle, at the first of its nodes in the file."""
     flowing = set(in_flow({name: link.feeders for name, link in nodes.items()}))
     takers: dict[str, list[str]] = {name: [] for name in nodes if name not in flowing}
@@ -192,7 +191,7 @@ def _cycles(nodes: Mapping[str, Link]) -> Iterator[Issue]:
             )
 
 
-def _cycle_from(start: str, nodes: Mapping[str, Link]) -> list[str]:
+def _cycle_from(start: str, nodes: Mapping[str, PlanLink]) -> list[str]:
     """The names of a cycle through ``start``, against the flow; empty when there is none."""
     pending, came_by = [start], {start: ""}
     while pending:
@@ -214,12 +213,12 @@ def _way_to(name: str, came_by: Mapping[str, str]) -> list[str]:
     return names[::-1]
 
 
-def _all_known(nodes: Mapping[str, Link]) -> bool:
+def _all_known(nodes: Mapping[str, PlanLink]) -> bool:
     """True when every part could be read, and every `from` names one."""
     return all(link.known and all(f in nodes for f in link.feeders) for link in nodes.values())
 
 
-def _dead_ends(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+def _dead_ends(nodes: Mapping[str, PlanLink]) -> Iterator[Issue]:
     """Messages that would go nowhere. Not asked while a part is not known: it may be what takes them."""
     if not _all_known(nodes):
         return
@@ -233,7 +232,7 @@ def _dead_ends(nodes: Mapping[str, Link]) -> Iterator[Issue]:
         )
 
 
-def _without_pipe(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+def _without_pipe(nodes: Mapping[str, PlanLink]) -> Iterator[Issue]:
     """Ends that are reached from a source with no pipe between."""
     if not _all_known(nodes):
         return
@@ -250,7 +249,7 @@ def _without_pipe(nodes: Mapping[str, Link]) -> Iterator[Issue]:
             )
 
 
-def _bare_way(end: str, nodes: Mapping[str, Link], behind_pipes: set[str]) -> list[str]:
+def _bare_way(end: str, nodes: Mapping[str, PlanLink], behind_pipes: set[str]) -> list[str]:
     """The names from an end back to a source, without a pipe among them.
 
     ``behind_pipes``: parts that have no such way; those on this walk are added when it finds none.
@@ -269,7 +268,7 @@ def _bare_way(end: str, nodes: Mapping[str, Link], behind_pipes: set[str]) -> li
     return []
 
 
-def _without_key(nodes: Mapping[str, Link]) -> Iterator[Issue]:
+def _without_key(nodes: Mapping[str, PlanLink]) -> Iterator[Issue]:
     """Lanes whose messages have no key on some way."""
     for link in nodes.values():
         if link.needs_key and not link.has_key and (without := _keyless(link, nodes)):
@@ -279,7 +278,7 @@ def _without_key(nodes: Mapping[str, Link]) -> Iterator[Issue]:
             )
 
 
-def _keyless(link: Link, nodes: Mapping[str, Link]) -> str:
+def _keyless(link: PlanLink, nodes: Mapping[str, PlanLink]) -> str:
     """A source from which a way leads to the link that sets no key; '' when there is none."""
     pending, seen = list(link.feeders), set[str]()
     while pending:
@@ -294,7 +293,7 @@ def _keyless(link: Link, nodes: Mapping[str, Link]) -> str:
     return ""
 
 
-def _places(nodes: Mapping[str, Link], stores: Sequence[Link]) -> Iterator[Issue]:
+def _places(nodes: Mapping[str, PlanLink], stores: Sequence[PlanLink]) -> Iterator[Issue]:
     ordered = in_flow({name: link.feeders for name, link in nodes.items()})
     if not _all_known(nodes) or len(ordered) < len(nodes):
         return
@@ -321,10 +320,10 @@ def _places(nodes: Mapping[str, Link], stores: Sequence[Link]) -> Iterator[Issue
 
 
 def _shared_files(
-    nodes: Mapping[str, Link], stores: Sequence[Link], node_of: Mapping[str, str]
+    nodes: Mapping[str, PlanLink], stores: Sequence[PlanLink], node_of: Mapping[str, str]
 ) -> Iterator[Issue]:
     """A file that a sink writes has no other part on that node: each would undo what the other did."""
-    owners: dict[str, list[Link]] = {}
+    owners: dict[str, list[PlanLink]] = {}
     for link in (*stores, *(link for link in nodes.values() if link.role == "source")):
         if link.file:
             owners.setdefault(normpath(link.file), []).append(link)

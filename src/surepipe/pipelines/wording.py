@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import BaseModel
 
-from surepipe.pipelines.nodes import Mapping as MappingNode
-from surepipe.pipelines.nodes import Node, Row, Scalar
 from surepipe.pipelines.problems import mask, nearest
-from surepipe.pipelines.reading import value_of
+from surepipe.pipelines.reading import Mapping as MappingNode
+from surepipe.pipelines.reading import Node, Scalar, YamlList, value_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
 
 QUOTED_MAX = 60
 _NUMBERS = frozenset(
@@ -43,7 +43,7 @@ def quoted(node: Node) -> str:
     """A value as it stands in the file, without passwords and not too long."""
     if isinstance(node, MappingNode):
         return "a mapping"
-    if isinstance(node, Row):
+    if isinstance(node, YamlList):
         return "a list" if node.items else "an empty list"
     if node.value is None:
         return "empty"

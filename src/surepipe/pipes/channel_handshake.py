@@ -11,11 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from surepipe.effects import Effect, Notice, NoticeKind, Transmit
-from surepipe.machines import Randomness
-from surepipe.pipes import codec
-from surepipe.pipes.agreement import WHOLE_STACK, Terms, difference
-from surepipe.pipes.frames import (
+from surepipe.core.effects import Effect, Notice, NoticeKind, Transmit
+from surepipe.core.machine import Randomness
+from surepipe.core.snapshot import stateful
+from surepipe.core.timing import backoff
+from surepipe.pipes.options import micros
+from surepipe.pipes.stack.agreement import WHOLE_STACK, Terms, difference
+from surepipe.pipes.wire import codec
+from surepipe.pipes.wire.frames import (
     Frame,
     Introduction,
     Open,
@@ -25,9 +28,6 @@ from surepipe.pipes.frames import (
     Unknown,
     tag_of,
 )
-from surepipe.pipes.options import micros
-from surepipe.pipes.snapshot import stateful
-from surepipe.pipes.timing import backoff
 
 CHANNEL_LAYER = WHOLE_STACK
 """The layer number of the channel's own frames."""
@@ -56,7 +56,7 @@ def direction_names(channel: str) -> tuple[str, str]:
     return f"{channel}/forward", f"{channel}/back"
 
 
-class Listener:
+class ListenerMachine:
     """Decides which Opens bring a new end into being: one for each accepted name and life."""
 
     def __init__(self, names: Iterable[str]) -> None:

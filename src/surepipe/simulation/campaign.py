@@ -7,22 +7,226 @@ that it had to see was seen. The first seed that fails is kept as a script, whic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
-from surepipe.simulation.canary import LOST_SEQ, Canary
+from surepipe.audit.findings import Violation
+from surepipe.core.effects import Cause, Deliver, Effect, JournalContents, Ranges
+from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.simulation.causal import causal_scripts, plain_run
-from surepipe.simulation.drawing import draw_options
-from surepipe.simulation.faults import CATALOGUE, FaultKind, Mode, kind_of
-from surepipe.simulation.findings import RunResult, Violation
+from surepipe.simulation.chance.script import Script
+from surepipe.simulation.chance.seeded import SeededChooser
+from surepipe.simulation.exercised import (
+    CONFIRM_LOST,
+    CRASH_AFTER,
+    CRASH_SETTLED,
+    CROSSED,
+    DEAD_LETTER,
+    DRAINED,
+    HELD,
+    LATE_COPY,
+    MATTERED,
+    REJECTED_FULL,
+    ROLLED_BACK,
+    STRUCK,
+    ZOMBIE,
+    Exercised,
+    exercised,
+)
+from surepipe.simulation.faults import BY_ID, CATALOGUE, FaultKind, Mode, draw_options, kind_of
 from surepipe.simulation.hop import JudgeRows, judge_rows, play, replay, result_of, run_hop
-from surepipe.simulation.marks import Exercised, exercised
 from surepipe.simulation.options import DRAINS, Drain, Options
-from surepipe.simulation.promises import promise_of
-from surepipe.simulation.script import Script
-from surepipe.simulation.seeded import SeededChooser
-from surepipe.simulation.subjects import Subject
-from surepipe.simulation.wanted import Wanted
+from surepipe.simulation.promises import Promise, promise_of
+from surepipe.simulation.results import RunResult
+from surepipe.simulation.subjects import HopSubject, Subject
+
+# The canary: a pipe that loses message 7 in silence. A campaign in which nobody notices has judged nothing.
+
+
+LOST_SEQ = 7
+
+
+class Losing:
+    """A receiver that says *settled* for one message and hands it to nobody."""
+
+    def __init__(self, receiver: ReceiverMachine) -> None:
+        self.receiver = receiver
+
+    def wake(self, now: int) -> list[Effect]:
+        """As the machine inside, without the message."""
+        return self._without(self.receiver.wake(now), now)
+
+    def frame(self, frame: object, now: int) -> list[Effect]:
+        """As the machine inside, without the message."""
+        return self._without(self.receiver.frame(frame, now), now)
+
+    def answer(self, ticket: int, outcome: object, now: int) -> list[Effect]:
+        """As the machine inside, without the message."""
+        return self._without(self.receiver.answer(ticket, outcome, now), now)
+
+    def settled(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:
+        """As the machine inside, without the message."""
+        return self._without(self.receiver.settled(ticket, ranges, now), now)
+
+    def failed(
+        self, ticket: int, seq: int, error: Cause, now: int, *, final: bool = False
+    ) -> list[Effect]:
+        """As the machine inside, without the message."""
+        return self._without(self.receiver.failed(ticket, seq, error, now, final=final), now)
+
+    def refused(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:
+        """As the machine inside, without the message."""
+        return self._without(self.receiver.refused(ticket, ranges, now), now)
+
+    def close(self, now: int) -> list[Effect]:
+        """As the machine inside."""
+        return self.receiver.close(now)
+
+    def state_after(self, ticket: int, through: int) -> bytes:
+        """As the machine inside."""
+        return self.receiver.state_after(ticket, through)
+
+    def counters(self) -> Mapping[str, int]:
+        """As the machine inside."""
+        return self.receiver.counters()
+
+    def gauges(self) -> Mapping[str, int]:
+        """As the machine inside."""
+        return self.receiver.gauges()
+
+    def export(self) -> object:
+        """As the machine inside."""
+        return self.receiver.export()
+
+    def _without(self, effects: list[Effect], now: int) -> list[Effect]:
+        kept: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, Deliver) and effect.first == LOST_SEQ:
+                ranges: Ranges = ((LOST_SEQ, LOST_SEQ),)
+                kept += self._without(self.receiver.settled(effect.ticket, ranges, now), now)
+            else:
+                kept.append(effect)
+        return kept
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A hop of ``reliable`` that loses a message, and promises what ``reliable`` promises."""
+
+    name: str = "canary"
+    pipe: str = "pipe"
+    boundary: Boundary = Boundary.PROCESSED
+    journaled: bool = False
+    durable: bool = False
+
+    def sender(
+        self, *, life_hint: int, rng: Randomness, journal: JournalContents | None
+    ) -> SenderMachine:
+        """An honest sender."""
+        return _HONEST.sender(life_hint=life_hint, rng=rng, journal=journal)
+
+    def receiver(self, *, life: int, rng: Randomness, state: bytes | None) -> ReceiverMachine:
+        """A receiver that loses one message."""
+        return Losing(_HONEST.receiver(life=life, rng=rng, state=state))
+
+    def promise(self) -> Promise:
+        """That of the pipe that it pretends to be."""
+        return promise_of(_HONEST)
+
+
+_HONEST = HopSubject("reliable", options=BoundaryOptions(deliver_max=1))
+
+
+# What a campaign must have exercised, by what the options of its seeds switched on.
+
+
+PAIRS_WANTED_PERCENT = 95
+"""Of all pairs of faults that were switched on together, so many must have struck in one run."""
+
+LEADS_TO: Mapping[str, tuple[str, ...]] = {
+    "F1": (HELD,),
+    "F2": (CONFIRM_LOST, CROSSED),
+    "F3": (LATE_COPY,),
+    "F8": CRASH_AFTER,
+    "F10": (CRASH_SETTLED,),
+    "F17": (ROLLED_BACK,),
+    "F20": (DEAD_LETTER,),
+    "F22": (REJECTED_FULL,),
+    "F28s": (ZOMBIE,),
+    "F28r": (ZOMBIE,),
+}
+"""What must have come of a kind of fault that was switched on, beyond that something depended on it."""
+
+_OF_FRAMES = frozenset({"F1", "F2", "F3", "F4", "F5", "F6", "F25", "F27"})
+_OF_CONTROL = frozenset({"F2", "F27"})
+_UNNOTICED = frozenset({"F3"})
+"""What a receiver that answers nothing drops without a word."""
+
+
+class WantedFaults:
+    """Collects what the options of a campaign's seeds make possible."""
+
+    def __init__(self, promise: Promise) -> None:
+        self.promise = promise
+        self.switched: set[str] = set()
+        self.together: set[tuple[str, str]] = set()
+        self.offered = 0
+
+    def see(self, options: Options) -> None:
+        """The options of one more seed."""
+        on = sorted(
+            kind.id for kind in CATALOGUE if kind.is_on(options) and self._can_strike(kind.id)
+        )
+        self.switched.update(on)
+        self.together.update(combinations(on, 2))
+        self.offered = max(self.offered, options.messages + options.flood)
+
+    def _can_strike(self, id_: str) -> bool:
+        """Frames are there only without a stream, and control frames where a sender is answered."""
+        kind, has_stream = BY_ID[id_], "stream" in self.promise.stores
+        if not kind.ranges or id_ == "F17":
+            return bool(kind.ranges) and has_stream
+        if id_ in _OF_CONTROL and not self.promise.confirms:
+            return False
+        return not (has_stream and id_ in _OF_FRAMES)
+
+    def marks(self) -> frozenset[str]:
+        """All that must have been seen."""
+        named = {STRUCK[id_] for id_ in self.switched}
+        named |= {MATTERED[id_] for id_ in self.switched if self._can_matter(id_)}
+        named |= {
+            mark
+            for id_ in self.switched
+            for mark in LEADS_TO.get(id_, ())
+            if self._can_matter(id_) and self._fits(mark)
+        }
+        return frozenset(named | set(DRAINED.values()))
+
+    def _can_matter(self, id_: str) -> bool:
+        if id_ in _UNNOTICED and not self.promise.confirms:
+            return False
+        return id_ != "F22" or self.promise.bounds.get("backlog", 1 << 30) < self.offered
+
+    def _fits(self, mark: str) -> bool:
+        """Whether this pipe can come into the situation at all."""
+        if mark in (CONFIRM_LOST, CROSSED, CRASH_SETTLED):
+            return self.promise.confirms and "stream" not in self.promise.stores
+        if mark == HELD and self.promise.window < 3:
+            return False
+        if mark == DEAD_LETTER:
+            return self.promise.retries is not None
+        return mark not in (LATE_COPY, HELD) or self.promise.confirms
+
+    def missing(self, seen: Collection[str], pairs: Collection[tuple[str, str]]) -> tuple[str, ...]:
+        """The marks that never fired, and, where too few pairs of faults have met, those that did not."""
+        unseen = sorted(self.together - set(pairs))
+        if len(unseen) * 100 <= len(self.together) * (100 - PAIRS_WANTED_PERCENT):
+            unseen = []
+        unmet = tuple(f"{first} with {second}" for first, second in unseen)
+        return (*sorted(self.marks() - set(seen)), *unmet)
+
 
 DRAINED_ALL_WAYS = 8
 """One seed in so many is drained all four ways, the others by lot."""
@@ -111,7 +315,7 @@ def campaign(
     found.canary_caught = judge is not None and catches_canary(judge)
     if causal and mode != Mode.NONE:
         _run_causal(found, subject, kinds, judge)
-    wanted = Wanted(promise)
+    wanted = WantedFaults(promise)
     for seed in seeds:
         if stop_at_first and found.violated:
             break

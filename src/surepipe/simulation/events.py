@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
-from surepipe.effects import Deliver
+from surepipe.core.effects import Deliver
 
 
 class Event(Protocol):
@@ -18,7 +18,7 @@ class Event(Protocol):
         ...
 
 
-class Target(Protocol):
+class EventTarget(Protocol):
     """Who takes events."""
 
     @property
@@ -36,7 +36,7 @@ FrameCells: TypeAlias = tuple[str, int, int, int, str, str, int, int, str, str, 
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class FrameFlight:
     """One transmission of a frame over a link.
 
     ``kind`` says what it is: ``data`` where it carries messages, else the kind of control frame. ``about`` is the
@@ -149,7 +149,7 @@ class Handled:
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
+class StoreAnswer:
     """A store answers a ticket."""
 
     ticket: int

@@ -7,27 +7,28 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from surepipe.machines import Machine
-from surepipe.pipes.algebra.guarantees import Atom, Fault
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.stream_place import Phase
-from surepipe.simulation.chooser import Chooser
+from surepipe.audit.findings import Violation
+from surepipe.audit.properties import judge
+from surepipe.audit.trace import RollingDigest, Row
+from surepipe.core.machine import Machine
+from surepipe.core.store_requests import KEEP_ALL, Level, Retention
+from surepipe.guarantees.claims import Atom, Fault
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.stream.position import Phase
+from surepipe.simulation.chance.chooser import Chooser
+from surepipe.simulation.chance.script import Script
+from surepipe.simulation.chance.scripted import ScriptChooser
+from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.events import Event, Happening, Submit, Wake
 from surepipe.simulation.faults import CATALOGUE, kind_of, names_of
-from surepipe.simulation.findings import RunResult, Violation
-from surepipe.simulation.keeping import Keeper
 from surepipe.simulation.network import Network
 from surepipe.simulation.nodes import Node
 from surepipe.simulation.options import Drain, Options
 from surepipe.simulation.promises import promise_of
-from surepipe.simulation.properties import judge
-from surepipe.simulation.script import Script
-from surepipe.simulation.scripted import ScriptChooser
-from surepipe.simulation.seeded import SeededChooser
+from surepipe.simulation.results import RunResult
+from surepipe.simulation.stores.contents import WorldKeeper
 from surepipe.simulation.subjects import HopSubject, Subject
-from surepipe.simulation.trace import RollingDigest, Row
 from surepipe.simulation.world import Entry, World, as_detail, collector_at_rest
-from surepipe.store_api import KEEP_ALL, Level, Retention
 
 _ASKING = frozenset(Phase) - {Phase.WAITING, Phase.DELIVERING, Phase.STOPPED}
 """A reader that waits for an answer of its store, and does not know yet what there is."""
@@ -74,8 +75,8 @@ class HopWorld(World):
             node.on_mailbox = partial(self.network.drop_in_flight, node, "F26")
         self.quiescent_at = -1
 
-    def _keeper_of(self, subject: Subject, beside: Keeper | None = None) -> Keeper:
-        return Keeper(
+    def _keeper_of(self, subject: Subject, beside: WorldKeeper | None = None) -> WorldKeeper:
+        return WorldKeeper(
             self,
             getattr(subject, "pipe", "pipe"),
             journaled=subject.journaled,
@@ -92,7 +93,7 @@ class HopWorld(World):
             letters=bool(getattr(getattr(subject, "options", None), "dead_letters", False)),
         )
 
-    def _join(self, subject: Subject, keeper: Keeper, number: str) -> tuple[Node, Node]:
+    def _join(self, subject: Subject, keeper: WorldKeeper, number: str) -> tuple[Node, Node]:
         """The two ends of a hop, with a link each way. Of one that only sends the first receiver is the other."""
         sender = Node(self, subject, f"sender{number}", keeper.told_pipe, keeper)
         self.nodes.append(sender)

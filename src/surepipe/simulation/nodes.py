@@ -7,20 +7,67 @@ when it wakes, it and its successor listen at the same address.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import cast
 
 from surepipe.errors import StoreUnavailable
-from surepipe.simulation.chooser import Trouble, fault_of, role_of
-from surepipe.simulation.clock import MonotonicClock, WallClock
-from surepipe.simulation.events import Event, Flight, Happening, Submit
-from surepipe.simulation.keeping import Keeper
+from surepipe.simulation.chance.chooser import Trouble, fault_of, role_of
+from surepipe.simulation.events import Event, FrameFlight, Happening, Submit
 from surepipe.simulation.network import Link
-from surepipe.simulation.processes import Process
+from surepipe.simulation.processes import Process, ReceiverProcess, SenderProcess
 from surepipe.simulation.promises import promise_of
-from surepipe.simulation.receiving import ReceiverProcess
-from surepipe.simulation.sending import SenderProcess
+from surepipe.simulation.stores.contents import WorldKeeper
 from surepipe.simulation.subjects import Subject
 from surepipe.simulation.world import World, as_detail, digests_of
+
+# The clocks of a node: a monotonic one that drifts, and a wall clock that also jumps.
+#
+# The world's own time is exact. Machines are told the monotonic clock of their process and nothing else; the
+# wall clock shows only in the number that a new life starts from.
+
+
+MILLION = 1_000_000
+DRIFT_PPM_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class MonotonicClock:
+    """Runs ``drift_ppm`` millionths too fast (or, below zero, too slow)."""
+
+    drift_ppm: int = 0
+
+    def reading(self, world_us: int) -> int:
+        """What it shows at this time of the world."""
+        return world_us + world_us * self.drift_ppm // MILLION
+
+    def when(self, reading_us: int) -> int:
+        """The first time of the world at which it shows at least this."""
+        if not self.drift_ppm:
+            return reading_us
+        rate = MILLION + self.drift_ppm
+        guess = reading_us * MILLION // rate
+        while self.reading(guess) >= reading_us > 0 and guess > 0:
+            guess -= 1
+        while self.reading(guess) < reading_us:
+            guess += 1
+        return guess
+
+
+@dataclass(slots=True)
+class WallClock:
+    """Runs like the world and jumps when told, forwards or back."""
+
+    origin_us: int = 0
+    jumps_us: list[int] = field(default_factory=list[int])
+
+    def jump(self, by_us: int) -> None:
+        """Step by so much, now."""
+        self.jumps_us.append(by_us)
+
+    def reading(self, world_us: int) -> int:
+        """What it shows at this time of the world."""
+        return self.origin_us + world_us + sum(self.jumps_us)
+
 
 WALL_ORIGIN_US = 1_000_000 * 1_000_000
 OFFER_TO_ZOMBIE = "offer-to-zombie"
@@ -37,7 +84,7 @@ class Node:
     """An address, and what is behind it now. Its keeper has what outlives a process."""
 
     def __init__(
-        self, world: World, subject: Subject, name: str, pipe: str, keeper: Keeper
+        self, world: World, subject: Subject, name: str, pipe: str, keeper: WorldKeeper
     ) -> None:
         """``name``: its role, and of further ones of the same role which it is: ``sender 2``."""
         self.world = world
@@ -83,7 +130,7 @@ class Node:
         if isinstance(event, Happening):
             event.act()
             return
-        if self.zombies and isinstance(event, Flight):
+        if self.zombies and isinstance(event, FrameFlight):
             self._tell_zombies(event)
         if self.zombies and isinstance(event, Submit) and self._is_for_zombie(event):
             self.zombies[-1].take(event)
@@ -91,10 +138,10 @@ class Node:
             self.current.take(event)
         elif isinstance(event, Submit):
             self.kept_offers.append(event)
-        elif isinstance(event, Flight) and not self.zombies:
+        elif isinstance(event, FrameFlight) and not self.zombies:
             self._miss(event)
 
-    def _tell_zombies(self, flight: Flight) -> None:
+    def _tell_zombies(self, flight: FrameFlight) -> None:
         """What replaced a process and what it replaced listen at the same address: each hears every frame."""
         for number, zombie in enumerate(self.zombies, 1):
             if self.current is None and number == 1:
@@ -107,7 +154,7 @@ class Node:
         world = self.world
         return world.options.perturb and world.chooser.perturb(OFFER_TO_ZOMBIE, offer.what)
 
-    def _miss(self, flight: Flight) -> None:
+    def _miss(self, flight: FrameFlight) -> None:
         facts = {"frame": flight.kind, "reason": "node down"}
         self.world.tell_frame(self.name, self.lives, "lost", flight, facts)
 

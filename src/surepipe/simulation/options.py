@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 
 from surepipe.errors import ConfigurationError
-from surepipe.simulation.script import Plain
+from surepipe.simulation.chance.script import Plain
 
 MS = 1_000
 SECOND = 1_000_000

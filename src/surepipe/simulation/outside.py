@@ -17,8 +17,9 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from surepipe.simulation.actor_world import ActorWorld
-    from surepipe.simulation.lives import Life
+    from surepipe.simulation.actors.lives import Life
+    from surepipe.simulation.actors.world import ActorWorld
+
 
 _current: list[ActorWorld] = []
 

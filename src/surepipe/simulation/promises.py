@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, cast, runtime_checkable
 
+from surepipe.core.store_requests import Level
 from surepipe.errors import CompositionError
-from surepipe.pipes.algebra import derive
-from surepipe.pipes.algebra.guarantees import Guarantee, in_order
-from surepipe.pipes.algebra.hops import LOSSY_ROUTE, Hop, Level, Store, one_way, window_of
-from surepipe.pipes.desk import Boundary
+from surepipe.guarantees import derive
+from surepipe.guarantees.claims import Guarantee, in_order
+from surepipe.guarantees.hops import LOSSY_ROUTE, Hop, Store, one_way, window_of
 from surepipe.pipes.options import BacklogOptions, LayerOptions, RetryOptions, micros
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.subjects import HopSubject, Subject
 
 SECOND = 1_000_000

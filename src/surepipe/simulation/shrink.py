@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, takewhile
 
+from surepipe.audit.findings import Violation
 from surepipe.errors import MisuseError
-from surepipe.simulation.findings import Replayer, RunResult, Violation
+from surepipe.simulation.chance.script import Decision, Plain, Script
 from surepipe.simulation.options import DRAINS, Options
-from surepipe.simulation.script import Decision, Plain, Script
+from surepipe.simulation.results import Replayer, RunResult
 
 REPLAYS_MAX = 2_000
 FEW = 8

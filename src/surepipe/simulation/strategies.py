@@ -20,9 +20,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from surepipe.errors import CompositionError, ConfigurationError
-from surepipe.pipes.algebra import derive
+from surepipe.guarantees import derive
 from surepipe.pipes.options import KINDS
-from surepipe.simulation.faults import ALWAYS, CATALOGUE, FaultKind, Range, chosen
+from surepipe.simulation.faults import ALWAYS, CATALOGUE, FaultKind, OptionRange, chosen
 from surepipe.simulation.options import DRAINS, Options, Tie
 from surepipe.simulation.promises import Promise, hop_of
 from surepipe.simulation.subjects import HopSubject
@@ -97,7 +97,7 @@ def _kinds(draw: st.DrawFn, promise: Promise, faults: str | Sequence[str]) -> Se
     ]
 
 
-def _within(one: Range, timer_us: int) -> st.SearchStrategy[int]:
+def _within(one: OptionRange, timer_us: int) -> st.SearchStrategy[int]:
     unit = timer_us if one.in_timeouts else 1
     low, high = max(1, one.low * unit // 10), one.high * unit // 10
     return st.integers(low, max(low, high))

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from surepipe.effects import JournalContents
-from surepipe.machines import Randomness, ReceiverMachine, SenderMachine
-from surepipe.pipes.desk import Boundary, BoundaryOptions
+from surepipe.core.effects import JournalContents
+from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
+from surepipe.core.store_requests import KEEP_ALL, Level, Retention
 from surepipe.pipes.options import LayerOptions, LayerText, parse_layers
-from surepipe.pipes.stack import ReceiverStack, SenderStack
-from surepipe.store_api import KEEP_ALL, Level, Retention
+from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 
 
 class Subject(Protocol):

@@ -15,12 +15,12 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from surepipe.simulation.chooser import Chooser
-from surepipe.simulation.events import Event, Flight, Target
+from surepipe.audit.trace import Row, Rows
+from surepipe.simulation.chance.chooser import Chooser
+from surepipe.simulation.events import Event, EventTarget, FrameFlight
 from surepipe.simulation.options import Options
-from surepipe.simulation.trace import Row, Rows
 
-Entry: TypeAlias = tuple[int, int, int, Target, Event]
+Entry: TypeAlias = tuple[int, int, int, EventTarget, Event]
 """(time, tie, number, target, event). The number is unique, so targets and events are never compared."""
 
 
@@ -77,7 +77,7 @@ class World:
 
     # What will happen.
 
-    def at(self, time_us: int, target: Target, event: Event) -> None:
+    def at(self, time_us: int, target: EventTarget, event: Event) -> None:
         """This happens to the target at that time."""
         self._number = number = self._number + 1
         tie = self.chooser.tie(target.name, event) if self._has_ties else 0
@@ -138,7 +138,7 @@ class World:
         node: str,
         incarnation: int,
         kind: str,
-        flight: Flight,
+        flight: FrameFlight,
         facts: Mapping[str, object],
     ) -> None:
         """A row about what befell a frame."""

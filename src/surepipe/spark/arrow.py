@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Array(Protocol):
@@ -153,3 +156,23 @@ def schema_of(fields: Iterable[tuple[str, object] | Field]) -> Schema:
     """A schema of names and types."""
     made: Schema = _arrow.schema(list(fields))
     return made
+
+
+# Functions of record batches on DataFrames: the border to Spark's Arrow calls, whose types are open.
+
+
+Batches: TypeAlias = Iterator[RecordBatch]
+
+
+def mapped(frame: DataFrame, function: Callable[[Batches], Batches], schema: str) -> DataFrame:
+    """The frame that a function makes of each partition: its record batches in, others out."""
+    border: Any = frame
+    made: DataFrame = border.mapInArrow(function, schema)
+    return made
+
+
+def collected(frame: DataFrame) -> list[RecordBatch]:
+    """Run the frame, and bring its rows to the driver. Raises what Spark raises."""
+    border: Any = frame
+    batches: list[RecordBatch] = border.toArrow().to_batches()
+    return batches

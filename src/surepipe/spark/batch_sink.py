@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.on_spark import AT_LEAST_ONCE, ONCE_BY_INDEX
+from surepipe.pipelines.engine_limits import AT_LEAST_ONCE, ONCE_BY_INDEX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
 
 GROUP = ("stream", "partition", "life")
 NEEDED = (*GROUP, "index")

@@ -5,16 +5,107 @@ The payloads of a page stay where they lie; only where each one begins is comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from surepipe.errors import StoreReset
 from surepipe.spark import arrow
 from surepipe.spark.arrow import Array, RecordBatch, Schema
-from surepipe.spark.payloads import Numbers, Payloads
-from surepipe.storage.raw_pages import RawPage
+from surepipe.storage.pages import Packed, RawPage
+
+# Payloads as numpy sees them: where each one begins in a buffer. The sink makes pages of a store from them.
+
+
+Numbers = NDArray[np.int64]
+
+
+class BufferPayloads(Packed):
+    """Payload n lies in the buffer from ``begins[n]`` up to ``begins[n + 1]``."""
+
+    __slots__ = ("_buffer", "begins")
+
+    def __init__(self, begins: Numbers, buffer: memoryview) -> None:
+        self.begins = begins
+        self._buffer = buffer
+
+    @classmethod
+    def of(cls, payloads: Sequence[bytes | memoryview]) -> BufferPayloads:
+        """Payloads that are objects, or are packed already."""
+        if isinstance(payloads, BufferPayloads):
+            return payloads
+        lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
+        return cls.of_lengths(lengths, memoryview(b"".join(payloads)))
+
+    @classmethod
+    def of_lengths(cls, lengths: Numbers, buffer: memoryview) -> BufferPayloads:
+        """Payloads of these lengths, one after the other from the start of the buffer."""
+        return cls(np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths))), buffer)
+
+    @classmethod
+    def of_column(cls, column: Array) -> BufferPayloads:
+        """The values of a column of bytes without nulls."""
+        return cls(*arrow.bytes_and_begins(column))
+
+    @classmethod
+    def joined(cls, parts: Sequence[BufferPayloads]) -> BufferPayloads:
+        """All of these, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(one.begins) for one in parts)])
+        return cls.of_lengths(lengths, memoryview(b"".join(one.body for one in parts)))
+
+    def __len__(self) -> int:
+        return len(self.begins) - 1
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> BufferPayloads: ...
+    def __getitem__(self, at: int | slice) -> bytes | BufferPayloads:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(len(self))
+            assert step == 1, "a part of a buffer is one piece"
+            return BufferPayloads(self.begins[start : max(start, stop) + 1], self._buffer)
+        place = range(len(self))[at]
+        return self.view(place).tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        whole, begins = self.body.tobytes(), (self.begins - self.begins[0]).tolist()
+        return (whole[start:stop] for start, stop in pairwise(begins))
+
+    def view(self, at: int) -> memoryview:
+        """One payload where it lies."""
+        return self._buffer[self.begins[at] : self.begins[at + 1]]
+
+    def column(self) -> Array:
+        """All of them as a column of Arrow."""
+        begins = (self.begins - self.begins[0]).astype(np.int32)
+        return arrow.array_of_buffers(arrow.BINARY, len(self), begins, self.body)
+
+    @property
+    def body(self) -> memoryview:
+        """All payloads, one after the other."""
+        return self._buffer[self.begins[0] : self.begins[-1]]
+
+    def lengths(self, width: int) -> bytes:
+        """The length of each, as unsigned little-endian numbers of so many bytes."""
+        return np.diff(self.begins).astype(f"<u{width}").tobytes()
+
+    def extremes(self) -> tuple[int, int]:
+        """The length of the shortest and of the longest."""
+        lengths = np.diff(self.begins)
+        return int(lengths.min()), int(lengths.max())
+
+    def fitting(self, start: int, limit: int) -> int:
+        """Up to where payloads from the ``start``-th on fit into so many bytes; one always does."""
+        within = int(np.searchsorted(self.begins, int(self.begins[start]) + limit, "right"))
+        return max(start + 1, within - 1)
+
 
 TYPES = {
     "stream": "string",
@@ -50,7 +141,7 @@ It is null where each entry gave one, as it is in what is read.
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PageCut:
     """The part of a page that is wanted: its entries from ``skip`` on, ``count`` of them."""
 
     page: RawPage
@@ -69,7 +160,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class RangeFacts:
     """What all rows of one range share."""
 
     stream: str
@@ -77,20 +168,20 @@ class Named:
     life: int
 
 
-def cut_of(page: RawPage, start: int, stop: int) -> Cut:
+def cut_of(page: RawPage, start: int, stop: int) -> PageCut:
     """The entries of a page from index ``start`` up to ``stop``."""
     skip = max(0, start - page.index)
-    return Cut(page, skip, min(page.stop, stop) - page.index - skip)
+    return PageCut(page, skip, min(page.stop, stop) - page.index - skip)
 
 
-def record_batch(cuts: Sequence[Cut], named: Named, schema: Schema) -> RecordBatch:
+def record_batch(cuts: Sequence[PageCut], named: RangeFacts, schema: Schema) -> RecordBatch:
     """The entries of these cuts as rows, in order, with the columns that the schema names."""
     counts = np.array([cut.count for cut in cuts], dtype=np.int64)
     arrays = [_MAKERS[field.name](cuts, counts, named) for field in schema]
     return arrow.batch_of(arrays, schema)
 
 
-def page_batch(cuts: Sequence[Cut], named: Named, schema: Schema) -> RecordBatch:
+def page_batch(cuts: Sequence[PageCut], named: RangeFacts, schema: Schema) -> RecordBatch:
     """These cuts as rows."""
     ones = np.ones(len(cuts), dtype=np.int64)
     arrays = [_MAKERS[field.name](cuts, ones, named) for field in schema]
@@ -100,75 +191,75 @@ def page_batch(cuts: Sequence[Cut], named: Named, schema: Schema) -> RecordBatch
 # Columns.
 
 
-def _stream(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _stream(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del cuts
     return _repeated_texts([named.stream], np.array([int(counts.sum())]))
 
 
-def _partition(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _partition(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del cuts
     return arrow.array(np.full(int(counts.sum()), named.partition, dtype=np.int32))
 
 
-def _life(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _life(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del cuts
     return arrow.array(np.full(int(counts.sum()), named.life, dtype=np.int64))
 
 
-def _index(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _index(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
     return arrow.array(_counting([cut.index for cut in cuts], counts))
 
 
-def _seq(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _seq(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
     return arrow.array(_counting([cut.seq for cut in cuts], counts))
 
 
-def _epoch(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _epoch(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
     return arrow.array(
         np.repeat(np.array([cut.page.epoch for cut in cuts], dtype=np.int64), counts)
     )
 
 
-def _at(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _at(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
     times = np.repeat(np.array([cut.page.at_us for cut in cuts], dtype=np.int64), counts)
     return arrow.times(times)
 
 
-def _producer(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _producer(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
     return _repeated_texts([cut.page.producer for cut in cuts], counts)
 
 
-def _nothing(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _nothing(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del cuts, named
     return arrow.nulls(int(counts.sum()), type=arrow.BINARY)
 
 
-def _payload(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _payload(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del counts, named
-    return Payloads.joined([_payloads(cut) for cut in cuts]).column()
+    return BufferPayloads.joined([_payloads(cut) for cut in cuts]).column()
 
 
-def _count(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _count(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del counts, named
     return arrow.array(np.array([cut.count for cut in cuts], dtype=np.int32))
 
 
-def _lengths(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _lengths(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del counts, named
-    return Payloads.of([_payloads(cut).lengths(LENGTH_BYTES) for cut in cuts]).column()
+    return BufferPayloads.of([_payloads(cut).lengths(LENGTH_BYTES) for cut in cuts]).column()
 
 
-def _body(cuts: Sequence[Cut], counts: Numbers, named: Named) -> Array:
+def _body(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del counts, named
-    return Payloads.of([_payloads(cut).body for cut in cuts]).column()
+    return BufferPayloads.of([_payloads(cut).body for cut in cuts]).column()
 
 
-_MAKERS: dict[str, Callable[[Sequence[Cut], Numbers, Named], Array]] = {
+_MAKERS: dict[str, Callable[[Sequence[PageCut], Numbers, RangeFacts], Array]] = {
     "stream": _stream,
     "partition": _partition,
     "index": _index,
@@ -207,10 +298,10 @@ def _repeated_texts(texts: Sequence[str], counts: Numbers) -> Array:
     return arrow.array_of_buffers(arrow.STRING, len(lengths), offsets, body)
 
 
-def _payloads(cut: Cut) -> Payloads:
+def _payloads(cut: PageCut) -> BufferPayloads:
     """The payloads of a cut, where they lie."""
     begins = _begins(cut.page)[cut.skip : cut.skip + cut.count + 1]
-    return Payloads(begins, memoryview(cut.page.body)[cut.page.start :])
+    return BufferPayloads(begins, memoryview(cut.page.body)[cut.page.start :])
 
 
 def _begins(page: RawPage) -> Numbers:

@@ -6,14 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from surepipe.errors import ConfigurationError, Fenced, StoreReset
-from surepipe.spark.claiming import claimed, stored_position
-from surepipe.spark.filters import Wanted
-from surepipe.spark.offsets import Offsets, Place, key_of
-from surepipe.spark.places import OpenStore, StorePlace, asked
-from surepipe.spark.ranges import Range
-from surepipe.spark.source_options import SourceOptions
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     CommitPosition,
     Failed,
     Identity,
@@ -21,7 +14,11 @@ from surepipe.store_api import (
     StreamInfo,
     partition_of,
 )
-from surepipe.store_api import Fenced as FencedBy
+from surepipe.core.store_requests import FencedOut as FencedBy
+from surepipe.errors import ConfigurationError, Fenced, StoreReset
+from surepipe.spark.ranges import EntryRange, Offsets, ReadingPlace, key_of
+from surepipe.spark.source_options import SourceOptions, WantedEntries
+from surepipe.spark.stores import OpenStore, StorePlace, asked, claimed, stored_position
 
 logger = logging.getLogger("surepipe")
 LIVES_MAX = 1_000_000
@@ -29,7 +26,7 @@ LIVES_MAX = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StreamNow:
     """A stream, or a partition of one, as it stands now."""
 
     stream: str
@@ -59,21 +56,21 @@ class Follower:
 
     # The streams.
 
-    def look(self) -> list[Found]:
+    def look(self) -> list[StreamNow]:
         """All streams as they stand, in the order of their keys.
 
         Raises ConfigurationError for one that does not exist, unless on_missing=wait.
         """
         return [found for stream in self.options.streams for found in self._look_at(stream)]
 
-    def _look_at(self, stream: str) -> Iterator[Found]:
+    def _look_at(self, stream: str) -> Iterator[StreamNow]:
         info = self._info(stream)
         if info is not None:
-            yield Found(stream, 0, stream, info)
+            yield StreamNow(stream, 0, stream, info)
             return
         partition = 0
         while (part := self._info(partition_of(stream, partition))) is not None:
-            yield Found(stream, partition, partition_of(stream, partition), part)
+            yield StreamNow(stream, partition, partition_of(stream, partition), part)
             partition += 1
         if partition == 0 and self.options.on_missing == "stop":
             raise ConfigurationError(
@@ -91,18 +88,18 @@ class Follower:
         """Where a query without a checkpoint begins: at the reader's position, else where ``start`` says."""
         return {found.key: self._beginning(found) for found in self.look()}
 
-    def _beginning(self, found: Found) -> Place:
+    def _beginning(self, found: StreamNow) -> ReadingPlace:
         place = self._stored_place(found) or self._started(found)
         if self.options.reader:
             self._keep(found.name, place)
         return place
 
-    def _started(self, found: Found) -> Place:
+    def _started(self, found: StreamNow) -> ReadingPlace:
         info, index = found.info, self._first(found, 1)
         anchor = self._identity(found.name, index - 1)
-        return Place(index, info.incarnation, info.incarnation, anchor)
+        return ReadingPlace(index, info.incarnation, info.incarnation, anchor)
 
-    def _first(self, found: Found, wanted: int) -> int:
+    def _first(self, found: StreamNow, wanted: int) -> int:
         """The index where ``start`` says to begin, not below what is wanted."""
         info, start = found.info, self.options.start
         index = max(wanted, {"earliest": 1, "latest": info.next}.get(str(start)) or int(start))
@@ -114,10 +111,10 @@ class Follower:
             self._tell_trimmed(found.name, index, info.earliest)
         return max(index, info.earliest)
 
-    def whole(self, wanted: Wanted) -> list[Range]:
+    def whole(self, wanted: WantedEntries) -> list[EntryRange]:
         """What a batch query reads: from ``start`` to what is there now, as far as it is wanted."""
         return [
-            Range(found.name, found.stream, found.partition, first, stop, life, life)
+            EntryRange(found.name, found.stream, found.partition, first, stop, life, life)
             for found in self.look()
             if wanted.has(found.stream, found.partition)
             for stop in [min(found.info.next, wanted.last + 1)]
@@ -129,7 +126,7 @@ class Follower:
     def ends(self) -> Offsets:
         """Where the streams end."""
         return {
-            found.key: Place(found.info.next, found.info.incarnation, found.info.incarnation)
+            found.key: ReadingPlace(found.info.next, found.info.incarnation, found.info.incarnation)
             for found in self.look()
         }
 
@@ -168,12 +165,12 @@ class Follower:
                 places[each.key] = places[each.key].at(following, anchor)
         return {**start, **places}
 
-    def _end(self, found: Found) -> int:
+    def _end(self, found: StreamNow) -> int:
         if self._targets is None:
             return found.info.next
         return min(found.info.next, self._targets.get(found.key, 0))
 
-    def _going_on(self, found: Found, place: Place | None) -> Place:
+    def _going_on(self, found: StreamNow, place: ReadingPlace | None) -> ReadingPlace:
         """Where the stream goes on: at its place, or anew when a policy says so."""
         if place is None:
             return self._beginning(found)
@@ -192,7 +189,7 @@ class Follower:
             self._tell_trimmed(found.name, place.next, info.earliest)
         return place
 
-    def _divergence(self, found: Found, place: Place) -> str:
+    def _divergence(self, found: StreamNow, place: ReadingPlace) -> str:
         """What shows that the store went back since the place was reached (S-12); empty when nothing does."""
         if place.next > found.info.next:
             gone = f"entries {found.info.next} to {place.next - 1}"
@@ -209,17 +206,17 @@ class Follower:
             raise StoreReset(f"stream {name}: {what}; find out why, or say {option}=earliest")
         logger.warning("stream %s: %s; it is read again from its earliest entry", name, what)
 
-    def _anew(self, found: Found, life: int) -> Place:
-        return Place(found.info.earliest, found.info.incarnation, life)
+    def _anew(self, found: StreamNow, life: int) -> ReadingPlace:
+        return ReadingPlace(found.info.earliest, found.info.incarnation, life)
 
     def go_no_further(self) -> None:
         """From now on behave as if nothing came behind what is there now (a run to the end)."""
         self._targets = {found.key: found.info.next for found in self.look()}
 
-    def ranges(self, start: Offsets, end: Offsets) -> list[Range]:
+    def ranges(self, start: Offsets, end: Offsets) -> list[EntryRange]:
         """What lies between two offsets."""
         return [
-            Range(
+            EntryRange(
                 *_split(found),
                 place.next,
                 end[found.key].next,
@@ -235,7 +232,7 @@ class Follower:
 
     # The reader's position.
 
-    def _stored_place(self, found: Found) -> Place | None:
+    def _stored_place(self, found: StreamNow) -> ReadingPlace | None:
         reader = self.options.reader
         if reader is None:
             return None
@@ -245,7 +242,9 @@ class Follower:
         incarnation = found.info.incarnation
         if not 0 <= outcome.tag - incarnation < LIVES_MAX:
             incarnation = outcome.tag
-        return self._going_on(found, Place(outcome.next, incarnation, outcome.tag, outcome.anchor))
+        return self._going_on(
+            found, ReadingPlace(outcome.next, incarnation, outcome.tag, outcome.anchor)
+        )
 
     def keep(self, end: Offsets) -> None:
         """Commit the reader's positions, and let go what lies behind them if the query trims.
@@ -264,7 +263,7 @@ class Follower:
                 outcome = self.store.trim(found.name, place.next - 1)
                 logger.debug("trimming %s: %s", found.name, outcome)
 
-    def _keep(self, name: str, place: Place) -> None:
+    def _keep(self, name: str, place: ReadingPlace) -> None:
         reader = str(self.options.reader)
         previous = stored_position(self.place, name, reader, f"finding reader {reader}")
         request = CommitPosition(
@@ -291,11 +290,11 @@ class Follower:
         return self._owners[name]
 
 
-def _split(found: Found) -> tuple[str, str, int]:
+def _split(found: StreamNow) -> tuple[str, str, int]:
     return found.name, found.stream, found.partition
 
 
-def _lives(place: Place) -> tuple[int, int]:
+def _lives(place: ReadingPlace) -> tuple[int, int]:
     return place.incarnation, place.life
 
 

@@ -16,12 +16,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surepipe.spark import arrow
-from surepipe.spark.arrow import BINARY, INT32, INT64, STRING, Array, RecordBatch, batch_of_rows
-from surepipe.spark.columns import COLUMNS, LENGTH, LENGTH_BYTES, PAGE_TYPES
-from surepipe.spark.mapping import Batches
-from surepipe.spark.payloads import Numbers, Payloads
-from surepipe.spark.rows import PAGE_NEEDED, PageRow, Rows, page_rows, runs_of
-from surepipe.storage.packed import cuts
+from surepipe.spark.arrow import (
+    BINARY,
+    INT32,
+    INT64,
+    STRING,
+    Array,
+    Batches,
+    RecordBatch,
+    batch_of_rows,
+)
+from surepipe.spark.columns import (
+    COLUMNS,
+    LENGTH,
+    LENGTH_BYTES,
+    PAGE_TYPES,
+    BufferPayloads,
+    Numbers,
+)
+from surepipe.spark.sink import PAGE_NEEDED, OriginRows, PageRow, page_rows, runs_of
+from surepipe.storage.pages import cuts
 
 MADE = (*PAGE_NEEDED, "made_of")
 PAGES = ", ".join(f"`{name}` {PAGE_TYPES[name]}" for name in MADE)
@@ -51,7 +65,7 @@ def over_messages(
 def messages_of(pages: Batches, columns: Sequence[str] = COLUMNS) -> Iterator[RecordBatch]:
     """The messages of pages, in batches of about 4 MiB. An entry of which nothing was made has a null payload."""
     for batch in pages:
-        for start, stop in cuts(Payloads.of_column(batch.column("body")), GROUP_BYTES):
+        for start, stop in cuts(BufferPayloads.of_column(batch.column("body")), GROUP_BYTES):
             yield _messages(batch.slice(start, stop - start), columns)
 
 
@@ -92,8 +106,8 @@ class _Messages:
 
 def _payload_column(pages: RecordBatch, found: Sequence[_Messages]) -> Array:
     lengths = np.concatenate([one.lengths for one in found])
-    bodies = Payloads.of_column(pages.column("body")).body
-    whole = Payloads.of_lengths(lengths, bodies).column()
+    bodies = BufferPayloads.of_column(pages.column("body")).body
+    whole = BufferPayloads.of_lengths(lengths, bodies).column()
     return arrow.only(whole, np.concatenate([one.is_there for one in found]))
 
 
@@ -102,7 +116,7 @@ def pages_of(messages: RecordBatch) -> RecordBatch:
     return batch_of_rows([_page(rows) for rows in runs_of(messages)], SCHEMA)
 
 
-def _page(rows: Rows) -> dict[str, object]:
+def _page(rows: OriginRows) -> dict[str, object]:
     first = int(rows.indexes[0])
     rows.check_order(first)
     count = int(rows.indexes[-1]) - first + 1

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from surepipe.core.store_requests import Ahead, Empty, Identity, Reset, Trimmed
 from surepipe.errors import StoreReset
 from surepipe.spark.arrow import RecordBatch, Schema
-from surepipe.spark.columns import Cut, Named, cut_of, page_batch, record_batch
-from surepipe.spark.places import OpenStore, asked
-from surepipe.spark.ranges import Range
+from surepipe.spark.columns import PageCut, RangeFacts, cut_of, page_batch, record_batch
+from surepipe.spark.ranges import EntryRange
 from surepipe.spark.source_options import SourceOptions
-from surepipe.storage.raw_pages import RawBatch, RawPage
-from surepipe.store_api import Ahead, Empty, Identity, Reset, Trimmed
+from surepipe.spark.stores import OpenStore, asked
+from surepipe.storage.pages import RawBatch, RawPage
 
 logger = logging.getLogger("surepipe")
 READ_ROWS = 65_536
@@ -27,7 +27,7 @@ class RangeReader:
     options: SourceOptions
     schema: Schema
 
-    def read(self, ranges: Sequence[Range]) -> Iterator[RecordBatch]:
+    def read(self, ranges: Sequence[EntryRange]) -> Iterator[RecordBatch]:
         """The entries of all ranges, in order.
 
         Raises StoreReset for entries that are gone (unless an option says to go on), StoreUnavailable when the
@@ -37,8 +37,8 @@ class RangeReader:
         for each in ranges:
             yield from self._range(store, each)
 
-    def _range(self, store: OpenStore, whole: Range) -> Iterator[RecordBatch]:
-        named = Named(whole.stream, whole.partition, whole.life)
+    def _range(self, store: OpenStore, whole: EntryRange) -> Iterator[RecordBatch]:
+        named = RangeFacts(whole.stream, whole.partition, whole.life)
         index = whole.start
         while index < whole.stop:
             found = self._ask(store, whole, index)
@@ -52,7 +52,7 @@ class RangeReader:
             made = page_batch if self.options.rows == "pages" else record_batch
             yield made(cuts, named, self.schema)
 
-    def _ask(self, store: OpenStore, whole: Range, index: int) -> RawBatch | int:
+    def _ask(self, store: OpenStore, whole: EntryRange, index: int) -> RawBatch | int:
         """The next pages, or the index where reading goes on without them."""
         wanted = min(whole.stop - index, READ_ROWS)
         outcome: object = asked(
@@ -74,7 +74,7 @@ class RangeReader:
             case _:
                 raise AssertionError(f"no outcome of reading pages: {outcome!r}")
 
-    def _gone(self, store: OpenStore, whole: Range, index: int, stop: int) -> int:
+    def _gone(self, store: OpenStore, whole: EntryRange, index: int, stop: int) -> int:
         """Behind what the stream itself says that it begins with, somebody else has removed them."""
         told = asked(lambda: store.info(whole.name), f"asking {whole}", self.options.place)
         if told.earliest <= index:
@@ -82,7 +82,7 @@ class RangeReader:
             return stop
         return self._trimmed(whole, index, stop)
 
-    def _trimmed(self, whole: Range, index: int, gone: int) -> int:
+    def _trimmed(self, whole: EntryRange, index: int, gone: int) -> int:
         what = f"entries {index} to {gone - 1} of stream {whole.name} were trimmed before they were read"
         if self.options.on_trimmed == "stop":
             raise StoreReset(
@@ -91,7 +91,7 @@ class RangeReader:
         logger.warning("%s, and are skipped", what)
         return gone
 
-    def _given_up(self, whole: Range, index: int, what: str, policy: str, option: str) -> int:
+    def _given_up(self, whole: EntryRange, index: int, what: str, policy: str, option: str) -> int:
         """The rest of a range is gone for good; the next batch finds where the query goes on."""
         lost = f"entries {index} to {whole.stop - 1} of stream {whole.name} can't be read: {what}"
         if policy == "stop":
@@ -99,7 +99,7 @@ class RangeReader:
         logger.warning("%s", lost)
         return whole.stop
 
-    def _cuts(self, pages: Sequence[RawPage], whole: Range, index: int) -> Iterator[Cut]:
+    def _cuts(self, pages: Sequence[RawPage], whole: EntryRange, index: int) -> Iterator[PageCut]:
         for page in pages:
             if page.index > index:
                 self._hole(whole, index, min(page.index, whole.stop))
@@ -109,7 +109,7 @@ class RangeReader:
             yield cut
             index = cut.index + cut.count
 
-    def _hole(self, whole: Range, first: int, stop: int) -> None:
+    def _hole(self, whole: EntryRange, first: int, stop: int) -> None:
         what = f"entries {first} to {stop - 1} of stream {whole.name} are missing in the middle of the store"
         if self.options.on_hole == "stop":
             raise StoreReset(
@@ -117,7 +117,7 @@ class RangeReader:
             )
         logger.warning("%s, and are skipped", what)
 
-    def _check_end(self, last: Cut, whole: Range) -> None:
+    def _check_end(self, last: PageCut, whole: EntryRange) -> None:
         """The last entry is who it was when the batch was planned (S-12)."""
         page = last.page
         found = Identity(page.producer, page.epoch, last.seq + last.count - 1)

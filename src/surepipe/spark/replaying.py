@@ -14,18 +14,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.core.store_requests import KEEP_ALL, StreamInfo
 from surepipe.errors import ConfigurationError, StoreReset
-from surepipe.pipelines.engine.real import RealEnvironment
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.stages import Call
-from surepipe.spark.arrow import BINARY, INT64, RecordBatch, array, batch_of, schema_of
-from surepipe.spark.mapping import Batches, collected, mapped
-from surepipe.spark.places import StorePlace, asked
+from surepipe.pipelines.run.real import RealEnvironment
+from surepipe.pipelines.stages import StageCall
+from surepipe.spark.arrow import (
+    BINARY,
+    INT64,
+    Batches,
+    RecordBatch,
+    array,
+    batch_of,
+    collected,
+    mapped,
+    schema_of,
+)
 from surepipe.spark.sink import Origin, Outputs, append_by_identity, position_of
-from surepipe.store_api import KEEP_ALL, StreamInfo
+from surepipe.spark.stores import StorePlace, asked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 ENTRIES_EACH = 200_000
 """Entries in one job of Spark: their outputs pass through the driver, which writes them in order."""
@@ -64,7 +74,7 @@ def replay(
     raises, which ends the replay where it is.
     """
     target = into_place or place
-    check(Wanted(place, stream, target, into, call, first, last), plan)
+    check(ReplayWanted(place, stream, target, into, call, first, last), plan)
     info = _info(place, stream)
     begin, end = _range(stream, info, first, last)
     asked(lambda: target.store().create(into, 1, KEEP_ALL), f"making stream {into}", target)
@@ -83,7 +93,7 @@ _NO_PLAN = cast("Plan", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReplayWanted:
     """What a replay is asked for."""
 
     place: StorePlace
@@ -95,7 +105,7 @@ class Wanted:
     last: int | None = None
 
 
-def check(wanted: Wanted, plan: Plan | None = None) -> None:
+def check(wanted: ReplayWanted, plan: Plan | None = None) -> None:
     """All that is refused before anything starts. Raises ConfigurationError, StoreUnavailable."""
     RealEnvironment(plan or _NO_PLAN).function(wanted.call)
     if (wanted.target, wanted.into) == (wanted.place, wanted.stream):
@@ -158,7 +168,7 @@ def _through(call: str) -> Callable[[Batches], Batches]:
 
     def work(batches: Batches) -> Batches:
         environment, codec = RealEnvironment(_NO_PLAN), AutoCodec()
-        function = Call(environment.function(call), None)
+        function = StageCall(environment.function(call), None)
         for batch in batches:
             indexes: list[int] = []
             payloads: list[bytes | None] = []

@@ -41,12 +41,16 @@ from pyspark.sql.types import (
 from surepipe.errors import ConfigurationError
 from surepipe.spark.arrow import RecordBatch, Schema
 from surepipe.spark.columns import PAGE_TYPES, TYPES
-from surepipe.spark.filters import Wanted, wanted_of
 from surepipe.spark.following import Follower
-from surepipe.spark.offsets import from_json, to_json
-from surepipe.spark.ranges import Task, tasks_of
+from surepipe.spark.ranges import Task, from_json, tasks_of, to_json
 from surepipe.spark.reading import RangeReader
-from surepipe.spark.source_options import TASK_ROWS_MIN, SourceOptions, nearest
+from surepipe.spark.source_options import (
+    TASK_ROWS_MIN,
+    SourceOptions,
+    WantedEntries,
+    nearest,
+    wanted_of,
+)
 from surepipe.spark.writer import BatchWriter, SinkOptions, StreamWriter, check_schema
 
 NAME = "surepipe"
@@ -126,7 +130,7 @@ class BatchReader(DataSourceReader):
         arrow_schema(schema, options.rows)
         self.options = options
         self.struct = schema
-        self.wanted = Wanted()
+        self.wanted = WantedEntries()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Takes conditions on stream, partition and index; Spark keeps the others."""

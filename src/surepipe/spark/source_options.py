@@ -5,11 +5,22 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
 
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
 from surepipe.errors import ConfigurationError
-from surepipe.spark.places import StorePlace
+from surepipe.spark.stores import StorePlace
 
 Start: TypeAlias = Literal["earliest", "latest"] | int
 TASK_ROWS_MIN = 20_000
@@ -136,3 +147,83 @@ def nearest(word: str, known: Sequence[str]) -> str:
     """The word that was probably meant, else all that are known."""
     close = difflib.get_close_matches(word.lower(), known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+
+
+# Conditions of a query that the source takes over: which streams, which partitions, which range of indexes.
+
+
+INDEX_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WantedEntries:
+    """The entries that all conditions allow."""
+
+    first: int = 1
+    last: int = INDEX_MAX
+    streams: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+
+    def has(self, stream: str, partition: int) -> bool:
+        """Whether any entry of this partition may be wanted."""
+        return (self.streams is None or stream in self.streams) and (
+            self.partitions is None or partition in self.partitions
+        )
+
+
+def wanted_of(filters: Sequence[Filter]) -> tuple[WantedEntries, list[Filter]]:
+    """What the conditions allow, and those that Spark has to apply itself."""
+    wanted, rest = WantedEntries(), list[Filter]()
+    for each in filters:
+        narrower = _narrowed(wanted, each)
+        if narrower is None:
+            rest.append(each)
+        else:
+            wanted = narrower
+    return wanted, rest
+
+
+def _narrowed(wanted: WantedEntries, condition: Filter) -> WantedEntries | None:
+    match condition:
+        case IsNotNull(("stream" | "partition" | "index",)):
+            return wanted  # they never are
+        case EqualTo(("stream",), str(stream)):
+            return _of_streams(wanted, {stream})
+        case In(("stream",), streams):
+            return _of_streams(wanted, set(streams))
+        case EqualTo(("partition",), int(partition)):
+            return _of_partitions(wanted, {partition})
+        case In(("partition",), partitions):
+            return _of_partitions(wanted, set(partitions))
+        case _:
+            return _of_index(wanted, condition)
+
+
+def _of_index(wanted: WantedEntries, condition: Filter) -> WantedEntries | None:
+    match condition:
+        case EqualTo(("index",), int(index)):
+            return _between(wanted, index, index)
+        case GreaterThan(("index",), int(index)):
+            return _between(wanted, index + 1, INDEX_MAX)
+        case GreaterThanOrEqual(("index",), int(index)):
+            return _between(wanted, index, INDEX_MAX)
+        case LessThan(("index",), int(index)):
+            return _between(wanted, 1, index - 1)
+        case LessThanOrEqual(("index",), int(index)):
+            return _between(wanted, 1, index)
+        case _:
+            return None
+
+
+def _of_streams(wanted: WantedEntries, streams: set[str]) -> WantedEntries:
+    known = streams if wanted.streams is None else streams & wanted.streams
+    return replace(wanted, streams=frozenset(known))
+
+
+def _of_partitions(wanted: WantedEntries, partitions: set[int]) -> WantedEntries:
+    known = partitions if wanted.partitions is None else partitions & wanted.partitions
+    return replace(wanted, partitions=frozenset(known))
+
+
+def _between(wanted: WantedEntries, first: int, last: int) -> WantedEntries:
+    return replace(wanted, first=max(first, wanted.first), last=min(last, wanted.last))

@@ -24,11 +24,21 @@ from pyspark.sql.types import StructType
 
 from surepipe.errors import ConfigurationError
 from surepipe.spark.arrow import RecordBatch
-from surepipe.spark.payloads import Numbers, Payloads
-from surepipe.spark.places import StorePlace
-from surepipe.spark.rows import NEEDED, PAGE_NEEDED, Rows, runs_of, runs_of_pages
-from surepipe.spark.sink import CHUNK_BYTES, CHUNK_MESSAGES, Origin, Outputs, append_by_identity
+from surepipe.spark.columns import BufferPayloads, Numbers
+from surepipe.spark.sink import (
+    CHUNK_BYTES,
+    CHUNK_MESSAGES,
+    NEEDED,
+    PAGE_NEEDED,
+    Origin,
+    OriginRows,
+    Outputs,
+    append_by_identity,
+    runs_of,
+    runs_of_pages,
+)
 from surepipe.spark.source_options import PLACE_OPTIONS, SPARKS_OPTIONS, choice, nearest
+from surepipe.spark.stores import StorePlace
 
 _OPTIONS = (*PLACE_OPTIONS, "stream", "sink", "rows")
 
@@ -95,9 +105,9 @@ class _Run:
     last: int
     made_of: list[Numbers] = field(default_factory=list[Numbers])
     """Of each payload in ``payloads``, part by part."""
-    payloads: list[Payloads] = field(default_factory=list[Payloads])
+    payloads: list[BufferPayloads] = field(default_factory=list[BufferPayloads])
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: OriginRows) -> None:
         """More rows. Raises MisuseError, and takes none of them, when one does not follow."""
         rows.check_order(self.last)
         self.last = int(rows.indexes[-1])
@@ -106,7 +116,7 @@ class _Run:
 
     def give(self, to_index: int) -> Outputs:
         """Let go of what was made of entries below ``to_index``."""
-        made_of, payloads = np.concatenate(self.made_of), Payloads.joined(self.payloads)
+        made_of, payloads = np.concatenate(self.made_of), BufferPayloads.joined(self.payloads)
         kept = int(np.searchsorted(made_of, to_index))
         outputs = Outputs(self.from_index, to_index, made_of[:kept], payloads[:kept])
         self.made_of, self.payloads = [made_of[kept:]], [payloads[kept:]]

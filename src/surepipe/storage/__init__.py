@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from surepipe.storage.dead_letters import DeadLetterStream, StoredLetter
+from surepipe.core.store_requests import KEEP_ALL, Level, Retention, Store
+from surepipe.storage.letters import DeadLetterStream, StoredLetter
 from surepipe.storage.memory import MemoryStore, MemoryTransaction
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.storage.sqlite_transaction import SqliteTransaction
-from surepipe.store_api import KEEP_ALL, Level, Retention, Store
+from surepipe.storage.sqlite.store import SqliteStore
+from surepipe.storage.sqlite.transaction import SqliteTransaction
 
 if TYPE_CHECKING:
-    from surepipe.storage.redis_store import RedisStore
-    from surepipe.storage.redis_transaction import RedisTransaction
+    from surepipe.storage.redis.store import RedisStore
+    from surepipe.storage.redis.transaction import RedisTransaction
+
 
 __all__ = [
     "KEEP_ALL",
@@ -37,11 +38,11 @@ __all__ = [
 def __getattr__(name: str) -> object:
     """Imports what needs redis-py, when it is asked for."""
     if name == "RedisStore":
-        from surepipe.storage.redis_store import RedisStore  # noqa: PLC0415 - takes 0.1 s
+        from surepipe.storage.redis.store import RedisStore  # noqa: PLC0415 - takes 0.1 s
 
         return RedisStore
     if name == "RedisTransaction":
-        from surepipe.storage.redis_transaction import RedisTransaction  # noqa: PLC0415 - as above
+        from surepipe.storage.redis.transaction import RedisTransaction  # noqa: PLC0415 - as above
 
         return RedisTransaction
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-from surepipe.errors import MisuseError
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
     ClaimOutcome,
@@ -52,6 +51,7 @@ from surepipe.store_api import (
     Unavailable,
     WaitForMore,
 )
+from surepipe.errors import MisuseError
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -12,11 +12,13 @@ transmitted. Contents are told by identities alone; an index that is not known c
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from surepipe.effects import (
+from surepipe.core.effects import (
     AppendRows,
     ForgetRows,
     JournalContents,
@@ -33,10 +35,7 @@ from surepipe.effects import (
     WriteStored,
     WriteUnknown,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
-from surepipe.errors import Fenced as FencedError
-from surepipe.storage.journal_records import Confirmed, OwnRows, extend, head_of, read_head
-from surepipe.store_api import (
+from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendOutcome,
     AppendRun,
@@ -48,7 +47,7 @@ from surepipe.store_api import (
     Entries,
     Exists,
     Failed,
-    Fenced,
+    FencedOut,
     Full,
     Gap,
     Identity,
@@ -56,9 +55,9 @@ from surepipe.store_api import (
     Kept,
     Level,
     NoPosition,
-    Opened,
     Owner,
     Position,
+    ProducerOpened,
     Stored,
     StreamInfo,
     StreamStore,
@@ -66,6 +65,91 @@ from surepipe.store_api import (
     Unavailable,
     called,
 )
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import Fenced as FencedError
+
+# What a journal writes down, and what it remembers of it.
+
+
+def head_of(replaces: Sequence[int], moved: Sequence[Renumbered] = ()) -> bytes:
+    """Row 1 of an epoch."""
+    facts: dict[str, object] = {"replaces": list(replaces)}
+    if moved:
+        facts["moved"] = [
+            (one.epoch, one.first, one.count, one.new_epoch, one.new_first) for one in moved
+        ]
+    return json.dumps(facts, separators=(",", ":")).encode()
+
+
+def read_head(head: bytes) -> tuple[list[int], list[Renumbered]]:
+    """The epochs that a head replaces, and what became of their messages."""
+    facts = json.loads(head)
+    return facts["replaces"], [Renumbered(*numbers) for numbers in facts.get("moved", ())]
+
+
+@dataclass(slots=True)
+class ConfirmedState:
+    """What the state of the position holds."""
+
+    transmitted: int = 0
+    epoch: int = 0
+    through: int = 0
+
+    def encode(self) -> bytes:
+        """As the state of a position."""
+        return json.dumps([self.transmitted, self.epoch, self.through]).encode()
+
+    @classmethod
+    def decode(cls, state: bytes) -> ConfirmedState:
+        """From the state of a position."""
+        return cls(*json.loads(state)) if state else cls()
+
+
+@dataclass(slots=True)
+class OwnRows:
+    """The rows of this life that are not confirmed: to store them again if the store loses them."""
+
+    epoch: int = 0
+    head: bytes = b""
+    first: int = 1
+    payloads: list[bytes] = field(default_factory=list[bytes])
+
+    def begin(self, epoch: int, head: bytes) -> None:
+        """A new epoch, without rows yet."""
+        self.epoch, self.head, self.first = epoch, head, 1
+        self.payloads = []
+
+    def add(self, first: int, payloads: Sequence[bytes]) -> None:
+        """Rows were stored; some of them may be known already."""
+        known = self.first + len(self.payloads) - first
+        if known < 0:  # what is between was stored by somebody else, in a transaction
+            self.first, self.payloads, known = first, [], 0
+        self.payloads.extend(payloads[known:])
+
+    def forget(self, through: int) -> tuple[int, int]:
+        """Rows were confirmed; returns how many, and their bytes."""
+        count = max(0, through + 1 - self.first)
+        size = sum(map(len, self.payloads[:count]))
+        del self.payloads[:count]
+        self.first += count
+        return count, size
+
+    def from_row(self, row: int) -> tuple[int, list[bytes]]:
+        """The rows from ``row`` on, or from the first that is still known."""
+        if row <= 1 and self.first == 1:
+            return 1, [self.head, *self.payloads]
+        start = max(0, row - 1 - self.first)
+        return self.first + 1 + start, self.payloads[start:]
+
+
+def extend(parts: list[JournalRows], rows: JournalRows) -> None:
+    """Add rows to those before them, when they follow at once."""
+    if parts and parts[-1].first + len(parts[-1].payloads) == rows.first:
+        assert isinstance(parts[-1].payloads, list)
+        parts[-1].payloads.extend(rows.payloads)
+    else:
+        parts.append(JournalRows(rows.epoch, rows.first, list(rows.payloads)))
+
 
 logger = logging.getLogger("surepipe")
 
@@ -107,7 +191,7 @@ class StoreJournal:
         self._revision = 0
         self._next = 1
         """The position as committed last: indexes below it are not needed."""
-        self._state = Confirmed()
+        self._state = ConfirmedState()
         self._own = OwnRows()
         self._places: dict[int, tuple[int, int]] = {}
         """For an epoch, the index of one of its rows."""
@@ -149,7 +233,7 @@ class StoreJournal:
         position = self._position()
         self._previous_tag = position.tag if position else None
         self._next = position.next if position and position.tag == self._incarnation else 1
-        self._state = Confirmed.decode(position.state) if position else Confirmed()
+        self._state = ConfirmedState.decode(position.state) if position else ConfirmedState()
         info = self._info()
         rows, renumbered = self._rows(info)
         self._loaded = (info.incarnation, info.next, position)
@@ -229,7 +313,7 @@ class StoreJournal:
     # Writing.
 
     def write(self, write: Write) -> WriteOutcome:
-        """Perform a write. WriteUnknown: done or not, ask again. See ``surepipe.effects`` for each of them."""
+        """Perform a write. WriteUnknown: done or not, ask again. See the effects for each of them."""
         with self._lock:
             return self._write(write)
 
@@ -269,7 +353,7 @@ class StoreJournal:
         Both refuse a lower life, so one that is half way through this, or comes late, takes nothing back.
         """
         opened = self._streams.open_producer(self.stream, self._pipe, life, 1)
-        if not isinstance(opened, Opened):
+        if not isinstance(opened, ProducerOpened):
             return _refusal(opened)
         claimed = self._positions.claim(self.stream, READER, life)
         if not isinstance(claimed, Owner):
@@ -355,7 +439,7 @@ class StoreJournal:
                 return WriteUnknown()
             # Fenced by the new epoch, begun here: a repeat of what was done. A life that began elsewhere may have
             # this very number, because both went one above the same life.
-            if isinstance(asking, Fenced) and not asking.by == write.epoch == self._lives:
+            if isinstance(asking, FencedOut) and not asking.by == write.epoch == self._lives:
                 return _refusal(asking)
         self._lives = max(self._lives, write.epoch)
         head = head_of(write.replaces, write.moved)
@@ -392,7 +476,7 @@ class StoreJournal:
         )  # fmt: skip
         if row > expected:  # what is between is confirmed
             opened = self._streams.open_producer(self.stream, self._pipe, write.epoch, row)
-            if not isinstance(opened, Opened):
+            if not isinstance(opened, ProducerOpened):
                 return opened
         return self._append(self._run(write.epoch, row, payloads))
 
@@ -445,7 +529,7 @@ class StoreJournal:
                     self._next = max(self._next, position.next)
                     self._revision = max(self._revision, position.revision)
                     self._previous_tag = position.tag
-                case Fenced():
+                case FencedOut():
                     refused = self._take_over(max(epoch, self._own.epoch))
                     if refused is not None:
                         return refused
@@ -466,7 +550,7 @@ def _first_refusal(
     stored: AppendOutcome | CommitOutcome, committed: Sequence[object]
 ) -> AppendOutcome:
     """Why nothing was done. A position that belongs to somebody else by now does not fence the journal."""
-    if isinstance(stored, Gap | Fenced | Full | Failed | Unavailable):
+    if isinstance(stored, Gap | FencedOut | Full | Failed | Unavailable):
         return stored
     refused = next(outcome for outcome in committed if not isinstance(outcome, Committed))
     if isinstance(refused, Unavailable):
@@ -477,7 +561,7 @@ def _first_refusal(
 def _refusal(outcome: object) -> WriteOutcome:
     """What a store's refusal is for a machine."""
     match outcome:
-        case Fenced(by):
+        case FencedOut(by):
             return WriteFenced(by)
         case Failed(reason):
             return WriteFailed(reason)

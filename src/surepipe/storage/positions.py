@@ -1,8 +1,39 @@
-"""Which commit may take the place of a stored position: the rule that every store keeps (S-9)."""
+"""A receiver's durable state over any index store: the state of a position that only its owner moves."""
 
 from __future__ import annotations
 
-from surepipe.store_api import CommitPosition, Position
+import secrets
+import time
+from collections.abc import Callable
+
+from surepipe.core.effects import (
+    SaveState,
+    Write,
+    WriteFailed,
+    WriteFenced,
+    WriteOutcome,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.core.store_requests import (
+    ClaimOutcome,
+    CommitPosition,
+    Committed,
+    Failed,
+    FencedOut,
+    IndexStore,
+    Kept,
+    Level,
+    NoPosition,
+    Owner,
+    Position,
+    Unavailable,
+    called,
+)
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import Fenced as FencedError
+
+# Which commit may take the place of a stored position: the rule that every store keeps (S-9).
 
 
 def may_replace(stored: Position, request: CommitPosition) -> bool:
@@ -16,3 +47,187 @@ def may_replace(stored: Position, request: CommitPosition) -> bool:
     if request.next != stored.next:
         return request.next > stored.next
     return stored.owner != request.owner or request.revision >= stored.revision
+
+
+# Claims of one life: who may take a reader, when a process that was replaced comes back.
+#
+# A life begins when somebody starts a program, and takes over from whoever was there. Within it an incarnation
+# may have to begin anew (its actor died, or a store did not answer): that is a renewal, which claims again, and
+# must not take anything back from a life that began later. So claims are numbered: a life by the wall clock,
+# its renewals by counting on. The store knows the highest claimant that it ever had, and refuses lower ones for
+# good.
+
+
+CHANCE_BITS = 20
+"""Below the milliseconds. It tells two lives of one millisecond apart, and leaves room for a million renewals."""
+_CHANCE = (1 << CHANCE_BITS) - 1
+_STEP = 1 << 14
+"""How far above another life one goes that must not be below it: its renewals fit in between."""
+
+
+def numbered(wall_ms: int, chance: int) -> int:
+    """The number of a life that begins at this time."""
+    return (wall_ms << CHANCE_BITS) + (chance & _CHANCE)
+
+
+def number_now() -> int:
+    """The number of a life that begins now."""
+    return numbered(time.time_ns() // 1_000_000, secrets.randbits(CHANCE_BITS))
+
+
+def began_later(other: int, own: int, now: int) -> bool:
+    """Whether the other life began after our own one; all three are numbers of lives.
+
+    One of the same millisecond is taken for earlier. So is one from the future: a clock is wrong, and whoever was
+    started must not be refused for that.
+    """
+    return own >> CHANCE_BITS < other >> CHANCE_BITS < now >> CHANCE_BITS
+
+
+class Claims:
+    """The claims of one life on one reader."""
+
+    def __init__(
+        self, positions: IndexStore, number_of_life: Callable[[], int] = number_now
+    ) -> None:
+        """The life begins now. ``number_of_life``: of one that begins when it is called, by the clock."""
+        self._positions = positions
+        self._number_of_life = number_of_life
+        self._life = number_of_life()
+        self._is_taken = False
+        """True once this life was told that it owns the reader."""
+
+    def claim(self, stream: str, reader: str, renewal: int) -> ClaimOutcome:
+        """Claim as the how-many-th incarnation of this life; the number counts up from 1.
+
+        The first time takes the reader from whoever has it. Fenced from then on when a life that began later has
+        taken it. A repeat of the same renewal: the same owner.
+        """
+        claimed = self._claim(stream, reader, renewal)
+        if isinstance(claimed, FencedOut) and self._is_earlier(claimed.by):
+            self._life = claimed.by + _STEP + self._life % _STEP
+            claimed = self._claim(stream, reader, renewal)
+        return claimed
+
+    def _claim(self, stream: str, reader: str, renewal: int) -> ClaimOutcome:
+        claimed = self._positions.claim(stream, reader, self._life + renewal)
+        self._is_taken = self._is_taken or isinstance(claimed, Owner)
+        return claimed
+
+    def _is_earlier(self, claimant: int) -> bool:
+        """True for one whose life is earlier than this one, although its number is higher."""
+        is_new = not self._is_taken
+        return is_new and not began_later(claimant, self._life, self._number_of_life())
+
+
+READER = "receiver"
+TAG = 1
+
+
+class ReceiverState:
+    """The state of one receiver, for one life of it. Each incarnation calls ``load`` first, which fences the one
+    before, unless a life that began later has the receiver by now.
+
+    Saves are counted, and the count is the position: a save that arrives late can't undo a newer one.
+    """
+
+    def __init__(
+        self,
+        positions: IndexStore,
+        pipe: str,
+        *,
+        name: str | None = None,
+        number_of_life: Callable[[], int] = number_now,
+    ) -> None:
+        """``name`` is the stream part of the position's name; by default ``<pipe>/state``. ``number_of_life`` as
+        for ``Claims``."""
+        self.name = name or f"{pipe}/state"
+        self._positions = positions
+        self._claims = Claims(positions, number_of_life)
+        self._loaded = 0
+        """How many incarnations have loaded it."""
+        self._owner = 0
+        self._saves = 0
+        self._stored = 0
+        """The highest save that is known to be stored."""
+
+    @property
+    def place(self) -> str:
+        """How people call its store."""
+        return called(self._positions)
+
+    @property
+    def level(self) -> Level:
+        """What survives of an answered write."""
+        return self._positions.level
+
+    def load(self) -> bytes | None:
+        """Take the receiver over and return its stored state; None for a new one.
+
+        Raises StoreUnavailable (ask again), ``errors.Fenced`` (a life that began later receives now, and this one
+        never will again) and ConfigurationError (the store refuses).
+        """
+        claimed = self._claims.claim(self.name, READER, self._loaded + 1)
+        if isinstance(claimed, FencedOut):
+            raise FencedError(
+                f"the receiver's state {self.name!r} was taken over by a process that began later"
+            )
+        if not isinstance(claimed, Owner):
+            raise self._as_error(claimed)
+        found = self._positions.get(self.name, READER)
+        if not isinstance(found, Position | NoPosition):
+            raise self._as_error(found)
+        self._loaded += 1  # a later load is another incarnation
+        self._owner = claimed.number
+        self._saves = self._stored = found.next if isinstance(found, Position) else 0
+        return found.state if isinstance(found, Position) else None
+
+    def request(self, state: bytes) -> CommitPosition:
+        """The commit that saves a state: to be done in one transaction with the effects that it stands for."""
+        self._saves += 1
+        return CommitPosition(
+            self.name, READER, self._owner, TAG, self._saves, None, state, previous_tag=TAG
+        )
+
+    def done(self, request: CommitPosition) -> None:
+        """The transaction of this commit was done."""
+        self._stored = request.next
+
+    def look_again(self, request: CommitPosition | None) -> bool | None:
+        """After a transaction that nobody heard of: whether its commit is stored (None: it never got so far).
+
+        It asks as another incarnation, so what is still on its way will be refused and the answer stays true.
+        None: the store holds neither this commit nor what was there before. Raises what ``load`` raises.
+        """
+        before = self._stored
+        self.load()
+        if request is not None and self._stored == request.next:
+            return True
+        return False if self._stored == before else None
+
+    def write(self, write: Write) -> WriteOutcome:
+        """Perform a ``SaveState``; a repeat changes nothing. WriteFenced: another incarnation has taken over."""
+        if not isinstance(write, SaveState):
+            raise MisuseError(
+                f"{type(write).__name__} is for a sender's journal, not for a receiver's state"
+            )
+        outcome = self._positions.commit(self.request(write.state))
+        if isinstance(outcome, Kept):  # we are the owner, so it is our own count that is behind
+            self._saves = outcome.position.next
+            outcome = self._positions.commit(self.request(write.state))
+        match outcome:
+            case Committed():
+                self._stored = self._saves
+                return WriteStored()
+            case FencedOut(by):
+                return WriteFenced(by)
+            case Failed(reason):
+                return WriteFailed(reason)
+            case _:
+                return WriteUnknown()
+
+    def _as_error(self, outcome: object) -> Exception:
+        what = f"the receiver's state {self.name!r}"
+        if isinstance(outcome, Unavailable):
+            return StoreUnavailable(f"{what}: {outcome.detail or 'no answer'}")
+        return ConfigurationError(f"{what}: {outcome}")

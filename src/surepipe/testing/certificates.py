@@ -35,7 +35,7 @@ _PAST = datetime.datetime(2020, 2, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True)
-class Files:
+class CertificateFiles:
     """A certificate and its key, as PEM files."""
 
     cert: Path
@@ -60,7 +60,9 @@ class Authority:
         )
         self.ca.write_bytes(certificate.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
 
-    def sign(self, name: str, *, expired: bool = False, hosts: Sequence[str] = ()) -> Files:
+    def sign(
+        self, name: str, *, expired: bool = False, hosts: Sequence[str] = ()
+    ) -> CertificateFiles:
         """A certificate of this name, for 127.0.0.1 and for these hosts."""
         key = generate_private_key(SECP256R1())
         builder = self._builder(_name(name), key, _PAST if expired else _FAR).add_extension(
@@ -72,7 +74,7 @@ class Authority:
             ),
             critical=False,
         )
-        files = Files(self._folder / f"{name}.pem", self._folder / f"{name}.key")
+        files = CertificateFiles(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         files.cert.write_bytes(builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM))
         files.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return files

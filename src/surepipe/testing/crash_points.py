@@ -28,11 +28,11 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import ParamSpec, TypeVar, cast
 
-from surepipe.actors.clerk import Asking, Clerk, Request
 from surepipe.actors.host import Host
 from surepipe.actors.runtime import Actor
+from surepipe.actors.store_calls import Asking, Clerk, Request
 from surepipe.actors.threads import RunningThread, ThreadRuntime
-from surepipe.effects import Call, Persist
+from surepipe.core.effects import Call, Persist
 from surepipe.errors import ConfigurationError
 
 VARIABLE = "SUREPIPE_CRASH_AT"

@@ -20,17 +20,97 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
 from random import Random
 from types import TracebackType
 from typing import Protocol
 
+from surepipe.core.store_requests import Store
 from surepipe.errors import MisuseError
 from surepipe.storage.faulty import FaultyStore, Rates
-from surepipe.store_api import Store
-from surepipe.testing.gusts import STORMY, GustKind, draw_gusts
-from surepipe.testing.proxy import FaultProxy
+from surepipe.testing.proxy import CLEAR, FaultProxy, Toward, Weather
+
+# What a proxy is told to do, one thing after the other, drawn from a seed: the storms of fault tests.
+#
+# for gust in draw_gusts(seed=7, count=5): gust.blow(proxy) ... # some work proxy.clear()
+#
+# Like every schedule against real processes it repeats what is done, not what comes of it.
+
+
+class GustKind(StrEnum):
+    """What a gust does."""
+
+    DELAY = "delay"
+    SLOW = "slow"
+    SLICES = "slices"
+    BLACK_HOLE = "black-hole"
+    RESET = "reset"
+    CUT = "cut"
+    LOST_REPLY = "lost-reply"
+    REFUSED = "refused"
+    CALM = "calm"
+
+
+STORMY: tuple[GustKind, ...] = tuple(kind for kind in GustKind if kind is not GustKind.CALM)
+
+
+@dataclass(frozen=True, slots=True)
+class Gust:
+    """One thing to do to a proxy. ``amount`` is in the unit of its kind: milliseconds, bytes, or replies."""
+
+    kind: GustKind
+    toward: Toward
+    amount: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} toward {self.toward} by {self.amount}"
+
+    def blow(self, proxy: FaultProxy, *, command: bytes = b"") -> None:
+        """Do it. ``command``: which commands' replies may be lost."""
+        match self.kind:
+            case GustKind.RESET:
+                proxy.reset()
+            case GustKind.CUT:
+                proxy.cut_after(self.amount, self.toward)
+            case GustKind.LOST_REPLY:
+                proxy.lose_reply(to=command, after=self.amount % 4)
+            case GustKind.REFUSED:
+                proxy.refuse()
+                proxy.reset()
+            case GustKind.CALM:
+                proxy.clear()
+            case _:
+                self._change(proxy)
+
+    def _change(self, proxy: FaultProxy) -> None:
+        weather = self._weather()
+        if self.toward is Toward.SERVER:
+            proxy.weather(to_server=weather, to_client=CLEAR)
+        else:
+            proxy.weather(to_server=CLEAR, to_client=weather)
+
+    def _weather(self) -> Weather:
+        match self.kind:
+            case GustKind.DELAY:
+                return Weather(delay_s=self.amount / 20_000, jitter_s=self.amount / 10_000)
+            case GustKind.SLOW:
+                return Weather(bytes_per_s=20_000 + 1_000 * self.amount)
+            case GustKind.SLICES:
+                return Weather(slice_max=1 + self.amount)
+            case _:
+                return Weather(black_hole=True)
+
+
+def draw_gusts(seed: int, count: int, kinds: Sequence[GustKind] = STORMY) -> list[Gust]:
+    """So many gusts: the same for the same seed."""
+    rng = Random(seed)
+    return [
+        Gust(rng.choice(kinds), rng.choice(list(Toward)), rng.randint(0, 200)) for _ in range(count)
+    ]
+
 
 _WITHIN_S = 30.0
 _GUST_S = (0.02, 0.2)

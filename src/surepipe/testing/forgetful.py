@@ -174,7 +174,7 @@ def _say(value: int) -> None:
     sys.stdout.flush()
 
 
-class Files:
+class ForgetfulFiles:
     """What libfuse calls; the names and parameters are its own."""
 
     use_ns = True
@@ -287,7 +287,7 @@ def serve(mountpoint: str) -> None:
     """Mount and serve until unmounted; obeys orders on stdin."""
     fuse = cast("Any", import_module("mfusepy"))  # an extra, without types
     fuse.FUSE(
-        Files(_Served()),
+        ForgetfulFiles(_Served()),
         mountpoint,
         foreground=True,
         nothreads=True,

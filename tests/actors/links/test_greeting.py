@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surepipe.actors.links.connection import Incoming, TooLong, What, sealed_record
 from surepipe.actors.links.greeting import (
     KEY,
     MAGIC,
@@ -23,7 +24,6 @@ from surepipe.actors.links.greeting import (
     Seal,
     Stranger,
 )
-from surepipe.actors.links.records import Incoming, TooLong, What, sealed_record
 from surepipe.actors.links.security import MutualTls, Wire
 from surepipe.testing.certificates import Authority
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from surepipe import Channel, Listener
-from surepipe.actors.channel import Reply
+from surepipe.actors.channels.channel import Reply
+from surepipe.actors.ends.remote import PipeReceiver, PipeSender
 from surepipe.actors.links import Limits, MutualTls, OneMachine, SharedKey, TcpRoute
 from surepipe.actors.links.network import NETWORK
 from surepipe.actors.links.security import Security
-from surepipe.actors.remote_ends import PipeReceiver, PipeSender
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.testing.certificates import Authority
 from surepipe.testing.proxy import FaultProxy, Weather

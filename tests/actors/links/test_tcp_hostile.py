@@ -16,15 +16,14 @@ from typing import cast
 import pytest
 
 from surepipe import PipeStopped
+from surepipe.actors.ends.remote import PipeReceiver, PipeSender
 from surepipe.actors.links import Limits, MutualTls, SharedKey, TcpRoute
-from surepipe.actors.links.connection import WRITE_MAX, Connection
+from surepipe.actors.links.connection import WRITE_MAX, Connection, What, sealed_record
 from surepipe.actors.links.greeting import FIRST, NoSeal, WelcomingGreeting
-from surepipe.actors.links.records import What, sealed_record
 from surepipe.actors.links.security import PlainWire, Security
 from surepipe.actors.links.tcp import WAIT_MAX_S, WAIT_MIN_S, next_wait
 from surepipe.actors.notices import PipeNotice
-from surepipe.actors.remote_ends import PipeReceiver, PipeSender
-from surepipe.effects import NoticeKind
+from surepipe.core.effects import NoticeKind
 from surepipe.errors import ConfigurationError, NotConfirmed
 from surepipe.testing.certificates import Authority
 from surepipe.testing.proxy import FaultProxy, Weather

@@ -21,12 +21,15 @@ import pytest
 from tests.mutants.operators.session import CODE, ROOT, Bounds, Operators
 from tests.mutants.runner import say
 
-FOLDERS = ("pipes", "queues", "storage")
+FOLDERS = ("core", "guarantees", "pipes", "queues", "storage")
+_MACHINES = (
+    *("pipes", "queues", "scenarios", "actors", "faults/test_corpus.py"),
+    *("mutants/test_mutants.py", "simulation/test_required_rows.py"),
+)
 TESTS = {
-    "pipes": (
-        *("pipes", "queues", "scenarios", "actors", "faults/test_corpus.py"),
-        *("mutants/test_mutants.py", "simulation/test_required_rows.py"),
-    ),
+    "core": (*_MACHINES, "storage"),
+    "guarantees": ("pipes", "faults/test_corpus.py"),
+    "pipes": _MACHINES,
     "queues": ("queues", "pipes"),
     "storage": (
         *("storage", "scenarios", "actors"),

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from surepipe.actors.notices import PipeNotice
-from surepipe.effects import NoticeKind
+from surepipe.core.effects import NoticeKind
 from surepipe.observe.serving import PageServer
 from surepipe.pipelines.live import serve
 from tests.kit.browser import OUTSIDE, OVERLAPS, SMALL, chromium

@@ -8,13 +8,13 @@ from xml.etree import ElementTree
 import pytest
 
 from surepipe.actors.notices import PipeNotice
-from surepipe.effects import NoticeKind
-from surepipe.observe.status import Flow, LetterSeen, Part, StoreSeen
-from surepipe.observe.watch import Beside
+from surepipe.core.effects import NoticeKind
+from surepipe.observe.status import LetterSeen, Part, PipeFlow, StoreSeen
+from surepipe.observe.watch import RunFacts
 from surepipe.pipelines.drawing.diagram import diagram_of
 from surepipe.pipelines.drawing.svg import svg_of
 from surepipe.pipelines.live import live_page
-from surepipe.pipelines.live.picture import is_worrying, live_diagram
+from surepipe.pipelines.live.page import is_worrying, live_diagram
 from tests.pipelines.live.plans import Shop
 
 
@@ -94,15 +94,15 @@ def test_the_picture_is_whole_xml_and_marks_what_needs_a_look() -> None:
 @pytest.mark.parametrize(
     ("flow", "worries"),
     [
-        (Flow(), False),
-        (Flow(unconfirmed=500, oldest_unconfirmed_s=9.0, retransmitted=9), False),
-        (Flow(oldest_unconfirmed_s=11.0), True),
-        (Flow(dead_letters=1), True),
-        (Flow(given_up=1), True),
+        (PipeFlow(), False),
+        (PipeFlow(unconfirmed=500, oldest_unconfirmed_s=9.0, retransmitted=9), False),
+        (PipeFlow(oldest_unconfirmed_s=11.0), True),
+        (PipeFlow(dead_letters=1), True),
+        (PipeFlow(given_up=1), True),
     ],
 )
 def test_a_pipe_worries_when_it_is_stuck_or_has_given_something_up(
-    flow: Flow, worries: bool
+    flow: PipeFlow, worries: bool
 ) -> None:
     """Sending again does not: that is what pipes are for."""
     assert is_worrying(Part(name="p", role="pipe", flow=flow)) is worries
@@ -130,7 +130,7 @@ def test_the_page_names_a_silent_store_the_last_dead_letters_and_what_is_left_to
     """What does not answer is not shown as nought, and not in the colour of what goes well."""
     shop = Shop()
     shop.run(100)
-    shop.watch.beside = Beside(
+    shop.watch.beside = RunFacts(
         stores=lambda: (StoreSeen(name="main", silent_s=22.0, says="connection refused"),),
         letters=lambda: (
             LetterSeen(

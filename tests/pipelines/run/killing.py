@@ -15,7 +15,7 @@ from random import Random
 from threading import Event
 
 import surepipe.cli.app as command
-from surepipe.pipelines.engine import Engine
+from surepipe.pipelines.run import Engine
 
 LOOK_S = 0.002
 PIECE = 5_000

@@ -9,7 +9,7 @@ from typing import Any
 
 from surepipe.actors.notices import PipeNotice
 from surepipe.pipelines import Plan, loads
-from surepipe.pipelines.engine import Engine, RealEnvironment
+from surepipe.pipelines.run import Engine, RealEnvironment
 
 DONE_S = 30.0
 STORE = "stores: {main: {kind: sqlite, path: main.db, durability: process}}\n"

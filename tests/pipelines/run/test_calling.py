@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.engine.running import letters_in
+from surepipe.pipelines.run.running import letters_in
 from surepipe.pipelines.stages import Context
 from surepipe.storage import SqliteStore
 from tests.pipelines.run.kit import plan_of, read_lines, run, write_lines

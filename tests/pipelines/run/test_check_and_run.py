@@ -12,7 +12,7 @@ import pytest
 from surepipe.cli.exits import Exit
 from surepipe.errors import ConfigurationError, SurepipeError
 from surepipe.pipelines import PipelineErrors, assess, loads
-from surepipe.pipelines.engine import Engine
+from surepipe.pipelines.run import Engine
 from surepipe.testing.servers import NONE_FOUND, RedisServer, local_servers
 from tests.cli.kit import Command
 from tests.pipelines.run.kit import Bench, write_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from surepipe.pipelines.parts import SINKS, SOURCES
+from surepipe.pipelines.loading import SINKS, SOURCES
 
 DOCS = Path(__file__).parents[3] / "docs"
 

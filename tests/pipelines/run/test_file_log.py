@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.core.store_requests import Level, StreamInfo, Transaction
 from surepipe.errors import StoreUnavailable
-from surepipe.pipelines.assembly import About, FilePlace
-from surepipe.pipelines.engine.file_log import PIECE, TRIM_EVERY, FileLog
+from surepipe.pipelines.assembly import FilePlace
+from surepipe.pipelines.run.file_log import PIECE, TRIM_EVERY, FileLog
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import Level, StreamInfo, Transaction
+from surepipe.pipelines.stages import About
+from surepipe.storage.sqlite.store import SqliteStore
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_a_disk_that_is_full_is_waited_for(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("surepipe.pipelines.sinks.keeping.os.pwrite", full)
+        patched.setattr("surepipe.pipelines.sinks.files.os.pwrite", full)
         sink.land()
         with pytest.raises(StoreUnavailable, match="No space left"):
             committed(store, sink, "two")

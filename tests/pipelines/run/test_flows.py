@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.engine import Engine
-from surepipe.pipelines.engine.running import letters_in
+from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run.running import letters_in
 from surepipe.pipelines.stages import Context
 from surepipe.storage import SqliteStore, SqliteTransaction
-from surepipe.store_api import KEEP_ALL, AppendRun, Batch
 from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.assembly import NOTHING, Row
+from surepipe.pipelines.assembly import NOTHING, SourceRow
 from surepipe.pipelines.sources.checking import Check, as_it_is
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, TextFile
 
@@ -24,7 +24,7 @@ class Log:
     kind: str
     path: Path
     sources: list[TextFile] = field(default_factory=list[TextFile])
-    rows: list[Row] = field(default_factory=list[Row])
+    rows: list[SourceRow] = field(default_factory=list[SourceRow])
 
     def source(self, after: str = "", check: Check = as_it_is) -> TextFile:
         """A source that begins behind a place."""
@@ -60,14 +60,14 @@ class Log:
 
     def read(self, source: TextFile, rows_max: int = 99) -> list[int]:
         """What the source gives now, until it gives nothing."""
-        found: list[Row] = []
+        found: list[SourceRow] = []
         while len(found) < rows_max and (rows := source.read(rows_max)):
             found += rows
         self.rows += found
         return numbers(found)
 
 
-def numbers(rows: Sequence[Row]) -> list[int]:
+def numbers(rows: Sequence[SourceRow]) -> list[int]:
     """The numbers of rows, without those that only move the place."""
     messages = [row.message for row in rows if row.message is not NOTHING]
     return [int(cast("dict[str, str]", message)["n"]) for message in messages]

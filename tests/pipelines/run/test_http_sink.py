@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from surepipe.errors import ConfigurationError, StoreUnavailable
-from surepipe.pipelines.assembly import About
 from surepipe.pipelines.sinks.others import PATIENCE_MAX_S, Posted
+from surepipe.pipelines.stages import About
 from surepipe.testing.certificates import Authority
 from tests.pipelines.run.kit import plan_of, run, write_lines
 

@@ -16,9 +16,9 @@ import pytest
 from pydantic import BaseModel
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.assembly import Row
+from surepipe.pipelines.assembly import SourceRow
 from surepipe.pipelines.sources.checking import fitting
-from surepipe.pipelines.sources.posts import Certificate, Limits, Posts
+from surepipe.pipelines.sources.http import Certificate, HttpLimits, Posts
 from surepipe.testing.certificates import Authority
 
 
@@ -37,7 +37,7 @@ def serve() -> Iterator[Serve]:
     with ExitStack() as servers:
 
         def make(**options: object) -> Posts:
-            limits = options.pop("limits", Limits(stop_s=1.0))
+            limits = options.pop("limits", HttpLimits(stop_s=1.0))
             posts = Posts(
                 "127.0.0.1",
                 0,
@@ -104,9 +104,9 @@ def headed(length: str) -> bytes:
     return f"POST /in HTTP/1.1\r\nHost: h\r\n{length}\r\n\r\n".encode()
 
 
-def take(posts: Posts, count: int) -> list[Row]:
+def take(posts: Posts, count: int) -> list[SourceRow]:
     """Read so many messages and say that they are accepted."""
-    rows: list[Row] = []
+    rows: list[SourceRow] = []
     while len(rows) < count:
         found = posts.read(count - len(rows)) or ()
         posts.taken(found)
@@ -114,7 +114,7 @@ def take(posts: Posts, count: int) -> list[Row]:
     return rows
 
 
-def read(posts: Posts) -> Sequence[Row]:
+def read(posts: Posts) -> Sequence[SourceRow]:
     """Read one message, and say nothing."""
     while not (rows := posts.read(1)):
         assert rows is not None
@@ -180,7 +180,7 @@ def test_a_body_may_come_in_chunks(serve: Serve) -> None:
 
 def test_chunks_without_end_are_not_more_than_a_body_may_be(serve: Serve) -> None:
     """They are counted as they come, and the connection ends."""
-    posts = serve(limits=Limits(body_bytes=100_000, stop_s=1.0))
+    posts = serve(limits=HttpLimits(body_bytes=100_000, stop_s=1.0))
     client = Client(posts, CHUNKED)
     for _ in range(4):
         client.send(b"7530\r\n" + b" " * 0x7530 + b"\r\n")
@@ -218,7 +218,7 @@ def test_one_hundred_and_twenty_eight_clients_at_once_are_all_answered(serve: Se
 @pytest.mark.parametrize("sent", [b"", b"POST /in HT"], ids=["nothing", "half a head"])
 def test_a_head_that_does_not_come_ends_its_connection(serve: Serve, sent: bytes) -> None:
     """Of a new connection, and of one that was served before."""
-    posts = serve(limits=Limits(head_s=0.05, stop_s=1.0))
+    posts = serve(limits=HttpLimits(head_s=0.05, stop_s=1.0))
     assert Client(posts, sent).is_gone()
     second = Client(posts, request(b'{"n": 1}'))
     take(posts, 1)
@@ -232,7 +232,7 @@ def test_a_head_that_does_not_come_ends_its_connection(serve: Serve, sent: bytes
 
 def test_a_body_that_does_not_come_is_answered(serve: Serve) -> None:
     """Nothing was accepted."""
-    posts = serve(limits=Limits(body_s=0.05, stop_s=1.0))
+    posts = serve(limits=HttpLimits(body_s=0.05, stop_s=1.0))
     client = Client(posts, headed("Content-Length: 9") + b"{")
     assert client.answer()[0] == 408
     assert client.is_gone()
@@ -240,7 +240,7 @@ def test_a_body_that_does_not_come_is_answered(serve: Serve) -> None:
 
 def test_more_connections_than_fit_end_the_one_that_was_idle_for_longest(serve: Serve) -> None:
     """One that waits for its answer stays."""
-    posts = serve(limits=Limits(connections=3, stop_s=1.0))
+    posts = serve(limits=HttpLimits(connections=3, stop_s=1.0))
     working = Client(posts, request(b'{"n": 1}'))
     rows = read(posts)
     idle = [Client(posts, b"P") for _ in range(3)]
@@ -251,7 +251,7 @@ def test_more_connections_than_fit_end_the_one_that_was_idle_for_longest(serve: 
 
 def test_what_finds_no_room_is_to_be_sent_again(serve: Serve) -> None:
     """503 with Retry-After, at once; and the one before it is accepted."""
-    posts = serve(limits=Limits(waiting=1, stop_s=1.0))
+    posts = serve(limits=HttpLimits(waiting=1, stop_s=1.0))
     first = Client(posts, request(b'{"n": 1}'))
     second = Client(posts, request(b'{"n": 2}'))
     ready, _, _ = select.select([first.socket, second.socket], [], [], 30)
@@ -264,7 +264,7 @@ def test_what_finds_no_room_is_to_be_sent_again(serve: Serve) -> None:
 
 def test_more_bytes_than_fit_are_to_be_sent_again(serve: Serve) -> None:
     """The bound is on all messages together."""
-    posts = serve(limits=Limits(held_bytes=50, stop_s=1.0))
+    posts = serve(limits=HttpLimits(held_bytes=50, stop_s=1.0))
     first = Client(posts, request(b'{"n": 1}' + b" " * 40))
     rows = read(posts)
     assert Client(posts, request(b'{"n": 2}' + b" " * 40)).answer()[0] == 503
@@ -278,7 +278,7 @@ def test_more_bytes_than_fit_are_to_be_sent_again(serve: Serve) -> None:
 @pytest.mark.parametrize(("is_read", "said"), [(False, "nothing was accepted"), (True, "twice")])
 def test_who_waits_too_long_is_told_what_is_known(serve: Serve, is_read: bool, said: str) -> None:
     """A message that nobody has read is taken back, and not read later."""
-    posts = serve(limits=Limits(answer_s=0.5 if is_read else 0.05, stop_s=1.0))
+    posts = serve(limits=HttpLimits(answer_s=0.5 if is_read else 0.05, stop_s=1.0))
     client = Client(posts, request(b'{"n": 1}'))
     rows = read(posts) if is_read else ()
     status, headers, text = client.answer()

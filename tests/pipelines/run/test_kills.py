@@ -11,9 +11,9 @@ import pytest
 
 from surepipe.actors.codecs import choose_codec
 from surepipe.cli.exits import Exit
+from surepipe.core.store_requests import Batch
 from surepipe.pipelines import assess, load
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import Batch
+from surepipe.storage.sqlite.store import SqliteStore
 from surepipe.testing.servers import RedisServer
 
 ORDERS = 14_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.engine import Engine
+from surepipe.pipelines.run import Engine
 from tests.pipelines.run.kit import DONE_S, Bench, finish, plan_of, read_lines, until, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")

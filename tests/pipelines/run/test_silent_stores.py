@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surepipe.actors import StepRuntime, StreamSender
-from surepipe.pipelines.engine import Engine
+from surepipe.pipelines.run import Engine
 from surepipe.storage import MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.pipelines.run.kit import Bench, plan_of

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from surepipe.actors.codecs import choose_codec
+from surepipe.core.store_requests import Batch, Level
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.assembly import About, Sink
+from surepipe.pipelines.assembly import Sink
 from surepipe.pipelines.calling import Unwritable
-from surepipe.pipelines.engine.writers import StoreCursor, StreamWriter
+from surepipe.pipelines.run.writers import IntoStream, StoreCursor
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
 from surepipe.pipelines.sinks.others import ParquetFolder, Posted, Printed
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import Batch, Level
+from surepipe.pipelines.stages import About
+from surepipe.storage.sqlite.store import SqliteStore
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_a_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
 def test_a_repeat_adds_nothing_to_a_stream(store: SqliteStore) -> None:
     """Outside of transactions each message is appended by its identity, in whatever order."""
     codec = choose_codec("auto")
-    writer = StreamWriter(store, "booked", "shop/out", codec)
+    writer = IntoStream(store, "booked", "shop/out", codec)
     for seq in (2, 1, 2, 3, 1):
         put_all(writer, seq, seq)
     batch = store.read("booked", 1, 10, 1 << 20)
@@ -179,11 +180,11 @@ def test_a_repeat_adds_nothing_to_a_stream(store: SqliteStore) -> None:
 def test_a_stream_in_transactions_has_what_was_done_only(store: SqliteStore) -> None:
     """After one that was not done the writer begins a new life and goes on; so does another process."""
     codec = choose_codec("auto")
-    writer = StreamWriter(store, "booked", "shop/out", codec)
+    writer = IntoStream(store, "booked", "shop/out", codec)
     committed(store, writer, 1, 1, 2)
     undone(store, writer, 3, "lost")
     committed(store, writer, 3, 3)
-    committed(store, StreamWriter(store, "booked", "shop/out", codec), 4, 4)
+    committed(store, IntoStream(store, "booked", "shop/out", codec), 4, 4)
     batch = store.read("booked", 1, 10, 1 << 20)
     assert isinstance(batch, Batch)
     assert [codec.decode(p) for run in batch.entries for p in run.payloads] == [1, 2, 3, 4]

@@ -11,14 +11,14 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from surepipe.actors.codecs import choose_codec
+from surepipe.core.store_requests import KEEP_ALL
 from surepipe.errors import ConfigurationError, StoreReset
-from surepipe.pipelines.assembly import Row, Source
+from surepipe.pipelines.assembly import Source, SourceRow
 from surepipe.pipelines.sources.checking import fitting
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
 from surepipe.pipelines.sources.live import Called, Lines
-from surepipe.pipelines.sources.stored import StreamRows
+from surepipe.pipelines.sources.streams import StreamRows
 from surepipe.storage.memory import MemoryStore
-from surepipe.store_api import KEEP_ALL
 
 
 class Order(BaseModel):
@@ -27,16 +27,16 @@ class Order(BaseModel):
     n: int
 
 
-def rows_of(source: Source, after: str = "", at_once: int = 2) -> list[Row]:
+def rows_of(source: Source, after: str = "", at_once: int = 2) -> list[SourceRow]:
     """All rows behind a place."""
     source.begin(after)
-    found: list[Row] = []
+    found: list[SourceRow] = []
     while rows := source.read(at_once):
         found += rows
     return found
 
 
-def messages(rows: Sequence[Row]) -> list[object]:
+def messages(rows: Sequence[SourceRow]) -> list[object]:
     """What the rows hold."""
     return [row.message for row in rows]
 
@@ -196,7 +196,7 @@ def test_rows_before_a_wrong_one_are_given_before_it_is_told_of(tmp_path: Path) 
             source.read(9)
 
 
-def first_rows(source: Source) -> Sequence[Row]:
+def first_rows(source: Source) -> Sequence[SourceRow]:
     """What comes first; standard input is read by a thread."""
     while not (rows := source.read(9)):
         assert rows is not None

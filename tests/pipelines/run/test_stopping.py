@@ -17,8 +17,9 @@ import pytest
 
 from surepipe.cli.exits import Exit
 from surepipe.cli.stopping import Stopping
-from surepipe.pipelines import Plan, engine, loads
-from surepipe.pipelines.engine.pipes import handling
+from surepipe.pipelines import Plan, loads
+from surepipe.pipelines import run as engine
+from surepipe.pipelines.run.pipes import handling
 from surepipe.testing.servers import NONE_FOUND, free_port, local_servers
 from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, until, write_lines
 

@@ -8,12 +8,12 @@ import pytest
 from pydantic import BaseModel
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.core.store_requests import Level
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines import PipelineErrors, Plan
-from surepipe.pipelines.on_spark import spark_refusals
-from surepipe.storage.dead_letters import DeadLetterStream, StoredLetter
-from surepipe.storage.sqlite import SqliteStore
-from surepipe.store_api import Level
+from surepipe.pipelines.engine_limits import spark_refusals
+from surepipe.storage.letters import DeadLetterStream, StoredLetter
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.cli.kit import Command
 from tests.pipelines.run.kit import plan_of, read_lines, run
 

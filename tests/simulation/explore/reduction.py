@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import cast
 
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_forgetting import forgotten
-from surepipe.simulation.explore_parts import Arrangement, arrangement_of
-from surepipe.simulation.explore_result import Exploration, Explored
-from surepipe.simulation.explore_scope import Scope
-from surepipe.simulation.explore_search import Search
-from surepipe.simulation.explore_transitions import Space, State
+from surepipe.simulation.explore.forgetting import forgotten
+from surepipe.simulation.explore.parts import Arrangement, arrangement_of
+from surepipe.simulation.explore.result import Exploration, Explored
+from surepipe.simulation.explore.scope import Scope
+from surepipe.simulation.explore.search import Search
+from surepipe.simulation.explore.transitions import Space, State
 from surepipe.simulation.subjects import Subject
 from tests.faults.plain_golden import Measured, golden, measured
 

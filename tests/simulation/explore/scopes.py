@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from surepipe.pipes.options import LayerText
-from surepipe.simulation.explore_scope import LinkOrder, Scope
+from surepipe.simulation.explore.scope import LinkOrder, Scope
 from surepipe.simulation.subjects import HopSubject
 
 TIMERS: Mapping[str, object] = {"rto_initial_s": 1, "rto_min_s": 1, "rto_max_s": 1, "jitter": 0}

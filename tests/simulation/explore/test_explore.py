@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.effects import Effect, Transmit
+from surepipe.audit.predicates import judge_trace
+from surepipe.audit.trace import Kind
+from surepipe.core.effects import Effect, Transmit
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import judge_trace
+from surepipe.guarantees.claims import Atom
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_result import Exploration, Explored, Shortest
-from surepipe.simulation.explore_scope import Scope
+from surepipe.simulation.explore.result import Exploration, Explored, Shortest
+from surepipe.simulation.explore.scope import Scope
 from surepipe.simulation.subjects import HopSubject
-from surepipe.simulation.trace import Kind
 from tests.plain.base import Confirm, Data, PlainReceiver, PlainSubject
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED
 from tests.plain.resend import RESEND, Receiver, Sender

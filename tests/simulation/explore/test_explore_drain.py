@@ -7,15 +7,15 @@ from typing import TypeVar
 
 import pytest
 
-from surepipe.effects import Effect
+from surepipe.core.effects import Effect
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_drain import Drain, FairDrain
-from surepipe.simulation.explore_history import Broken
-from surepipe.simulation.explore_parts import arrangement_of
-from surepipe.simulation.explore_result import Explored
-from surepipe.simulation.explore_scope import Scope
-from surepipe.simulation.explore_search import Search
-from surepipe.simulation.explore_transitions import Space, State
+from surepipe.simulation.explore.drain import DrainStates, FairDrain
+from surepipe.simulation.explore.history import Broken
+from surepipe.simulation.explore.parts import arrangement_of
+from surepipe.simulation.explore.result import Explored
+from surepipe.simulation.explore.scope import Scope
+from surepipe.simulation.explore.search import Search
+from surepipe.simulation.explore.transitions import Space, State
 from tests.plain.base import PlainSubject
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED, Sender
 from tests.plain.resend import RESEND, Receiver
@@ -24,14 +24,14 @@ from tests.simulation.explore.scopes import MULTI, RELIABLE
 
 ENDING = ("P2", "P11", "P12")
 
-D = TypeVar("D", bound=Drain)
+D = TypeVar("D", bound=DrainStates)
 
 
 def test_every_state_is_drained_fast_and_slow_and_each_hundredth_fairly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """simulation X-49: the states that each drain is asked about, in the order in which they were met."""
-    asked: dict[Drain, list[State]] = {}
+    asked: dict[DrainStates, list[State]] = {}
 
     def noted(real: Callable[[D, State], Broken | None]) -> Callable[[D, State], Broken | None]:
         def failure(drain: D, state: State) -> Broken | None:
@@ -40,7 +40,7 @@ def test_every_state_is_drained_fast_and_slow_and_each_hundredth_fairly(
 
         return failure
 
-    monkeypatch.setattr(Drain, "failure", noted(Drain.failure))
+    monkeypatch.setattr(DrainStates, "failure", noted(DrainStates.failure))
     monkeypatch.setattr(FairDrain, "failure", noted(FairDrain.failure))
     scope = Scope(messages=2, faults={"F1": 1, "F3": 1}, properties=ENDING)
     search = Search(Space(arrangement_of(MULTI_UNCONFIRMED), scope))
@@ -53,10 +53,10 @@ def test_every_state_is_drained_fast_and_slow_and_each_hundredth_fairly(
 def test_without_a_property_of_the_end_nothing_is_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only P2, P11 and P12 need a drain."""
 
-    def failure(_: Drain, state: State) -> Broken:
+    def failure(_: DrainStates, state: State) -> Broken:
         raise AssertionError(f"drained {state}")
 
-    monkeypatch.setattr(Drain, "failure", failure)
+    monkeypatch.setattr(DrainStates, "failure", failure)
     monkeypatch.setattr(FairDrain, "failure", failure)
     assert explore(RESEND, Scope(messages=1, properties=("P1", "P3"))).holds
 
@@ -81,7 +81,7 @@ class GivesUpTheRest(Sender):
         return []
 
 
-def _sees_nothing(_: Drain, state: State) -> None:  # noqa: ARG001
+def _sees_nothing(_: DrainStates, state: State) -> None:  # noqa: ARG001
     return None
 
 
@@ -100,8 +100,8 @@ def test_only_answers_that_are_late_show_a_sender_that_does_not_wait() -> None:
     assert (found.property, found.length) == ("P12", 0)
     assert "wakes" in " ".join(found.drain)
     space = Space(arrangement_of(subject), scope)
-    assert Drain(space, slow=False).failure(space.first()) is None
-    assert Drain(space, slow=True).failure(space.first()) is not None
+    assert DrainStates(space, slow=False).failure(space.first()) is None
+    assert DrainStates(space, slow=True).failure(space.first()) is not None
 
 
 def test_only_a_fair_drain_lets_a_deadline_pass_between_two_confirms() -> None:
@@ -109,8 +109,8 @@ def test_only_a_fair_drain_lets_a_deadline_pass_between_two_confirms() -> None:
     subject, scope = MIXED
     space = Space(arrangement_of(subject), scope)
     first = space.first()
-    assert Drain(space, slow=False).failure(first) is None
-    assert Drain(space, slow=True).failure(first) is None
+    assert DrainStates(space, slow=False).failure(first) is None
+    assert DrainStates(space, slow=True).failure(first) is None
     failure = FairDrain(space).failure(first)
     assert failure is not None
     assert failure[0] == "P12"
@@ -121,7 +121,7 @@ def test_what_a_fair_drain_finds_is_told_with_the_steps_that_it_drew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """simulation X-11, X-48: the draws follow from the state, so the same steps are told each time."""
-    monkeypatch.setattr(Drain, "failure", _sees_nothing)
+    monkeypatch.setattr(DrainStates, "failure", _sees_nothing)
     subject, scope = MIXED
     found = explore(subject, scope).counterexample
     assert found is not None

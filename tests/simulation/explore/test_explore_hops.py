@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from surepipe.pipes.algebra.hops import LOCAL, Hop, Store
-from surepipe.pipes.desk import Boundary
+from surepipe.core.store_requests import Level
+from surepipe.guarantees.hops import LOCAL, Hop, Store
 from surepipe.pipes.options import parse_layers
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_hops import NOT_EXPLORED, explore_hops, subject_of
-from surepipe.simulation.explore_result import Explored
+from surepipe.simulation.explore.hops import NOT_EXPLORED, explore_hops, subject_of
+from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.subjects import Subject
-from surepipe.store_api import Level
 from tests.plain.resend import RESEND
 
 SAFE = Store("safe", Level.POWER)

@@ -7,15 +7,16 @@ from typing import cast
 
 import pytest
 
-from surepipe.simulation import explore_forgetting, explore_hops
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_forgetting import Attributes
-from surepipe.simulation.explore_hops import HopExplored, reduced_first
-from surepipe.simulation.explore_numbers import BASE
-from surepipe.simulation.explore_parts import Arrangement
-from surepipe.simulation.explore_reduction import Covering, Left
-from surepipe.simulation.explore_result import Explored
-from surepipe.simulation.explore_scope import Scope
+from surepipe.simulation.explore import forgetting as explore_forgetting
+from surepipe.simulation.explore import hops as explore_hops
+from surepipe.simulation.explore.forgetting import Attributes
+from surepipe.simulation.explore.hops import HopExplored, reduced_first
+from surepipe.simulation.explore.numbers import BASE
+from surepipe.simulation.explore.parts import Arrangement
+from surepipe.simulation.explore.result import Explored
+from surepipe.simulation.explore.scope import Scope
+from surepipe.simulation.explore.search import Covering, Left
 from surepipe.simulation.subjects import Subject
 from tests.faults.plain_golden import Measured
 from tests.faults.plain_table import PATTERNS

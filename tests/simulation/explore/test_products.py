@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_result import Explored
+from surepipe.simulation.explore.result import Explored
 from tests.simulation.explore.scopes import Tried, each_run
 
 TRIED = list(each_run())

@@ -9,9 +9,9 @@ from multiprocessing.connection import Connection
 
 from surepipe import Pipe, StreamSender
 from surepipe.actors.runtime import Runtime
-from surepipe.simulation.recorder import TraceRecorder
+from surepipe.audit.trace_file import TraceRecorder
 from surepipe.storage import SqliteStore
-from surepipe.storage.dead_letters import DeadLetterStream
+from surepipe.storage.letters import DeadLetterStream
 from surepipe.testing.crash_points import CrashingRuntime, CrashPoints
 
 PATIENCE_S = 20.0

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import payload_digest
-from surepipe.simulation.findings import Violation
-from surepipe.simulation.properties import Judge
-from surepipe.simulation.trace import Kind, Row
+from surepipe.audit.findings import Violation
+from surepipe.audit.predicates import payload_digest
+from surepipe.audit.properties import Judge
+from surepipe.audit.trace import Kind, Row
+from surepipe.guarantees.claims import Atom
 
 PIPE = "orders"
 EVERYTHING: Mapping[str, list[str]] = {atom: [] for atom in Atom}

@@ -8,17 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.trace import Kind, Row
+from surepipe.audit.trace_audit import AUDITED, Audit, audit
+from surepipe.audit.trace_file import TraceFile, write_trace
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.predicates import Outcome
-from surepipe.simulation.audit import AUDITED, Audit, audit
-from surepipe.simulation.trace import Kind, Row
-from surepipe.simulation.trace_file import TraceFile, write_trace
 from tests.simulation.judge.kit import PIPE, history
 
-HELD, VIOLATED, UNDECIDED = Outcome.HELD, Outcome.VIOLATED, Outcome.UNDECIDED
+HELD, VIOLATED, UNDECIDED = (
+    PropertyOutcome.HELD,
+    PropertyOutcome.VIOLATED,
+    PropertyOutcome.UNDECIDED,
+)
 
 
-def outcomes(found: Audit, pipe: str = PIPE) -> dict[str, Outcome]:
+def outcomes(found: Audit, pipe: str = PIPE) -> dict[str, PropertyOutcome]:
     """What is known of each property."""
     return {one.id: one.outcome for one in found.pipe(pipe).findings}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.simulation.properties import NAMES
+from surepipe.audit.properties import NAMES
 from tests.simulation.judge.kit import history, judged
 
 BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (

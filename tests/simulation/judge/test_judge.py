@@ -8,21 +8,14 @@ from typing import ClassVar
 
 import pytest
 
+from surepipe.audit.findings import Violation
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.properties import NAMES, ORACLES, HonestGuarantee, Judge, Property, judge
+from surepipe.audit.properties.ledger import Look
+from surepipe.audit.properties.refinement import PATTERNS, model_of
+from surepipe.audit.trace import Kind, Row, cells_of
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes.algebra.guarantees import Atom, Fault, Guarantee
-from surepipe.pipes.predicates import Outcome
-from surepipe.simulation.findings import Violation
-from surepipe.simulation.properties import (
-    NAMES,
-    ORACLES,
-    HonestGuarantee,
-    Judge,
-    Property,
-    judge,
-)
-from surepipe.simulation.properties.books import Look
-from surepipe.simulation.reference import PATTERNS, model_of
-from surepipe.simulation.trace import Kind, Row, cells_of
+from surepipe.guarantees.claims import Atom, Fault, Guarantee
 from tests.simulation.judge.kit import PIPE, history, judged, run_row
 
 
@@ -113,10 +106,10 @@ def test_what_shows_only_at_rest_is_undecided_without_an_end() -> None:
     """No loss can't be told in the middle of a run; a repeat can (X-33)."""
     rows = history("accept 1-2; settle 1")
     judging = seen(rows, Judge(None, rows[0]))
-    assert judging.outcome("P2", PIPE) is Outcome.UNDECIDED
-    assert judging.outcome("P3", PIPE) is Outcome.HELD
+    assert judging.outcome("P2", PIPE) is PropertyOutcome.UNDECIDED
+    assert judging.outcome("P3", PIPE) is PropertyOutcome.HELD
     done = history("accept 1-2; settle 1; end")
-    assert seen(done, Judge(None, done[0])).outcome("P2", PIPE) is Outcome.VIOLATED
+    assert seen(done, Judge(None, done[0])).outcome("P2", PIPE) is PropertyOutcome.VIOLATED
 
 
 class NoSevens(Property):

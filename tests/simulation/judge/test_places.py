@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.simulation.properties.places import Notes, Positions, Reached, Tally
+from surepipe.audit.properties.coverage import Notes, Positions, Reached, Tally
 
 runs = st.tuples(st.integers(1, 30), st.integers(0, 6)).map(lambda run: (run[0], sum(run)))
 identities = st.tuples(st.integers(1, 3), runs)

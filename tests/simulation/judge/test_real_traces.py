@@ -14,13 +14,12 @@ import pytest
 from surepipe import DeadLetters, FaultyRoute, LocalRoute, Pipe, StreamReceiver, StreamSender
 from surepipe.actors import StepRuntime
 from surepipe.actors.tracing import Columns
-from surepipe.auditing import DuckEngine, Question, judge, place_of
+from surepipe.audit.bulk import DuckEngine, Question, judge, place_of
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.trace import Row
+from surepipe.audit.trace_audit import audit
+from surepipe.audit.trace_file import RecordedRows, TraceFile, TraceRecorder
 from surepipe.errors import NotConfirmed
-from surepipe.pipes.predicates import Outcome
-from surepipe.simulation.audit import audit
-from surepipe.simulation.recorder import RecordedRows, TraceRecorder
-from surepipe.simulation.trace import Row
-from surepipe.simulation.trace_file import TraceFile
 from surepipe.storage import Level, MemoryStore, SqliteStore
 from surepipe.testing.crash_points import STATUS
 from tests.simulation.judge import children
@@ -46,7 +45,7 @@ def test_the_trace_of_a_pipe_on_threads_is_judged_as_held(tmp_path: Path) -> Non
     found = audit(TraceFile(path))
     assert found.held
     assert found.pipe("orders").sum == "1000 sent = 1000 settled + 0 dead letters + 0 in flight"
-    assert {one.outcome for one in found.pipe("orders").findings} == {Outcome.HELD}
+    assert {one.outcome for one in found.pipe("orders").findings} == {PropertyOutcome.HELD}
     assert "P2" in found.pipe("orders").promised
     assert len(path.read_text().splitlines()) < 200
 
@@ -219,9 +218,9 @@ def test_two_writers_of_a_stream_and_its_reader_make_one_trace() -> None:
     assert [(one.pipe, one.settled) for one in found.pipes] == [("orders@a", 30), ("orders@b", 20)]
     assert found.ended
     assert {one.outcome for one in found.pipe("orders@a").findings if one.id != "P8"} == {
-        Outcome.HELD
+        PropertyOutcome.HELD
     }
-    assert found.pipe("orders@b").finding("P8").outcome is Outcome.UNDECIDED
+    assert found.pipe("orders@b").finding("P8").outcome is PropertyOutcome.UNDECIDED
 
 
 def test_a_reader_that_stops_early_leaves_messages_not_yet_delivered() -> None:
@@ -235,7 +234,7 @@ def test_a_reader_that_stops_early_leaves_messages_not_yet_delivered() -> None:
         assert next(iter(receiver)) == 0
     pipe = audit(trace.rows).pipe("orders@orders")
     assert (pipe.lost, pipe.waiting) == (0, 5)
-    assert pipe.finding("P2").outcome is Outcome.UNDECIDED
+    assert pipe.finding("P2").outcome is PropertyOutcome.UNDECIDED
 
 
 class Deaf:
@@ -370,7 +369,7 @@ def test_the_trace_of_a_killed_process_ends_in_messages_not_yet_delivered(tmp_pa
     assert not found.violated()
     assert pipe.lost == 0
     assert pipe.conserved
-    assert pipe.finding("P2").outcome is Outcome.UNDECIDED
+    assert pipe.finding("P2").outcome is PropertyOutcome.UNDECIDED
     assert 0 < pipe.waiting <= 60
     assert pipe.settled <= 20
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from itertools import chain, product
 
-from surepipe.pipes.algebra.guarantees import Atom
-from surepipe.pipes.predicates import judge_trace
-from surepipe.simulation.properties import ORDERS, Judge
+from surepipe.audit.predicates import judge_trace
+from surepipe.audit.properties import ORDERS, Judge
+from surepipe.guarantees.claims import Atom
 from tests.simulation.judge.kit import judged, whole
 
 LONGEST = 6

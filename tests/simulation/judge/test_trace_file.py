@@ -10,15 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.audit.trace import FORMAT, RollingDigest, Row
+from surepipe.audit.trace_file import TraceFile, digest_of_trace, line_of, row_of, write_trace
 from surepipe.errors import ConfigurationError
-from surepipe.simulation.trace import FORMAT, RollingDigest, Row
-from surepipe.simulation.trace_file import (
-    TraceFile,
-    digest_of_trace,
-    line_of,
-    row_of,
-    write_trace,
-)
 from tests.simulation.judge.kit import history
 
 NUMBERS = st.integers(0, 2**63 - 1)

@@ -25,8 +25,8 @@ from random import Random
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.problems import PipelineErrors
-from surepipe.pipelines.simulated.campaign import repeat, used_in
-from surepipe.pipelines.simulated.simulate import (
+from surepipe.pipelines.simulate.campaign import repeat, used_in
+from surepipe.pipelines.simulate.simulating import (
     Simulation,
     SimulationFailed,
     require_expected,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from surepipe.pipelines.simulated.builders import handler_subject
-from surepipe.pipelines.simulated.subject import PlanSubject
+from surepipe.pipelines.simulate.simulating import handler_subject
+from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
 

@@ -10,15 +10,15 @@ from typing import cast
 
 import pytest
 
-from surepipe.actors.intake import Intake
+from surepipe.actors.ends.intake import SenderEntry
+from surepipe.core.store_requests import Failed, ReadFrom, StoreOutcome, StoreRequest
 from surepipe.errors import PipeFull
-from surepipe.pipelines.simulated.campaign import run_seeds
-from surepipe.pipelines.simulated.simulate import simulation_of
-from surepipe.pipelines.simulated.subject import PlanSubject
+from surepipe.pipelines.simulate.campaign import run_seeds
+from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.faults import chosen
-from surepipe.simulation.findings import RunResult
-from surepipe.simulation.stores import SimulatedStore
-from surepipe.store_api import Failed, ReadFrom, StoreOutcome, StoreRequest
+from surepipe.simulation.results import RunResult
+from surepipe.simulation.stores.store import SimulatedStore
 from tests.simulation.pipelines.kit import MESSAGES, SAMPLE, bank
 
 Answering = Callable[[SimulatedStore, StoreRequest, StoreOutcome], StoreOutcome]
@@ -130,13 +130,13 @@ def test_a_burst_that_is_dropped_in_silence_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P13: what the test above would say of a pipe that swallows what it has no room for."""
-    offer = Intake.offer_now
+    offer = SenderEntry.offer_now
 
-    def swallowing(intake: Intake, payload: bytes) -> None:
+    def swallowing(intake: SenderEntry, payload: bytes) -> None:
         with suppress(PipeFull):
             offer(intake, payload)
 
-    monkeypatch.setattr(Intake, "offer_now", swallowing)
+    monkeypatch.setattr(SenderEntry, "offer_now", swallowing)
     found = run_seeds(
         tight(tmp_path, "reliable"), range(10), kinds=chosen(["overflow"]), messages=MESSAGES
     )
@@ -148,9 +148,9 @@ def test_a_bound_on_the_size_that_is_one_off_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
     """P13: the sizes around the bound are one byte apart."""
-    offer = Intake.offer_now
+    offer = SenderEntry.offer_now
 
-    def misjudging(intake: Intake, payload: bytes) -> None:
+    def misjudging(intake: SenderEntry, payload: bytes) -> None:
         longest = intake.message_max
         intake.message_max = longest + bound
         try:
@@ -158,7 +158,7 @@ def test_a_bound_on_the_size_that_is_one_off_is_found(
         finally:
             intake.message_max = longest
 
-    monkeypatch.setattr(Intake, "offer_now", misjudging)
+    monkeypatch.setattr(SenderEntry, "offer_now", misjudging)
     found = run_seeds(
         tight(tmp_path, "reliable"), range(4), kinds=chosen(["too-large"]), messages=MESSAGES
     )

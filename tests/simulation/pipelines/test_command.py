@@ -15,7 +15,7 @@ import pytest
 from surepipe.cli import simulating
 from surepipe.cli.app import run
 from surepipe.cli.exits import Exit
-from surepipe.pipelines.simulated.exploring import explore_plan_hops
+from surepipe.pipelines.simulate.subject import explore_plan_hops
 
 PIPELINE = """\
 version: 1

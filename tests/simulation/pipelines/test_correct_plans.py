@@ -8,15 +8,15 @@ import pytest
 
 from surepipe.cli.app import run
 from surepipe.cli.exits import Exit
+from surepipe.guarantees.claims import Atom
 from surepipe.pipelines import loads
 from surepipe.pipelines.assessing import assess
-from surepipe.pipelines.simulated.campaign import PlanResult, repeat, run_one, run_seeds
-from surepipe.pipelines.simulated.outcome import Outcome
-from surepipe.pipelines.simulated.simulate import simulation_of
-from surepipe.pipelines.simulated.subject import PlanSubject
-from surepipe.pipes.algebra.guarantees import Atom
+from surepipe.pipelines.simulate.campaign import PlanResult, repeat, run_one, run_seeds
+from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.options import SECOND, Options
-from surepipe.simulation.script import Decision, Script
 from tests.simulation.pipelines.generated import ERRORS, alarms, case_of, planted, seen
 
 HEAD = "version: 1\nname: shop\nstores: {main: {kind: sqlite, path: shop.db, durability: power}}\n"

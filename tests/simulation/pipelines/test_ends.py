@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.pipelines.simulated.ends import out_of_order
+from surepipe.pipelines.simulate.ends import out_of_order
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.simulated.exploring import explore_plan_hops
+from surepipe.pipelines.simulate.subject import explore_plan_hops
 
 FILE = """\
 version: 1

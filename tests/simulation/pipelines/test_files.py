@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.pipelines.simulated.campaign import repeat
-from surepipe.pipelines.simulated.outcome import Outcome
-from surepipe.pipelines.simulated.reference import played
-from surepipe.pipelines.simulated.simulate import simulation_of
-from surepipe.pipelines.simulated.subject import PlanSubject
-from surepipe.simulation.actor_chance import NodeSeeds
-from surepipe.simulation.actor_world import ActorWorld
-from surepipe.simulation.lives import ActorNode, Life
+from surepipe.pipelines.simulate.campaign import repeat
+from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.reference import played
+from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.simulation.actors.lives import ActorNode, Life
+from surepipe.simulation.actors.runtime import SimulatedRuntime
+from surepipe.simulation.actors.world import ActorWorld
+from surepipe.simulation.chance.actors import NodeSeeds
+from surepipe.simulation.chance.script import Script
 from surepipe.simulation.options import Options
-from surepipe.simulation.runtime import SimulatedRuntime
-from surepipe.simulation.script import Script
 from tests.simulation.kit import decide
 from tests.simulation.pipelines.kit import SAMPLE, bank
 

@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 
 from surepipe.pipelines import loads
-from surepipe.pipelines.simulated.builders import handler_subject
-from surepipe.pipelines.simulated.campaign import draw_for, repeat, run_one, run_seeds, shrunk
-from surepipe.pipelines.simulated.simulate import simulation_of
-from surepipe.pipelines.simulated.subject import PlanSubject
+from surepipe.pipelines.simulate.campaign import draw_for, repeat, run_one, run_seeds, shrunk
+from surepipe.pipelines.simulate.simulating import handler_subject, simulation_of
+from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.options import Options
-from surepipe.simulation.script import Decision, Script
 from tests.simulation.pipelines.kit import MESSAGES, bank
 
 CALL = "receiver: handler 3 of bank/pipe"

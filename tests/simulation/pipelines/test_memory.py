@@ -12,12 +12,10 @@ import pytest
 
 from surepipe.cli.app import run
 from surepipe.cli.exits import Exit
-from surepipe.pipelines.simulated.memory import LARGE
-from surepipe.pipelines.simulated.outcome import Outcome
-from surepipe.pipelines.simulated.process_memory import ProcessMemory
-from surepipe.pipelines.simulated.project import project_modules
-from surepipe.pipelines.simulated.simulate import NotExercised, SimulationFailed, simulation_of
-from surepipe.pipelines.simulated.swallowing import swallowed_by
+from surepipe.pipelines.simulate.blame import swallowed_by
+from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.memory import LARGE, ProcessMemory, project_modules
+from surepipe.pipelines.simulate.simulating import NotExercised, SimulationFailed, simulation_of
 
 PIPELINE = """\
 version: 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from surepipe.pipelines import loads
-from surepipe.pipelines.simulated.campaign import within_reach
-from surepipe.pipelines.simulated.simulate import simulation_of
+from surepipe.pipelines.simulate.campaign import within_reach
+from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.simulation.options import Options
 
 PLAN = """\

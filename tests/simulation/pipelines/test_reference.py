@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 
 from surepipe.pipelines import loads
-from surepipe.pipelines.engine import flow
-from surepipe.pipelines.simulated.campaign import CannotSimulate, run_one
-from surepipe.pipelines.simulated.simulate import (
+from surepipe.pipelines.run import flow
+from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
+from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
     SimulationFailed,

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.actors.receiver import ReceiverActor
+from surepipe.actors.ends.receiver_actor import ReceiverActor
 from surepipe.actors.tracing import ReceiverTrace
-from surepipe.effects import Deliver
-from surepipe.pipelines.assembly import About
-from surepipe.pipelines.engine.flow import Flow, Turn
-from surepipe.pipelines.simulated.campaign import run_seeds
-from surepipe.pipelines.simulated.simulate import simulation_of
-from surepipe.pipelines.simulated.subject import PlanSubject
+from surepipe.audit.settings import facts_of
+from surepipe.audit.trace import Kind
+from surepipe.core.effects import Deliver
+from surepipe.core.store_requests import Transaction
+from surepipe.pipelines.run.flow import Flow, FlowTurn
+from surepipe.pipelines.simulate.campaign import run_seeds
+from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.pipelines.stages import About
 from surepipe.simulation.faults import Mode, chosen
-from surepipe.simulation.findings import RunResult
-from surepipe.simulation.properties.settings import facts_of
-from surepipe.simulation.trace import Kind
-from surepipe.store_api import Transaction
+from surepipe.simulation.results import RunResult
 from tests.simulation.pipelines.kit import MESSAGES, SAMPLE, bank
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -140,11 +140,11 @@ def test_a_stage_that_is_called_twice_for_no_reason_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P9, X-28: planted is a loop that takes each message through the stages a second time."""
-    once: Callable[..., Turn] = Flow.take
+    once: Callable[..., FlowTurn] = Flow.take
 
     def twice(
         flow: Flow, messages: Sequence[tuple[object, About]], transaction: Transaction | None
-    ) -> Turn:
+    ) -> FlowTurn:
         once(flow, messages, transaction)
         return once(flow, messages, transaction)
 

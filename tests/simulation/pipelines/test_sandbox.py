@@ -18,9 +18,8 @@ from time import monotonic
 
 import pytest
 
-from surepipe.pipelines.simulated.builders import handler_subject
-from surepipe.pipelines.simulated.campaign import CannotSimulate, run_one
-from surepipe.pipelines.simulated.simulate import NotDeterministic, simulation_of
+from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
+from surepipe.pipelines.simulate.simulating import NotDeterministic, handler_subject, simulation_of
 from surepipe.pipelines.stages import Context
 from surepipe.simulation.options import Options
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from surepipe.pipelines import loads
-from surepipe.pipelines.simulated import campaign
-from surepipe.pipelines.simulated.campaign import PlanFailure, run_seeds, shrunk
-from surepipe.pipelines.simulated.simulate import simulation_of
-from surepipe.pipelines.simulated.subject import PlanSubject
+from surepipe.pipelines.simulate import campaign
+from surepipe.pipelines.simulate.campaign import PlanFailure, run_seeds, shrunk
+from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.faults import chosen
 from surepipe.simulation.options import Options
 from tests.simulation.pipelines.kit import SAMPLE

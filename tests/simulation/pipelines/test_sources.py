@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from surepipe.audit.trace import Kind
 from surepipe.pipelines import Plan, loads
-from surepipe.pipelines.simulated.campaign import repeat, run_one
-from surepipe.pipelines.simulated.simulate import simulation_of
-from surepipe.simulation.findings import RunResult
+from surepipe.pipelines.simulate.campaign import repeat, run_one
+from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.options import SECOND, Options
-from surepipe.simulation.script import Decision, Script
-from surepipe.simulation.trace import Kind
+from surepipe.simulation.results import RunResult
 
 HEAD = "version: 1\nname: shop\nstores: {main: {kind: sqlite, path: shop.db, durability: power}}\n"
 JOURNALED = """\

@@ -11,11 +11,10 @@ from types import ModuleType
 
 import pytest
 
-from surepipe.pipelines.simulated import watch
-from surepipe.pipelines.simulated.builders import handler_subject
-from surepipe.pipelines.simulated.campaign import CannotSimulate, run_one
-from surepipe.pipelines.simulated.memory import changed, memory_of
-from surepipe.pipelines.simulated.simulate import NotDeterministic, simulation_of
+from surepipe.pipelines.simulate import sandbox as watch
+from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
+from surepipe.pipelines.simulate.memory import changed, memory_of
+from surepipe.pipelines.simulate.simulating import NotDeterministic, handler_subject, simulation_of
 from surepipe.simulation.options import Options
 
 KEPT: list[object] = []
@@ -68,7 +67,7 @@ def test_after_a_stage_that_hung_the_next_run_is_as_ever() -> None:
 
 _TRACED_AFTERWARDS = """
 import sys
-from surepipe.pipelines.simulated.watch import watched
+from surepipe.pipelines.simulate.sandbox import watched
 
 class Hung(BaseException): ...
 

@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
+from surepipe.audit.settings import facts_of
 from surepipe.cli.starter import starter_files
-from surepipe.pipelines.simulated.campaign import repeat, run_one
-from surepipe.pipelines.simulated.simulate import Simulation, simulation_of
+from surepipe.pipelines.simulate.campaign import repeat, run_one
+from surepipe.pipelines.simulate.simulating import Simulation, simulation_of
 from surepipe.simulation.options import SECOND, Options
-from surepipe.simulation.properties.settings import facts_of
 
 ZOMBIES = "sender-zombie, receiver-zombie, store-outage"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from surepipe.simulation.chance.script import load
 from surepipe.simulation.report import text_report
 from surepipe.simulation.report.text import STEPS_MAX, WIDTH
-from surepipe.simulation.script_file import load
 from tools.counterexample_runs import REAL, RUNS, SCRIPTS
 
 

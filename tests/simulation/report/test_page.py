@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from surepipe.simulation.chance.script import Decision
 from surepipe.simulation.report import page, text_report
 from surepipe.simulation.report.page import BYTES_MAX
-from surepipe.simulation.script import Decision
 from tests.simulation.report.test_story import about, long_run
 from tools import counterexamples
 from tools.counterexample_cases import CASES, lost_backlog

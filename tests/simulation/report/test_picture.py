@@ -11,12 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surepipe.simulation.report.folding import fold
 from surepipe.simulation.report.page import caption, picture
 from surepipe.simulation.report.picture import Caption, lay_out, write_svg
-from surepipe.simulation.report.picture.measure import width_of, wrapped
-from surepipe.simulation.report.picture.shapes import SIZES, TEXT, Area, Path, Picture
-from surepipe.simulation.report.story import NETWORK, Arrow, Fate, Step, Story
+from surepipe.simulation.report.story import NETWORK, Arrow, FrameEnd, Step, Story, fold
+from surepipe.simulation.report.svg import SIZES, TEXT, Area, PathShape, Picture, width_of, wrapped
 from surepipe.simulation.report.telling import tell
 from surepipe.simulation.report.told import ROWS_MAX, told
 from tests.simulation.report.test_story import about, long_run
@@ -87,7 +85,7 @@ def arrows_between(draw: st.DrawFn, nodes: tuple[str, ...], count: int) -> Arrow
         target=draw(st.sampled_from((*nodes, "elsewhere"))),
         begin=begin,
         end=end,
-        fate=draw(st.sampled_from(Fate)),
+        fate=draw(st.sampled_from(FrameEnd)),
         is_focus=draw(st.booleans()),
         is_control=draw(st.booleans()),
         fork=draw(st.sampled_from((-1, begin))),
@@ -110,7 +108,9 @@ def test_the_message_has_one_strong_colour_and_the_broken_step_a_box(name: str) 
     laid = drawn(name)
     assert [shape.style for shape in laid.shapes if isinstance(shape, Area)].count("boxed") == 1
     frames = [
-        s for s in laid.shapes if isinstance(s, Path) and s.style.startswith("frame") and s.head
+        s
+        for s in laid.shapes
+        if isinstance(s, PathShape) and s.style.startswith("frame") and s.head
     ]
     assert frames
     svg = write_svg(laid, name)

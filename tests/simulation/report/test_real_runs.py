@@ -7,9 +7,10 @@ from itertools import combinations
 
 import pytest
 
+from surepipe.audit.findings import Violation
+from surepipe.audit.trace import Kind
 from surepipe.simulation.explore import explore
-from surepipe.simulation.explore_scope import Scope
-from surepipe.simulation.findings import Counterexample, RunResult, Violation
+from surepipe.simulation.explore.scope import Scope
 from surepipe.simulation.hop import run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
@@ -17,8 +18,8 @@ from surepipe.simulation.report.page import caption
 from surepipe.simulation.report.picture import lay_out
 from surepipe.simulation.report.text import STEPS_MAX, WIDTH
 from surepipe.simulation.report.told import ROWS_MAX, told
+from surepipe.simulation.results import Counterexample, RunResult
 from surepipe.simulation.subjects import HopSubject
-from surepipe.simulation.trace import Kind
 
 FAULTS = Options(
     messages=8,

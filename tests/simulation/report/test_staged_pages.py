@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from surepipe.pipelines.simulated.simulate import SimulationFailed, simulation_of
+from surepipe.pipelines.simulate.simulating import SimulationFailed, simulation_of
 from tests.kit.browser import OUTSIDE, OVERLAPS, chromium
 
 PIPELINE = """\

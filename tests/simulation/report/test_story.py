@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.simulation.findings import RunResult, Violation
-from surepipe.simulation.report.folding import DRAIN, OTHERS, fold
-from surepipe.simulation.report.story import Fate, Step, Story
+from surepipe.audit.findings import Violation
+from surepipe.audit.trace import Kind
+from surepipe.simulation.report.story import DRAIN, OTHERS, FrameEnd, Step, Story, fold
 from surepipe.simulation.report.telling import tell
-from surepipe.simulation.trace import Kind
+from surepipe.simulation.results import RunResult
 from tools.counterexample_rows import PIPE, Run, confirmed
 
 
@@ -203,7 +203,7 @@ def test_frames_are_matched_by_what_they_hold_when_no_cause_names_them() -> None
     for row in run.rows:
         row.cause = ""
     fates = [(arrow.text, arrow.fate) for arrow in story(run).arrows]
-    assert fates == [("#1", Fate.ARRIVED), ("#1, copy", Fate.ARRIVED)]
+    assert fates == [("#1", FrameEnd.ARRIVED), ("#1, copy", FrameEnd.ARRIVED)]
 
 
 def test_a_message_keeps_its_number_when_a_new_life_counts_anew() -> None:

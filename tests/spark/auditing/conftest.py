@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from surepipe.spark.auditing.engine import SparkEngine
+from surepipe.spark.audit import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

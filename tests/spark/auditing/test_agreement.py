@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.auditing import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.trace_file import write_trace
 from surepipe.errors import ConfigurationError
-from surepipe.simulation.trace_file import write_trace
-from surepipe.spark.auditing.engine import SparkEngine
+from surepipe.spark.audit import SparkEngine
 from tests.auditing.judges import assert_as_predicates, assert_as_row_by_row
 from tests.auditing.planted import planted_traces, write_narrow
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from surepipe.auditing.loss_watch import Alarm, Trouble
+from surepipe.audit.bulk.loss_watch import LossAlarm, LossTrouble
+from surepipe.core.store_requests import Stored
 from surepipe.errors import ConfigurationError
-from surepipe.spark.auditing.live import Watched, watch
-from surepipe.store_api import Stored
+from surepipe.spark.live_audit import Watched, watch
 from tests.spark.streams import Streams
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ class Alarms:
     """What was raised, and a bell for it."""
 
     def __init__(self) -> None:
-        self.all: list[Alarm] = []
+        self.all: list[LossAlarm] = []
         self._bell = threading.Event()
 
-    def __call__(self, alarms: Sequence[Alarm]) -> None:
+    def __call__(self, alarms: Sequence[LossAlarm]) -> None:
         self.all += alarms
         self._bell.set()
 
@@ -71,6 +71,6 @@ def test_a_loss_in_a_live_stream_raises_one_alarm_that_names_it(
     finally:
         query.stop()
     assert [(one.trouble, one.stream, one.index) for one in alarms.all] == [
-        (Trouble.LOST, "orders", 17)
+        (LossTrouble.LOST, "orders", 17)
     ]
     assert alarms.all[0].waited_us >= WITHIN_S * 1_000_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-from surepipe.auditing import BulkAudit, DuckEngine, Place, Question, judge, place_of
-from surepipe.auditing.judging import Match
-from surepipe.spark.auditing.engine import SparkEngine
-from surepipe.spark.places import StorePlace
-from surepipe.store_api import Stored, partition_of
+from surepipe.audit.bulk import BulkAudit, DuckEngine, Place, Question, judge, place_of
+from surepipe.audit.bulk.judging import Match
+from surepipe.core.store_requests import Stored, partition_of
+from surepipe.spark.audit import SparkEngine
+from surepipe.spark.stores import StorePlace
 from surepipe.testing.servers import RedisServer
 from tests.spark.streams import Streams
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from surepipe.spark.receiving import Arrival
+from surepipe.spark.keyed import Arrival
 
 Schedules = Mapping[str, Sequence[Arrival]]
 FIELDS = ("channel", "arrived", "epoch", "seq", "payload", "at")

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.spark.keyed import left_standing, receive_by_channel
-from surepipe.spark.receiving import KeyedReceiver, Message, digest_of
+from surepipe.spark.keyed import (
+    KeyedMessage,
+    KeyedReceiver,
+    digest_of,
+    left_standing,
+    receive_by_channel,
+)
 from tests.spark.keyed.schedules import DDL, Schedules, schedules, write_in_batches
 
 if TYPE_CHECKING:
@@ -78,7 +83,9 @@ def test_a_keyed_receiver_is_the_machine_that_actors_run(
     for channel, arrivals in found.items():
         machine = KeyedReceiver(channel, layer)
         said = [
-            (m.epoch, m.seq, m.payload) for m in machine.take(arrivals) if isinstance(m, Message)
+            (m.epoch, m.seq, m.payload)
+            for m in machine.take(arrivals)
+            if isinstance(m, KeyedMessage)
         ]
         assert delivered.get(channel, []) == said, channel
         assert standing[channel].digest == digest_of(machine.state), channel

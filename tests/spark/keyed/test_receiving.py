@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from surepipe.spark.receiving import (
+from surepipe.spark.keyed import (
     Arrival,
+    KeyedMessage,
     KeyedReceiver,
-    Message,
     Remark,
     Said,
     from_text,
@@ -24,7 +24,7 @@ def arrival(seq: int, at_us: int = 0) -> Arrival:
 
 def seqs(said: list[Said]) -> list[int]:
     """The numbers of what was delivered."""
-    return [one.seq for one in said if isinstance(one, Message)]
+    return [one.seq for one in said if isinstance(one, KeyedMessage)]
 
 
 def test_a_receiver_goes_on_from_its_state() -> None:
@@ -51,7 +51,7 @@ def test_time_that_rows_tell_rings_the_alarm_too() -> None:
     """spark SP-15: the next row comes after the deadline, so the notice stands before what it lets through."""
     receiver = KeyedReceiver("c", LAYER)
     said = receiver.take([arrival(1), arrival(3), arrival(2, 2 * SECOND)])
-    assert [type(one).__name__ for one in said] == ["Message", "Remark", "Message", "Message"]
+    assert [type(one).__name__ for one in said] == ["KeyedMessage", "Remark", "KeyedMessage", "KeyedMessage"]
 
 
 def test_a_clock_that_goes_back_is_no_harm() -> None:

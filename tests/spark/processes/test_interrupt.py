@@ -16,8 +16,8 @@ from urllib.request import ProxyHandler, build_opener
 
 from surepipe.actors.codecs import AutoCodec
 from surepipe.cli.exits import Exit
-from surepipe.spark.places import StorePlace
-from surepipe.store_api import Stored
+from surepipe.core.store_requests import Stored
+from surepipe.spark.stores import StorePlace
 from tests.packaging.repository import ROOT
 from tests.spark.short_java import surroundings
 from tests.spark.streams import Streams

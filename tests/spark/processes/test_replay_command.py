@@ -11,7 +11,7 @@ import pytest
 
 from surepipe.actors.codecs import AutoCodec
 from surepipe.cli.exits import Exit
-from surepipe.spark.places import StorePlace
+from surepipe.spark.stores import StorePlace
 from tests.cli.replay_kit import EVEN, OUT, shop_in
 from tests.packaging.repository import ROOT
 from tests.spark.short_java import surroundings

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.core.store_requests import Batch
 from surepipe.pipelines import Plan, loads
-from surepipe.pipelines.engine import RealEnvironment
-from surepipe.pipelines.engine import run as run_on_actors
+from surepipe.pipelines.run import RealEnvironment
+from surepipe.pipelines.run import run as run_on_actors
 from surepipe.spark.running import SparkRun
 from surepipe.spark.running.run import LOOK_S
 from surepipe.storage import SqliteStore
-from surepipe.storage.dead_letters import DeadLetterStream
-from surepipe.store_api import Batch
+from surepipe.storage.letters import DeadLetterStream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.spark.running.checkpoint import NOTE, prepare
-from surepipe.spark.running.layout import Layout, lay_out
+from surepipe.spark.running.layout import SparkLayout, lay_out
+from surepipe.spark.running.run import NOTE, prepare
 from tests.spark.running.kit import Folder
 from tests.spark.running.test_runs import SHOP
 
 
-def layout(folder: Path, text: str = SHOP) -> Layout:
+def layout(folder: Path, text: str = SHOP) -> SparkLayout:
     """The layout of a pipeline."""
     return lay_out(Folder(folder, text).plan)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.pipelines import loads
-from surepipe.spark.running.code import code_of, own_code
+from surepipe.spark.running.run import code_of, own_code
 
 PIPELINE = """
 version: 1

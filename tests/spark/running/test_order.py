@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.errors import StoreReset
-from surepipe.pipelines.assembly import About
+from surepipe.pipelines.stages import About
 from surepipe.spark import sink
 from surepipe.spark.running import writing
 from surepipe.spark.running.layout import lay_out
 from surepipe.spark.running.query import partitions_of
-from surepipe.spark.running.rows import AnyRow, Made, Part, Rows, part_of, parts_for
-from surepipe.spark.running.writing import Writer, end_rows, parts_of, rows_of
+from surepipe.spark.running.rows import AnyRow, Made, RowPart, RowsToWrite, part_of, parts_for
+from surepipe.spark.running.writing import TargetWriters, end_rows, parts_of, rows_of
 from tests.spark.running.kit import Folder
 from tests.spark.running.test_runs import SHOP
 
@@ -24,12 +24,12 @@ from tests.spark.running.test_runs import SHOP
 def row(first: int, last: int, *made: tuple[int, bytes]) -> AnyRow:
     """What messages ``first`` to ``last`` of the input priced gave for the stream: index and payload of each."""
     (part,) = parts_for(first, last, [(index, payload, None) for index, payload in made])
-    rows = Rows()
+    rows = RowsToWrite()
     rows.part("results", "priced", 1, part)
     return next(rows_of([rows.take()]))
 
 
-def told(parts: Iterable[Part]) -> list[tuple[int, int, list[bytes]]]:
+def told(parts: Iterable[RowPart]) -> list[tuple[int, int, list[bytes]]]:
     """First, last, and all that they gave."""
     return [
         (one.outputs.from_index, one.outputs.to_index - 1, [*one.outputs.payloads]) for one in parts
@@ -71,7 +71,7 @@ def test_what_messages_gave_is_the_same_behind_the_shuffle(
         for index, payloads in enumerate(made, first)
         for part, payload in enumerate(payloads)
     ]
-    last, rows = first + len(made) - 1, Rows()
+    last, rows = first + len(made) - 1, RowsToWrite()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sink, "CHUNK_MESSAGES", most)
         for part in parts_for(first, last, found):
@@ -96,7 +96,7 @@ def test_a_range_that_was_skipped_is_refused_by_the_stream(tmp_path: Path) -> No
         layout.places["main"].store().create(stream.name, 1, stream.retention)
 
     def write(one: AnyRow) -> None:
-        list(Writer(layout).take([one]))
+        list(TargetWriters(layout).take([one]))
 
     write(row(1, 3, (1, b"a"), (3, b"c")))
     with pytest.raises(StoreReset, match="begins at entry 5, and entries up to 3"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from surepipe.observe.gauges import GAUGES
+from surepipe.observe.numbers import GAUGES
 from surepipe.spark.running.layout import Input, Stream
-from surepipe.spark.running.progress import counted_of, lags_of
+from surepipe.spark.running.query import counted_of, lags_of
 
 NORTH = Input("north", Stream("a", "shop/north"), "earliest", ())
 SOUTH = Input("south", Stream("a", "shop/south"), "earliest", ())

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.core.store_requests import Stored
 from surepipe.pipelines import loads
-from surepipe.spark.places import StorePlace, asked
 from surepipe.spark.running import SparkRun
-from surepipe.store_api import Stored
+from surepipe.spark.stores import StorePlace, asked
 from surepipe.testing.servers import local_servers
 from tests.spark.running.kit import finish
 from tests.spark.streams import Streams

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.core.store_requests import Stored
 from surepipe.errors import ConfigurationError
-from surepipe.spark.failures import failure_of
 from surepipe.spark.replaying import replay
-from surepipe.store_api import Stored
+from surepipe.spark.shipping import failure_of
 from tests.spark.streams import Streams
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.core.store_requests import KEEP_ALL, Created, Stored, partition_of
 from surepipe.errors import ConfigurationError
-from surepipe.store_api import KEEP_ALL, Created, Stored, partition_of
 from tests.spark.running.kit import Folder, orders, told
 
 if TYPE_CHECKING:

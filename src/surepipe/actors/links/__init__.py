@@ -1,5 +1,7 @@
 """Routes between processes."""
 
+from __future__ import annotations
+
 from surepipe.actors.links.connection import Limits
 from surepipe.actors.links.security import MutualTls, OneMachine, SharedKey
 from surepipe.actors.links.tcp import TcpRoute

@@ -12,7 +12,7 @@ T = TypeVar("T")
 STOP_S = 5.0
 
 
-class Network:
+class SocketLoop:
     """An event loop on a thread of its own, for as long as somebody uses it."""
 
     def __init__(self) -> None:
@@ -82,6 +82,6 @@ class Network:
         return asyncio.run_coroutine_threadsafe(work(), loop).result(timeout)
 
 
-NETWORK = Network()
+NETWORK = SocketLoop()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=NETWORK.begin_anew)

@@ -19,20 +19,15 @@ from random import Random
 from typing import cast
 
 from surepipe.actors.links.connection import Connection, Limits
-from surepipe.actors.links.network import NETWORK, Network
-from surepipe.actors.links.security import (
-    OneMachine,
-    Security,
-    address_of,
-    require_suitable,
-)
+from surepipe.actors.links.network import NETWORK, SocketLoop
+from surepipe.actors.links.security import OneMachine, Security, address_of, require_suitable
 from surepipe.actors.routes import Landing
 from surepipe.actors.runtime import Runtime
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.algebra import hops
-from surepipe.pipes.codec import encode, pipe_of
-from surepipe.pipes.frames import Frame
-from surepipe.pipes.layers import UNBOUNDED
+from surepipe.guarantees import hops
+from surepipe.pipes.stack.layers import UNBOUNDED
+from surepipe.pipes.wire.codec import encode, pipe_of
+from surepipe.pipes.wire.frames import Frame
 
 logger = logging.getLogger("surepipe")
 
@@ -99,7 +94,7 @@ class TcpSide:
         self._rng = runtime.rng(None)
         loop = self._loop = NETWORK.enter()
         try:
-            Network.call(loop, self._listen if self._listening else self._start_dialing, OPEN_S)
+            SocketLoop.call(loop, self._listen if self._listening else self._start_dialing, OPEN_S)
         except BaseException as error:
             self._loop = None
             NETWORK.leave()
@@ -156,7 +151,7 @@ class TcpSide:
         self._landing = None
         self._held = []
         try:
-            Network.call(loop, self._end, OPEN_S)
+            SocketLoop.call(loop, self._end, OPEN_S)
         finally:
             NETWORK.leave()
 

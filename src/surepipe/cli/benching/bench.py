@@ -12,21 +12,148 @@ from types import FrameType
 from typing import NoReturn
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.cli.benching.built_in import built_in
-from surepipe.cli.benching.gauge import Gauge, Passed
-from surepipe.cli.benching.harmless import harmless
-from surepipe.cli.benching.places import Places
-from surepipe.cli.benching.running import Run, nodes_in_flow, run
-from surepipe.cli.benching.world import OneByOne, SampleRows
+from surepipe.cli.benching.counting import Gauge, Passed, StoreCount
+from surepipe.cli.benching.harmless import (
+    LOOK_S,
+    BenchWorld,
+    OneByOne,
+    SampleRows,
+    TemporaryPlaces,
+    harmless,
+)
 from surepipe.cli.exits import Exit
 from surepipe.cli.probing import probed_levels
 from surepipe.errors import ConfigurationError
 from surepipe.observe.latency import Histogram
-from surepipe.pipelines import Plan, assess, read
-from surepipe.pipelines.engine.pipes import pipe_name
+from surepipe.pipelines import assess, loads, read
+from surepipe.pipelines.assembly import Source
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stores import MemoryStorePart
-from surepipe.pipelines.simulated.rows import messages_of
+from surepipe.pipelines.ordering import in_flow
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run.pipes import pipe_name
+from surepipe.pipelines.simulate.sources_and_sinks import messages_of
+
+# One run of a harmless plan: all its nodes in this process, until everything is through or the time is over.
+
+
+DRAIN_S = 10.0
+"""How long messages that were taken may need after the last was."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRun:
+    """What a run needs beside its plan."""
+
+    plan: Plan
+    gauge: Gauge
+    counts: Mapping[str, StoreCount]
+    source: Callable[[str], Source]
+    doubles: Mapping[str, str]
+    seconds: float
+    failures: list[BaseException]
+    """What ends it before its time: parts that can't go on are noted here, and whoever stops it."""
+
+
+def run(wanted: BenchRun) -> bool:
+    """Run until all is through; False when the time was over before. Raises what starting and sources raise."""
+    engines = [
+        Engine(wanted.plan, node, _world(wanted), once=True, until_idle=True)
+        for node in nodes_in_flow(wanted.plan)
+    ]
+    started: list[Engine] = []
+    is_through = False
+    try:
+        for engine in reversed(engines):  # those who listen at the end of the flow first
+            engine.start()
+            started.append(engine)
+        end = time.monotonic() + wanted.seconds + DRAIN_S
+        is_through = all(_is_through(engine, end, wanted.failures) for engine in engines)
+    finally:
+        for engine in engines:
+            if engine in started:
+                engine.close(DRAIN_S if is_through else 0.5)
+    return is_through
+
+
+def _world(wanted: BenchRun) -> BenchWorld:
+    return BenchWorld(
+        wanted.plan,
+        gauge=wanted.gauge,
+        counts=wanted.counts,
+        sources=wanted.source,
+        doubles=wanted.doubles,
+        stopped=wanted.failures.append,
+    )
+
+
+def _is_through(engine: Engine, end: float, failures: list[BaseException]) -> bool:
+    while not engine.look():
+        if failures:
+            raise failures[0]
+        if time.monotonic() >= end:
+            return False
+        engine.wait(LOOK_S / 5)
+    return True
+
+
+def nodes_in_flow(plan: Plan) -> tuple[str, ...]:
+    """The nodes, each after those that send to it. Raises ConfigurationError where messages come back to one."""
+    feeders: dict[str, list[str]] = {node: [] for node in plan.nodes}
+    for name, place in plan.places.items():
+        if isinstance(plan.part(name), PipePart) and place.sender != place.node:
+            feeders[place.node].append(place.sender)
+    ordered = in_flow(feeders)
+    if len(ordered) < len(feeders):
+        circle = " and ".join(node for node in feeders if node not in ordered)
+        raise ConfigurationError(
+            f"{plan.name} can't be measured as a whole, since messages come back to a node ({circle}): "
+            "bench a file with one direction of it"
+        )
+    return ordered
+
+
+# The pipelines that are measured when no file is given: the usual choices, from the quickest to the safest.
+
+
+_PIPES = {
+    "memory": "layers: [reliable]",
+    "ordered": "layers: [continuous-index, {multi-unconfirmed: {window: 512}}]",
+    "tcp": 'node: other, route: {kind: tcp, address: "127.0.0.1:1", secret: "${BENCH_KEY}"}',
+    "sqlite-stream": "route: {kind: sqlite, store: file}, state: file",
+    "sqlite-committed": "journal: file, state: file, boundary: committed",
+}
+_OVER_REDIS = {
+    "redis-stream": "route: {kind: redis, store: server}, state: server",
+    "redis-committed": "journal: server, state: server, boundary: committed",
+}
+_FILE = "{kind: sqlite, path: surepipe-bench.db}"
+
+
+def built_in(redis_url: str | None) -> list[Plan]:
+    """The plans; those over a Redis where one is named. Their SQLite files lie in the current folder."""
+    pipes = _PIPES | (_OVER_REDIS if redis_url is not None else {})
+    return [_plan(name, said, redis_url) for name, said in pipes.items()]
+
+
+def _plan(name: str, said: str, redis_url: str | None) -> Plan:
+    stores: dict[str, str] = {}
+    if "file" in said:
+        stores["file"] = _FILE
+    if "server" in said and redis_url is not None:
+        url = redis_url.replace("$", "$$").replace("'", "''")
+        stores["server"] = f"{{kind: redis, url: '{url}'}}"
+    written = "".join(f"  {store}: {text}\n" for store, text in stores.items())
+    return loads(
+        f"version: 1\nname: {name}\n"
+        + (f"stores:\n{written}" if written else "")
+        + "sources: {rows: {kind: stdin}}\n"
+        f"pipes: {{{name}: {{from: rows, {said}}}}}\n"
+        f"sinks: {{out: {{from: {name}, kind: stdout}}}}\n",
+        f"built-in {name}",
+    )
+
 
 SAMPLE_ROWS = 1_000
 ALONE_MESSAGES = 200
@@ -36,7 +163,7 @@ LOOP_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BenchRequest:
     """What is asked for."""
 
     file: Path | None
@@ -49,7 +176,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class MeasuredTimes:
     """Times of messages in milliseconds: half of them, and 99 of 100, took at most so long."""
 
     p50_ms: float
@@ -62,8 +189,8 @@ class PipeFigures:
 
     part: PipePart
     passed: Passed
-    loaded: Took | None
-    alone: Took | None
+    loaded: MeasuredTimes | None
+    alone: MeasuredTimes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +242,7 @@ class Report:
         return Exit.NOT_EXERCISED if self.complaints else Exit.HELD
 
 
-def bench_all(request: Request) -> Report:
+def bench_all(request: BenchRequest) -> Report:
     """Measure. Raises ConfigurationError, CompositionError, StoreUnavailable; what was written is removed."""
     plans = built_in(request.redis) if request.file is None else [_of_file(request.file, request)]
     folder = Path() if request.file is None else request.file.parent
@@ -130,7 +257,7 @@ def bench_all(request: Request) -> Report:
     return report
 
 
-def _of_file(file: Path, request: Request) -> Plan:
+def _of_file(file: Path, request: BenchRequest) -> Plan:
     document = read(file)
     plan = document.plan
     if request.redis is not None:
@@ -169,7 +296,7 @@ def _one_loop(rows: Sequence[object]) -> float:
 # One pipeline.
 
 
-def _measured(plan: Plan, rows: Mapping[str, Sequence[object]], request: Request) -> Measured:
+def _measured(plan: Plan, rows: Mapping[str, Sequence[object]], request: BenchRequest) -> Measured:
     loaded, alone = Gauge(), Gauge()
 
     def under_load(found: Sequence[object]) -> SampleRows:
@@ -189,8 +316,8 @@ def _measured(plan: Plan, rows: Mapping[str, Sequence[object]], request: Request
 
 
 @contextmanager
-def _copied(plan: Plan, request: Request) -> Generator[tuple[Plan, Places]]:
-    with Places() as places:
+def _copied(plan: Plan, request: BenchRequest) -> Generator[tuple[Plan, TemporaryPlaces]]:
+    with TemporaryPlaces() as places:
         yield harmless(plan, places, with_stages=request.with_stages), places
 
 
@@ -201,14 +328,20 @@ def _each(
 
 
 def _run(
-    plan: Plan, gauge: Gauge, places: Places, request: Request, sources: Mapping[str, SampleRows]
-) -> Run:
+    plan: Plan,
+    gauge: Gauge,
+    places: TemporaryPlaces,
+    request: BenchRequest,
+    sources: Mapping[str, SampleRows],
+) -> BenchRun:
     counts = {part.name: places.count_of(part.name) for part in plan.stores}
     doubles = plan.simulate.replace
-    return Run(plan, gauge, counts, sources.__getitem__, doubles, request.seconds, request.failures)
+    return BenchRun(
+        plan, gauge, counts, sources.__getitem__, doubles, request.seconds, request.failures
+    )
 
 
-def _store_figures(plan: Plan, loaded: Gauge, places: Places) -> list[StoreFigures]:
+def _store_figures(plan: Plan, loaded: Gauge, places: TemporaryPlaces) -> list[StoreFigures]:
     """Of stores that are more than memory; a message counts once, however many pipes it takes."""
     messages = max(loaded.of(pipe_name(plan, pipe)).done for pipe in plan.pipes)
     counted = [(part, places.count_of(part.name)) for part in plan.stores]
@@ -229,10 +362,10 @@ def _pipe_figures(plan: Plan, pipe: PipePart, loaded: Gauge, alone: Gauge) -> Pi
     )
 
 
-def _took(histogram: Histogram | None) -> Took | None:
+def _took(histogram: Histogram | None) -> MeasuredTimes | None:
     if histogram is None or not histogram.count:
         return None
-    return Took(histogram.quantile_us(0.5) / 1000, histogram.quantile_us(0.99) / 1000)
+    return MeasuredTimes(histogram.quantile_us(0.5) / 1000, histogram.quantile_us(0.99) / 1000)
 
 
 @contextmanager

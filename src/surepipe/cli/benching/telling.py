@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Iterator, Sequence
 
-from surepipe.cli.benching.bench import Measured, PipeFigures, Report, StoreFigures, Took
+from surepipe.cli.benching.bench import Measured, MeasuredTimes, PipeFigures, Report, StoreFigures
 from surepipe.cli.output import Line, line
 from surepipe.observe.numbers import UNKNOWN, compact
 
@@ -53,7 +53,7 @@ def _store_cells(store: StoreFigures) -> tuple[str, ...]:
     return store.kind, per_message, per_commit
 
 
-def _times(took: Took | None) -> str:
+def _times(took: MeasuredTimes | None) -> str:
     return UNKNOWN if took is None else f"{took.p50_ms:.2f} / {took.p99_ms:.2f} ms"
 
 
@@ -104,7 +104,7 @@ def _pipe(pipe: PipeFigures, loop_per_s: float) -> dict[str, object]:
     }
 
 
-def _milliseconds(took: Took | None) -> dict[str, float] | None:
+def _milliseconds(took: MeasuredTimes | None) -> dict[str, float] | None:
     return None if took is None else {"p50": took.p50_ms, "p99": took.p99_ms}
 
 

@@ -31,7 +31,7 @@ from surepipe.pipelines.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class PartBox:
     """A part: its role, its name, and what it says about itself. ``refused``: the pipe can't be.
 
     ``live``: what it does just now, in a picture of a running pipeline; ``tone`` how that is: busy, warn, bad,
@@ -47,7 +47,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrow:
+class FlowArrow:
     """A way of messages; ``kind`` is flow, or dead for dead letters, or uses for a store that keeps something."""
 
     start: str
@@ -61,11 +61,11 @@ class Diagram:
     """Everything that is drawn. Names of stores begin with ``store:``, as a node may have the same name."""
 
     title: str
-    boxes: tuple[Box, ...]
-    arrows: tuple[Arrow, ...]
+    boxes: tuple[PartBox, ...]
+    arrows: tuple[FlowArrow, ...]
 
     @property
-    def flow(self) -> tuple[Arrow, ...]:
+    def flow(self) -> tuple[FlowArrow, ...]:
         """The ways of messages."""
         return tuple(arrow for arrow in self.arrows if arrow.kind == "flow")
 
@@ -84,17 +84,17 @@ def diagram_of(plan: Plan, assessment: Assessment | None = None) -> Diagram:
     return Diagram(plan.name, (*nodes, *stores), tuple(_arrows(plan)))
 
 
-def _box(part: Node, assessment: Assessment) -> Box:
+def _box(part: Node, assessment: Assessment) -> PartBox:
     if isinstance(part, PipePart):
         verdict = next(one for one in assessment.pipes if one.name == part.name)
-        return Box("pipe", part.name, tuple(_pipe_lines(part, verdict)), bool(verdict.refused))
+        return PartBox("pipe", part.name, tuple(_pipe_lines(part, verdict)), bool(verdict.refused))
     if isinstance(part, StagePart):
-        return Box(
+        return PartBox(
             "stage", part.name, (f"{part.kind} {part.does}" if part.batch is None else part.does,)
         )
     if isinstance(part, SourceBase):
-        return Box("source", part.name, (_source_line(part),))
-    return Box("sink", part.name, (_sink_line(part),))
+        return PartBox("source", part.name, (_source_line(part),))
+    return PartBox("sink", part.name, (_sink_line(part),))
 
 
 def _pipe_lines(part: PipePart, verdict: Verdict) -> Iterator[str]:
@@ -129,17 +129,17 @@ def _sink_line(part: AnySink) -> str:
     return part.kind if isinstance(part, StdoutSink) else f"{part.kind} {part.path}"
 
 
-def _store(part: AnyStore) -> Box:
+def _store(part: AnyStore) -> PartBox:
     if isinstance(part, MemoryStorePart):
-        return Box("store", f"store:{part.name}", ("memory",))
+        return PartBox("store", f"store:{part.name}", ("memory",))
     place = part.path if isinstance(part, SqliteStorePart) else part.url
-    return Box("store", f"store:{part.name}", (f"{part.kind} {place}",))
+    return PartBox("store", f"store:{part.name}", (f"{part.kind} {place}",))
 
 
-def _arrows(plan: Plan) -> Iterator[Arrow]:
+def _arrows(plan: Plan) -> Iterator[FlowArrow]:
     for part in plan.order:
         for feeder in plan.feeders(part.name):
-            yield Arrow(feeder, part.name)
+            yield FlowArrow(feeder, part.name)
     for part in plan.order:
         labels: dict[str, list[str]] = {}
         for use in link(part).stores:
@@ -147,7 +147,7 @@ def _arrows(plan: Plan) -> Iterator[Arrow]:
             if use.path[0] != "dead_letter":
                 labels.setdefault(use.store, []).append(word)
         for store, words in labels.items():
-            yield Arrow(part.name, f"store:{store}", "uses", ", ".join(words))
+            yield FlowArrow(part.name, f"store:{store}", "uses", ", ".join(words))
         if isinstance(part, Trying) and part.dead_letter is not None:
             store, _, stream = part.dead_letter.partition("/")
-            yield Arrow(part.name, f"store:{store}", "dead", stream)
+            yield FlowArrow(part.name, f"store:{store}", "dead", stream)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from surepipe.pipelines.drawing.diagram import Arrow, Box, Diagram
+from surepipe.pipelines.drawing.diagram import Diagram, FlowArrow, PartBox
 
 LINE, PAD, NAME_LINE = 17.0, 12.0, 21.0
 COLUMN_GAP, ROW_GAP, STORE_GAP = 64.0, 26.0, 76.0
@@ -27,7 +27,7 @@ SWEEPS = 6
 class Placed:
     """A box and where it stands."""
 
-    box: Box
+    box: PartBox
     x: float
     y: float
     width: float
@@ -40,7 +40,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class ArrowPath:
     """An arrow as the points that it passes."""
 
     kind: str
@@ -55,7 +55,7 @@ class Layout:
     width: float
     height: float
     boxes: tuple[Placed, ...]
-    paths: tuple[Path, ...]
+    paths: tuple[ArrowPath, ...]
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ def shorten(text: str) -> str:
     return f"{text[:half]}…{text[-half:]}"
 
 
-def size_of(box: Box) -> tuple[float, float]:
+def size_of(box: PartBox) -> tuple[float, float]:
     """Width and height of a box."""
     name = len(shorten(box.name.removeprefix("store:"))) * LARGE
     lines = (*box.lines, *box.live)
@@ -113,7 +113,7 @@ def lay_out(diagram: Diagram) -> Layout:
     return Layout(width + MARGIN, height + MARGIN, boxes, (*flow, *uses))
 
 
-def _columns(nodes: Sequence[Box], diagram: Diagram) -> dict[str, int]:
+def _columns(nodes: Sequence[PartBox], diagram: Diagram) -> dict[str, int]:
     """The column of each box: one after the last that feeds it. Boxes come after what feeds them."""
     columns: dict[str, int] = {}
     for box in nodes:
@@ -123,7 +123,7 @@ def _columns(nodes: Sequence[Box], diagram: Diagram) -> dict[str, int]:
 
 
 def _rows(
-    nodes: Sequence[Box], diagram: Diagram, columns: Mapping[str, int]
+    nodes: Sequence[PartBox], diagram: Diagram, columns: Mapping[str, int]
 ) -> tuple[dict[str, _Slot], list[list[str]]]:
     """The slots of each column, bends included, in the order of the file."""
     slots = {box.name: _Slot(box.name, size_of(box)[1]) for box in nodes}
@@ -195,7 +195,9 @@ def _stack(slots: Mapping[str, _Slot], row: Sequence[str], wishes: Mapping[str, 
         slots[key].y -= excess
 
 
-def _column_edges(nodes: Sequence[Box], columns: Mapping[str, int]) -> list[tuple[float, float]]:
+def _column_edges(
+    nodes: Sequence[PartBox], columns: Mapping[str, int]
+) -> list[tuple[float, float]]:
     """Left and right edge of each column."""
     widths = [0.0] * (max(columns.values()) + 1)
     for box in nodes:
@@ -217,7 +219,7 @@ class _Grid:
     edges: Sequence[tuple[float, float]]
     columns: Mapping[str, int]
 
-    def flow(self, arrow: Arrow) -> Path:
+    def flow(self, arrow: FlowArrow) -> ArrowPath:
         """From the right side of one box to the left side of the other, straight through the bends' columns."""
         start, end = arrow.start, arrow.end
         one, other = self.placed[start], self.placed[end]
@@ -227,12 +229,12 @@ class _Grid:
             middle = self.slots[_bend(start, end, column)].middle
             points += [(self.edges[column][0], middle), (self.edges[column][1], middle)]
         points.append((other.x, other.middle))
-        return Path("flow", arrow.label, tuple(points))
+        return ArrowPath("flow", arrow.label, tuple(points))
 
 
 def _stores(diagram: Diagram, placed: Mapping[str, Placed], bottom: float) -> dict[str, Placed]:
     """The stores in a row below, each under the middle of what uses it, as far as they have room."""
-    wishes: list[tuple[float, Box]] = []
+    wishes: list[tuple[float, PartBox]] = []
     for box in diagram.boxes:
         users = [placed[arrow.start] for arrow in diagram.arrows if arrow.end == box.name]
         if box.role == "store" and users:
@@ -248,10 +250,10 @@ def _stores(diagram: Diagram, placed: Mapping[str, Placed], bottom: float) -> di
 
 def _uses(
     diagram: Diagram, placed: Mapping[str, Placed], stores: Mapping[str, Placed], bottom: float
-) -> list[Path]:
+) -> list[ArrowPath]:
     """From the foot of a box to the head of its store; several on one side stand apart."""
     arrows = [arrow for arrow in diagram.arrows if arrow.kind != "flow"]
-    paths: list[Path] = []
+    paths: list[ArrowPath] = []
     for arrow in arrows:
         one, store = placed[arrow.start], stores[arrow.end]
         leaving = [other for other in arrows if other.start == arrow.start]
@@ -262,7 +264,7 @@ def _uses(
         share = (leaving.index(arrow) + 1) / (len(leaving) + 1)
         end = store.x + store.width * (coming.index(arrow) + 1) / (len(coming) + 1)
         down = _way_down(one, share, list(placed.values()), bottom)
-        paths.append(Path(arrow.kind, arrow.label, (*down, (end, store.y))))
+        paths.append(ArrowPath(arrow.kind, arrow.label, (*down, (end, store.y))))
     return paths
 
 

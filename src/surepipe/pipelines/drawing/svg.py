@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from surepipe.pipelines.drawing.diagram import Diagram
+from surepipe.pipelines.drawing.diagram import Diagram, FlowArrow, PartBox
 from surepipe.pipelines.drawing.layout import (
     LINE,
     MARGIN,
     NAME_LINE,
     PAD,
     TITLE,
-    Path,
+    ArrowPath,
     Placed,
     lay_out,
     shorten,
@@ -93,7 +93,7 @@ def svg_of(diagram: Diagram, *, headed: bool = True) -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-def _flow(path: Path) -> list[str]:
+def _flow(path: ArrowPath) -> list[str]:
     """A curve that leaves and enters level, and a head at its end."""
     (x, y), *_ = path.points
     steps = [f"M{x:.1f} {y:.1f}"]
@@ -110,7 +110,7 @@ def _flow(path: Path) -> list[str]:
     ]
 
 
-def _use(path: Path) -> list[str]:
+def _use(path: ArrowPath) -> list[str]:
     """A curve that leaves and enters upright."""
     (x, y), *_ = path.points
     steps = [f"M{x:.1f} {y:.1f}"]
@@ -124,7 +124,7 @@ def _use(path: Path) -> list[str]:
     return lines
 
 
-def _label(path: Path, paths: Sequence[Path]) -> list[str]:
+def _label(path: ArrowPath, paths: Sequence[ArrowPath]) -> list[str]:
     """The words of a line, on a piece of background: where it has come below all boxes, or beside a flow."""
     if not path.label:
         return []
@@ -136,7 +136,7 @@ def _label(path: Path, paths: Sequence[Path]) -> list[str]:
     ]
 
 
-def _beside(path: Path, paths: Sequence[Path]) -> tuple[float, float]:
+def _beside(path: ArrowPath, paths: Sequence[ArrowPath]) -> tuple[float, float]:
     """Beside the level end of a flow, away from where it comes from; its beginning, if others end there."""
     (x1, y1), (x2, y2) = path.points[-2:]
     shares_end = sum(other.points[-1] == (x2, y2) for other in paths) > 1
@@ -173,3 +173,83 @@ def _box(placed: Placed) -> list[str]:
             f'<text{style} x="{middle:.1f}" y="{at:.1f}" text-anchor="middle">{escape(shorten(text))}</text>'
         )
     return [*lines, "</g>"]
+
+
+# A diagram as text for other tools: DOT for Graphviz, Mermaid for pages that draw it.
+
+
+_DOT_SHAPES = {
+    "source": "oval",
+    "pipe": "box",
+    "stage": "component",
+    "sink": "oval",
+    "store": "cylinder",
+}
+_MERMAID = {
+    "source": ("([", "])"),
+    "pipe": ("[", "]"),
+    "stage": ("[[", "]]"),
+    "sink": ("([", "])"),
+    "store": ("[(", ")]"),
+}
+_DOT_LINES = {"flow": "", "uses": "style=dotted, arrowhead=none", "dead": "style=dashed, color=red"}
+
+
+def dot_of(diagram: Diagram) -> str:
+    """Graphviz."""
+    lines = [f"digraph {_quoted(diagram.title)} {{", "  rankdir=LR;"]
+    lines += [
+        f"  {_quoted(box.name)} [shape={_DOT_SHAPES[box.role]}, label={_dot_label(box)}];"
+        for box in diagram.boxes
+    ]
+    lines += [
+        f"  {_quoted(arrow.start)} -> {_quoted(arrow.end)}{_dot_line(arrow)};"
+        for arrow in diagram.arrows
+    ]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def mermaid_of(diagram: Diagram) -> str:
+    """Mermaid. Parts are numbered, since its names may not have every sign."""
+    numbers = {box.name: f"p{number}" for number, box in enumerate(diagram.boxes)}
+    lines = ["flowchart LR"]
+    for box in diagram.boxes:
+        opening, closing = _MERMAID[box.role]
+        lines.append(f'  {numbers[box.name]}{opening}"{_mermaid_label(box)}"{closing}')
+    lines += [
+        f"  {numbers[arrow.start]} {_mermaid_line(arrow)} {numbers[arrow.end]}"
+        for arrow in diagram.arrows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _words(box: PartBox) -> tuple[str, ...]:
+    return (box.name.removeprefix("store:"), *box.lines)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _dot_label(box: PartBox) -> str:
+    return _quoted("\n".join(_words(box))).replace("\n", "\\n")
+
+
+def _dot_line(arrow: FlowArrow) -> str:
+    label = f"label={_quoted(arrow.label)}" if arrow.label else ""
+    said = ", ".join(word for word in (_DOT_LINES[arrow.kind], label) if word)
+    return f" [{said}]" if said else ""
+
+
+def _mermaid_label(box: PartBox) -> str:
+    words = (
+        word.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+        for word in _words(box)
+    )
+    return "<br>".join(words)
+
+
+def _mermaid_line(arrow: FlowArrow) -> str:
+    label = f"|{arrow.label}|" if arrow.label else ""
+    return {"flow": "-->", "uses": "-.-", "dead": "-.->"}[arrow.kind] + label

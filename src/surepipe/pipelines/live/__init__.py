@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.pipelines.live.observing import Looks, Observing
+from surepipe.pipelines.live.observing import Looks, Observing, parts_of, serve, watch
 from surepipe.pipelines.live.page import live_page
-from surepipe.pipelines.live.parts import parts_of, watch
-from surepipe.pipelines.live.serving import serve
 
 __all__ = ["Looks", "Observing", "live_page", "parts_of", "serve", "watch"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,22 +14,140 @@ from typing import Protocol, Self, runtime_checkable
 
 from surepipe.actors.notices import PipeNotice, log_notice
 from surepipe.actors.tracing import TraceSink
-from surepipe.effects import Letter
+from surepipe.core.effects import Letter
+from surepipe.core.store_requests import Store
 from surepipe.errors import ConfigurationError
 from surepipe.observe.health import StoreWatch
 from surepipe.observe.latency import Latencies
 from surepipe.observe.logs import LoggedRows
-from surepipe.observe.rates import Counts
-from surepipe.observe.serving import Place
-from surepipe.observe.status import LetterSeen, State, StoreSeen
-from surepipe.observe.tee import Tee
-from surepipe.observe.watch import Beside, Watch
-from surepipe.pipelines.assessing import Assessment
+from surepipe.observe.numbers import Counts
+from surepipe.observe.serving import DEFAULT_PORT, LOCAL, Answer, ListenAddress, PageServer
+from surepipe.observe.status import LetterSeen, Part, PipeFlow, State, StoreSeen
+from surepipe.observe.watch import RunFacts, Tee, Watch
+from surepipe.pipelines.assessing import Assessment, Verdict
+from surepipe.pipelines.drawing.diagram import diagram_of
+from surepipe.pipelines.drawing.svg import STYLE
 from surepipe.pipelines.links import link
-from surepipe.pipelines.live.parts import full_name, watch
-from surepipe.pipelines.live.serving import serve
+from surepipe.pipelines.live.page import PAGE_SCRIPT, PAGE_STYLE, live_page
+from surepipe.pipelines.ordering import MAIN_NODE
 from surepipe.pipelines.plan import Plan
-from surepipe.store_api import Store
+
+# Serves a running pipeline on this machine: the page, and the status as JSON.
+
+
+_STYLE_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+POLICY = (
+    "default-src 'none'; script-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    f"form-action 'none'; style-src 'self' 'sha256-{_STYLE_HASH}'"
+)
+"""Nothing but what this server gives; the one style inside the page is that of the picture."""
+
+
+def serve(
+    assessment: Assessment, watch: Watch, *, port: int = DEFAULT_PORT, address: str = LOCAL
+) -> PageServer:
+    """Serve the page at ``/``, the status at ``/status.json``, and one word of it at ``/health``.
+
+    Raises ConfigurationError for a port in use.
+    """
+    diagram = diagram_of(assessment.plan, assessment)
+
+    def page() -> Answer:
+        return Answer("text/html", live_page(diagram, watch.status()), POLICY)
+
+    def status() -> Answer:
+        return Answer("application/json", watch.status().model_dump_json(by_alias=True))
+
+    def health() -> Answer:
+        return Answer("text/plain", f"{watch.state}\n")
+
+    return PageServer(
+        {
+            "/health": health,
+            "/": page,
+            "/status.json": status,
+            "/page.css": lambda: Answer("text/css", PAGE_STYLE),
+            "/page.js": lambda: Answer("text/javascript", PAGE_SCRIPT),
+        },
+        port=port,
+        address=address,
+    )
+
+
+# What a plan says about its parts, for a status: names, what feeds what, where it runs, what it guarantees.
+
+
+SPARK = "spark"
+"""The engine, its node, and the part that the numbers of its query belong to."""
+
+
+def watch(
+    assessment: Assessment,
+    counters: Callable[[], Counts],
+    latencies: Latencies | None = None,
+    *,
+    node: str = MAIN_NODE,
+    clock: Callable[[], float] = time.monotonic,
+) -> Watch:
+    """Watch a plan that runs; ``counters`` gives what was counted, by name of the part."""
+    plan = assessment.plan
+    return Watch(
+        plan.name,
+        parts_of(assessment),
+        counters,
+        latencies,
+        node=node,
+        traced_as=lambda name: full_name(plan, name),
+        clock=clock,
+    )
+
+
+def full_name(plan: Plan, name: str) -> str:
+    """What a part is called among those of other pipelines: in traces and metrics."""
+    return f"{plan.name}/{name}"
+
+
+def parts_of(assessment: Assessment) -> tuple[Part, ...]:
+    """The parts, each after what feeds it. On Spark all are at its driver, and the query counts beside them."""
+    on_spark = assessment.engine == SPARK
+    parts = tuple(_parts(assessment))
+    if not on_spark:
+        return parts
+    here = tuple(part.model_copy(update={"node": SPARK}) for part in parts)
+    return (*here, Part(name=SPARK, role="engine", node=SPARK))
+
+
+def _parts(assessment: Assessment) -> Iterator[Part]:
+    plan = assessment.plan
+    verdicts = {verdict.name: verdict for verdict in assessment.pipes}
+    places = plan.places
+    return (
+        Part(
+            name=part.name,
+            role=link(part).role,
+            feeders=plan.feeders(part.name),
+            node=places[part.name].node,
+            flow=PipeFlow() if part.name in verdicts else None,
+            guarantee=_guarantee(verdicts.get(part.name)),
+            tolerates=_tolerates(verdicts.get(part.name)),
+            stores=tuple(sorted({use.store for use in link(part).stores})),
+        )
+        for part in plan.order
+    )
+
+
+def _guarantee(verdict: Verdict | None) -> str:
+    if verdict is None or verdict.explanation is None:
+        return ""
+    claim = verdict.per_key or verdict.explanation.headline
+    return f"{claim.delivery}, {claim.order}{' per key' if verdict.per_key else ''}"
+
+
+def _tolerates(verdict: Verdict | None) -> tuple[str, ...]:
+    if verdict is None or verdict.explanation is None:
+        return ()
+    return tuple(sorted(str(fault) for fault in verdict.explanation.headline.tolerates))
+
 
 logger = logging.getLogger("surepipe")
 
@@ -39,8 +160,8 @@ class Looks:
     logged with the identities of their messages.
     """
 
-    page: Place | None = None
-    metrics: Place | None = None
+    page: ListenAddress | None = None
+    metrics: ListenAddress | None = None
     spans_every: int | None = None
     log_rows: bool = False
 
@@ -95,7 +216,7 @@ class Observing:
         plan: Plan,
         counters: Callable[[], Counts],
         latencies: Latencies | None,
-        place: Place,
+        place: ListenAddress,
         open_until_now: ExitStack,
     ) -> None:
         try:
@@ -135,7 +256,7 @@ class Observing:
         self._stores = self._open.enter_context(asking).seen
         if self._watch is None:
             return
-        self._watch.beside = Beside(
+        self._watch.beside = RunFacts(
             stores=self._stores,
             letters=lambda: tuple(_letter(*each) for each in run.last_letters()),
             progress=run.progress,
@@ -205,8 +326,7 @@ class _Counted:
 
 def _spans(every: int, open_until_now: ExitStack) -> TraceSink:
     try:
-        from surepipe.observe.spans import Spans
-        from surepipe.observe.telemetry import tracing
+        from surepipe.observe.spans import Spans, tracing
     except ImportError as error:
         raise _missing("spans need", error) from None
     tracer, shut_down = tracing()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -19,23 +19,50 @@ from pydantic import (
 )
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.models.frozen import FrozenMapping
 from surepipe.pipelines.problems import nearest
 from surepipe.pipelines.settings import SecretSetting, Setting
+
+# A mapping that stays as it was made; unlike the standard library's proxy it can be copied and sent.
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenMapping(Mapping[K, V]):
+    """Equal to any mapping with the same items."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[K, V] | None = None) -> None:
+        self._items = dict(items or {})
+
+    def __getitem__(self, key: K) -> V:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
 
 PART_NAME = r"^[A-Za-z][A-Za-z0-9_.-]{0,63}$"
 CALLABLE_PATH = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"
 _VARIABLE = re.compile(r"\$\{\w*")
 
 
-class Part(BaseModel):
+class PartModel(BaseModel):
     """Frozen; unknown keys are refused; nothing is converted: ``"5"`` is no number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
     word: ClassVar[str] = "part"
 
 
-class NamedPart(Part):
+class NamedPart(PartModel):
     """A part that others name: in YAML its name is the key above it."""
 
     name: Annotated[str, Field(exclude=True)] = ""

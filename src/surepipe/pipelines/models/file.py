@@ -11,20 +11,20 @@ from surepipe.pipelines.models.common import (
     CallablePath,
     Count,
     Frozen,
-    Part,
+    FrozenMapping,
+    PartModel,
     PartName,
     Seconds,
     Text,
     Words,
 )
-from surepipe.pipelines.models.frozen import FrozenMapping
 from surepipe.pipelines.models.pipes import Expect, PipePart
 from surepipe.pipelines.models.sources import SourcePart
 from surepipe.pipelines.models.stages import SinkPart, StagePart
 from surepipe.pipelines.models.stores import StorePart
 
 
-class Engine(Part):
+class Engine(PartModel):
     """What runs the pipeline."""
 
     word: ClassVar[str] = "engine"
@@ -51,7 +51,7 @@ class Engine(Part):
     )
 
 
-class Simulate(Part):
+class Simulate(PartModel):
     """What `surepipe simulate` needs to know."""
 
     word: ClassVar[str] = "simulate"
@@ -89,7 +89,7 @@ EnginePart: TypeAlias = Annotated[Engine, BeforeValidator(_engine)]
 """Its kind alone may stand for it."""
 
 
-class Head(Part):
+class Head(PartModel):
     """Everything of a file but its parts."""
 
     word: ClassVar[str] = "pipeline"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
 from pydantic import (
     AfterValidator,
@@ -14,23 +15,72 @@ from pydantic import (
     model_validator,
 )
 
+from surepipe.errors import ConfigurationError
+from surepipe.guarantees.claims import FAULTS_OF, WORDS, Claim
 from surepipe.pipelines.models.common import (
     Address,
     CallablePath,
     NamedPart,
     Names,
-    Part,
+    PartModel,
     Secret,
     Text,
     Word,
     one_of,
     row_of,
 )
-from surepipe.pipelines.models.layers import LAYERS_SCHEMA, layers_of
 from surepipe.pipelines.models.stores import RetentionPart
-from surepipe.pipes.algebra.guarantees import FAULTS_OF, WORDS, Claim
-from surepipe.pipes.desk import Boundary
-from surepipe.pipes.options import LayerOptions, StreamOptions
+from surepipe.pipes.options import KINDS, LayerOptions, LayerText, StreamOptions, parse_layers
+from surepipe.pipes.stack.boundary import Boundary
+
+# ``layers``: a name or a mapping of a name to options, and what an editor may know of them.
+
+
+def layers_of(written: object) -> tuple[LayerOptions, ...]:
+    """The layers of a pipe. Raises ValueError that names what is wrong; () stays ()."""
+    if isinstance(written, tuple) and not written:
+        return ()
+    try:
+        return parse_layers(cast("LayerText | Sequence[object]", written))
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _options_schema(model: type[LayerOptions]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    schema.pop("title", None)
+    for option in cast("dict[str, dict[str, Any]]", schema.get("properties", {})).values():
+        option.pop("title", None)
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _described(model: type[LayerOptions]) -> str:
+    return (model.__doc__ or model.kind).splitlines()[0]
+
+
+def _layer_schema(kinds: Mapping[str, type[LayerOptions]]) -> dict[str, Any]:
+    names = [
+        {"const": kind, "type": "string", "description": _described(model)}
+        for kind, model in kinds.items()
+    ]
+    with_options = {
+        "type": "object",
+        "properties": {
+            kind: {**_options_schema(model), "description": _described(model)}
+            for kind, model in kinds.items()
+        },
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+    return {"anyOf": [*names, with_options]}
+
+
+LAYER_SCHEMA: dict[str, Any] = _layer_schema(KINDS)
+LAYERS_SCHEMA: dict[str, Any] = {
+    "anyOf": [LAYER_SCHEMA, {"type": "array", "items": LAYER_SCHEMA, "minItems": 1}]
+}
+
 
 FAULT_WORDS: tuple[str, ...] = tuple(FAULTS_OF)
 
@@ -50,7 +100,7 @@ _FAULTS_SCHEMA = {
 }
 
 
-class Expect(Part):
+class Expect(PartModel):
     """What must hold: a delivery, an order, and the faults that both must survive together."""
 
     word: ClassVar[str] = "expect"
@@ -78,14 +128,14 @@ class Expect(Part):
         return Claim.named(self.delivery, self.order, self.tolerates)
 
 
-class LocalRoute(Part):
+class LocalRoute(PartModel):
     """Within one process: nothing is lost, repeated or overtaken."""
 
     word: ClassVar[str] = "local route"
     kind: Literal["local"] = "local"
 
 
-class Tls(Part):
+class Tls(PartModel):
     """Certificates of both sides: paths of PEM files on the machine that opens the link."""
 
     word: ClassVar[str] = "tls"
@@ -97,7 +147,7 @@ class Tls(Part):
     )
 
 
-class TcpRoute(Part):
+class TcpRoute(PartModel):
     """Between processes and machines, over TCP. Off one machine it needs `secret` or `tls`."""
 
     word: ClassVar[str] = "tcp route"
@@ -122,7 +172,7 @@ class TcpRoute(Part):
         return self
 
 
-class StoreRoute(Part):
+class StoreRoute(PartModel):
     """Through a store: a stream layer (the default) keeps messages there until they are read.
 
     Redis between machines, SQLite between processes of one machine, memory for trying things out. The kind must

@@ -12,13 +12,13 @@ from surepipe.pipelines.models.common import (
     CallablePath,
     Count,
     Frozen,
+    FrozenMapping,
     InStore,
     NamedPart,
-    Part,
+    PartModel,
     Text,
     Word,
 )
-from surepipe.pipelines.models.frozen import FrozenMapping
 
 
 class SourceBase(NamedPart):
@@ -138,7 +138,7 @@ class PythonSource(ReadSource):
     )
 
 
-class ServerTls(Part):
+class ServerTls(PartModel):
     """The certificate of a server: paths of PEM files on the machine that listens."""
 
     word: ClassVar[str] = "tls"

@@ -11,17 +11,17 @@ from surepipe.pipelines.models.common import (
     CallablePath,
     Count,
     Frozen,
+    FrozenMapping,
     Hidden,
     InStore,
     NamedPart,
     Names,
-    Part,
+    PartModel,
     Seconds,
     Text,
     Word,
     Words,
 )
-from surepipe.pipelines.models.frozen import FrozenMapping
 
 STAGE_KINDS = ("call", "map", "filter", "flat-map", "key-by", "batch")
 
@@ -55,7 +55,7 @@ class Trying(NamedPart):
         return self
 
 
-class Batching(Part):
+class Batching(PartModel):
     """When a batch is full."""
 
     word: ClassVar[str] = "batch"

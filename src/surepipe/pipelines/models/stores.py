@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
-from surepipe.pipelines.models.common import Count, NamedPart, Part, RedisUrl, Text, Word
+from surepipe.pipelines.models.common import Count, NamedPart, PartModel, RedisUrl, Text, Word
 
 
 class MemoryStorePart(NamedPart):
@@ -62,7 +62,7 @@ class RedisStorePart(NamedPart):
     )
 
 
-class RetentionPart(Part):
+class RetentionPart(PartModel):
     """How long a stream keeps messages that were read. Without a bound it keeps all."""
 
     word: ClassVar[str] = "retention"

@@ -14,16 +14,17 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from surepipe.core.store_requests import Transaction
 from surepipe.errors import ConfigurationError, StoreUnavailable
-from surepipe.pipelines.assembly import About
 from surepipe.pipelines.calling import Unwritable
 from surepipe.pipelines.problems import mask
 from surepipe.pipelines.sinks.files import as_json
-from surepipe.store_api import Transaction
+from surepipe.pipelines.stages import About
 
 if TYPE_CHECKING:
     from urllib3 import PoolManager
     from urllib3.response import BaseHTTPResponse
+
 
 ANSWER_S = 30.0
 CONNECT_S = 10.0

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.assembly import Row
+from surepipe.pipelines.assembly import SourceRow
 from surepipe.pipelines.calling import failing_only, told_of
 
 Check: TypeAlias = Callable[[object], object]
@@ -49,28 +49,28 @@ def fitting(model: object, path: str) -> Check:
     return check
 
 
-def refused(message: object, after: str, wrong: str, keeps: bool) -> Row:
+def refused(message: object, after: str, wrong: str, keeps: bool) -> SourceRow:
     """A message that is no good, as a row that says so, for a source that keeps those. Else raises
     ConfigurationError."""
     if not keeps:
         raise ConfigurationError(wrong)
     if not isinstance(message, bytes):
         message = json.dumps(message, default=repr).encode()
-    return Row(message, after, wrong)
+    return SourceRow(message, after, wrong)
 
 
 class Readable:
     """Rows that are taken a few at a time. What is wrong with one is raised when those before it were given."""
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
+    def __init__(self, rows: Iterable[SourceRow] = ()) -> None:
         self._rows = iter(rows)
         self._wrong: ConfigurationError | None = None
 
-    def take(self, rows_max: int) -> Sequence[Row] | None:
+    def take(self, rows_max: int) -> Sequence[SourceRow] | None:
         """The next rows; None when there are no more. Raises ConfigurationError."""
         if self._wrong is not None:
             raise self._wrong
-        found: list[Row] = []
+        found: list[SourceRow] = []
         try:
             for row in islice(self._rows, rows_max):
                 found.append(row)  # noqa: PERF402 - those before a wrong one are kept

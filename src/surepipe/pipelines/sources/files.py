@@ -22,7 +22,7 @@ from typing import Any
 from zlib import crc32
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.assembly import NOTHING, Row
+from surepipe.pipelines.assembly import NOTHING, SourceRow
 from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is, refused
 
 logger = logging.getLogger("surepipe")
@@ -36,21 +36,21 @@ _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class KnownBytes:
     """Bytes of a file that are known again: how many, and their checksum."""
 
     length: int = 0
     check: int = 0
 
     @classmethod
-    def of(cls, data: bytes) -> Seen:
+    def of(cls, data: bytes) -> KnownBytes:
         """Of these bytes."""
         return cls(len(data), crc32(data))
 
     def is_at(self, file: int, end: int) -> bool:
         """True when they stand in the file in front of this byte."""
         start = end - self.length
-        return start >= 0 and Seen.of(os.pread(file, self.length, start)) == self
+        return start >= 0 and KnownBytes.of(os.pread(file, self.length, start)) == self
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class FileId:
 
     device: int = 0
     inode: int = 0
-    head: Seen = Seen()
+    head: KnownBytes = KnownBytes()
 
     @property
     def inode_of(self) -> tuple[int, int]:
@@ -72,7 +72,7 @@ class Where:
     """A place in a file: the byte, the line in front of it, and the file."""
 
     at: int = 0
-    last: Seen = Seen()
+    last: KnownBytes = KnownBytes()
     file: FileId = FileId()
 
     @property
@@ -91,8 +91,10 @@ class Where:
         if not rest:
             return cls(int(at))
         last, inode, head = (one.split(":") for one in rest)
-        file = FileId(int(inode[0], 16), int(inode[1], 16), Seen(int(head[0]), int(head[1], 16)))
-        return cls(int(at), Seen(int(last[0]), int(last[1], 16)), file)
+        file = FileId(
+            int(inode[0], 16), int(inode[1], 16), KnownBytes(int(head[0]), int(head[1], 16))
+        )
+        return cls(int(at), KnownBytes(int(last[0]), int(last[1], 16)), file)
 
     def fits(self, file: int) -> bool:
         """True when this open file has what was read up to here."""
@@ -217,10 +219,10 @@ class Growing:
         3. What stands there now belongs to other rows; without the bytes in front of it nobody would see that.
         """
         known = self._ahead[-_SEEN_MAX:]
-        seen = Seen.of(known) if known else self.where.last
+        seen = KnownBytes.of(known) if known else self.where.last
         at = self.where.at + len(self._ahead) - seen.length
         found = os.pread(self._file, seen.length + _PIECE, at)
-        if Seen.of(found[: seen.length]) == seen:
+        if KnownBytes.of(found[: seen.length]) == seen:
             return found[seen.length :]
         if not self._follow or self._is_old:
             raise ConfigurationError(self._lost(self.where, os.fstat(self._file).st_size))
@@ -242,11 +244,11 @@ class Growing:
         where, data = self.where, self._ahead[:count]
         file = where.file
         if not file.head.length:
-            head = Seen.of(os.pread(self._file, min(_SEEN_MAX, where.at + count), 0))
+            head = KnownBytes.of(os.pread(self._file, min(_SEEN_MAX, where.at + count), 0))
             file = FileId(file.device, file.inode, head)
         if count > len(data):  # of a line that is longer than is kept
             data = os.pread(self._file, _SEEN_MAX, max(0, where.at + count - _SEEN_MAX))
-        self.where = Where(where.at + count, Seen.of(data[-_SEEN_MAX:]), file)
+        self.where = Where(where.at + count, KnownBytes.of(data[-_SEEN_MAX:]), file)
         self._ahead = self._ahead[count:]
         if self.line:
             self.line += data.count(b"\n")
@@ -263,7 +265,7 @@ class Growing:
         self._ahead = b""
         self._seen_size = os.fstat(self._file).st_size
 
-    def recover(self) -> Row:
+    def recover(self) -> SourceRow:
         """The file was cut: go on in its copy, or at its beginning. Gives the place there.
 
         Raises ConfigurationError where bytes are known to be lost.
@@ -284,7 +286,7 @@ class Growing:
                 self.path,
                 where.at,
             )
-            return Row(NOTHING, self.where.text)
+            return SourceRow(NOTHING, self.where.text)
         if known > where.at:
             raise ConfigurationError(
                 f"{self.path} was cut to {size} bytes when {where.at} of at least {known} had been read, and no "
@@ -300,7 +302,7 @@ class Growing:
         )
         return self._anew(opened(self.path))
 
-    def successor(self) -> Row | None:
+    def successor(self) -> SourceRow | None:
         """The file has nothing more: another one that has taken its name comes next. Gives the place there."""
         try:
             stat = self.path.stat()
@@ -329,14 +331,14 @@ class Growing:
             )
             self._left_at = size
 
-    def _anew(self, file: int) -> Row:
+    def _anew(self, file: int) -> SourceRow:
         if self._left >= 0:
             os.close(self._left)
         self._left, self._left_at = self._file, os.fstat(self._file).st_size
         self._file, self._is_old, self._ahead, self._seen_size = file, False, b"", 0
         stat = os.fstat(file)
         self.where, self.line = Where(file=FileId(stat.st_dev, stat.st_ino)), 1
-        return Row(NOTHING, self.where.text)
+        return SourceRow(NOTHING, self.where.text)
 
     def mark(self) -> tuple[Where, int]:
         """Where it is, to go back to when nothing of what follows was given away."""
@@ -385,7 +387,7 @@ class TextFile:
         """Open the file at a place. Raises ConfigurationError when it is not there, or is another one."""
         self._lines.open(Where.read(after) if after else None)
 
-    def read(self, rows_max: int) -> Sequence[Row] | None:
+    def read(self, rows_max: int) -> Sequence[SourceRow] | None:
         """The next rows. Raises ConfigurationError for one that can't be read, when those before it were given."""
         lines = self._lines
         if not lines.is_same():
@@ -416,22 +418,22 @@ class TextFile:
         finally:
             self.close()
 
-    def _elsewhere(self, row: Row) -> Row:
+    def _elsewhere(self, row: SourceRow) -> SourceRow:
         """Reading goes on in another file, or at its beginning."""
         return row
 
-    def _rows(self, rows_max: int) -> tuple[list[Row], str]:
+    def _rows(self, rows_max: int) -> tuple[list[SourceRow], str]:
         """The next rows, and what is wrong with the one behind them."""
         raise NotImplementedError
 
-    def _row(self, message: object, count: int, wrong: str) -> Row | None:
+    def _row(self, message: object, count: int, wrong: str) -> SourceRow | None:
         """The row that these bytes are; None for one that can't be read and must not be passed."""
         lines = self._lines
         if not wrong:
-            return Row(message, lines.take(count))
+            return SourceRow(message, lines.take(count))
         if not self._keeps:
             return None
-        return Row(
+        return SourceRow(
             lines.ahead(min(count, KEPT_MAX if count > LINE_MAX else count)),
             lines.take(count),
             wrong,
@@ -446,7 +448,7 @@ class TextFile:
         except OSError:
             return None
 
-    def taken(self, rows: Sequence[Row]) -> None:
+    def taken(self, rows: Sequence[SourceRow]) -> None:
         """A file does not care."""
 
     def close(self) -> None:
@@ -457,8 +459,8 @@ class TextFile:
 class JsonlFile(TextFile):
     """One JSON value on each line; empty lines are passed over. ``follow``: lines may be added."""
 
-    def _rows(self, rows_max: int) -> tuple[list[Row], str]:
-        lines, rows = self._lines, list[Row]()
+    def _rows(self, rows_max: int) -> tuple[list[SourceRow], str]:
+        lines, rows = self._lines, list[SourceRow]()
         while len(rows) < rows_max and (line := lines.behind(0)):
             count: int | None = len(line)
             if is_long := len(line) >= LINE_MAX and not line.endswith(b"\n"):
@@ -524,7 +526,7 @@ class CsvFile(TextFile):
                 "or was cut"
             )
 
-    def _elsewhere(self, row: Row) -> Row:
+    def _elsewhere(self, row: SourceRow) -> SourceRow:
         self._names = ()
         if self._lines.where.at:
             self._names = self._header_of(self._lines.head(LINE_MAX))
@@ -534,8 +536,8 @@ class CsvFile(TextFile):
         text = data.decode("utf-8-sig", "replace")
         return next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter), ())
 
-    def _rows(self, rows_max: int) -> tuple[list[Row], str]:
-        lines, rows = self._lines, list[Row]()
+    def _rows(self, rows_max: int) -> tuple[list[SourceRow], str]:
+        lines, rows = self._lines, list[SourceRow]()
         while len(rows) < rows_max:
             try:
                 fields, count, wrong = self._record()
@@ -640,20 +642,20 @@ class ParquetFile:
             )
         self._rows = Readable(self._checked(rows, start))
 
-    def read(self, rows_max: int) -> Sequence[Row] | None:
+    def read(self, rows_max: int) -> Sequence[SourceRow] | None:
         """The next rows. Raises ConfigurationError for one that does not fit."""
         return self._rows.take(rows_max)
 
-    def _checked(self, messages: Iterator[object], start: int) -> Iterator[Row]:
+    def _checked(self, messages: Iterator[object], start: int) -> Iterator[SourceRow]:
         for number, message in enumerate(messages, start + 1):
             try:
-                yield Row(self._check(message), str(number))
+                yield SourceRow(self._check(message), str(number))
             except Unfit as error:
                 yield refused(
                     message, str(number), f"{self.path}, row {number}: {error}", self._keeps
                 )
 
-    def taken(self, rows: Sequence[Row]) -> None:
+    def taken(self, rows: Sequence[SourceRow]) -> None:
         """A file does not care."""
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from itertools import count, islice
 from typing import IO, cast
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.assembly import Row
+from surepipe.pipelines.assembly import SourceRow
 from surepipe.pipelines.calling import failing_only, told_of
 from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is, refused
 
@@ -56,18 +56,18 @@ class Called:
                 continue
         self._rows = Readable(self._checked(start))
 
-    def read(self, rows_max: int) -> Sequence[Row] | None:
+    def read(self, rows_max: int) -> Sequence[SourceRow] | None:
         """The next messages; what the function raises ends the run, when those before it were given."""
         return self._rows.take(min(rows_max, 64))
 
-    def _checked(self, start: int) -> Iterator[Row]:
+    def _checked(self, start: int) -> Iterator[SourceRow]:
         for number in count(start + 1):
             with self._blamed():
                 message = next(self._messages, _END)
             if message is _END:
                 return
             try:
-                yield Row(self._check(message), str(number))
+                yield SourceRow(self._check(message), str(number))
             except Unfit as error:
                 wrong = f"source {self._name}, message {number}: {error}"
                 yield refused(message, str(number), wrong, self._keeps)
@@ -83,7 +83,7 @@ class Called:
                 f"source {self._name}: its function failed: {told_of(error)}"
             ) from error
 
-    def taken(self, rows: Sequence[Row]) -> None:
+    def taken(self, rows: Sequence[SourceRow]) -> None:
         """Nobody waits."""
 
     def close(self) -> None:
@@ -120,11 +120,11 @@ class Lines:
             self._lines.put(line)
         self._lines.put(None)
 
-    def read(self, rows_max: int) -> Sequence[Row] | None:
+    def read(self, rows_max: int) -> Sequence[SourceRow] | None:
         """The next lines. Raises ConfigurationError for one that is no JSON, when those before it were given."""
         if self._wrong is not None:
             raise self._wrong
-        rows: list[Row] = []
+        rows: list[SourceRow] = []
         while len(rows) < rows_max and not self._is_over:
             try:
                 line = self._lines.get(timeout=0 if rows else WAIT_S)
@@ -138,7 +138,7 @@ class Lines:
                     break
         return None if self._is_over and not rows else rows
 
-    def _add(self, line: bytes, rows: list[Row]) -> bool:
+    def _add(self, line: bytes, rows: list[SourceRow]) -> bool:
         """False for a line that is wrong, where others wait before it."""
         try:
             rows.append(self._row(line))
@@ -149,16 +149,16 @@ class Lines:
             return False
         return True
 
-    def _row(self, line: bytes) -> Row:
+    def _row(self, line: bytes) -> SourceRow:
         text = line.decode("utf-8", "surrogateescape").rstrip("\r\n")
         try:
             value: object = json.loads(text) if self._is_json else text
-            return Row(self._check(value), str(self._number))
+            return SourceRow(self._check(value), str(self._number))
         except (ValueError, RecursionError, Unfit) as error:
             wrong = f"standard input, line {self._number}: {error}"
             return refused(line, str(self._number), wrong, self._keeps)
 
-    def taken(self, rows: Sequence[Row]) -> None:
+    def taken(self, rows: Sequence[SourceRow]) -> None:
         """Nobody waits."""
 
     def close(self) -> None:

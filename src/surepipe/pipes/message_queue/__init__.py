@@ -3,6 +3,8 @@
 The contract (``contract``), its monitor (``checked``) and its implementations in memory (``queues``).
 """
 
+from __future__ import annotations
+
 from surepipe.pipes.message_queue.checked import Checked, Invariants
 from surepipe.pipes.message_queue.queues import (
     MAX_NUMBER,
@@ -12,7 +14,7 @@ from surepipe.pipes.message_queue.queues import (
     MessageForm,
     MessageQueue,
     OrderedQueue,
-    Reason,
+    RefusalReason,
     Run,
 )
 
@@ -26,6 +28,6 @@ __all__ = [
     "MessageForm",
     "MessageQueue",
     "OrderedQueue",
-    "Reason",
+    "RefusalReason",
     "Run",
 ]

@@ -60,7 +60,7 @@ class Run:
         return self.first + len(self.payloads) - 1
 
 
-class Reason(StrEnum):
+class RefusalReason(StrEnum):
     """Why a message was refused."""
 
     FULL = "FULL"
@@ -78,7 +78,7 @@ class Enqueued:
     """The answer to ``enqueue``: true in a condition exactly when the message was taken."""
 
     ok: bool
-    reason: Reason | None = None
+    reason: RefusalReason | None = None
 
     def __bool__(self) -> bool:
         return self.ok

@@ -20,28 +20,29 @@ from surepipe.pipes.message_queue import (
     MessageForm,
     MessageQueue,
     OrderedQueue,
-    Reason,
+    RefusalReason,
     Run,
 )
 from surepipe.pipes.message_queue.checked import Checked, Invariants
-from surepipe.queues.message_queue.explore import Explored, explore
+from surepipe.queues.message_queue.explore import ExploredQueue, explore
 
 if TYPE_CHECKING:
     from surepipe.queues.message_queue.rules import MessageQueueRules
+
 
 __all__ = [
     "MAX_NUMBER",
     "BoundedQueue",
     "Checked",
     "Enqueued",
-    "Explored",
+    "ExploredQueue",
     "Invariants",
     "Message",
     "MessageForm",
     "MessageQueue",
     "MessageQueueRules",
     "OrderedQueue",
-    "Reason",
+    "RefusalReason",
     "Run",
     "explore",
 ]

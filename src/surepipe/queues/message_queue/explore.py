@@ -16,14 +16,14 @@ State: TypeAlias = tuple[tuple[int, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Explored:
+class ExploredQueue:
     """How many states were reached, and how many calls were made in them."""
 
     states: int
     steps: int
 
 
-def explore(make: Callable[[], MessageQueue[M]], numbers: int = 4) -> Explored:
+def explore(make: Callable[[], MessageQueue[M]], numbers: int = 4) -> ExploredQueue:
     """Walk from the new queue to every state that the four verbs can reach, checking each call.
 
     ``make`` gives a new, empty queue. Messages are numbered ``0 .. numbers - 1``, deletions go up
@@ -50,7 +50,7 @@ def explore(make: Callable[[], MessageQueue[M]], numbers: int = 4) -> Explored:
             if state not in seen:
                 seen[state] = ()
                 paths.append((*path, step))
-    return Explored(len(seen), steps)
+    return ExploredQueue(len(seen), steps)
 
 
 def _steps(numbers: int) -> Iterator[Step]:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from surepipe.errors import ContractViolation, StoreUnavailable
-from surepipe.pipes.message_queue.contract import MAX_NUMBER, Message, MessageQueue, Reason
+from surepipe.pipes.message_queue.contract import MAX_NUMBER, Message, MessageQueue, RefusalReason
 
 __all__ = ["MessageQueueRules"]
 
@@ -210,17 +210,17 @@ class MessageQueueRules(RuleBasedStateMachine):
             accepted = self.queue.enqueue_run(first, payloads)
             self._accept_beginning(list(enumerate(payloads, first)), accepted)
 
-    def _refusal(self, number: int, payload: bytes) -> Reason | None:
+    def _refusal(self, number: int, payload: bytes) -> RefusalReason | None:
         queue = self.queue
         if queue.increasing and number <= self.high:
-            return Reason.STALE
+            return RefusalReason.STALE
         if queue.dense and -1 < self.high < number - 1:
-            return Reason.GAP
+            return RefusalReason.GAP
         if queue.capacity is not None and len(self.model) >= queue.capacity:
-            return Reason.FULL
+            return RefusalReason.FULL
         size = sum(map(len, self.model.values())) + len(payload)
         if queue.capacity_bytes is not None and size > queue.capacity_bytes:
-            return Reason.FULL_BYTES
+            return RefusalReason.FULL_BYTES
         return None
 
     def _accept(self, number: int, payload: bytes) -> None:

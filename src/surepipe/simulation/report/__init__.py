@@ -3,6 +3,8 @@
 All are made from rows alone, so explored, simulated and real runs look the same.
 """
 
+from __future__ import annotations
+
 from surepipe.simulation.report.page import page, picture
 from surepipe.simulation.report.text import text_report
 

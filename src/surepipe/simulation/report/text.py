@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from surepipe.simulation.findings import Counterexample
 from surepipe.simulation.report.story import Step, Story
 from surepipe.simulation.report.told import Told, headline, numbered, verdict
 from surepipe.simulation.report.told import told as read
 from surepipe.simulation.report.words import node_words
+from surepipe.simulation.results import Counterexample
 
 WIDTH = 80
 STEPS_MAX = 15

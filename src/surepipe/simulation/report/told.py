@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from surepipe.simulation.findings import Counterexample
-from surepipe.simulation.report.compare import first_difference
-from surepipe.simulation.report.folding import fold
-from surepipe.simulation.report.story import NETWORK, Step, Story
+from surepipe.audit.trace import Kind
+from surepipe.simulation.report.story import NETWORK, Step, Story, first_difference, fold
 from surepipe.simulation.report.telling import is_staged, tell
 from surepipe.simulation.report.words import brief, fault_in, fault_words, listing
-from surepipe.simulation.trace import Kind
+from surepipe.simulation.results import Counterexample
 
 ROWS_MAX = 40
 STAGED_ROWS_MAX = 14

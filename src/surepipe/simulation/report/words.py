@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from surepipe.simulation.properties.settings import facts_of
-from surepipe.simulation.trace import Kind, Row
+from surepipe.audit.settings import facts_of
+from surepipe.audit.trace import Kind, Row
 
 Facts: TypeAlias = Mapping[str, object]
 

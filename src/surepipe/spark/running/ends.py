@@ -15,20 +15,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 from surepipe.actors.codecs import AutoCodec
-from surepipe.actors.consumer import error_text
-from surepipe.effects import Letter
-from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable, SurepipeError
-from surepipe.pipelines.assembly import About, Sink
-from surepipe.pipelines.engine.real import RealEnvironment
-from surepipe.pipelines.engine.tallies import Tallies
-from surepipe.pipelines.engine.writers import StoreCursor
-from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.models.stages import AnySink, ParquetSink, PythonSink
-from surepipe.spark.places import ATTEMPTS
-from surepipe.spark.running.layout import Layout
-from surepipe.spark.running.rows import LETTERS
-from surepipe.spark.running.working import letters_at
-from surepipe.store_api import (
+from surepipe.actors.consuming.consumer import error_text
+from surepipe.core.effects import Letter
+from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
     Batch,
@@ -39,7 +28,19 @@ from surepipe.store_api import (
     TransactionalStore,
     Unavailable,
 )
-from surepipe.store_api import Fenced as FencedOutcome
+from surepipe.core.store_requests import FencedOut as FencedOutcome
+from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable, SurepipeError
+from surepipe.pipelines.assembly import Sink
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.stages import AnySink, ParquetSink, PythonSink
+from surepipe.pipelines.run.real import RealEnvironment
+from surepipe.pipelines.run.tallies import Tallies
+from surepipe.pipelines.run.writers import StoreCursor
+from surepipe.pipelines.stages import About
+from surepipe.spark.running.layout import SparkLayout
+from surepipe.spark.running.rows import LETTERS
+from surepipe.spark.running.working import letters_at
+from surepipe.spark.stores import ATTEMPTS
 
 T = TypeVar("T")
 Place: TypeAlias = tuple[int, int]
@@ -52,7 +53,7 @@ GROUP_MAX = 2_000
 _WAIT_S = 0.5
 
 
-class Places:
+class EndPlaces:
     """The place of each input at one end, and the length of its file: a text in a store, moved as one.
 
     As a cursor it is what a file sink keeps its length in.
@@ -150,12 +151,12 @@ class _Failures:
     since_us: int = field(default=0)
 
 
-class End:
+class SparkEnd:
     """One end, as it takes the messages of inputs. In tasks there is one for each input."""
 
     def __init__(
         self,
-        layout: Layout,
+        layout: SparkLayout,
         name: str,
         owner: str,
         environment: RealEnvironment,
@@ -168,7 +169,7 @@ class End:
         self._tallies = tallies
         self._codec = AutoCodec()
         self._store = layout.places[_home(layout, name)].store()
-        self._places = Places(self._store, f"{layout.plan.name}/{name}/{owner}", environment)
+        self._places = EndPlaces(self._store, f"{layout.plan.name}/{name}/{owner}", environment)
         self._sink: Sink = environment.sink(self.part, {}, self._places)
         self._group_max = (
             self.part.rows_per_file if isinstance(self.part, ParquetSink) else GROUP_MAX
@@ -307,7 +308,7 @@ def _part_of(input_: str) -> str:
     return input_.rpartition("@")[0]
 
 
-def _home(layout: Layout, name: str) -> str:
+def _home(layout: SparkLayout, name: str) -> str:
     """The store that keeps the places of an end: that of the first input which feeds it."""
     return next(layout.home_of(one.part) for one in layout.inputs if name in one.targets)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from surepipe.core.store_requests import KEEP_ALL, Retention
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.engine.pipes import pipe_name, retention_of
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute
 from surepipe.pipelines.models.sources import StreamSource
 from surepipe.pipelines.models.stages import (
@@ -27,12 +27,12 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
 )
 from surepipe.pipelines.models.stores import MemoryStorePart, SqliteStorePart
-from surepipe.pipelines.placing import MAIN_NODE
+from surepipe.pipelines.ordering import MAIN_NODE
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.pipes import pipe_name, retention_of
 from surepipe.pipelines.settings import Setting
-from surepipe.spark.places import StorePlace
-from surepipe.storage.redis_link import Limits
-from surepipe.store_api import KEEP_ALL, Retention
+from surepipe.spark.stores import StorePlace
+from surepipe.storage.redis.link import Limits
 
 SPARK_NODE = "spark"
 """The node on which a layout's plan has all that tasks do."""
@@ -70,7 +70,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class SparkLayout:
     """A plan as Spark runs it. ``places``: how any process opens a store, by the store's name."""
 
     plan: Plan
@@ -100,7 +100,7 @@ class Layout:
         return state or self.input_of(part).stream.store
 
 
-def lay_out(plan: Plan) -> Layout:
+def lay_out(plan: Plan) -> SparkLayout:
     """The layout of a plan that ``check --engine spark`` does not refuse.
 
     Raises ConfigurationError for a store that tasks can't reach.
@@ -109,7 +109,7 @@ def lay_out(plan: Plan) -> Layout:
     inputs = tuple(_inputs(plan))
     names = dict.fromkeys(name for one in inputs for name in one.targets)
     targets = {name: _target(plan, name) for name in names}
-    return Layout(plan, _places(plan), inputs, targets)
+    return SparkLayout(plan, _places(plan), inputs, targets)
 
 
 def _on_two_nodes(plan: Plan) -> Plan:

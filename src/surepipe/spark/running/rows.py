@@ -16,9 +16,9 @@ from typing import TypeAlias, cast
 
 import numpy as np
 
-from surepipe.pipelines.assembly import About
+from surepipe.pipelines.stages import About
 from surepipe.spark.arrow import BINARY, INT64, STRING, RecordBatch, array, batch_of, schema_of
-from surepipe.spark.payloads import Payloads
+from surepipe.spark.columns import BufferPayloads
 from surepipe.spark.sink import Outputs, cut
 
 SCHEMA = (
@@ -52,44 +52,44 @@ _WIDTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RowPart:
     """All that some messages gave for a target. ``abouts``: which ones, where the target asks."""
 
     outputs: Outputs
     abouts: Sequence[About] = ()
 
     @classmethod
-    def joined(cls, parts: Sequence[Part]) -> Part:
+    def joined(cls, parts: Sequence[RowPart]) -> RowPart:
         """Parts that follow each other, as one."""
         if len(parts) == 1:
             return parts[0]
         all_ = [one.outputs for one in parts]
         indexes = np.concatenate([np.asarray(one.indexes, np.int64) for one in all_])
-        payloads = Payloads.joined([Payloads.of(one.payloads) for one in all_])
+        payloads = BufferPayloads.joined([BufferPayloads.of(one.payloads) for one in all_])
         outputs = Outputs(all_[0].from_index, all_[-1].to_index, indexes, payloads)
         return cls(outputs, [*chain.from_iterable(one.abouts for one in parts)])
 
 
-def parts_for(first: int, last: int, made: Sequence[Made]) -> Iterator[Part]:
+def parts_for(first: int, last: int, made: Sequence[Made]) -> Iterator[RowPart]:
     """What messages ``first`` to ``last`` gave for one target, in parts that a transaction takes."""
     abouts = [about for *_, about in made if about is not None]
     whole = Outputs(first, last + 1, [one[0] for one in made], [one[1] for one in made])
     start = 0
     for outputs in cut(whole):
         stop = start + len(outputs.payloads)
-        yield Part(outputs, abouts[start:stop])
+        yield RowPart(outputs, abouts[start:stop])
         start = stop
 
 
 @dataclass(slots=True)
-class Rows:
+class RowsToWrite:
     """Rows, until they become a record batch."""
 
     rows: list[AnyRow] = field(default_factory=list[AnyRow])
 
-    def part(self, target: str, input_: str, life: int, part: Part) -> None:
+    def part(self, target: str, input_: str, life: int, part: RowPart) -> None:
         """Messages for a target."""
-        outputs, payloads = part.outputs, Payloads.of(part.outputs.payloads)
+        outputs, payloads = part.outputs, BufferPayloads.of(part.outputs.payloads)
         self.rows.append(
             (
                 *(target, input_, life, outputs.from_index, outputs.to_index - 1),
@@ -112,12 +112,12 @@ class Rows:
         return batch_of(arrays, schema_of(FIELDS))
 
 
-def part_of(row: AnyRow) -> Part:
+def part_of(row: AnyRow) -> RowPart:
     """The messages in a row."""
     *_, first, last, made_of, lengths, body, told = row
-    payloads = Payloads.of_lengths(np.frombuffer(lengths, np.int64), memoryview(body))
+    payloads = BufferPayloads.of_lengths(np.frombuffer(lengths, np.int64), memoryview(body))
     outputs = Outputs(first, last + 1, np.frombuffer(made_of, np.int64), payloads)
-    return Part(outputs, [About(*fields) for fields in json.loads(told)])
+    return RowPart(outputs, [About(*fields) for fields in json.loads(told)])
 
 
 def counts_of(row: AnyRow) -> Counted:

@@ -6,38 +6,204 @@ else is the query's.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import sys
+import sysconfig
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from surepipe.core.store_requests import Created, Exists, Mismatch, StreamInfo, partition_of
 from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
-from surepipe.pipelines.engine.real import RealEnvironment
-from surepipe.pipelines.engine.running import Engine
-from surepipe.pipelines.engine.tallies import Tallies
-from surepipe.pipelines.engine.unfinished import Unfinished
+from surepipe.pipelines.engine_limits import spark_refusals
 from surepipe.pipelines.models.stages import PythonSink, StagePart
-from surepipe.pipelines.on_spark import spark_refusals
-from surepipe.pipelines.placing import MAIN_NODE
+from surepipe.pipelines.ordering import MAIN_NODE
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.real import RealEnvironment
+from surepipe.pipelines.run.running import Engine
+from surepipe.pipelines.run.tallies import Tallies
+from surepipe.pipelines.run.unfinished import Unfinished
 from surepipe.pipelines.settings import Setting
-from surepipe.spark.places import StorePlace, asked
-from surepipe.spark.running.checkpoint import prepare
-from surepipe.spark.running.code import code_of
-from surepipe.spark.running.layout import Layout, Stream, lay_out
-from surepipe.spark.running.progress import counted_of, lags_of
+from surepipe.spark.running.layout import SparkLayout, Stream, lay_out
+from surepipe.spark.running.query import counted_of, lags_of
 from surepipe.spark.running.rows import LETTERS
 from surepipe.spark.session import SparkOptions, check_start, open_session, prepare_session
-from surepipe.store_api import Created, Exists, Mismatch, StreamInfo, partition_of
+from surepipe.spark.stores import StorePlace, asked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from surepipe.spark.running.query import Query
+
+
+# The folder of a query's checkpoint, looked at before Spark opens it: one clear error, and nothing changed.
+#
+# Beside Spark's own files lies a note of ours: which pipeline the checkpoint belongs to, and which streams it
+# has offsets of. Spark itself takes any folder and goes on from whatever it finds there.
+
+
+NOTE = "surepipe.json"
+VERSION = 1
+_NO_JSON = ("v1", "-")
+"""Lines of Spark's logs: the version, and a source of which nothing was read."""
+
+
+def digest_of(layout: SparkLayout) -> str:
+    """What the offsets of a checkpoint mean: the streams that are read, and where they are."""
+    inputs = sorted((one.part, one.stream.store, one.stream.name) for one in layout.inputs)
+    said = json.dumps([layout.plan.name, inputs])
+    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+
+
+def prepare(folder: Path, layout: SparkLayout) -> None:
+    """Make the folder, or see that it is this pipeline's. Raises ConfigurationError that says what it is else."""
+    note = folder / NOTE
+    if _is_new(folder):
+        _write(note, layout)
+        return
+    if not note.exists():
+        raise ConfigurationError(
+            f"{folder} is no checkpoint of surepipe, and not empty: name another folder for this pipeline"
+        )
+    known = _read(note)
+    name, digest = layout.plan.name, digest_of(layout)
+    if known.get("pipeline") != name:
+        raise ConfigurationError(
+            f"{folder} is the checkpoint of pipeline {known.get('pipeline')}, and this one is {name}: take another"
+        )
+    if known.get("digest") != digest:
+        raise ConfigurationError(
+            f"{folder} is the checkpoint of {name} when it read other streams: name another folder; the new query "
+            "begins where the stores say that this pipeline was"
+        )
+    _check_logs(folder)
+
+
+def _is_new(folder: Path) -> bool:
+    try:
+        return not folder.exists() or not any(folder.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"the checkpoint folder {folder} can't be read: {error}") from None
+
+
+def _read(note: Path) -> dict[str, object]:
+    try:
+        known: object = json.loads(note.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(note, error) from None
+    if not isinstance(known, dict):
+        raise _unreadable(note, "no mapping")
+    return cast("dict[str, object]", known)
+
+
+def _check_logs(folder: Path) -> None:
+    """Spark's own files, as far as a damaged one would end the query in the middle of a page of Java."""
+    for log in ("metadata", "offsets", "commits"):
+        for file in _files(folder / log):
+            try:
+                lines = file.read_text("utf-8").splitlines()
+                if log != "metadata" and lines[:1] != ["v1"]:
+                    raise ValueError("it does not begin with a version")
+                for line in lines:
+                    if line not in _NO_JSON:
+                        json.loads(line)
+            except (OSError, ValueError) as error:
+                raise _unreadable(file, error) from None
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return sorted(one for one in path.glob("*") if one.name.isdecimal()) if path.is_dir() else []
+
+
+def _unreadable(file: Path, why: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"the checkpoint can't be read: {file}: {why}; move the folder away: the query then begins where the "
+        "stores say that this pipeline was, and nothing is written twice"
+    )
+
+
+def _write(note: Path, layout: SparkLayout) -> None:
+    hidden = note.with_name(f".{NOTE}")
+    told = {
+        "version": VERSION,
+        "pipeline": layout.plan.name,
+        "digest": digest_of(layout),
+        "streams": sorted(f"{one.stream.store}/{one.stream.name}" for one in layout.inputs),
+    }
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with hidden.open("w", encoding="utf-8") as file:
+            json.dump(told, file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        hidden.rename(note)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the checkpoint folder {note.parent} can't be written: {error}"
+        ) from None
+
+
+# The user's code that executors need: the modules of a plan's functions, found by themselves.
+#
+# What is installed beside this interpreter's own packages is left out: executors have it installed, as they
+# have Arrow, or it has parts that a zip can't carry.
+
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def code_of(plan: Plan) -> tuple[str, ...]:
+    """Top-level modules and packages to ship: those of the plan's functions, and what the plan's engine names.
+
+    To be asked when the functions were imported once, so that their folder is on the path.
+    """
+    return own_code([*_functions(plan)], plan.engine.ship)
+
+
+def own_code(functions: Iterable[str], more: Iterable[str] = ()) -> tuple[str, ...]:
+    """Those of functions that are written 'module:name', and these."""
+    found = [top for path in functions if _is_own(top := _top(path))]
+    return tuple(dict.fromkeys([*found, *more]))
+
+
+def _functions(plan: Plan) -> Iterator[str]:
+    """Everything that is written 'module:name' and runs in tasks."""
+    for pipe in plan.pipes:
+        yield pipe.payload
+    for stage in plan.stages:
+        yield from filter(None, (stage.call, stage.map, stage.filter, stage.flat_map, stage.key_by))
+    for source in plan.sources:
+        yield source.model or ""
+    yield from (sink.call for sink in plan.sinks if isinstance(sink, PythonSink))
+
+
+def _top(path: str) -> str:
+    module, is_function, _ = path.partition(":")
+    return module.partition(".")[0] if is_function else ""
+
+
+def _is_own(top: str) -> bool:
+    spec = find_spec(top) if top else None
+    if spec is None or top == "surepipe":
+        return False
+    places = [*(spec.submodule_search_locations or []), *([spec.origin] if spec.origin else [])]
+    return any(_is_own_place(Path(place)) for place in places[:1])
+
+
+def _is_own_place(place: Path) -> bool:
+    standard = Path(sysconfig.get_path("stdlib"))
+    is_installed = any(part in _INSTALLED for part in place.parts)
+    return place.exists() and not is_installed and not place.is_relative_to(standard)
+
 
 LOOK_S = 0.05
 STOP_S = 10.0
@@ -68,7 +234,7 @@ class SparkRun:
         if refused:
             raise ConfigurationError("\n".join(f"engine spark: {text}" for text in refused))
         self.plan = plan
-        self.layout: Layout = lay_out(plan)
+        self.layout: SparkLayout = lay_out(plan)
         self._given = spark
         self._environment = environment or RealEnvironment(self.layout.plan)
         own = plan.engine.checkpoint
@@ -292,7 +458,7 @@ def _function_of(part: object) -> str | None:
 
 def told(error: Exception) -> Exception:
     """The error that an exception of Spark's stands for: ours where it tells of one, else one in a few words."""
-    from surepipe.spark.failures import failure_of  # noqa: PLC0415
+    from surepipe.spark.shipping import failure_of  # noqa: PLC0415
 
     if isinstance(error, SurepipeError):
         return error
@@ -314,7 +480,7 @@ def run(
 ) -> Mapping[str, Mapping[str, int]]:
     """Run a plan on Spark until its sources end, and give what each part counted.
 
-    As ``surepipe.pipelines.engine.run``: after a crash, another run goes on where this one was. Raises
+    As ``surepipe.pipelines.run.run``: after a crash, another run goes on where this one was. Raises
     ConfigurationError for what Spark can't do, StoreUnavailable, and what a source can't read.
     """
     found = SparkRun(plan, spark, master=master, checkpoint=checkpoint, once=once)

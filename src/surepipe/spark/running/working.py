@@ -12,25 +12,30 @@ from itertools import groupby, repeat
 from typing import Any, cast
 
 from surepipe.actors.codecs import Codec, Undecodable, choose_codec
-from surepipe.actors.consumer import GiveUp, error_text
-from surepipe.effects import Letter
+from surepipe.actors.consuming.consumer import GiveUp, error_text
+from surepipe.core.effects import Letter
+from surepipe.core.store_requests import (
+    AppendOutcome,
+    AppendRun,
+    CommitOutcome,
+    CommitPosition,
+    Transaction,
+)
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, SurepipeError
-from surepipe.pipelines.assembly import About
-from surepipe.pipelines.engine.flow import Flow, Step, Turn
-from surepipe.pipelines.engine.pipes import PipeMaker
-from surepipe.pipelines.engine.real import RealEnvironment
-from surepipe.pipelines.engine.sharing import SharedSink
-from surepipe.pipelines.engine.tallies import Tallies
-from surepipe.pipelines.engine.trials import LetterBox
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
-from surepipe.spark.arrow import RecordBatch
-from surepipe.spark.mapping import Batches
-from surepipe.spark.rows import PAGE_NEEDED, PageRow, page_rows
-from surepipe.spark.running.layout import SPARK_NODE, Input, Layout
-from surepipe.spark.running.rows import LETTERS, Made, Rows, parts_for
-from surepipe.storage.dead_letters import DeadLetterStream
-from surepipe.store_api import AppendOutcome, AppendRun, CommitOutcome, CommitPosition, Transaction
+from surepipe.pipelines.run.flow import Flow, FlowTurn, Step
+from surepipe.pipelines.run.pipes import PipeMaker
+from surepipe.pipelines.run.real import RealEnvironment
+from surepipe.pipelines.run.tallies import Tallies
+from surepipe.pipelines.run.trials import LetterBox
+from surepipe.pipelines.run.writers import SharedSink
+from surepipe.pipelines.stages import About
+from surepipe.spark.arrow import Batches, RecordBatch
+from surepipe.spark.running.layout import SPARK_NODE, Input, SparkLayout
+from surepipe.spark.running.rows import LETTERS, Made, RowsToWrite, parts_for
+from surepipe.spark.sink import PAGE_NEEDED, PageRow, page_rows
+from surepipe.storage.letters import DeadLetterStream
 
 Message = tuple[int, object, About]
 """Its index in the input, itself, and which one it is."""
@@ -41,7 +46,7 @@ READ = tuple(dict.fromkeys([*_OF_PAGES, *PAGE_NEEDED]))
 """The columns that stages need, of rows that are pages."""
 
 
-def stages_of(layout: Layout) -> Callable[[Batches], Batches]:
+def stages_of(layout: SparkLayout) -> Callable[[Batches], Batches]:
     """The function of a task: pages of inputs come in, rows of ``rows.SCHEMA`` come out, in the same order."""
 
     def work(batches: Batches) -> Batches:
@@ -56,12 +61,12 @@ def stages_of(layout: Layout) -> Callable[[Batches], Batches]:
 class Worker:
     """The stages of all inputs, in one task."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.rows = Rows()
+    def __init__(self, layout: SparkLayout) -> None:
+        self.rows = RowsToWrite()
         self._layout = layout
         self._tallies = Tallies()
         self._environment = RealEnvironment(layout.plan)
-        self._ways: dict[str, Way] = {}
+        self._ways: dict[str, InputWay] = {}
 
     def take(self, batch: RecordBatch) -> None:
         """All entries of a batch of pages."""
@@ -86,9 +91,9 @@ class Worker:
             for part, counts in self._tallies.all().items()
         }
 
-    def _way_of(self, input_: Input) -> Way:
+    def _way_of(self, input_: Input) -> InputWay:
         if input_.part not in self._ways:
-            self._ways[input_.part] = Way(
+            self._ways[input_.part] = InputWay(
                 self._layout, input_, self._environment, self.rows, self._tallies
             )
         return self._ways[input_.part]
@@ -129,15 +134,15 @@ class NoTransaction:
 _NO_TRANSACTION = NoTransaction()
 
 
-class Way:
+class InputWay:
     """What becomes of the messages of one input."""
 
     def __init__(
         self,
-        layout: Layout,
+        layout: SparkLayout,
         input_: Input,
         environment: RealEnvironment,
-        rows: Rows,
+        rows: RowsToWrite,
         tallies: Tallies,
     ) -> None:
         self._layout = layout
@@ -186,7 +191,7 @@ class Way:
         del taken_from
         put = self._put_into(pipe.name)
 
-        def hand_over(message: object, about: About, turn: Turn) -> None:
+        def hand_over(message: object, about: About, turn: FlowTurn) -> None:
             del turn
             put(message, about)
 
@@ -288,13 +293,13 @@ def _back_to(marks: Sequence[tuple[list[Made], int]]) -> None:
         del made[mark:]
 
 
-def letters_at(layout: Layout, written: str) -> DeadLetterStream:
+def letters_at(layout: SparkLayout, written: str) -> DeadLetterStream:
     """The dead letters of 'store/stream'."""
     store, _, stream = written.partition("/")
     return DeadLetterStream(layout.places[store].store(), stream)
 
 
-def _waits(layout: Layout, input_: Input) -> tuple[float, float]:
+def _waits(layout: SparkLayout, input_: Input) -> tuple[float, float]:
     """The shortest first wait and the longest last one of all that may fail behind an input."""
     trying = [part for part in layout.plan.reach(input_.part) if isinstance(part, Trying)]
     if not trying:

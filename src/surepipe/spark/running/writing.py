@@ -11,21 +11,20 @@ from itertools import groupby
 from operator import itemgetter
 
 from surepipe.errors import StoreReset
-from surepipe.pipelines.engine.real import RealEnvironment
-from surepipe.pipelines.engine.tallies import Tallies
 from surepipe.pipelines.models.pipes import PipePart
-from surepipe.spark.arrow import RecordBatch
-from surepipe.spark.mapping import Batches
-from surepipe.spark.payloads import Payloads
-from surepipe.spark.running.ends import End, Row
-from surepipe.spark.running.layout import Layout, Stream, Target
-from surepipe.spark.running.rows import AnyRow, Part, Rows, part_of
+from surepipe.pipelines.run.real import RealEnvironment
+from surepipe.pipelines.run.tallies import Tallies
+from surepipe.spark.arrow import Batches, RecordBatch
+from surepipe.spark.columns import BufferPayloads
+from surepipe.spark.running.ends import Row, SparkEnd
+from surepipe.spark.running.layout import SparkLayout, Stream, Target
+from surepipe.spark.running.rows import AnyRow, RowPart, RowsToWrite, part_of
 from surepipe.spark.sink import CHUNK_BYTES, CHUNK_MESSAGES, Origin, append_by_identity
 
 
-def parts_of(rows: Iterable[AnyRow], what: str) -> Iterator[Part]:
+def parts_of(rows: Iterable[AnyRow], what: str) -> Iterator[RowPart]:
     """What rows in order hold, small ones together. Raises StoreReset when messages are missing between."""
-    waiting: list[Part] = []
+    waiting: list[RowPart] = []
     following: int | None = None
     for part in map(part_of, rows):
         begin = part.outputs.from_index
@@ -36,24 +35,24 @@ def parts_of(rows: Iterable[AnyRow], what: str) -> Iterator[Part]:
         following = part.outputs.to_index
         waiting.append(part)
         if _are_worth_it(waiting):
-            yield Part.joined(waiting)
+            yield RowPart.joined(waiting)
             waiting = []
     if waiting:
-        yield Part.joined(waiting)
+        yield RowPart.joined(waiting)
 
 
-def _are_worth_it(parts: Sequence[Part]) -> bool:
+def _are_worth_it(parts: Sequence[RowPart]) -> bool:
     """True when they are worth a write of their own."""
-    payloads = [Payloads.of(part.outputs.payloads) for part in parts]
+    payloads = [BufferPayloads.of(part.outputs.payloads) for part in parts]
     count, size = sum(map(len, payloads)), sum(len(one.body) for one in payloads)
     return 2 * count >= CHUNK_MESSAGES or 2 * size >= CHUNK_BYTES
 
 
-def writes_of(layout: Layout) -> Callable[[Batches], Batches]:
+def writes_of(layout: SparkLayout) -> Callable[[Batches], Batches]:
     """The function of a task: writes what tasks write; what is for the driver goes on to it."""
 
     def write(batches: Batches) -> Batches:
-        writer = Writer(layout)
+        writer = TargetWriters(layout)
         try:
             yield from writer.take(rows_of(batches))
         finally:
@@ -69,14 +68,14 @@ def rows_of(batches: Iterable[RecordBatch]) -> Iterator[AnyRow]:
         yield from zip(*columns, strict=True)
 
 
-class Writer:
+class TargetWriters:
     """The writers of one task, or of the driver."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: SparkLayout) -> None:
         self._layout = layout
         self._tallies = Tallies()
         self._environment = RealEnvironment(layout.plan)
-        self._ends: dict[tuple[str, str], End] = {}
+        self._ends: dict[tuple[str, str], SparkEnd] = {}
 
     def take(self, rows: Iterable[AnyRow]) -> Batches:
         """Write all of them; what comes out is for the driver."""
@@ -87,22 +86,24 @@ class Writer:
             else:
                 for part in parts_of(group, f"{target} from {input_}"):
                     self._write(found, input_, life, part)
-        told = Rows()
+        told = RowsToWrite()
         told.counts(self._tallies.all())
         yield told.take()
 
-    def _write(self, target: Target, input_: str, life: int, part: Part) -> None:
+    def _write(self, target: Target, input_: str, life: int, part: RowPart) -> None:
         if target.stream is not None:
             self._append(target, target.stream, input_, life, part)
             return
         key = (target.name, input_)
         if key not in self._ends:
-            self._ends[key] = End(
+            self._ends[key] = SparkEnd(
                 self._layout, target.name, input_, self._environment, self._tallies
             )
         give(self._ends[key], input_, life, part)
 
-    def _append(self, target: Target, stream: Stream, input_: str, life: int, part: Part) -> None:
+    def _append(
+        self, target: Target, stream: Stream, input_: str, life: int, part: RowPart
+    ) -> None:
         written = append_by_identity(
             self._layout.places[stream.store],
             stream.name,
@@ -121,13 +122,13 @@ class Writer:
             end.close()
 
 
-def give(end: End, input_: str, life: int, part: Part) -> None:
+def give(end: SparkEnd, input_: str, life: int, part: RowPart) -> None:
     """Let an end take a part."""
     outputs = part.outputs
     end.take(f"{input_}@{life}", end_rows(part), outputs.from_index, outputs.to_index - 1)
 
 
-def end_rows(part: Part) -> list[Row]:
+def end_rows(part: RowPart) -> list[Row]:
     """What is in a part as ends take it: numbered within each message."""
     outputs = part.outputs
     made = zip(outputs.indexes, outputs.payloads, part.abouts, strict=True)
@@ -140,4 +141,4 @@ def end_rows(part: Part) -> list[Row]:
 
 def _passed_on(group: Iterable[AnyRow]) -> Iterator[RecordBatch]:
     for row in group:
-        yield Rows([row]).take()
+        yield RowsToWrite([row]).take()

@@ -1,0 +1,259 @@
+"""One end of a channel over its share of a route's side: a sending and a receiving end with one actor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from surepipe.actors.channels.actor import (
+    ChannelActor,
+    ChannelSurroundings,
+    IncomingDirection,
+    Outgoing,
+)
+from surepipe.actors.channels.switch import SharedSide
+from surepipe.actors.ends.receiver import ReceiverEnd
+from surepipe.actors.ends.receiver_actor import ReceiverActor
+from surepipe.actors.ends.sender import SenderActor, SenderEnd
+from surepipe.actors.host import End, EndOptions, Host
+from surepipe.actors.inbox import Box
+from surepipe.actors.letters import DeadLetterPlace
+from surepipe.actors.routes import RouteSide
+from surepipe.actors.store_calls import Stores
+from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped, StacksDiffer
+from surepipe.pipes.channel import ChannelMachine, ChannelOptions, Role, direction_names
+from surepipe.pipes.options import LayerOptions
+from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.wire.frames import tag_of
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTerms:
+    """What both ends of a channel must agree on (the layers), and how each of them treats what it receives."""
+
+    forward: tuple[LayerOptions, ...]
+    back: tuple[LayerOptions, ...]
+    boundary: BoundaryOptions = field(default_factory=BoundaryOptions)
+    channel: ChannelOptions = field(default_factory=ChannelOptions)
+    dead_letter: DeadLetterPlace | None = None
+    payloads: str = ""
+    """How messages are written, see ``wire_form``."""
+
+    def seen_from(self, role: Role) -> tuple[tuple[LayerOptions, ...], tuple[LayerOptions, ...]]:
+        """What an end sends through, and what it receives through."""
+        return (self.forward, self.back) if role is Role.CALLER else (self.back, self.forward)
+
+
+class ChannelEnd(SenderEnd, ReceiverEnd):
+    """A sending and a receiving end in one: ``intake`` is where messages go in, ``works`` where they come out.
+
+    When its actor dies, both machines get another life at the same address, and the other end links to it again:
+    what was not confirmed is lost and said so. Raises ConfigurationError before anything is started.
+    """
+
+    def __init__(
+        self, name: str, role: Role, side: RouteSide, terms: ChannelTerms, options: EndOptions
+    ) -> None:
+        self.side_name = str(role)
+        self.role = role
+        self.terms = terms
+        sends, self._receives = terms.seen_from(role)
+        names = direction_names(name)
+        shared = SharedSide(side, map(tag_of, names), name)
+        End.__init__(self, name, shared, options, Stores(letter=terms.dead_letter))
+        self._layers = sends
+        self._journal = None
+        self._boundary, self._state, self._stream = terms.boundary, None, None
+        machine = self._new_channel()  # built once for its errors, which are the caller's
+        self.confirms = machine.sender.confirms
+        self._surround(None if machine.receiver.confirms else options.frames_max)
+        self.status = self.runtime.signal()
+        self._host: ChannelActor | None = None
+        self._begin_sending(names[role is Role.LISTENER])
+        self._begin_receiving()
+
+    def _surround(self, waiting_max: int | None) -> None:
+        """A stack that never sends again must not lose what finds no room now: that waits in a box."""
+        around = self.around
+        self.around = self._inside = ChannelSurroundings(
+            runtime=around.runtime,
+            bell=around.bell,
+            frames=around.frames,
+            transmit=around.transmit,
+            notices=around.notices,
+            clerk=around.clerk,
+            died=around.died,
+            silences=around.silences,
+            waiting=None if waiting_max is None else Box(around.bell, waiting_max),
+        )
+
+    def _new_channel(self) -> ChannelMachine:
+        return ChannelMachine(
+            self.name,
+            self.role,
+            self._layers,
+            self._receives,
+            rng=Random(self.rng.getrandbits(64)),
+            life_hint=self._next_life(),
+            boundary=self.terms.boundary,
+            options=self.terms.channel,
+            payloads=self.terms.payloads,
+        )
+
+    # Lives.
+
+    def _new_life(self) -> ChannelActor:
+        self._host = ChannelActor(self._inside, self._new_channel, self._parts, self.status.notify)
+        self._actor = self._host.receiving
+        return self._host
+
+    def _parts(self, whole: ChannelActor) -> tuple[SenderActor, ReceiverActor]:
+        waiting = self._inside.waiting
+        around = self.around if waiting is None else replace(self._inside, frames=waiting)
+        sending = SenderActor(
+            self.around,
+            self.intake,
+            lambda: Outgoing(whole.machine),
+            stopped=self._stop_for_good,
+            drained=self._drained,
+            route_room=lambda: self._side.room - (whole.machine.held if whole.is_built else 0),
+        )
+        incoming = ReceiverActor(
+            around,
+            self.works,
+            self._progress,
+            lambda: IncomingDirection(whole.machine),
+            self._side.taken,
+        )
+        return sending, incoming
+
+    @property
+    def _handler_address(self) -> str:
+        return f"{self.address}-handler"  # both ends may be in one process
+
+    def _sender_of(self, host: Host) -> SenderActor:
+        assert isinstance(host, ChannelActor)
+        return host.sending
+
+    def _receiver_of(self, host: Host) -> ReceiverActor:
+        assert isinstance(host, ChannelActor)
+        return host.receiving
+
+    def _close_machine(self, host: Host) -> None:
+        assert isinstance(host, ChannelActor)
+        host.close()
+
+    def _died(self, host: Host, error: BaseException) -> None:
+        if self._inside.waiting is not None:
+            self._inside.waiting.clear()
+        try:
+            super()._died(host, error)
+        finally:
+            self.status.notify()
+
+    def _gave_up(self, why: str) -> None:
+        SenderEnd._gave_up(self, why)
+        ReceiverEnd._gave_up(self, why)
+        self.status.notify()
+
+    def _stop_for_good(self, host: SenderActor) -> None:
+        super()._stop_for_good(host)
+        assert self._host is not None
+        if reason := self._host.machine.handshake.stopped:
+            kind = StacksDiffer if host.mismatch else PipeStopped
+            self.works.end(kind(f"channel {self.name} stopped: {reason}"))
+        self.status.notify()
+
+    # For callers.
+
+    @property
+    def is_up(self) -> bool:
+        """True while both directions are open, as far as this end knows."""
+        host = self._host
+        return self.is_alive and host is not None and host.is_built and host.machine.is_up
+
+    def wait_up(self, timeout: float | None) -> bool:
+        """Wait until both directions are open; False when they are not in time.
+
+        Raises PipeStopped or PipeClosed when they never will be.
+        """
+        over = self.intake
+        self.status.wait(lambda: self.is_up or over.refusal is not None, timeout)
+        if not self.is_up and over.refusal is not None:
+            kind, text = over.refusal
+            raise kind(text)
+        return self.is_up
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until everything put so far is confirmed; where nothing confirms, until it was sent."""
+        end = None if timeout is None else self.runtime.now() + round(timeout * 1_000_000)
+        super().flush(timeout)
+        if not self.confirms:
+            self._await_sent(None if end is None else max(0, end - self.runtime.now()) / 1_000_000)
+
+    def _await_sent(self, timeout: float | None) -> None:
+        """Before the channel is up, frames wait in the machine."""
+        if not self.status.wait(lambda: not self._holds, timeout):
+            raise NotConfirmed(
+                f"channel {self.name} is not up, and what was sent waits for that; "
+                "see whether the other end is there"
+            )
+
+    @property
+    def _holds(self) -> bool:
+        host = self._host
+        return self.is_alive and host is not None and host.is_built and host.machine.held > 0
+
+    def close(self, timeout: float) -> None:
+        """Wait until all that was sent is confirmed, let the handler finish its message, and end.
+
+        Raises NotConfirmed, after everything is ended, for what was not confirmed in time. A second call does
+        nothing.
+        """
+        if self._is_stopped:
+            return
+        end = self.runtime.now() + round(timeout * 1_000_000)
+        try:
+            self._settle_all(end)
+        finally:
+            self.stop(max(self._left(end), 1.0))
+
+    def _settle_all(self, end: int) -> None:
+        """Meanwhile the handler works on, and what it sends is sent too."""
+        if not self._is_started or self.intake.refusal is not None:
+            return
+        try:
+            self.flush(self._left(end))
+            self._await_handled(end)
+        finally:
+            self.stop_consuming(max(self._left(end), 1.0))
+            self.finish()
+        self.intake.finish(self._left(end))
+        if not self.confirms:
+            self._await_sent(self._left(end))
+
+    def _await_handled(self, end: int) -> None:
+        """What has arrived by now goes through the handler: answers came before the confirms did."""
+        if not self.has_consumer:
+            return
+        if self._inside.waiting is not None:  # nobody would send again what is dropped here
+            self.status.wait(lambda: self._is_all_handled, self._left(end))
+        elif (newest := self.works.newest()) is not None:
+            self.status.wait(lambda: newest not in self.works, self._left(end))
+
+    @property
+    def _is_all_handled(self) -> bool:
+        host = self._host
+        if not self.is_alive or host is None or not host.is_built:
+            return True
+        return not self._inside.waiting and host.is_quiet and not len(self.works)
+
+    def _left(self, end: int) -> float:
+        return max(0, end - self.runtime.now()) / 1_000_000
+
+    def stop(self, timeout: float) -> bool:
+        """End at once; what is not confirmed is given up."""
+        is_ended = super().stop(timeout)
+        self.intake.end(PipeClosed, f"channel {self.name} is closed")
+        self.status.notify()
+        return is_ended

@@ -1,0 +1,1 @@
+"""Where messages reach the application: handlers, coroutines, transactions and lanes."""

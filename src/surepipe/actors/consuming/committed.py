@@ -1,0 +1,317 @@
+"""Handlers whose effects are stored in one transaction with how far the receiver has come.
+
+One transaction takes a whole delivery, or what of it was handled within 0.1 s (it holds up other writers of the
+store), or as much as it has room for. When a message fails, what its handler did in the transaction is taken back;
+what stands before it is committed, and then the message is tried again like any other. When the store refuses what
+several messages have added, they are taken anew, one by one, so that only the one to blame fails. A store whose
+transactions take nothing back gets one for each message; ``receive_many`` gives it one for many.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import TracebackType
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from surepipe.actors.codecs import Codec, Undecodable
+from surepipe.actors.consuming.consumer import Loop, Work
+from surepipe.actors.consuming.coroutines import Coroutines, LoopEnded, finish, require_handler
+from surepipe.actors.ends.receiver import ReceiverEnd
+from surepipe.actors.ends.stores import CommittableState
+from surepipe.core.store_requests import Committed, Failed, Transaction, TransactionalStore, called
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+
+CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
+"""``handle(message, transaction)``; the transaction is the store's own kind, such as ``SqliteTransaction``."""
+CommittedBatchHandler: TypeAlias = Callable[[list[object], Transaction], object]
+COMMIT_AFTER_US = 100_000
+
+
+@runtime_checkable
+class Parted(Protocol):
+    """A transaction that can take back a part of itself."""
+
+    @property
+    def is_full(self) -> bool:
+        """True when no further part is to be added."""
+        ...
+
+    def part(self) -> AbstractContextManager[None]:
+        """A block whose effects are taken back when it raises."""
+        ...
+
+
+@runtime_checkable
+class TellingTransaction(Protocol):
+    """A transaction that tells when it is done, even where its answer gets lost on the way back.
+
+    One of Redis has an ``also`` for commands of the server, and no such ``changes``.
+    """
+
+    changes: list[Callable[[], None]]
+
+    def also(self, change: Callable[[], None]) -> None:
+        """Do this in the same step."""
+        ...
+
+
+@runtime_checkable
+class Reaching(Protocol):
+    """A transaction that must know which other thread works for it."""
+
+    def reaches(self, thread: int | None) -> AbstractContextManager[None]:
+        """A block in which that thread, too, counts as inside the transaction."""
+        ...
+
+
+class _Measured:
+    """A transaction whose beginning and end are calls of its store; between them handlers are at work."""
+
+    def __init__(
+        self,
+        transaction: AbstractContextManager[Transaction],
+        asking: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._transaction = transaction
+        self._asking = asking
+
+    def __enter__(self) -> Transaction:
+        with self._asking():
+            return self._transaction.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        with self._asking():
+            return self._transaction.__exit__(kind, error, traceback)
+
+
+class _Abandoned(Exception):
+    """The receiver's incarnation is gone: nothing of this transaction may be stored."""
+
+
+_Taken: TypeAlias = tuple[int, BaseException | None]
+"""The last message handled, and why the next one was not."""
+
+
+class Commits:
+    """Makes the loops of a receiver whose boundary is ``committed``."""
+
+    def __init__(
+        self, receiver: ReceiverEnd, store: TransactionalStore, state: CommittableState
+    ) -> None:
+        self._receiver = receiver
+        self._store = store
+        self._state = state
+        self._place = called(store)
+
+    def _asking(self) -> AbstractContextManager[None]:
+        return self._receiver.silences.asking(
+            self._place, self._receiver.runtime.here(), "the effects of messages wait"
+        )
+
+    def each(
+        self,
+        handler: CommittedHandler,
+        codec: Codec,
+        seal: Callable[[Transaction], object] | None = None,
+        undone: Callable[[Work], object] | None = None,
+    ) -> Loop:
+        """Give the handler one message at a time, and the transaction.
+
+        ``seal`` is called once for each transaction, behind the messages that it takes: what it adds, and what it
+        raises, concerns all of them. ``undone`` is called between a refused transaction and the next.
+        """
+
+        def take(work: Work, transaction: Transaction) -> _Taken:
+            done, failure = self._take_some(work, transaction, handler, codec)
+            if seal is not None and done > work.done:
+                seal(transaction)
+            return done, failure
+
+        def loop(work: Work) -> None:
+            self._loop(work, take, parts=True, undone=undone)
+
+        return loop
+
+    def _take_some(
+        self, work: Work, transaction: Transaction, handler: CommittedHandler, codec: Codec
+    ) -> _Taken:
+        if isinstance(transaction, Parted):
+            return self._take_parts(work, transaction, transaction, handler, codec)
+        message = codec.decode(_payload(work, work.done + 1))
+        self._finish(handler(message, transaction), transaction)
+        return work.done + 1, None
+
+    def _finish(self, result: object, transaction: Transaction) -> None:
+        """Run what a handler gave that is to be awaited: the transaction stays open until that is done.
+
+        Its loop may be needed by others meanwhile, and a write of theirs to the same store would wait for this
+        transaction on the very thread that has to end it: so it is refused.
+        """
+        if result is None:
+            return
+        coroutines = self._receiver.coroutines
+        reach = transaction.reaches if isinstance(transaction, Reaching) else _nowhere
+        finish(result, lambda call: _within(reach, coroutines, call))
+
+    def together(self, handler: CommittedBatchHandler, codec: Codec) -> Loop:
+        """Give the handler all messages of a work at once: committed together, and failed together."""
+
+        def take(work: Work, transaction: Transaction) -> _Taken:
+            messages: list[object] = []
+            broken: Undecodable | None = None
+            for seq in range(work.done + 1, work.last + 1):
+                try:
+                    messages.append(codec.decode(_payload(work, seq)))
+                except Undecodable as error:
+                    broken = error
+                    break
+            if messages:
+                # A coroutine must not wait for its turn at the store on the loop that the one before it needs.
+                alone = transaction.part() if isinstance(transaction, Parted) else nullcontext()
+                with alone:
+                    self._finish(handler(messages, transaction), transaction)
+            return work.done + len(messages), broken
+
+        return lambda work: self._loop(work, take, parts=False)
+
+    def _take_parts(
+        self,
+        work: Work,
+        transaction: Transaction,
+        parted: Parted,
+        handler: CommittedHandler,
+        codec: Codec,
+    ) -> _Taken:
+        done, now = work.done, self._receiver.runtime.now
+        end = now() + COMMIT_AFTER_US
+        while done < work.last and not work.cancelled:
+            try:
+                message = codec.decode(_payload(work, done + 1))
+                with parted.part():
+                    self._finish(handler(message, transaction), transaction)
+            except (StoreUnavailable, _Abandoned, LoopEnded):
+                raise
+            except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
+                return done, error
+            done += 1
+            if work.one_by_one or parted.is_full or now() >= end:
+                break
+        return done, None
+
+    def _loop(
+        self,
+        work: Work,
+        take: Callable[[Work, Transaction], _Taken],
+        *,
+        parts: bool,
+        undone: Callable[[Work], object] | None = None,
+    ) -> None:
+        while work.done < work.last and work.trouble is None and not work.cancelled:
+            done = work.done
+            self._commit_some(work, take, parts=parts)
+            if undone is not None and work.done == done:
+                undone(work)
+
+    def _commit_some(
+        self, work: Work, take: Callable[[Work, Transaction], _Taken], *, parts: bool
+    ) -> None:
+        work.tried = None
+        try:
+            with _Measured(self._store.transaction(), self._asking) as transaction:
+                done, failure = take(work, transaction)
+                if done > work.done:
+                    request = self._state.request(self._state_after(work, done))
+                    work.tried = done, request
+                    transaction.commit(request)
+                    if isinstance(transaction, TellingTransaction):
+                        transaction.also(partial(self._receiver.crossed, work, done))
+        except _Abandoned:
+            work.cancel()
+            return
+        except StoreUnavailable as error:  # the message is not to blame
+            work.trouble = error
+            return
+        if done > work.done and not transaction.done:
+            work.one_by_one = parts and done > work.done + 1 and _is_of_handlers(transaction)
+            if not work.one_by_one:
+                _refused(work, transaction)
+            return
+        if work.tried is not None:
+            self._state.done(work.tried[1])
+        work.done = done
+        if failure is not None:
+            raise failure
+
+    def _state_after(self, work: Work, through: int) -> bytes:
+        state = self._receiver.state_after(work, through)
+        if state is None:
+            raise _Abandoned
+        return state
+
+
+def _within(
+    reach: Callable[[int | None], AbstractContextManager[None]],
+    coroutines: Coroutines,
+    call: Awaitable[object],
+) -> object:
+    loop = coroutines.loop  # started first: then its thread is known
+    with reach(coroutines.thread if loop is not None else None):
+        return coroutines.wait(call)
+
+
+def _nowhere(thread: int | None) -> AbstractContextManager[None]:
+    del thread
+    return nullcontext()
+
+
+def _is_of_handlers(transaction: Transaction) -> bool:
+    """Nothing was stored, and not for the sake of the receiver's state."""
+    return isinstance(transaction.outcomes[-1], Committed | Failed)
+
+
+def _refused(work: Work, transaction: Transaction) -> None:
+    """Nothing was stored. If it was for what the handler added, that is the handler's failure."""
+    own, ours = transaction.outcomes[:-1], transaction.outcomes[-1]
+    if _is_of_handlers(transaction):
+        raise ConfigurationError(
+            f"the transaction was refused, and nothing of it was done: {[*own, ours]}"
+        )
+    work.trouble = ours
+
+
+def _payload(work: Work, seq: int) -> bytes:
+    """The payload of a message; a work that was cancelled meanwhile has none left."""
+    try:
+        return work.left[seq - work.last - 1]
+    except IndexError:
+        raise _Abandoned from None
+
+
+def check_handler(handler: Callable[..., object], *, committed: bool) -> None:
+    """Raises MisuseError for what is no handler, and for one that takes a transaction where there is none, or none
+    where there is."""
+    require_handler(handler)
+    wanted = 2 if committed else 1
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return
+    try:
+        signature.bind(*range(wanted))
+    except TypeError as error:
+        what = (
+            "with boundary 'committed' a handler gets the message and the transaction that its "
+            "effects belong to: write handle(message, transaction)"
+            if committed
+            else "a handler gets the message: write handle(message); a transaction comes with "
+            "boundary 'committed'"
+        )
+        raise MisuseError(f"{what} ({error})") from None

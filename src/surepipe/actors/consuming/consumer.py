@@ -1,0 +1,495 @@
+"""Where messages cross the boundary: works, the queue of them, and the actor that runs a handler.
+
+A *work* is one delivery of the machine. Whoever consumes it says how far it came by setting ``done`` after each
+message; the receiver's actor looks at works when it is told to, and reports to the machine what has been added
+since. So a message costs one attribute, and the handler may take as long as it likes: it runs in an actor of its
+own, the receiver answers probes meanwhile, and an alarm makes it look at a slow work from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Protocol, TypeAlias, cast
+
+from surepipe.actors.codecs import Codec, Undecodable, decoder
+from surepipe.actors.consuming.coroutines import (
+    SETTLED,
+    LoopEnded,
+    Wait,
+    finish,
+    finished,
+    must_end,
+    nobody_waits,
+)
+from surepipe.actors.inbox import Bell
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.supervision import Kill, Killed
+from surepipe.core.effects import Cause, Deliver
+from surepipe.core.store_requests import CommitPosition
+from surepipe.errors import SurepipeError, words_of
+
+Handler: TypeAlias = Callable[[object], object]
+BatchHandler: TypeAlias = Callable[[list[object]], object]
+PROGRESS_US = 20_000
+TRACEBACK_MAX = 8_000
+BREATH = 64
+"""So many messages a coroutine handler may take without a pause before others on its loop get a turn."""
+
+
+class GiveUp(Undecodable):
+    """Raised by a loop: this message is not to be tried again, for this cause. It goes to the dead letters, which
+    ``place`` names if there are several."""
+
+    def __init__(self, cause: BaseException, place: str = "") -> None:
+        super().__init__(words_of(cause))
+        self.cause = cause
+        self.place = place
+
+
+class WorkOwner(Protocol):
+    """The incarnation of the receiver that a work belongs to; both calls come from the consumer."""
+
+    def taken(self, work: Work) -> None:
+        """Somebody begins to consume the work."""
+        ...
+
+    def finished(self, work: Work) -> None:
+        """The work came to its end, by success, failure or cancellation."""
+        ...
+
+
+class Work:
+    """One delivery, and how far it has come.
+
+    ``left`` is a copy of the payloads; clearing it makes the consumer stop after the message it is at. ``first``,
+    ``last`` and ``done`` are numbers of messages; with lanes those of one delivery don't follow each other, so
+    they are places in it, and ``seq_at`` tells the number.
+    """
+
+    __slots__ = (
+        *("attempt", "cancelled", "done", "epoch", "failure", "first", "key", "last", "left"),
+        *("one_by_one", "owner", "parked", "producer", "reported", "seqs", "ticket"),
+        *("traced", "tried", "trouble"),
+    )
+
+    def __init__(self, delivery: Deliver, owner: WorkOwner) -> None:
+        self.owner = owner
+        self.ticket = delivery.ticket
+        self.epoch = delivery.epoch
+        self.key = delivery.key
+        self.seqs = delivery.seqs
+        self.first = 1 if self.seqs else delivery.first
+        self.last = self.first + len(delivery.payloads) - 1
+        self.attempt = delivery.attempt
+        self.left = list(delivery.payloads)
+        self.done = self.reported = self.traced = self.first - 1
+        self.producer = delivery.producer
+        self.failure: tuple[int, BaseException] | None = None
+        self.one_by_one = False
+        """Its effects are committed message by message: several together were refused, and one is to blame."""
+        self.tried: tuple[int, CommitPosition] | None = None
+        """The commit of the transaction that is under way, and up to which message that one goes."""
+        self.trouble: object = None
+        """What a store answered when the effects of this work could not be committed."""
+        self.cancelled = False
+        self.parked: list[bytes] | None = None
+
+    def seq_at(self, place: int) -> int:
+        """The number of a message of this delivery."""
+        return self.seqs[place - 1] if self.seqs else place
+
+    @property
+    def is_cut(self) -> bool:
+        """True when no message after the one that is being handled is to be taken now."""
+        return self.cancelled or self.parked is not None
+
+    def park(self) -> None:
+        """No message after the one that is being handled, for now: something else comes first."""
+        self.parked = list(self.left)
+        self.left.clear()
+
+    def unpark(self) -> bool:
+        """The consumer has left the work: what is not done is there again. False when nothing is to go on."""
+        parked, self.parked = self.parked, None
+        is_left = self.done < self.last and not self.cancelled
+        if parked is None or not is_left or self.failure is not None or self.trouble is not None:
+            return False
+        self.left[:] = parked[self.done - self.last :]
+        return True
+
+    def cancel(self) -> None:
+        """No message after the one that is being handled."""
+        self.cancelled = True
+        self.left.clear()
+
+
+Loop: TypeAlias = Callable[[Work], None]
+"""Takes the messages of a work in order and sets ``done`` after each. It may raise for the one after ``done``."""
+
+
+TaskLoop: TypeAlias = Callable[[Work], Awaitable[None]]
+"""The same, in a task: it may wait without a thread."""
+
+
+def each(handler: Handler, codec: Codec, wait: Wait = nobody_waits) -> Loop:
+    """Give the handler one message at a time. What it gives that is to be awaited is run by ``wait``."""
+
+    def loop(work: Work) -> None:
+        decode = decoder(codec, work.left)
+        if decode is None:
+            for seq, payload in enumerate(work.left, work.done + 1):
+                result = handler(payload)
+                if result is not None and type(result) not in SETTLED:
+                    finish(result, wait)
+                work.done = seq
+        else:
+            for seq, payload in enumerate(work.left, work.done + 1):
+                result = handler(decode(payload))
+                if result is not None and type(result) not in SETTLED:
+                    finish(result, wait)
+                work.done = seq
+
+    return loop
+
+
+def each_in_task(handler: Callable[[object], Awaitable[object]], codec: Codec) -> TaskLoop:
+    """The same for a coroutine function."""
+
+    async def loop(work: Work) -> None:
+        decode = decoder(codec, work.left) or _as_it_is
+        for seq, payload in enumerate(work.left, work.done + 1):
+            result = await handler(decode(payload))
+            if result is not None:
+                await finished(result)
+            work.done = seq
+            if not seq % BREATH:
+                await asyncio.sleep(0)
+
+    return loop
+
+
+def _as_it_is(payload: bytes) -> object:
+    return payload
+
+
+def together(handler: BatchHandler, codec: Codec, wait: Wait = nobody_waits) -> Loop:
+    """Give the handler all messages of a work at once: settled together, and failed together.
+
+    A payload that can't be decoded splits the work: what stands before it is handled first.
+    """
+
+    def loop(work: Work) -> None:
+        messages, broken = _decoded(work.left[:], codec)
+        if messages:
+            finish(handler(messages), wait)
+            work.done += len(messages)
+        if broken is not None:
+            raise broken
+
+    return loop
+
+
+def together_in_task(
+    handler: Callable[[list[object]], Awaitable[object]], codec: Codec
+) -> TaskLoop:
+    """The same for a coroutine function."""
+
+    async def loop(work: Work) -> None:
+        messages, broken = _decoded(work.left[:], codec)
+        if messages:
+            await finished(handler(messages))
+            work.done += len(messages)
+        if broken is not None:
+            raise broken
+
+    return loop
+
+
+async def consume_in_task(loop: TaskLoop, work: Work) -> None:
+    """Take one work through the loop. What the handler raises is noted as its failure, whatever it is; raises only
+    when the task is to end, which is no failure of the message."""
+    try:
+        await loop(work)
+        await asyncio.sleep(0)
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
+        if not (isinstance(error, asyncio.CancelledError) and must_end()):
+            work.failure = (work.done + 1, error)
+    if must_end():  # a handler may have swallowed it
+        raise asyncio.CancelledError
+
+
+def _decoded(payloads: list[bytes], codec: Codec) -> tuple[list[object], Undecodable | None]:
+    """The messages up to the first payload that can't be decoded, and why it can't."""
+    decode = decoder(codec, payloads)
+    if decode is None:
+        return cast("list[object]", payloads), None
+    messages: list[object] = []
+    for payload in payloads:
+        try:
+            messages.append(decode(payload))
+        except Undecodable as error:
+            return messages, error
+    return messages, None
+
+
+class WorkQueue:
+    """Works that wait for a consumer: one actor with a handler, or one loop that pulls."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.signal = runtime.signal()
+        self.here = runtime.here
+        self.current: Work | None = None
+        self.ended = False
+        self.handler_thread: object = None
+        self.pulling_thread: object = None
+        self.failure: SurepipeError | None = None
+        self._lock = threading.Lock()
+        self._works: deque[Work] = deque()
+        self._bell: Bell | None = None
+
+    def __len__(self) -> int:
+        return len(self._works)
+
+    def serve(self, bell: Bell) -> None:
+        """Ring this bell when there is work."""
+        self._bell = bell
+        bell.ring()
+
+    def put(self, work: Work) -> None:
+        """Add a work."""
+        with self._lock:
+            self._works.append(work)
+        self._tell()
+
+    def put_back(self, work: Work) -> None:
+        """The consumer leaves, and the work with what is not done yet is there for the next one."""
+        with self._lock:
+            if work is self.current:
+                self.current = None
+                if not work.cancelled:
+                    work.left[: work.done + 1 - self._start_of(work)] = []
+                    self._works.appendleft(work)
+        work.owner.finished(work)  # for now: what is done so far is settled
+
+    @staticmethod
+    def _start_of(work: Work) -> int:
+        """The seq of the first payload that is still in ``left``."""
+        return work.last - len(work.left) + 1
+
+    def take(self) -> Work | None:
+        """The next work, if there is one; it is current until it is finished or put back."""
+        with self._lock:
+            self.current = self._works.popleft() if self._works else None
+            work = self.current
+        if work is not None:
+            work.owner.taken(work)
+        return work
+
+    def newest(self) -> Work | None:
+        """The work that was put last, unless it came to its end."""
+        with self._lock:
+            return self._works[-1] if self._works else self.current
+
+    def running(self) -> list[Work]:
+        """What consumers are at."""
+        current = self.current
+        return [] if current is None else [current]
+
+    def is_handling_here(self) -> bool:
+        """True on a thread that runs the handler."""
+        return self.handler_thread == self.here()
+
+    def __contains__(self, work: Work) -> bool:
+        """True while this work has not come to its end."""
+        with self._lock:
+            return work is self.current or work in self._works
+
+    def finish(self, work: Work) -> None:
+        """The current work came to its end."""
+        with self._lock:
+            if work is self.current:
+                self.current = None
+        work.owner.finished(work)
+        if self.ended:
+            self.signal.notify()  # whoever closes may wait for the last one
+
+    @property
+    def has_unhandled(self) -> bool:
+        """True while works wait or are being handled, though the machine may have nothing in work any more."""
+        with self._lock:
+            return bool(self._works) or self.current is not None
+
+    def begin(self) -> None:
+        """A new incarnation of the receiver: works of the former one mean nothing any more."""
+        with self._lock:
+            self._cancel_all()
+
+    def take_back(self, owner: WorkOwner) -> list[Work]:
+        """What this incarnation has handed out comes again under other tickets: the works that this ends."""
+        with self._lock:
+            works = [*self._works, *([] if self.current is None else [self.current])]
+            taken_back = [work for work in works if work.owner is owner]
+            for work in taken_back:
+                work.cancel()
+            self._works = deque(work for work in self._works if work.owner is not owner)
+            return [work for work in taken_back if work.done < work.last]
+
+    def cancel(self) -> None:
+        """Nothing after the message that is being handled; its work is finished as usual."""
+        with self._lock:
+            self._cancel_all()
+            self.ended = True
+        self._tell()
+
+    def end(self, failure: SurepipeError | None = None) -> None:
+        """No more work will come; a loop that pulls raises ``failure`` if there is one."""
+        self.failure = failure
+        self.ended = True
+        self._tell()
+
+    def _cancel_all(self) -> None:
+        for work in self._works:
+            work.cancel()
+        self._works.clear()
+        if self.current is not None:
+            self.current.cancel()
+
+    def _tell(self) -> None:
+        self.signal.notify()
+        if self._bell is not None:
+            self._bell.ring()
+
+
+class ConsumerActor:
+    """Runs the loop over works, one after the other. Handlers that raise are the machine's business, not ours."""
+
+    def __init__(
+        self, queue: WorkQueue, loop: Loop, bell: Bell, on_death: Callable[[BaseException], None]
+    ) -> None:
+        self._queue = queue
+        self._loop = loop
+        self._bell = bell
+        self._on_death = on_death
+
+    def receive(self, message: object) -> None:
+        """Ring: consume what is there. Start: the same, after what the former life left behind."""
+        if isinstance(message, Kill):
+            raise Killed("the consumer was told to die")
+        self._bell.take_down()
+        while (work := self._queue.take()) is not None:
+            self.run(work)
+
+    def run(self, work: Work) -> None:
+        """Take one work through the loop."""
+        self._queue.handler_thread = self._queue.here()
+        try:
+            self._loop(work)
+        except LoopEnded:
+            self._queue.put_back(work)
+            raise
+        except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
+            work.failure = (work.done + 1, error)
+        finally:
+            self._queue.handler_thread = None
+        self._queue.finish(work)
+
+    def died(self, error: BaseException) -> None:
+        """Pass it on: the receiver's end starts over."""
+        self._on_death(error)
+
+
+class ConsumerTask:
+    """The same for a coroutine handler: an actor in a task of its loop. It takes one message after the other."""
+
+    def __init__(
+        self,
+        queue: WorkQueue,
+        loop: TaskLoop,
+        bell: Bell,
+        on_death: Callable[[BaseException], None],
+    ) -> None:
+        self._queue = queue
+        self._loop = loop
+        self._bell = bell
+        self._on_death = on_death
+
+    async def receive(self, message: object) -> None:
+        """As ``ConsumerActor.receive``."""
+        if isinstance(message, Kill):
+            raise Killed("the consumer was told to die")
+        self._bell.take_down()
+        while (work := self._queue.take()) is not None:
+            self._queue.handler_thread = self._queue.here()
+            try:
+                await consume_in_task(self._loop, work)
+            except BaseException:
+                self._queue.put_back(work)
+                raise
+            finally:
+                self._queue.handler_thread = None
+            self._queue.finish(work)
+
+    def died(self, error: BaseException) -> None:
+        """Pass it on: the receiver's end starts over."""
+        self._on_death(error)
+
+
+def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
+    """The messages of a queue for a ``for`` loop: each is settled when the next one is asked for.
+
+    When the loop is left early the last message is not settled; the next loop gets it again.
+    """
+    while True:
+        queue.signal.wait(lambda: bool(len(queue)) or queue.ended, None)
+        work = queue.take()
+        if work is None:
+            if queue.failure is not None:
+                raise queue.failure
+            return
+        queue.pulling_thread = queue.here()
+        try:
+            yield from _messages(work, codec)
+        except Undecodable as error:
+            work.failure = (work.done + 1, error)
+            queue.finish(work)
+        except BaseException:  # GeneratorExit: the loop was left
+            queue.put_back(work)
+            raise
+        else:
+            queue.finish(work)
+        finally:
+            queue.pulling_thread = None
+
+
+def _messages(work: Work, codec: Codec) -> Iterator[object]:
+    for seq, payload in enumerate(work.left, work.done + 1):
+        yield codec.decode(payload)
+        work.done = seq
+
+
+def error_text(error: BaseException) -> tuple[str, str]:
+    """Type and text of an error, as letters hold them."""
+    if isinstance(error, GiveUp):
+        error = error.cause
+    text = words_of(error)
+    return type(error).__name__, text if len(text) <= 500 else text[:497] + "..."
+
+
+def cause_of(error: BaseException, *, with_traceback: bool) -> Cause:
+    """What a machine is told of an error."""
+    place = error.place if isinstance(error, GiveUp) else ""
+    return (*error_text(error), place, traceback_text(error) if with_traceback else "")
+
+
+def traceback_text(error: BaseException) -> str:
+    """Where an error was raised, and what led to it; of a very long one the end."""
+    if isinstance(error, GiveUp):
+        error = error.cause
+    text = "".join(traceback.format_exception(error)).rstrip("\n")
+    return text if len(text) <= TRACEBACK_MAX else "...\n" + text[-TRACEBACK_MAX:]

@@ -1,0 +1,653 @@
+"""Coroutines in handlers: what a handler may be, which loop its coroutines run on, and who waits for them.
+
+A handler may be a plain function, a coroutine function, or anything that returns an awaitable. What it returns is
+looked at every time: an awaitable is run before its message counts as handled, and a generator, whose body nobody
+would ever run, is the failure of the message.
+
+Coroutines run on a loop: the one of the caller, where the pipe is used in ``async with``, or one that the process
+starts for the first coroutine and ends with the last pipe that had any. In virtual time there is no loop of
+threads; there each coroutine runs in the turn of the actor that waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import itertools
+import logging
+import os
+import threading
+from asyncio.base_events import BaseEventLoop
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from concurrent.futures import CancelledError, Future
+from enum import Enum
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
+
+import pykka
+from greenlet import getcurrent, greenlet
+
+from surepipe.errors import ConfigurationError, MisuseError, PipeStopped, SurepipeError
+
+logger = logging.getLogger("surepipe")
+T = TypeVar("T")
+Wait: TypeAlias = Callable[[Awaitable[object]], object]
+"""Runs an awaitable to its end and gives what it gives. Raises what it raises."""
+SETTLED_MAX = 1000
+LOOK_S = 1.0
+"""How often a thread that waits for a loop looks whether that is still there."""
+_LAZY = (Generator, AsyncGenerator, map, filter, itertools.starmap)
+
+
+# What a handler may be.
+
+
+class HandlerKind(Enum):
+    """What a call of a function gives, as far as the function itself tells."""
+
+    PLAIN = "a function"
+    COROUTINE = "a coroutine function"
+    GENERATOR = "a generator function"
+    ASYNC_GENERATOR = "an async generator function"
+
+    @property
+    def is_async(self) -> bool:
+        """True when a call runs nothing, and wants to be awaited or iterated on a loop."""
+        return self in (HandlerKind.COROUTINE, HandlerKind.ASYNC_GENERATOR)
+
+    @property
+    def is_generator(self) -> bool:
+        """True when a call runs nothing until somebody iterates."""
+        return self in (HandlerKind.GENERATOR, HandlerKind.ASYNC_GENERATOR)
+
+
+def kind_of(function: Callable[..., object]) -> HandlerKind:
+    """What a call of this gives: seen through partials and bound methods, of an object by its ``__call__``.
+
+    This decides for pipes, for stages of pipelines, and for their simulation.
+    """
+    while isinstance(function, partial):
+        function = cast("partial[object]", function).func
+    body: Callable[..., object] = function
+    if not inspect.isroutine(function) and not inspect.isclass(function):
+        body = cast("Callable[..., object]", getattr(function, "__call__", function))  # noqa: B004
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(body):
+        return HandlerKind.COROUTINE
+    if inspect.isasyncgenfunction(body):
+        return HandlerKind.ASYNC_GENERATOR
+    if inspect.isgeneratorfunction(body):
+        return HandlerKind.GENERATOR
+    return HandlerKind.PLAIN
+
+
+def require_handler(function: Callable[..., object]) -> None:
+    """Raises MisuseError for what can't be a handler, whatever it is given."""
+    if not callable(cast("object", function)):
+        raise MisuseError(f"a handler is a function, and this is a {type(function).__name__}")
+    kind = kind_of(function)
+    if kind.is_generator:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise MisuseError(
+            f"{name} is {kind.value}: a call of it runs nothing, so every message would be lost. Write a function "
+            "without yield; for many results send each of them on, or use a flat-map stage"
+        )
+
+
+def require_plain(what: str, function: object, why: str) -> None:
+    """Raises ConfigurationError for a function whose call would run nothing, where nobody waits for it."""
+    if callable(function) and (kind := kind_of(function)) is not HandlerKind.PLAIN:
+        raise ConfigurationError(f"{what} is {kind.value}: {why}")
+
+
+SETTLED: set[type] = set()
+"""Types of results that are nothing to be run: to ask costs more than many a handler, so answers are kept."""
+
+
+def finish(result: object, wait: Wait) -> object:
+    """What a handler's result comes to: an awaitable is run. Raises what that raises, and MisuseError for what
+    nobody would ever run."""
+    found = refuse_unrun(awaited(result, wait))
+    kind = type(result)
+    if found is result and not issubclass(kind, list | tuple) and len(SETTLED) < SETTLED_MAX:
+        SETTLED.add(kind)
+    return found
+
+
+def awaited(result: object, wait: Wait) -> object:
+    """The same for a result that may be a generator: whoever gets it runs that."""
+    while True:
+        if inspect.isawaitable(result):
+            result = wait(cast("Awaitable[object]", result))
+        elif isinstance(result, Future):
+            result = cast("Future[object]", result).result()
+        else:
+            return result
+
+
+async def finished(result: object) -> object:
+    """As ``finish``, on a loop."""
+    while True:
+        if inspect.isawaitable(result):
+            result = await result
+        elif isinstance(result, Future):
+            result = await asyncio.wrap_future(cast("Future[object]", result))
+        else:
+            return refuse_unrun(result)
+
+
+def unrun_in(result: object) -> str:
+    """What nobody has run, of this result: the name of its type, or ''. A list may hold some."""
+    if isinstance(result, _LAZY) or inspect.isawaitable(result):
+        return type(cast("object", result)).__name__
+    if isinstance(result, list | tuple):
+        for one in cast("list[object]", result):
+            if found := unrun_in(one) if not isinstance(one, list | tuple) else "":
+                return found
+    return ""
+
+
+def refuse_unrun(result: object) -> object:
+    """Raises MisuseError for what nobody would ever run."""
+    if what := unrun_in(result):
+        _close_all(result)
+        raise MisuseError(
+            f"what came back is a {what}, whose body nobody would run: run it in the function (a generator by a "
+            "loop, coroutines by await asyncio.gather(*calls))"
+        )
+    return result
+
+
+def _close_all(result: object) -> None:
+    """Python need not warn of these: they are named already."""
+    for one in cast("list[object]", result) if isinstance(result, list | tuple) else [result]:
+        if inspect.iscoroutine(one):
+            one.close()
+
+
+def nobody_waits(call: Awaitable[object]) -> object:
+    """Stands where coroutines can't be waited for."""
+    if inspect.iscoroutine(call):
+        call.close()
+    raise MisuseError("nobody waits for a coroutine here: write a plain function")
+
+
+# Where coroutines run.
+
+
+class Coroutines(Protocol):
+    """Runs the coroutines of one receiver."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop, started if need be; None in virtual time, where each runs in the turn that waits for it."""
+        ...
+
+    @property
+    def thread(self) -> int | None:
+        """The thread of the loop, while it has one."""
+        ...
+
+    def wait(self, call: Awaitable[object]) -> object:
+        """Run it to its end, from a thread that may wait. Raises what it raises, and LoopEnded."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more will be run. A second call does nothing."""
+        ...
+
+
+class LoopEnded(PipeStopped):
+    """The loop that coroutines were to run on is closed."""
+
+
+def _loop_ended() -> LoopEnded:
+    return LoopEnded(
+        "the event loop that its handler runs on is closed: close the pipe before the loop ends, which "
+        "'async with' does"
+    )
+
+
+class SharedLoop:
+    """The loop of a process for handlers that are coroutines: it starts with the first user, ends with the last.
+
+    It has a thread of its own. What blocks it holds up the coroutines of all pipes, so a coroutine waits by
+    ``await`` only.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def enter(self) -> asyncio.AbstractEventLoop:
+        """The loop. Each ``enter`` needs a ``leave``."""
+        with self._lock:
+            self._users += 1
+            if self._loop is None:
+                loop = self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run_for_ever, args=(loop,), name="surepipe-coroutines", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def leave(self) -> None:
+        """One user fewer; the thread ends with the last, and cancels what it has left."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        assert loop is not None
+        assert thread is not None
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not threading.current_thread():
+            thread.join(5.0)
+
+    @property
+    def thread(self) -> int | None:
+        """The thread's number; None while there is none."""
+        return None if self._thread is None else self._thread.ident
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    """Until somebody calls ``stop``. An exit that some task raises ends only that task."""
+    while True:
+        try:
+            loop.run_forever()
+            break
+        except (SystemExit, KeyboardInterrupt) as error:
+            loop.call_exception_handler(
+                {"message": "a task of a handler wanted to end the process", "exception": error}
+            )
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+    loop.close()
+
+
+SHARED_LOOP = SharedLoop()
+
+
+class LoopCoroutines:
+    """Coroutines on a loop of threads: the caller's own, or the shared one."""
+
+    def __init__(
+        self, own: asyncio.AbstractEventLoop | None = None, thread: int | None = None
+    ) -> None:
+        self._loop = own
+        self._thread = thread
+        self._is_own = own is not None
+        self._lock = threading.Lock()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop. Raises LoopEnded."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = SHARED_LOOP.enter()
+        if self._loop.is_closed():
+            raise _loop_ended()
+        return self._loop
+
+    @property
+    def thread(self) -> int | None:
+        """The thread that the loop runs on."""
+        return self._thread if self._is_own else SHARED_LOOP.thread
+
+    def wait(self, call: Awaitable[object]) -> object:
+        """Run it there; this thread waits, or the task that stands in its place."""
+        outcome = _outcome(call)
+        code = patient()
+        if code is not None and asyncio._get_running_loop() is self.loop:
+            # A task of its own, as from a thread: it may cancel itself, and what is around it goes on.
+            result, failure = code.wait(lambda: asyncio.ensure_future(outcome))
+            if failure is not None:
+                raise failure
+            return result
+        try:
+            if self.thread == threading.get_ident() and asyncio._get_running_loop() is not None:
+                raise MisuseError(
+                    "a coroutine can't be waited for on the thread of its own loop: await it"
+                )
+            loop = self.loop
+            future = asyncio.run_coroutine_threadsafe(outcome, loop)
+        except (RuntimeError, SurepipeError) as error:
+            outcome.close()
+            if inspect.iscoroutine(call):
+                call.close()
+            raise (_loop_ended() if isinstance(error, RuntimeError) else error) from None
+        result, failure = _result_of(future, loop)
+        if isinstance(failure, asyncio.CancelledError) and loop.is_closed():
+            raise _loop_ended()
+        if failure is not None:
+            raise failure
+        return result
+
+    def close(self) -> None:
+        """Leave the shared loop."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None and not self._is_own:
+            SHARED_LOOP.leave()
+
+
+def _result_of(
+    future: Future[tuple[object, BaseException | None]], loop: asyncio.AbstractEventLoop
+) -> tuple[object, BaseException | None]:
+    """A loop that is closed forgets what was put into it: nobody else would say so."""
+    while True:
+        try:
+            return future.result(LOOK_S)
+        except TimeoutError:
+            if loop.is_closed():
+                raise _loop_ended() from None
+        except CancelledError:
+            return None, asyncio.CancelledError()
+
+
+async def _outcome(call: Awaitable[object]) -> tuple[object, BaseException | None]:
+    """An exit must not end the loop, and a cancellation must reach whoever waits as what it is."""
+    try:
+        return await call, None
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - raised again where somebody waits
+        return None, error
+
+
+async def within(
+    call: Awaitable[object], limit_s: float, late: Callable[[], BaseException]
+) -> object:
+    """What it gives within this time. Then it is cancelled, and ``late()`` is raised once it has ended, or after
+    as long again: what clings to life is left alone."""
+    task = asyncio.ensure_future(call)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=limit_s)
+        if done:
+            return task.result()
+    except BaseException:
+        task.cancel()
+        raise
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=limit_s)
+    if not done:
+        logger.warning(
+            "a coroutine that is late does not end though it was cancelled: it is left alone"
+        )
+    raise late()
+
+
+class TurnCoroutines:
+    """Coroutines in virtual time. ``sleep`` lets so many microseconds pass, or None: until something happens."""
+
+    loop = thread = None
+
+    def __init__(self, now: Callable[[], int], sleep: Callable[[int | None], object]) -> None:
+        self._now = now
+        self._sleep = sleep
+
+    def wait(self, call: Awaitable[object]) -> object:
+        """Run it on a loop of its own, whose time is virtual."""
+        around = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
+        loop = _VirtualLoop(self._now, self._sleep)
+        try:
+            result, error = loop.run_until_complete(_outcome(call))
+        finally:
+            loop.close()
+            asyncio._set_running_loop(around)
+        if error is not None:
+            raise error
+        return result
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class _Selector:
+    """What a loop in virtual time waits on: nothing but time."""
+
+    def __init__(self, sleep: Callable[[int | None], object]) -> None:
+        self._sleep = sleep
+
+    def select(self, timeout: float | None) -> list[object]:
+        """Let virtual time pass, and others run."""
+        if timeout is None or timeout > 0:
+            running = asyncio._get_running_loop()
+            asyncio._set_running_loop(None)
+            try:
+                self._sleep(None if timeout is None else round(timeout * 1_000_000) + 1)
+            finally:
+                asyncio._set_running_loop(running)
+        return []
+
+
+class _VirtualLoop(BaseEventLoop):
+    def __init__(self, now: Callable[[], int], sleep: Callable[[int | None], object]) -> None:
+        super().__init__()
+        self._now = now
+        self._selector = _Selector(sleep)
+
+    def time(self) -> float:
+        return self._now() / 1_000_000
+
+    def _process_events(self, event_list: object) -> None:
+        del event_list
+
+    def _write_to_self(self) -> None:
+        pass
+
+
+# Actors whose turns are coroutines.
+
+
+class TaskActor(Protocol):
+    """An actor whose turns are coroutines: as ``runtime.Actor``, and it may wait in a turn without a thread."""
+
+    async def receive(self, message: object) -> object:
+        """Act on a message."""
+        ...
+
+    def died(self, error: BaseException) -> None:
+        """The actor ended by this error. The last call it gets."""
+        ...
+
+
+class _Stop:
+    """The last message of an actor."""
+
+
+_STOP = _Stop()
+
+
+class RunningTask:
+    """An actor that a task of a loop hosts. Raises LoopEnded where the loop is closed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, actor: TaskActor, name: str) -> None:
+        self._loop = loop
+        self._actor = actor
+        self._name = name
+        self._inbox: deque[tuple[object, Future[object] | None]] = deque()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._ended = threading.Event()
+        self._is_cancelled = False
+        try:
+            loop.call_soon_threadsafe(self._begin)
+        except RuntimeError:
+            raise _loop_ended() from None
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._live(), name=self._name)
+
+    async def _live(self) -> None:
+        try:
+            while await self._take_all():
+                await self._wake.wait()
+                self._wake.clear()
+        except BaseException as error:
+            self._ended.set()
+            if not (self._is_cancelled or isinstance(error, GeneratorExit)):
+                self._actor.died(error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._ended.set()
+            self._give_up()
+
+    async def _take_all(self) -> bool:
+        """False when it was told to stop."""
+        while self._inbox:
+            message, asking = self._inbox.popleft()
+            if isinstance(message, _Stop):
+                return False
+            answer = await self._actor.receive(message)
+            if asking is not None:
+                asking.set_result(answer)
+        return True
+
+    def _give_up(self) -> None:
+        while self._inbox:
+            _, asking = self._inbox.popleft()
+            if asking is not None:
+                asking.set_exception(pykka.ActorDeadError(f"{self._name} has ended"))
+
+    def tell(self, message: object) -> bool:
+        """Put a message into the inbox; False when the actor has ended, or its loop has."""
+        return self._put(message, None)
+
+    def _put(self, message: object, asking: Future[object] | None) -> bool:
+        if self._ended.is_set():
+            return False
+        self._inbox.append((message, asking))
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake.set)
+        return self.look_after()
+
+    def look_after(self) -> bool:
+        """True while its loop is there. A loop that is closed takes its tasks with it, some without a word."""
+        if not self._loop.is_closed():
+            return True
+        if not self._ended.is_set():
+            self._ended.set()
+            self._actor.died(_loop_ended())
+        return False
+
+    def ask(self, message: object, timeout: float | None) -> object:
+        """Tell and wait for the answer."""
+        asking: Future[object] = Future()
+        if not self._put(message, asking):
+            raise pykka.ActorDeadError(f"{self._name} has ended")
+        try:
+            return asking.result(timeout)
+        except TimeoutError:
+            raise pykka.Timeout(f"{timeout} seconds") from None
+
+    def stop(self) -> None:
+        """End after what is in the inbox."""
+        if not self._put(_STOP, None):
+            self._ended.set()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for its end; True at once on the loop itself, which can't wait for its own task."""
+        if asyncio._get_running_loop() is self._loop:
+            return True
+        return self._ended.wait(timeout)
+
+    def cancel(self) -> None:
+        """End now, in the middle of a turn: what it was at is not done."""
+        self._is_cancelled = True
+
+        def end() -> None:
+            if self._task is not None:
+                self._task.cancel()
+
+        if not self._ended.is_set() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(end)
+
+
+def must_end() -> bool:
+    """In a task: somebody wants it to end, and that was no handler."""
+    task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
+    return task is not None and task.cancelling() > 0
+
+
+# Code that waits as threads do, inside a task.
+
+
+class Patient(greenlet):
+    """Code that runs inside a task: where it would block the thread, the task waits in its place."""
+
+    def wait(self, how: Callable[[], Awaitable[T]]) -> T:
+        """From this code: let the task wait so."""
+        assert self.parent is not None
+        return cast("T", self.parent.switch(how))
+
+
+def patient() -> Patient | None:
+    """The code that runs now, if it is of this kind."""
+    current = getcurrent()
+    return current if isinstance(current, Patient) else None
+
+
+async def in_task(work: Callable[[], T]) -> T:
+    """Run this in the current task. A cancellation is raised where the code waits, whose ``finally`` runs."""
+    code = Patient(work)
+    code.gr_context = contextvars.copy_context()
+    asked: Any = code.switch()
+    while not code.dead:
+        try:
+            answer = await asked()
+        except BaseException as error:  # noqa: BLE001 - raised again there
+            asked = code.throw(error)
+        else:
+            asked = code.switch(answer)
+    return cast("T", asked)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run this on a thread of its own, which goes on when the caller is cancelled meanwhile."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: BaseException | None) -> None:
+        if future.cancelled():
+            if error is not None:
+                logger.warning(
+                    "ended after its caller was cancelled, with %s: %s", type(error).__name__, error
+                )
+        elif error is None:
+            future.set_result(cast("T", result))
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001 - raised again where somebody waits
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, result, error)
+
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(run,), name="surepipe-async", daemon=True)
+    thread.start()
+    try:
+        return await future
+    finally:
+        if future.done() and not future.cancelled():
+            thread.join()  # it has nothing left to do

@@ -1,0 +1,346 @@
+"""Lanes of a receiver: several consumers of one queue, each with messages of another key.
+
+The machine hands out one delivery of a key at a time, so lanes may take whatever lies there. Only a new
+incarnation of the machine may hand out a key whose handler is still busy for the former one: that waits until
+the handler has returned, so that a key is never in two lanes at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias, cast
+from uuid import UUID
+
+from surepipe.actors.codecs import Codec
+from surepipe.actors.consuming.consumer import Loop, TaskLoop, Work, WorkQueue, consume_in_task
+from surepipe.actors.consuming.coroutines import LoopEnded, require_plain
+from surepipe.actors.inbox import Bell
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.supervision import Kill, Killed
+from surepipe.core.effects import Key
+from surepipe.errors import ConfigurationError
+from surepipe.pipes.stack.boundary import LANES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What one lane has in work: the message that its handler has now, and how many of its key follow at once.
+
+    ``attempt`` counts how often this message was handed to a handler, by this incarnation of the receiver.
+    ``held_s``: for how long the lane has been at this delivery.
+    """
+
+    lane: int
+    key: Key
+    epoch: int
+    seq: int
+    following: int
+    attempt: int
+    held_s: float
+
+
+class LaneQueue(WorkQueue):
+    """Works that wait for a free lane."""
+
+    def __init__(self, runtime: Runtime, lanes: int) -> None:
+        super().__init__(runtime)
+        self.lanes = lanes
+        self._now = runtime.now
+        self._running: dict[int, tuple[Work, int]] = {}
+        self._threads: dict[int, object] = {}
+        self._idle: deque[int] = deque()
+        self._bells: Sequence[Bell] = ()
+        self._tried_again = False
+
+    def serve_lanes(self, bells: Sequence[Bell]) -> None:
+        """Ring the bell of a free lane when there is work. Called before any lane begins."""
+        self._bells = bells
+
+    def put(self, work: Work) -> None:
+        """Add a work, and wake a lane that has nothing to do.
+
+        A further attempt waits for no run of other messages: where all lanes are busy, one makes way for it after
+        the message that it is at.
+        """
+        with self._lock:
+            self._insert(work)
+            free = self._idle.popleft() if self._idle else None
+            if free is None and work.attempt > 1:
+                self._make_way()
+        if free is not None:
+            self._bells[free].ring()
+        self.signal.notify()
+
+    def _insert(self, work: Work) -> None:
+        """Further attempts go first, in the order in which they came."""
+        if work.attempt > 1:
+            self._works.insert(sum(other.attempt > 1 for other in self._works), work)
+        else:
+            self._works.append(work)
+
+    def _make_way(self) -> None:
+        """The longest run stops after the message that it is at, and goes on when its turn comes again."""
+        runs = [work for work, _ in self._running.values() if not work.is_cut]
+        longest = max(runs, key=_not_begun, default=None)
+        if longest is not None and _not_begun(longest) > 0:
+            longest.park()
+
+    def take_for(self, lane: int) -> Work | None:
+        """The oldest work whose key no other lane is at; without one the lane is free from now on.
+
+        After a further attempt comes the oldest first attempt, so keys that keep failing leave others their turns.
+        """
+        with self._lock:
+            busy = [work.key for at, (work, _) in self._running.items() if at != lane]
+            work = next((work for work in self._works if work.key not in busy), None)
+            if work is not None and work.attempt > 1 and self._tried_again:
+                fresh = (w for w in self._works if w.attempt == 1 and w.key not in busy)
+                work = next(fresh, work)
+            self._tried_again = work is not None and work.attempt > 1
+            if work is None:
+                self._running.pop(lane, None)  # of a former life of the lane
+                if lane not in self._idle:
+                    self._idle.append(lane)
+                return None
+            self._works.remove(work)
+            self._running[lane] = (work, self._now())
+            self._threads[lane] = self.here()
+        work.owner.taken(work)
+        return work
+
+    def finish_in(self, lane: int) -> None:
+        """The lane came to the end of its work."""
+        with self._lock:
+            work, _ = self._running.pop(lane)
+            del self._threads[lane]
+            if work.unpark():
+                at = sum(other.attempt > 1 for other in self._works)
+                self._works.insert(at, work)
+        work.owner.finished(work)
+
+    def running(self) -> list[Work]:
+        """What consumers are at."""
+        with self._lock:
+            return [work for work, _ in self._running.values()]
+
+    def is_handling_here(self) -> bool:
+        """True on a thread that runs the handler."""
+        return self.here() in list(self._threads.values())
+
+    def leases(self) -> list[Lease]:
+        """What is in work, lane by lane."""
+        now = self._now()
+        with self._lock:
+            running = sorted(self._running.items(), key=lambda item: item[0])
+        return [_lease(lane, work, now - since) for lane, (work, since) in running]
+
+    def __contains__(self, work: Work) -> bool:
+        """True while this work has not come to its end."""
+        with self._lock:
+            return work in self._works or any(work is at for at, _ in self._running.values())
+
+    def newest(self) -> Work | None:
+        """The work that was put last, unless it came to its end."""
+        with self._lock:
+            running = [work for work, _ in self._running.values()]
+            return self._works[-1] if self._works else max(running, key=_ticket_of, default=None)
+
+    def _cancel_all(self) -> None:
+        super()._cancel_all()
+        for work, _ in self._running.values():
+            work.cancel()
+
+
+def _not_begun(work: Work) -> int:
+    return work.last - work.done - 1
+
+
+def _ticket_of(work: Work) -> int:
+    return work.ticket
+
+
+def _lease(lane: int, work: Work, held_us: int) -> Lease:
+    at = min(work.done + 1, work.last)
+    attempt = work.attempt if at == work.first else 1
+    held_s = held_us / 1_000_000
+    return Lease(lane, work.key, work.epoch, work.seq_at(at), work.last - at, attempt, held_s)
+
+
+class LaneActor:
+    """One lane: takes one work for each turn, so that others on the same thread get theirs."""
+
+    def __init__(
+        self,
+        lane: int,
+        queue: LaneQueue,
+        loop: Loop,
+        bell: Bell,
+        on_death: Callable[[int, BaseException], None],
+    ) -> None:
+        self._lane = lane
+        self._queue = queue
+        self._loop = loop
+        self._bell = bell
+        self._on_death = on_death
+
+    def receive(self, message: object) -> None:
+        """Ring, and the start of a life: take what is there. What is left for the next turn rings again."""
+        if isinstance(message, Kill):
+            raise Killed("the lane was told to die")
+        self._bell.take_down()
+        work = self._queue.take_for(self._lane)
+        if work is not None:
+            self.run(work)
+            self._bell.ring()
+
+    def run(self, work: Work) -> None:
+        """Take one work through the loop."""
+        try:
+            self._loop(work)
+        except LoopEnded:
+            self._queue.finish_in(self._lane)
+            raise
+        except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
+            work.failure = (work.done + 1, error)
+        self._queue.finish_in(self._lane)
+
+    def died(self, error: BaseException) -> None:
+        """Pass it on: the receiver's end starts over."""
+        self._on_death(self._lane, error)
+
+
+class LaneTask:
+    """One lane of a coroutine handler: all lanes are tasks of one loop, so many may wait without a thread each."""
+
+    def __init__(
+        self,
+        lane: int,
+        queue: LaneQueue,
+        loop: TaskLoop,
+        bell: Bell,
+        on_death: Callable[[int, BaseException], None],
+    ) -> None:
+        self._lane = lane
+        self._queue = queue
+        self._loop = loop
+        self._bell = bell
+        self._on_death = on_death
+
+    async def receive(self, message: object) -> None:
+        """As ``LaneActor.receive``."""
+        if isinstance(message, Kill):
+            raise Killed("the lane was told to die")
+        self._bell.take_down()
+        while (work := self._queue.take_for(self._lane)) is not None:
+            try:
+                await consume_in_task(self._loop, work)
+            finally:  # also when the task is ended: what is not done is not settled
+                self._queue.finish_in(self._lane)
+
+    def died(self, error: BaseException) -> None:
+        """Pass it on: the receiver's end starts over."""
+        self._on_death(self._lane, error)
+
+
+# What messages that must stay in order have in common: a key, told by a function or by the place it stands at.
+
+
+# Any: whoever writes the function knows what the messages of this pipe are.
+KeyChoice: TypeAlias = str | Callable[[Any], object]
+"""A function of the message, the name of an attribute or item, or a path of them such as ``order.customer``."""
+
+DEFAULT_LANES = 4
+
+
+class NoKey(Exception):
+    """The key of a message can't be told. It goes to the dead letters; its neighbours take no notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """How many messages are handled at once, and what keeps those of one key in order."""
+
+    key: KeyChoice
+    count: int = DEFAULT_LANES
+
+
+def chosen_lanes(pipe: str, key: KeyChoice | None, lanes: int | None) -> Lanes | None:
+    """What was asked for; None for one message after the other. Raises ConfigurationError."""
+    if key is None:
+        if lanes is not None:
+            raise ConfigurationError(
+                f"pipe {pipe}: lanes is {lanes!r}, and nothing says which messages must stay in order; "
+                "give a key: a function of the message, or the name of what tells it"
+            )
+        return None
+    if not _is_choice(key):
+        raise ConfigurationError(
+            f"pipe {pipe}: key is {key!r}: give a function of the message, or a name such as "
+            "'customer' or 'order.customer'"
+        )
+    require_plain(
+        f"the key of pipe {pipe}", key, "it is asked for each message; give a plain function"
+    )
+    count: object = DEFAULT_LANES if lanes is None else lanes
+    if type(count) is not int or not 1 <= count <= LANES_MAX:
+        raise ConfigurationError(
+            f"pipe {pipe}: lanes is {lanes!r}: it must be a whole number from 1 to {LANES_MAX}"
+        )
+    return Lanes(key, count)
+
+
+def _is_choice(key: object) -> bool:
+    return callable(key) or (isinstance(key, str) and all(key.split(".")))
+
+
+def key_reader(choice: KeyChoice, codec: Codec) -> Callable[[bytes], Key]:
+    """What tells the key of a payload. It raises Undecodable, NoKey, or what the user's function raises."""
+    tell = _at_path(choice.split(".")) if isinstance(choice, str) else choice
+    return lambda payload: plain_key(tell(codec.decode(payload)))
+
+
+def plain_key(value: object) -> Key:
+    """The key as a plain value: equal keys stay equal. Raises NoKey for what has no plain value."""
+    match value:
+        case None | bool() | bytes():
+            plain: Key = value
+        case Enum():
+            plain = plain_key(cast("object", value.value))
+        case int():
+            plain = int(value)
+        case str() | UUID():
+            plain = str(value)
+        case float():
+            plain = int(value) if value.is_integer() else repr(value)
+        case list() | tuple():
+            plain = tuple(plain_key(item) for item in cast("Sequence[object]", value))
+        case _:
+            kind = type(value).__name__
+            raise NoKey(f"a {kind} is no key: give text, a number, bytes, or a tuple of them")
+    return plain
+
+
+def _at_path(names: Sequence[str]) -> Callable[[object], object]:
+    def tell(message: object) -> object:
+        found = message
+        for name in names:
+            found = _inside(found, name)
+        return found
+
+    return tell
+
+
+def _inside(value: object, name: str) -> object:
+    whole = value  # as it came: of no known kind
+    try:
+        if isinstance(value, Mapping):
+            return cast("Mapping[str, object]", value)[name]
+        if isinstance(value, list | tuple):
+            return cast("Sequence[object]", value)[int(name)]
+        found: object = getattr(whole, name)
+        return found
+    except (LookupError, ValueError, AttributeError):
+        raise NoKey(f"a {type(whole).__name__} has no {name!r}") from None

@@ -1,0 +1,308 @@
+"""Everything that the ends of a pipe are made of, checked as a whole before anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, cast
+
+from surepipe.actors.codecs import Codec, wire_form
+from surepipe.actors.consuming.committed import Commits
+from surepipe.actors.consuming.lanes import Lanes, key_reader
+from surepipe.actors.ends.receiver import ReceiverEnd
+from surepipe.actors.ends.sender import SenderEnd
+from surepipe.actors.ends.stores import (
+    StoreRoles,
+    hop_of,
+    is_store,
+    letter_place,
+    lives_of,
+    state_of,
+    stream_of,
+)
+from surepipe.actors.host import EndOptions
+from surepipe.actors.routes import LocalRoute, Route
+from surepipe.core.store_requests import Retention, TransactionalStore, called
+from surepipe.errors import ConfigurationError
+from surepipe.guarantees import derive, hops
+from surepipe.guarantees.derivation import Derived
+from surepipe.pipes.options import LayerOptions, LayerText, StreamOptions, parse_layers
+from surepipe.pipes.stack.agreement import Terms, stack_text
+from surepipe.pipes.stack.assembled import composition
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.storage.journal import StoreJournal
+from surepipe.storage.letters import DeadLetterStream
+
+# Larger runs for a pipe within one process: frames there are objects, and cost nothing per byte.
+#
+# Every step of a machine and every change from one thread to another is paid per run, so longer runs are
+# faster. The bounds in bytes stay those of the options; only their number of messages grows.
+
+
+DELIVER_MAX = 4096
+"""Messages in one delivery at the most, where runs are this long."""
+
+SIZES = {
+    "run_max": 4096,
+    "frame_max_bytes": 1024 * 1024,
+    "window": 8192,
+    "receive_window": 8192,
+    "backlog": 16_384,
+}
+
+
+def with_long_runs(layers: Sequence[LayerOptions]) -> tuple[LayerOptions, ...]:
+    """The same layers with the sizes above, where nobody has given any of them.
+
+    Only for a single layer: in a stack the frames of one are messages of the next, which are bounded in bytes.
+    """
+    return tuple(map(_with_long_runs, layers)) if len(layers) == 1 else tuple(layers)
+
+
+def _with_long_runs(layer: LayerOptions) -> LayerOptions:
+    options = type(layer).model_fields
+    sends_singly = options["run_max"].default == 1
+    if isinstance(layer, StreamOptions) or sends_singly or layer.model_fields_set & SIZES.keys():
+        return layer
+    return layer.model_copy(update={name: size for name, size in SIZES.items() if name in options})
+
+
+BoundaryText: TypeAlias = Boundary | Literal["handed", "before", "processed", "committed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """How often, and after which waits, a message that fails is tried. Times are seconds."""
+
+    retries: int | None = None
+    retry_min_s: float = 0.1
+    retry_max_s: float = 30.0
+
+
+def _require_name(name: object) -> None:
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise ConfigurationError(
+            f"a pipe needs a name, its ends and its traces are found by it; {name!r} is none"
+        )
+
+
+def _require_stores(name: str, roles: StoreRoles) -> None:
+    """Whatever is named as a store must be one: a path, say, is not."""
+    for role, store in (
+        ("store", roles.stream),
+        ("journal", roles.journal),
+        ("state", roles.state),
+    ):
+        if store is not None and not is_store(store):
+            raise ConfigurationError(
+                f"pipe {name}: {role} is {store!r}: give an open store, such as SqliteStore('shop.db')"
+            )
+    letters = roles.letters
+    if letters is not None and not callable(letters) and not is_store(letters):
+        raise ConfigurationError(
+            f"pipe {name}: dead_letter is {letters!r}: give DeadLetters(), a store, or a function "
+            "that takes a letter"
+        )
+    if not isinstance(cast("object", roles.retention), Retention):
+        raise ConfigurationError(
+            f"pipe {name}: retention is {roles.retention!r}: give Retention(max_bytes=...), "
+            "Retention(max_age_us=...) or KEEP_ALL"
+        )
+
+
+def _require_open(name: str, roles: StoreRoles) -> None:
+    """A closed store is noticed here: later it would look like one that refuses."""
+    letters = roles.letters.store if isinstance(roles.letters, DeadLetterStream) else roles.letters
+    for role, store in (
+        ("store", roles.stream),
+        ("journal", roles.journal),
+        ("state", roles.state),
+        ("dead_letter", letters),
+    ):
+        if getattr(store, "closed", False):
+            raise ConfigurationError(
+                f"pipe {name}: {role} is {type(store).__name__} {getattr(store, 'name', '')!r}, which is closed: "
+                "open it, and keep it open until the pipe is closed"
+            )
+
+
+class Assembly:
+    """The parts of one pipe.
+
+    Raises ConfigurationError, CompositionError (the algebra refuses it; ``findings`` say why), and
+    StoreUnavailable when a store does not answer. Nothing is left behind then but, at most, an empty stream in the
+    store.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[object],
+        options: EndOptions,
+        roles: StoreRoles,
+        *,
+        route: Route | None = None,
+        boundary: BoundaryText = Boundary.PROCESSED,
+        attempts: Attempts | None = None,
+        lanes: Lanes | None = None,
+        start: Literal["earliest"] | None = None,
+        apart_with: Codec | None = None,
+    ) -> None:
+        """``start``: where a reader begins as far as the guarantee is concerned, if the layers don't say.
+        ``apart_with``: the codec of an end whose other end is configured elsewhere."""
+        _require_name(name)
+        _require_stores(name, roles)
+        _require_open(name, roles)
+        if route is not None and not hasattr(route, "declared"):
+            raise ConfigurationError(
+                f"pipe {name}: route is {route!r}: give a route, such as LocalRoute() or FaultyRoute(...)"
+            )
+        self.name = name
+        self.layers = tuple(_started(layer, start) for layer in parse_layers(layers))
+        self._options = options
+        self._roles = roles
+        self._boundary = _boundary(boundary)
+        self._attempts = attempts or Attempts()
+        self._lanes = lanes
+        self.route = self._chosen_route(route)
+        self.letters = letter_place(name, roles.letters)
+        carrier = self.route.declared
+        if roles.stream is not None:  # calls go there and answers come back
+            carrier = replace(hops.LOCAL, name=_store_name(roles))
+        self.guarantee: Derived = derive(
+            hop_of(
+                name,
+                self.layers,
+                carrier,
+                roles,
+                boundary=self._boundary,
+                retries=self._attempts.retries,
+                lanes=lanes.count if lanes else 0,
+            )
+        )
+        if options.trace is not None:
+            options.trace.promise(self.guarantee.guarantee, stored=roles.stream is not None)
+        self.composition = f"{composition(self.layers)} / {carrier.name}"
+        self.journal = (
+            StoreJournal(roles.journal, roles.journal, name) if roles.journal is not None else None
+        )
+        number_of_life = lives_of(options.runtime)
+        self.stream = stream_of(name, self.layers, roles, number_of_life)
+        self._state = state_of(name, self._boundary, roles, number_of_life)
+        if self.stream is not None:
+            self.stream.make(
+                roles.retention,
+                self._own_terms(apart_with),
+                options.runtime,
+                may_be_away=roles.may_begin_away,
+            )
+        is_framed = roles.stream is None and apart_with is not None
+        self._terms = self._own_terms(apart_with) if is_framed else None
+        self._has_long_runs = isinstance(self.route, LocalRoute) and not (
+            roles.stream or roles.journal or roles.state
+        )
+
+    def _own_terms(self, codec: Codec | None) -> Terms:
+        """What the other end must have. One pipe object has one codec for both its ends."""
+        return Terms(stack_text(self.layers), wire_form(codec) if codec is not None else "")
+
+    @property
+    def _run_layers(self) -> Sequence[LayerOptions]:
+        return with_long_runs(self.layers) if self._has_long_runs else self.layers
+
+    def _chosen_route(self, route: Route | None) -> Route:
+        has_stream = any(isinstance(layer, StreamOptions) for layer in self.layers)
+        if has_stream and route is not None:
+            raise ConfigurationError(
+                f"pipe {self.name}: a stream layer speaks to its store, not over a route; drop route"
+            )
+        return route or LocalRoute(one_way=has_stream)
+
+    @property
+    def _deliver_max(self) -> int:
+        return DELIVER_MAX if self._has_long_runs else BoundaryOptions().deliver_max
+
+    @property
+    def is_committed(self) -> bool:
+        """True when handlers get a transaction."""
+        return self._boundary is Boundary.COMMITTED
+
+    def receiver(self, codec: Codec, gave_up: Callable[[str], None] | None = None) -> ReceiverEnd:
+        """The receiving end. The codec decodes what a key is told from."""
+        return ReceiverEnd(
+            self.name,
+            self._run_layers,
+            self.route.receiver,
+            self._options,
+            boundary=BoundaryOptions(
+                boundary=self._boundary,
+                durable=self._state is not None,
+                retries=self._attempts.retries,
+                retry_min_s=self._attempts.retry_min_s,
+                retry_max_s=self._attempts.retry_max_s,
+                dead_letters=self.letters is not None,
+                deliver_max=self._deliver_max,
+                lanes=self._lanes.count if self._lanes else 0,
+            ),
+            state=self._state,
+            dead_letter=self.letters,
+            stream=self.stream,
+            apart=self._roles.state not in (None, self._roles.stream),
+            gave_up=gave_up,
+            key_of=key_reader(self._lanes.key, codec) if self._lanes else None,
+            terms=self._terms,
+        )
+
+    def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:
+        """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
+        if self.stream is not None:
+            layer = next(one for one in self.layers if isinstance(one, StreamOptions))
+            self.stream.write_as(layer.producer or self.name, self._holds_rows)
+        end = SenderEnd(
+            self.name,
+            self._run_layers,
+            self.route.sender,
+            self._options,
+            journal=self.journal,
+            undeliverable=self.letters,
+            stream=self.stream,
+            apart=self._roles.journal not in (None, self._roles.stream),
+            drained=drained,
+            terms=self._terms,
+        )
+        if self.stream is not None:
+            self.stream.refuse, self.stream.told = end.refused_by_store, end.met_other_reader
+        return end
+
+    def _holds_rows(self) -> bool:
+        """True when the journal has messages that are not confirmed. Raises StoreUnavailable."""
+        store = self._roles.journal
+        return store is not None and bool(StoreJournal(store, store, self.name).load().rows)
+
+    def commits(self, receiver: ReceiverEnd) -> Commits | None:
+        """What makes the loops of handlers with a transaction; None for every other boundary."""
+        if not self.is_committed:
+            return None
+        store: object = self._roles.state or self._roles.stream
+        assert isinstance(store, TransactionalStore), "the algebra refuses any other"
+        assert self._state is not None
+        return Commits(receiver, store, self._state)
+
+
+def _store_name(roles: StoreRoles) -> str:
+    assert roles.stream is not None
+    return called(roles.stream)
+
+
+def _started(layer: LayerOptions, start: Literal["earliest"] | None) -> LayerOptions:
+    if isinstance(layer, StreamOptions) and layer.start is None and start is not None:
+        return layer.model_copy(update={"start": start})
+    return layer
+
+
+def _boundary(text: BoundaryText) -> Boundary:
+    try:
+        return Boundary(text)
+    except ValueError:
+        known = ", ".join(repr(str(one)) for one in Boundary)
+        raise ConfigurationError(f"boundary is {text!r}: write one of {known}") from None

@@ -1,0 +1,277 @@
+"""What an application does with the sending and the receiving end that it holds: the face of a pipe or channel."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from types import TracebackType
+from typing import Literal, Self, TypeAlias, cast
+
+from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
+from surepipe.actors.consuming.consumer import TaskLoop, pull
+from surepipe.actors.consuming.coroutines import HandlerKind, in_task, in_thread, kind_of
+from surepipe.actors.ends.intake import Until
+from surepipe.actors.ends.receiver import ReceiverEnd
+from surepipe.actors.ends.sender import SenderEnd
+from surepipe.errors import MisuseError, PipeClosed
+
+UntilText: TypeAlias = Literal["accepted", "confirmed"]
+_UNTIL = {"accepted": Until.ACCEPTED, "confirmed": Until.CONFIRMED}
+CHUNK = 512
+EXIT_S = 30.0
+
+logger = logging.getLogger("surepipe")
+
+
+class Named:
+    """What every face has: a name, a codec, and whether it is closed."""
+
+    noun = "pipe"
+
+    def __init__(self, name: str, codec: CodecChoice) -> None:
+        self.name = name
+        self._codec = choose_codec(codec)
+        self._encode = self._codec.encode
+        self._is_iterated = False
+        self._is_closed = False
+
+    def check_outside(self, what: str, *, loops: bool = True) -> None:
+        """Refuse to wait where the wait would be for itself: nowhere, unless this end handles messages."""
+        del what, loops
+
+    def warn_of_unconfirmed(self) -> None:
+        """Say what is lost with this end, which ends now: nothing, unless it sends."""
+
+    # The end.
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Take no more messages, wait until all are confirmed, and end."""
+        raise NotImplementedError
+
+    def _end(self, timeout: float) -> None:
+        """End at once."""
+        raise NotImplementedError
+
+    def _opened(self) -> None:
+        _OPEN.add(self)
+
+    def _closed(self) -> None:
+        self._is_closed = True
+        _OPEN.discard(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        self.abort()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """As ``__exit__``, without blocking the loop. What it raises when it is cancelled meanwhile is logged."""
+        if kind is None:
+            await in_task(lambda: self.check_outside("close", loops=False))
+            await in_thread(self.close)
+        else:
+            await in_thread(self.abort)
+
+    def abort(self) -> None:
+        """End at once; what is not confirmed is given up, and said so. A second call does nothing."""
+        if not self._is_closed:
+            self._closed()
+            self.warn_of_unconfirmed()
+            self._end(1.0)
+
+
+class SendingFace(Named):
+    """Sending. Whoever derives from this sets ``sender`` and ``_put``."""
+
+    sender: SenderEnd
+    _put: Callable[[object], None]
+
+    def send(
+        self, message: object, *, until: UntilText = "accepted", timeout: float | None = None
+    ) -> None:
+        """Send a message. It is accepted when this returns: the pipe will deliver it as it promises.
+
+        Waits for room, ``timeout`` seconds at the most. With ``until="confirmed"`` it also waits until the
+        receiver has settled the message. Messages of one thread keep their order.
+
+        Raises MisuseError (the codec does not take it), PayloadTooLarge, PipeFull (no room in time: not
+        accepted), NotConfirmed (accepted, not confirmed in time: the pipe goes on trying), PipeClosed,
+        PipeStopped. Sending again after NotConfirmed sends a second message. A handler may send into its own
+        pipe, but not wait there: when the pipe is full, that would be for itself (give a ``timeout``).
+        """
+        if until == "accepted" and timeout is None:
+            self._put(message)
+        else:
+            chosen = self._until(until)
+            self.sender.intake.offer(self._encode(message), chosen, timeout)
+
+    def send_nowait(self, message: object) -> None:
+        """Send a message if there is room now. Raises PipeFull if not; nothing was accepted then.
+
+        With a journal it returns when the journal has the message. Otherwise raises what ``send`` raises.
+        """
+        self.sender.intake.offer_now(self._encode(message))
+
+    def send_many(
+        self,
+        messages: Iterable[object],
+        *,
+        until: UntilText = "accepted",
+        timeout: float | None = None,
+    ) -> int:
+        """Send messages in order and give their number; much faster than one by one.
+
+        A list or tuple is encoded and checked as a whole before the first message is sent. Another iterable is
+        taken piece by piece, so it may be endless; if it raises, the pieces before are sent. Raises what
+        ``send`` raises; PipeFull says how many were accepted.
+        """
+        chosen = self._until(until)
+        codec, intake = self._codec, self.sender.intake
+        if isinstance(messages, list | tuple):
+            return intake.offer_many(encode_all(codec, messages), chosen, timeout)
+        if isinstance(messages, (str, bytes, bytearray, Mapping)):
+            name = type(cast("object", messages)).__name__
+            raise MisuseError(f"send_many got one {name}: use send for it, or put it in a list")
+        sent = 0
+        source = iter(messages)
+        while piece := list(islice(source, CHUNK)):
+            sent += intake.offer_many(encode_all(codec, piece), Until.TAKEN, timeout)
+        if sent:
+            intake.offer_many((), chosen, timeout)
+        return sent
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is confirmed, ``timeout`` seconds at the most.
+
+        On a stack that never confirms (an index pipe over the bare route) this waits until everything was
+        handed to the route, which is all that can be known there. Where the stack does not provide "no loss",
+        confirmed means: it has reached the receiver.
+
+        Raises NotConfirmed, whose ``ranges`` name the messages as (epoch, first, last), and which also tells,
+        once, of messages that were lost with a crashed sender; PipeStopped; PipeClosed; MisuseError inside
+        the pipe's own handler or loop, whose message can't be confirmed before the next.
+        """
+        self.check_outside("flush")
+        self.sender.flush(timeout)
+
+    def _until(self, until: UntilText) -> Until:
+        chosen = _UNTIL.get(until)
+        if chosen is None:
+            raise MisuseError(f"until is {until!r}: write 'accepted' or 'confirmed'")
+        if chosen is Until.CONFIRMED and not self.sender.confirms:
+            raise MisuseError(
+                f"{self.noun} {self}: no layer of it confirms, so until='confirmed' would wait for ever; "
+                "put a retry pipe (such as multi-unconfirmed) into the stack, or use until='accepted'"
+            )
+        if chosen is Until.CONFIRMED:
+            self.check_outside("until='confirmed'")
+        return chosen
+
+    def warn_of_unconfirmed(self) -> None:
+        """Log how many messages are not confirmed, and whether they are lost."""
+        items = self.sender.unconfirmed()
+        count = sum(last - first + 1 for _, first, last in items) + self.sender.intake.waiting
+        if count:
+            logger.warning(
+                "%s %s ends with %d messages that are not confirmed; %s",
+                self.noun,
+                self.name,
+                count,
+                "the journal keeps them" if self.sender.has_journal else "they are given up",
+            )
+
+
+class ReceivingFace(Named):
+    """Receiving. Whoever derives from this sets ``receiver``."""
+
+    receiver: ReceiverEnd
+
+    def __iter__(self) -> Iterator[object]:
+        """The messages, each settled when the next is asked for, or when the loop ends by itself.
+
+        A loop that is left early (``break``, an exception) leaves its last message unsettled: the next loop
+        over the pipe begins with it. The loop ends when the pipe is closed, or finished (see ``finish``) and
+        everything was settled. One loop at a time, and none beside a handler: MisuseError.
+        """
+        self._check_loop()
+        self._is_iterated = True
+        return self._iterate()
+
+    def _check_loop(self) -> None:
+        """Raises MisuseError where no loop may take the messages."""
+        self._check_unused()
+
+    def _in_tasks(self, handler: Callable[..., object], make: Callable[[], TaskLoop]) -> bool:
+        """Let a coroutine function take messages in tasks of its loop; False for what is none, and where there is
+        no such loop."""
+        loop = self.receiver.coroutines.loop if kind_of(handler) is HandlerKind.COROUTINE else None
+        if loop is None:
+            return False
+        self.receiver.consume_in_tasks(make(), loop)
+        return True
+
+    def _iterate(self) -> Iterator[object]:
+        try:
+            yield from pull(self.receiver.works, self._codec)
+        finally:
+            self._is_iterated = False
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise PipeClosed(
+                f"{self.noun} {self.name} is closed: no message will come to a handler"
+            )
+
+    def _check_unused(self) -> None:
+        if self.receiver.has_consumer or self._is_iterated:
+            raise MisuseError(
+                f"{self.noun} {self.name} has a {'handler' if self.receiver.has_consumer else 'loop'} "
+                "that takes its messages: use one, or make it pass them on to several"
+            )
+
+    def check_outside(self, what: str, *, loops: bool = True) -> None:
+        """Refuse to wait inside the handler or loop, and to block the loop that a coroutine handler runs on."""
+        works = self.receiver.works
+        if works.signal.is_for_itself():
+            raise MisuseError(
+                f"{what} of {self.noun} {self.name} would block the event loop that its handler runs on: await "
+                "that of the async face"
+            )
+        is_handler = works.is_handling_here()
+        if is_handler or (loops and works.pulling_thread == works.here()):
+            where = "handler of" if is_handler else "loop over"
+            raise MisuseError(
+                f"{what} inside the {where} {self.noun} {self.name} would wait for the message that is "
+                "being handled there: call it outside, or finish() here"
+            )
+
+
+class Face(SendingFace, ReceivingFace):
+    """Sending and receiving. Whoever derives from this sets ``sender``, ``receiver`` and ``_put``."""
+
+
+_OPEN: weakref.WeakSet[Named] = weakref.WeakSet()
+
+
+@atexit.register
+def _at_exit() -> None:
+    """A pipe that nobody closed ends with the process: say what that loses."""
+    for face in list(_OPEN):
+        face.warn_of_unconfirmed()

@@ -1,0 +1,570 @@
+"""Where callers put messages for a sender's actor: bounded, ordered, and without a lock on the usual path.
+
+Credit. Every message takes a *ticket*, the next of an endless row of numbers, and may be put when its ticket is
+below ``limit``. The actor raises the limit after each of its steps, to what was drained so far plus the room that
+its machine has: so what is put is certain to be accepted, by the machine's own bounds. Taking a ticket and adding
+to a list are single steps of the interpreter, so any number of threads may do both, and a thread's messages keep
+their order because it does one after the other. Whoever has a ticket above the limit waits; first come, first
+served.
+
+Bytes. A ticket stands for ``unit`` bytes at most, a larger message takes several. So counting tickets holds the
+bound in bytes too, a little on the safe side.
+
+Closing. ``close`` takes the limit away, and knows by counting which tickets had been granted before: the intake
+is *drained* when each of these was either put and taken by the actor, or given back. So no message that ``send``
+accepted is left behind.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import TypeAlias
+
+from surepipe.actors.codecs import BytesCodec, Codec, escaped_by
+from surepipe.actors.inbox import Bell
+from surepipe.actors.runtime import Runtime
+from surepipe.core.effects import Accepted, Ranges, Renumbered
+from surepipe.core.payloads import Payloads, joined, sized
+from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeClosed, PipeFull, SurepipeError
+
+# Marks: how a caller waits for what becomes of particular messages.
+#
+# A mark travels in the sender's intake among the payloads. The actor that takes it out notes which identity it
+# stands for, and resolves it when that identity is accepted or confirmed. While nobody waits there is no mark,
+# and nothing is tracked per message.
+
+
+Item = tuple[int, int, int]
+"""(epoch, first, last)."""
+
+_ANYTHING = (2**63, 0)
+"""Stands behind every identity: a mark there waits for all that is unconfirmed."""
+
+
+class Until(Enum):
+    """What a caller waits for."""
+
+    TAKEN = "taken"
+    ACCEPTED = "accepted"
+    CONFIRMED = "confirmed"
+
+
+class Mark:
+    """A place among the messages of a sender. Without payloads it stands for all that came before it.
+
+    ``open`` names what was still unconfirmed when the actor last looked; None until it has seen the mark.
+    """
+
+    __slots__ = (
+        "abandoned",
+        "done",
+        "error",
+        "open",
+        "ordinal",
+        "payloads",
+        "target",
+        "units",
+        "until",
+    )
+
+    def __init__(self, payloads: Sequence[bytes], units: int, until: Until) -> None:
+        self.payloads = payloads
+        self.units = units
+        self.until = until
+        self.ordinal = 0
+        self.target: tuple[int, int] | None = None
+        self.open: tuple[Item, ...] | None = None
+        self.done = False
+        self.error: SurepipeError | None = None
+        self.abandoned = False
+
+    @property
+    def resolved(self) -> bool:
+        """True when there is nothing to wait for any more."""
+        return self.done or self.error is not None
+
+    def look(self, unconfirmed: Iterable[tuple[int, Ranges]]) -> None:
+        """Compare with what is unconfirmed now."""
+        if self.target is None:
+            return
+        if self.until is Until.CONFIRMED:
+            self.open = tuple(self._concerned(unconfirmed))
+        self.done = not self.open
+
+    def _concerned(self, unconfirmed: Iterable[tuple[int, Ranges]]) -> Iterable[Item]:
+        assert self.target is not None
+        epoch, last = self.target
+        first = last - len(self.payloads) + 1 if self.payloads else 0
+        for other, ranges in unconfirmed:
+            if other > epoch or (other < epoch and self.payloads):
+                continue
+            for low, high in ranges:
+                if other < epoch:
+                    yield (other, low, high)
+                elif low <= last and high >= first:
+                    yield (epoch, max(low, first), min(high, last))
+
+
+class Ledger:
+    """What one life of a sender knows of its marks, by counting what it offers and what is accepted."""
+
+    def __init__(self) -> None:
+        self.marks: list[Mark] = []
+        self.last = _ANYTHING
+        self._offered = 0
+        self._accepted = 0
+
+    def offering(self, items: Iterable[bytes | Mark]) -> Payloads:
+        """The payloads among these items, about to be offered to the machine in this order."""
+        runs: list[Payloads] = []
+        singles: list[bytes] = []
+        ordinal = self._offered
+        for item in items:
+            if not isinstance(item, Mark):
+                singles.append(item)
+                continue
+            ordinal += len(singles) + len(item.payloads)
+            runs += [sized(singles), sized(item.payloads)]
+            singles = []
+            self._adopt(item, ordinal)
+        runs.append(sized(singles))
+        return joined([run for run in runs if run])
+
+    def _adopt(self, mark: Mark, ordinal: int) -> None:
+        if mark.until is Until.TAKEN:
+            mark.done = True
+            return
+        mark.ordinal = ordinal
+        if ordinal <= self._accepted:
+            mark.target = self.last
+        self.marks.append(mark)
+
+    def offered(self, count: int) -> None:
+        """So many messages were offered to the machine."""
+        self._offered += count
+
+    def accepted(self, effect: Accepted) -> None:
+        """The machine accepted the next messages of those offered."""
+        first_ordinal = self._accepted + 1
+        self._accepted += effect.count
+        self.last = (effect.epoch, effect.first + effect.count - 1)
+        for mark in self.marks:
+            if mark.target is None and mark.ordinal <= self._accepted:
+                mark.target = (effect.epoch, effect.first + mark.ordinal - first_ordinal)
+
+    def rejected(self, count: int, error: SurepipeError) -> None:
+        """The machine did not take the last messages offered, and will not."""
+        self._offered -= count
+        for mark in self.marks:
+            if mark.target is None and mark.ordinal > self._offered:
+                mark.error = error
+
+    def renumbered(self, effect: Renumbered) -> None:
+        """Messages have another identity now."""
+        self.last = self._moved(self.last, effect)
+        for mark in self.marks:
+            if mark.target is not None:
+                mark.target = self._moved(mark.target, effect)
+
+    def _moved(self, target: tuple[int, int], effect: Renumbered) -> tuple[int, int]:
+        epoch, seq = target
+        if epoch == effect.epoch and effect.first <= seq < effect.first + effect.count:
+            return (effect.new_epoch, seq - effect.first + effect.new_first)
+        return target
+
+    def resolve(self, unconfirmed: Sequence[tuple[int, Ranges]]) -> bool:
+        """Compare all marks with what is unconfirmed now; True when one of them is resolved."""
+        for mark in self.marks:
+            mark.look(unconfirmed)
+        left = [mark for mark in self.marks if not (mark.resolved or mark.abandoned)]
+        changed = len(left) < len(self.marks)
+        self.marks = left
+        return changed
+
+    def fail(self, text: str) -> None:
+        """The sender has lost what these marks stand for."""
+        for mark in self.marks:
+            mark.error = NotConfirmed(text, mark.open or ())
+        self.marks = []
+
+    def outliving(self) -> list[Mark]:
+        """The marks that a journal lets a next life resolve: of what is stored, and those that stand for all that
+        is. The others stay here: whether their messages were stored is not known."""
+        outliving = [mark for mark in self.marks if mark.target or not mark.payloads]
+        self.marks = [mark for mark in self.marks if mark not in outliving]
+        for mark in outliving:
+            mark.target = mark.target if mark.payloads else _ANYTHING
+        return outliving
+
+
+Refusal: TypeAlias = tuple[type[SurepipeError], str]
+UNITS_MAX = 16_384
+"""Messages that wait for the actor at the most, where the machine itself has no bound."""
+CHUNK_MAX = 4096
+
+
+class SenderEntry:
+    """The entry of one sender. Callers use ``put``, ``offer*`` and ``flush``; the rest is for its end."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        bell: Bell,
+        pipe: str,
+        *,
+        unit: int,
+        message_max: int,
+        durable: bool,
+        silent: Callable[[], str] = str,
+    ) -> None:
+        """``silent`` tells which store gives no answer, if one doesn't."""
+        self.pipe = pipe
+        self.bell = bell
+        self.message_max = message_max
+        self.limit = 0
+        self.refusal: Refusal | None = None
+        self.lost: list[Item] = []
+        self._over: Refusal | None = None
+        self._durable = durable
+        self._silent = silent
+        self._runtime = runtime
+        self.signal = runtime.signal()
+        self._unit = unit
+        # With a journal, acceptance is a stored row: every message has to be waited for, none may be quick.
+        self._quick = -1 if durable else min(unit, message_max)
+        self._tickets = itertools.count()
+        self._items: list[bytes | Mark] = []
+        self._append = self._items.append
+        self._lock = threading.Lock()
+        self._marks_put = 0
+        self._marks_taken = 0
+        self._promised = 0
+        self._drained = 0
+        self._voided = 0
+        self._voids: list[int] = []
+        self._capacity = 0
+        self.put: Callable[[bytes], None] = self.entry(BytesCodec())
+        """Takes one payload, waiting for credit if need be. See ``offer`` for what it raises."""
+
+    # For callers.
+
+    def entry(self, codec: Codec) -> Callable[[object], None]:
+        """A function that encodes and takes one message, as ``put`` does.
+
+        It runs for every single message: hence the names at hand, and bytes that need no codec kept from it.
+        """
+        tickets, append, bell = self._tickets, self._append, self.bell
+        encode, escaped, longest = codec.encode, escaped_by(codec), self._quick
+        takes_bytes = escaped is not None
+
+        def put(message: object) -> None:
+            if takes_bytes and type(message) is bytes and message and message[0] != escaped:
+                payload = message
+            else:
+                payload = encode(message)
+            if len(payload) <= longest:
+                ticket = next(tickets)
+                if ticket >= self.limit:
+                    self._await([ticket], None)
+                append(payload)
+                if not bell.rung:
+                    bell.ring()
+            else:
+                self.offer(payload, Until.ACCEPTED, None)
+
+        return put
+
+    def offer(self, payload: bytes, until: Until, timeout: float | None) -> None:
+        """Take one message and wait for what is asked.
+
+        Raises PayloadTooLarge, PipeFull (no room within the time; not taken), PipeClosed, PipeStopped,
+        and NotConfirmed (taken, and not confirmed within the time).
+        """
+        end = self._end(timeout)
+        mark = self._put_one(payload, until, timeout)
+        if mark.until is not Until.TAKEN:
+            self._wait_for(mark, self._left(end))
+
+    def offer_now(self, payload: bytes) -> None:
+        """Take one message if there is room now; a journal's answer is waited for all the same, and that a sender
+        which was just made has begun. Raises what ``offer`` raises.
+        """
+        if not self._promised:
+            self.signal.wait(lambda: self._promised > 0 or self.refusal is not None, None)
+        mark = self._put_one(payload, Until.ACCEPTED, 0.0)
+        if mark.until is not Until.TAKEN:
+            self._wait_for(mark, None)
+
+    def _put_one(self, payload: bytes, until: Until, timeout: float | None) -> Mark:
+        self._check_size(payload, "the payload")
+        units = self._units_of(payload)
+        mark = Mark((payload,), units, until if self._waits(until) else Until.TAKEN)
+        self._await(self._take(units), timeout)
+        self._put_mark(mark)
+        return mark
+
+    def offer_many(self, payloads: Sequence[bytes], until: Until, timeout: float | None) -> int:
+        """Take messages in order, waiting for credit piece by piece; gives how many.
+
+        Raises what ``offer`` raises; after PayloadTooLarge none was taken, PipeFull says how many were.
+        """
+        run = sized(payloads)
+        if run.longest > self.message_max:
+            for number, payload in enumerate(run):
+                self._check_size(payload, f"payload {number}")
+        end = self._end(timeout)
+        taken = 0
+        try:
+            while taken < len(run):
+                taken += self._put_some(run, taken, self._left(end))
+        except PipeFull as error:
+            raise PipeFull(f"{error}; the first {taken} of {len(payloads)} were accepted") from None
+        if self._waits(until):
+            self._await_all(until, self._left(end))
+        return taken
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until everything put so far is confirmed.
+
+        Raises NotConfirmed, which names what is not, or was lost since the last call; PipeStopped.
+        """
+        self._await_all(Until.CONFIRMED, timeout)
+        self.raise_lost()
+
+    def finish(self, timeout: float | None) -> None:
+        """After ``refuse``: wait until the actor has everything that was granted, and all is confirmed."""
+        end = self._end(timeout)
+        self.signal.wait(lambda: self.drained or self._over is not None, timeout)
+        self.flush(self._left(end))
+
+    def raise_lost(self) -> None:
+        """Raise NotConfirmed for messages that a crash of the sender lost, once for each."""
+        lost, self.lost = self.lost, []
+        if lost:
+            raise NotConfirmed(
+                f"pipe {self.pipe}: the sender crashed and these messages went with it, unconfirmed: "
+                f"{describe(lost)}. Send them again if the receiver must have them, or give the pipe "
+                "a journal",
+                lost,
+            )
+
+    def _await_all(self, until: Until, timeout: float | None) -> None:
+        mark = Mark((), 0, until)
+        self._put_mark(mark)
+        self._wait_for(mark, timeout)
+
+    def _waits(self, until: Until) -> bool:
+        return until is Until.CONFIRMED or (self._durable and until is Until.ACCEPTED)
+
+    def _check_size(self, payload: bytes, what: str) -> None:
+        if len(payload) > self.message_max:
+            raise PayloadTooLarge(
+                f"pipe {self.pipe}: {what} has {len(payload)} bytes and {self.message_max} are allowed; "
+                "nothing was accepted. Raise message_max_bytes (and backlog_bytes), or cut it up"
+            )
+
+    def _units_of(self, payload: bytes) -> int:
+        return max(1, -(-len(payload) // self._unit))
+
+    def _put_some(self, run: Payloads, start: int, timeout: float | None) -> int:
+        """Put the next piece and say how many that was."""
+        if not self._capacity:  # the first life has not said yet how much room it has
+            self.signal.wait(lambda: self._capacity > 0 or self.refusal is not None, timeout)
+        piece = run.part(start, start + max(1, min(CHUNK_MAX, self._capacity // 2)))
+        if piece.longest > self._unit:
+            small = _count_up_to(piece, self._unit)
+            if not small:
+                self.offer(piece[0], Until.TAKEN, timeout)
+                return 1
+            piece = piece.part(0, small)
+        self._await(self._take(len(piece)), timeout)
+        self._put_mark(Mark(piece, len(piece), Until.TAKEN))
+        return len(piece)
+
+    # Tickets.
+
+    def _take(self, count: int) -> list[int]:
+        # Several at once are taken under the lock, so they lie together but for single ones in between:
+        # two callers that took turns could each hold what the other needs.
+        with self._lock:
+            return list(itertools.islice(self._tickets, count))
+
+    def _await(self, tickets: list[int], timeout: float | None) -> None:
+        """Wait until these tickets are below the limit; give them back when that fails."""
+        last = tickets[-1]
+        if last < self.limit:
+            return
+        try:
+            self.signal.wait(lambda: last < self.limit or self.refusal is not None, timeout)
+        except BaseException:  # also when room came at the same moment: nobody else would use these
+            self._give_back(tickets)
+            raise
+        if last >= self.limit:
+            self._give_back(tickets)
+            raise self._refused()
+
+    def _give_back(self, tickets: list[int]) -> None:
+        """These tickets will not be used: they count as spent once the limit reaches them."""
+        with self._lock:
+            for ticket in tickets:
+                heapq.heappush(self._voids, ticket)
+            self._count_voids()
+            if self.refusal is None:
+                self.limit = self._promised
+        self.signal.notify()
+        self.bell.ring()
+
+    def _refused(self) -> SurepipeError:
+        if self.refusal is not None:
+            kind, text = self.refusal
+            return kind(text)
+        if silent := self._silent():
+            return PipeFull(
+                f"pipe {self.pipe} has no room: {silent}, and what was sent waits for it. Try again when it does, "
+                "or raise backlog"
+            )
+        return PipeFull(
+            f"pipe {self.pipe} has no room: what was sent waits for its confirmation. Try again, "
+            "raise backlog, or look at what the handler does"
+        )
+
+    # Marks.
+
+    def _put_mark(self, mark: Mark) -> None:
+        with self._lock:
+            self._marks_put += 1
+            self._append(mark)
+        self.bell.ring()
+
+    def _wait_for(self, mark: Mark, timeout: float | None) -> None:
+        try:
+            self.signal.wait(lambda: mark.resolved or self._over is not None, timeout)
+        finally:
+            mark.abandoned = True
+        if mark.error is not None:
+            raise mark.error
+        if mark.done:
+            return
+        if self._over is not None:
+            kind, text = self._over
+            raise kind(text)
+        raise NotConfirmed(self._still_open(mark), mark.open or ())
+
+    def _still_open(self, mark: Mark) -> str:
+        if mark.until is not Until.CONFIRMED:
+            return (
+                f"pipe {self.pipe}: the journal has not said in time whether it stored the message; "
+                "it may be accepted yet"
+            )
+        what = describe(mark.open) if mark.open else "messages that have no number yet"
+        if self.refusal is None:
+            fate = "They stay with the pipe and are tried on; wait again, or look at what the handler does"
+        elif self._durable:
+            fate = "The pipe ends; its journal keeps them for the next pipe of this name"
+        else:
+            fate = "The pipe ends and gives them up: is there a handler, and does it return?"
+        return f"pipe {self.pipe}: not confirmed in time: {what}. {fate}"
+
+    def _end(self, timeout: float | None) -> int | None:
+        return None if timeout is None else self._runtime.now() + round(timeout * 1_000_000)
+
+    def _left(self, end: int | None) -> float | None:
+        return None if end is None else max(0, end - self._runtime.now()) / 1_000_000
+
+    # For the sender's actor.
+
+    def drain(self) -> tuple[list[bytes | Mark], bool]:
+        """Everything put so far, in order, and whether there are marks in it."""
+        items = self._items[:]
+        del self._items[: len(items)]
+        if self._marks_taken == self._marks_put:  # then no mark can be among them
+            self._drained += len(items)
+            return items, False
+        marks = [item for item in items if isinstance(item, Mark)]
+        self._marks_taken += len(marks)
+        self._drained += len(items) - len(marks) + sum(mark.units for mark in marks)
+        return items, True
+
+    def publish(self, room: int, room_bytes: int, held: int) -> None:
+        """The machine has this room after a step; ``held`` messages drained from here still need some of it."""
+        units = max(0, min(room, room_bytes // self._unit, UNITS_MAX) - held)
+        with self._lock:
+            self._capacity = max(self._capacity, units)
+            if self.refusal is None:
+                self._promised = max(self._promised, self._drained + self._voided + units)
+                self._count_voids()
+                grown = self._promised > self.limit
+                self.limit = self._promised
+            else:
+                self._count_voids()
+                grown = False
+        if grown:
+            self.signal.notify()
+
+    def _count_voids(self) -> None:
+        while self._voids and self._voids[0] < self._promised:
+            heapq.heappop(self._voids)
+            self._voided += 1
+            if self.refusal is None:
+                self._promised += 1
+
+    def notify(self) -> None:
+        """Marks were resolved."""
+        self.signal.notify()
+
+    # For the sender's end.
+
+    def refuse(self, kind: type[SurepipeError], text: str) -> None:
+        """Take nothing more; whoever waits for room is told so. The first refusal stands."""
+        with self._lock:
+            if self.refusal is None:
+                self.refusal = (kind, text)
+                self._promised = min(self._promised, next(self._tickets))
+                self.limit = 0
+                self._count_voids()
+        self.signal.notify()
+        self.bell.ring()
+
+    def end(self, kind: type[SurepipeError], text: str) -> None:
+        """The actor is gone for good: nothing that is waited for will happen any more."""
+        self.refuse(kind, text)
+        self._over = self._over or (kind, text)
+        self.signal.notify()
+
+    @property
+    def failure(self) -> SurepipeError | None:
+        """Why the sender stopped for good by itself; None while it goes on, and when it was closed."""
+        if self._over is None or self._over[0] is PipeClosed:
+            return None
+        kind, text = self._over
+        return kind(text)
+
+    @property
+    def drained(self) -> bool:
+        """True when nothing more is taken and the actor has all that was."""
+        return self.refusal is not None and self._drained + self._voided >= self._promised
+
+    @property
+    def waiting(self) -> int:
+        """Messages put and not yet taken by the actor."""
+        items = self._items[:]
+        return sum(len(item.payloads) if isinstance(item, Mark) else 1 for item in items)
+
+
+def _count_up_to(payloads: Payloads, size_bytes: int) -> int:
+    """How many payloads stand before the first one above this size."""
+    large = (count for count, payload in enumerate(payloads) if len(payload) > size_bytes)
+    return next(large, len(payloads))
+
+
+def describe(items: Sequence[Item]) -> str:
+    """Ranges as people read them."""
+    shown = [
+        f"epoch {epoch}: {first}" if first == last else f"epoch {epoch}: {first} to {last}"
+        for epoch, first, last in items[:8]
+    ]
+    return ", ".join(shown) + (f" and {len(items) - 8} more ranges" if len(items) > 8 else "")

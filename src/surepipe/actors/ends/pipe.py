@@ -1,0 +1,205 @@
+"""``Pipe``: both ends of a pipe in one process, as an application sees it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from surepipe.actors.async_face import AsyncPipe
+from surepipe.actors.codecs import CodecChoice
+from surepipe.actors.consuming.handling import HandlingFace
+from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes
+from surepipe.actors.ends.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.ends.face import EXIT_S, Face
+from surepipe.actors.ends.stores import Letters, StoreRoles
+from surepipe.actors.host import end_options
+from surepipe.actors.notices import NoticeCallback, log_notice
+from surepipe.actors.replaying import ReplayingFace
+from surepipe.actors.routes import Route
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.supervision import RestartPolicy
+from surepipe.actors.tracing import TraceSink
+from surepipe.core.store_requests import KEEP_ALL, Retention, Store
+from surepipe.errors import NotConfirmed
+from surepipe.pipes.options import LayerText
+from surepipe.pipes.stack.boundary import Boundary
+
+UNATTENDED_S = 1.0
+
+logger = logging.getLogger("surepipe")
+
+
+class Pipe(Face, HandlingFace, ReplayingFace):
+    """A pipe whose two ends live in this process.
+
+    ``layers``: outermost first, each a name or a mapping of its name to options. ``route``: what carries the
+    frames, by default a local route. ``codec``: see ``actors.codecs``. ``retries``: how often a handler is tried
+    before its message goes to ``dead_letter``; without that it is tried for ever. ``notices``: called with each
+    ``PipeNotice`` in place of logging it. ``seed`` makes random draws repeatable, ``runtime`` may be a
+    ``StepRuntime``; both are for tests. ``trace`` takes rows that tell what the pipe did, for an audit (such as a
+    ``TraceRecorder``); the caller closes it, after the pipe.
+
+    ``boundary``: when a message is settled. ``"processed"``: its handler has returned. ``"committed"``: what the
+    handler did in the transaction that it got is stored, with the receiver's state in the same transaction.
+    ``"before"``: the state is stored, and then the message is handled: never twice. ``"handed"``: the message lies
+    in the handler's inbox.
+
+    Stores, each a ``MemoryStore``, ``SqliteStore``, ``RedisStore`` or the like, and one may have several parts:
+    ``journal`` keeps what was accepted and is not confirmed, so a crash of the sender loses nothing. ``state``
+    keeps how far the receiver is. ``store`` keeps the messages of a stream layer (and the reader's position,
+    unless ``state`` does), bounded by ``retention``. ``dead_letter`` may be a store too (its stream is
+    ``<name>/dead``), or a ``DeadLetterStream``, or a callable such as ``DeadLetters()``. A pipe of the same name
+    finds in the stores what the one before left there. The caller closes the stores, after the pipe.
+
+    ``key``, ``lanes``: messages of different keys are handled at once, at most ``lanes`` (4) of them, and those of
+    one key one after the other, in order. A message that fails holds up its own key only. ``key`` is a function of
+    the message, the name of an item or attribute, or a path such as ``"order.customer"``, and always tells the
+    same for the same message. Only with boundary ``"processed"``, and for handlers that may run on many threads.
+
+    ``guarantee`` says what all this promises, computed with the levels that the stores really have. Raises
+    ConfigurationError for a layer or option that is wrong, CompositionError for what can't keep its promise, and
+    StoreUnavailable when a store does not answer. None of them leaves a thread behind.
+
+    Over a local route frames are objects, which cost nothing per byte. A single layer there, without a store, has
+    longer runs than the defaults (``run_max`` 4096, ``window`` 8192, ``backlog`` 16384, ``frame_max_bytes`` 1 MiB)
+    unless one of these is given. The bounds in bytes are the same.
+
+    Use it in a ``with`` block: at its end everything sent is waited for (at most 30 s), then the pipe is closed.
+    When the block is left by an exception the pipe is closed at once.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[object] = "reliable",
+        *,
+        route: Route | None = None,
+        codec: CodecChoice = "auto",
+        boundary: BoundaryText = Boundary.PROCESSED,
+        retries: int | None = None,
+        retry_min_s: float = 0.1,
+        retry_max_s: float = 30.0,
+        key: KeyChoice | None = None,
+        lanes: int | None = None,
+        store: Store | None = None,
+        journal: Store | None = None,
+        state: Store | None = None,
+        dead_letter: Letters | None = None,
+        retention: Retention = KEEP_ALL,
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        frames_max: int = 1024,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
+    ) -> None:
+        options = end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max)
+        super().__init__(name, codec)
+        chosen = chosen_lanes(name, key, lanes)
+        parts = Assembly(
+            name,
+            layers,
+            options,
+            StoreRoles(store, journal, state, dead_letter, retention),
+            route=route,
+            boundary=boundary,
+            attempts=Attempts(retries, retry_min_s, retry_max_s),
+            lanes=chosen,
+            apart_with=self._codec if store is not None else None,
+        )
+        self.route = parts.route
+        self.guarantee = parts.guarantee
+        self.dead_letters = parts.letters
+        """Where dead letters go: a ``DeadLetterStream``, if ``dead_letter`` was a store."""
+        self._composition = parts.composition
+        self._runtime = options.runtime
+        self._has_stream = parts.stream is not None
+        self._journal = parts.journal
+        self.receiver = parts.receiver(self._codec, self._receiver_gave_up)
+        self.sender = parts.sender(
+            self.receiver.expect_end_of_stream if self._has_stream else self.receiver.expect_end
+        )
+        self._commits = parts.commits(self.receiver)
+        self._put = self.sender.intake.entry(self._codec)
+        try:
+            self.receiver.start()
+            self.sender.start()
+        except BaseException:
+            self._end(1.0)
+            raise
+        self._opened()
+
+    async def __aenter__(self) -> AsyncPipe:
+        """The async face, for the loop that runs here."""
+        return AsyncPipe(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    # The end.
+
+    def finish(self) -> None:
+        """Take no more messages; a ``for`` loop over the pipe ends when all that was sent is settled."""
+        self.sender.finish()
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Take no more messages, wait until all are confirmed, then end all threads of the pipe.
+
+        Raises NotConfirmed for what was not confirmed within ``timeout`` seconds, after everything is ended; a
+        journal keeps that for the next pipe of this name. Where nobody takes messages (no handler, no loop) the
+        wait is short; a stream layer confirms what its store has, and does not need anybody. A handler that is
+        still busy at the end is left alone: what it handles is not confirmed. A second call does nothing. Raises
+        MisuseError inside the pipe's own handler, where nothing is changed.
+        """
+        self.check_outside("close", loops=False)
+        if self._is_closed:
+            return
+        self._closed()
+        self.sender.finish()
+        is_attended = self.receiver.has_consumer or self._is_iterated
+        if not (is_attended or self._has_stream):
+            timeout = min(timeout, UNATTENDED_S)
+        end = self._runtime.now() + round(timeout * 1_000_000)
+        try:
+            self.sender.intake.finish(timeout)
+            if is_attended or not self._has_stream:
+                self._await_handled(max(0, end - self._runtime.now()) / 1_000_000)
+        finally:
+            self._end(max(timeout, 1.0))
+
+    def _await_handled(self, timeout: float) -> None:
+        """Where nothing confirms, what arrived may still wait for the handler; a stream keeps it."""
+        works, has_handler = self.receiver.works, self.receiver.has_consumer
+
+        def is_handled() -> bool:
+            # With boundary "handed" or "before" the machine is through before the handler is.
+            return works.ended and not (has_handler and works.has_unhandled)
+
+        is_all = works.signal.wait(is_handled, timeout)
+        if not is_all and not self._has_stream:
+            raise NotConfirmed(
+                f"pipe {self.name}: closed while messages that had arrived were not handled yet; "
+                "give close more time"
+            )
+
+    def _end(self, timeout: float) -> None:
+        is_ended = self.receiver.stop(timeout)
+        is_ended = self.sender.stop(timeout) and is_ended
+        if not is_ended:
+            logger.warning(
+                "pipe %s is closed and its handler is still busy: the message that it handles is "
+                "not confirmed",
+                self.name,
+            )
+
+    def _receiver_gave_up(self, why: str) -> None:
+        self.sender.give_up(why)
+
+    # Questions.
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted at both ends, by name, since the pipe was made; gauges of what stands now too."""
+        total = self.sender.counters()
+        for name, count in self.receiver.counters().items():
+            total[name] = total.get(name, 0) + count
+        return total | self.receiver.gauges() | self.sender.gauges()

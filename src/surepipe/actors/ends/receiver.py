@@ -1,0 +1,540 @@
+"""The receiving end of a pipe, usable alone over a side of a route: what callers hold while actors come and go.
+
+It has a stable address. When its actor dies it gets another life there, a new incarnation of the receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import cast
+
+import pykka
+
+from surepipe.actors.consuming.consumer import (
+    ConsumerActor,
+    ConsumerTask,
+    Loop,
+    TaskLoop,
+    Work,
+    WorkQueue,
+)
+from surepipe.actors.consuming.coroutines import Coroutines, RunningTask, TaskActor
+from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, Lease
+from surepipe.actors.ends.receiver_actor import IN_DOUBT, ProgressCheck, ReceiverActor
+from surepipe.actors.ends.sender import BUILD_AGAIN_US
+from surepipe.actors.ends.stores import CommittableState
+from surepipe.actors.host import ASK_S, Ask, End, EndOptions, Host
+from surepipe.actors.inbox import Bell, WatchfulBell
+from surepipe.actors.letters import DeadLetterPlace
+from surepipe.actors.routes import RouteSide
+from surepipe.actors.runtime import Actor
+from surepipe.actors.store_calls import StateStore, Stores, StreamAccess
+from surepipe.actors.supervision import KILL, ActorKeeper
+from surepipe.actors.tracing import ReceiverTrace
+from surepipe.core.effects import Notice, NoticeKind
+from surepipe.core.store_requests import FencedOut
+from surepipe.errors import Fenced as FencedError
+from surepipe.errors import MisuseError, PipeStopped, StacksDiffer, StoreUnavailable
+from surepipe.pipes.options import LayerOptions
+from surepipe.pipes.stack.agreement import Terms
+from surepipe.pipes.stack.assembled import ReceiverStack
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.stack.lanes import KeyOf
+from surepipe.pipes.stream.position import Phase, StreamPlace
+
+logger = logging.getLogger("surepipe")
+CANCEL_S = 1.0
+"""What a cancelled handler gets to end."""
+_GOING_ON = (Phase.DELIVERING, Phase.READING, Phase.WAITING)
+
+
+class ReceiverEnd(End):
+    """The receiving end of a pipe over one side of a route.
+
+    ``works`` is where deliveries wait for whoever consumes them: ``consume`` starts an actor for that, or pull
+    from it. Raises ConfigurationError before anything is started.
+    """
+
+    side_name = "receiver"
+
+    def __init__(
+        self,
+        name: str,
+        layers: Sequence[LayerOptions],
+        side: RouteSide,
+        options: EndOptions | None = None,
+        *,
+        boundary: BoundaryOptions | None = None,
+        state: StateStore | None = None,
+        dead_letter: DeadLetterPlace | None = None,
+        stream: StreamAccess | None = None,
+        apart: bool = False,
+        gave_up: Callable[[str], None] | None = None,
+        key_of: KeyOf | None = None,
+        terms: Terms | None = None,
+    ) -> None:
+        """``key_of`` tells the key of a payload, where the boundary has lanes; it is called in the end's actor.
+        ``apart``: the reader's position is in another store than the stream. ``terms`` as for the sender."""
+        stores = Stores.of(state, dead_letter, stream, apart=apart)
+        self._boundary = boundary or BoundaryOptions()
+        settles_first = self._boundary.boundary is Boundary.BEFORE
+        super().__init__(name, side, options or EndOptions(), stores, settles_first=settles_first)
+        self._layers = tuple(layers)
+        self._state = state
+        self._stream = stream
+        self._key_of = key_of
+        self._terms = terms
+        self._begin_receiving(gave_up)
+        self._new_receiver(None)  # built once for its errors, which are the caller's
+
+    def _begin_receiving(self, gave_up: Callable[[str], None] | None = None) -> None:
+        self._on_gave_up = gave_up
+        lanes = self._boundary.lanes
+        self.works = LaneQueue(self.runtime, lanes) if lanes else WorkQueue(self.runtime)
+        self._progress = ProgressCheck(self.around.bell.ring)
+        self._consumers: list[ActorKeeper] = []
+        self._tasks: list[RunningTask] = []
+        self.coroutines: Coroutines = self.runtime.coroutines()
+        """What runs the coroutines of the handler."""
+        self._is_ending = False
+        self._actor: ReceiverActor | None = None
+        self._lives = 0
+        self.place = self.incarnation = 0
+        """Over a stream: the next index to settle, and of which incarnation of the stream that is."""
+        self.target = (0, 0)
+        """Where the works end once they are to end: incarnation and index. An index alone says nothing.
+
+        1. A receiver has settled five messages, and its Redis is emptied. 2. A sender begins anew, and the stream
+        ends at 2. 3. Five is more than 2, and yet the message at 1 was never read.
+        """
+        self._asks_for_end = False
+        self._look_again_at = 0
+
+    def start(self) -> None:
+        """Open the route and begin the first incarnation."""
+        if not self._is_started:
+            self._progress.alarm = self.runtime.alarm(self._progress.ring)
+        super().start()
+
+    def _build_receiver(self) -> ReceiverStack:
+        self._lives += 1
+        return self._new_receiver(self._state)
+
+    def _new_receiver(self, state: StateStore | None) -> ReceiverStack:
+        stack = ReceiverStack(
+            self.name,
+            self._layers,
+            rng=Random(self.rng.getrandbits(64)),
+            boundary=self._boundary,
+            state=self._state_in(state) if state else None,
+            reverse=self._side.has_reverse,
+            key_of=self._key_of,
+            life=self._lives,
+            terms=self._terms,
+        )
+        stack.asserts = self.options.asserts
+        return stack
+
+    def _state_in(self, state: StateStore) -> bytes | None:
+        with self.silences.asking(self._stores.kept_in, "load", "the receiver's state waits"):
+            return state.load()
+
+    def _new_life(self) -> Host:
+        actor = ReceiverActor(
+            self.around,
+            self.works,
+            self._progress,
+            self._build_receiver,
+            self._side.taken,
+            watcher=self,
+        )
+        actor.ending = self._is_ending
+        self._actor = actor
+        if self._trace is not None:
+            self._trace.start(self.address, self.traced_pipe)
+            actor.traced_by(ReceiverTrace(self._trace, self.address, self.traced_pipe))
+        return actor
+
+    def is_at_rest(self, host: Host) -> bool:
+        """Nothing is in work, and over a stream everything in it is settled."""
+        machine = self._receiver_of(host).machine if host.is_built else None
+        if not super().is_at_rest(host) or machine is None or not machine.idle:
+            return False
+        return self._stream is None or self._is_at_end_of(self._stream, machine)
+
+    @staticmethod
+    def _is_at_end_of(stream: StreamAccess, machine: object) -> bool:
+        place = place_of(machine)
+        try:
+            if place is None:
+                return False
+            incarnation, following = stream.end()
+            return place.incarnation == incarnation and place.work.next >= following
+        except StoreUnavailable:
+            return False
+
+    def mismatched(self, why: str) -> None:
+        """The sender is configured differently: nothing of it is handled. The actor stays, to tell it why."""
+        self._end_works(StacksDiffer(f"pipe {self.name} stopped: {why}"), why)
+
+    def _gave_up(self, why: str) -> None:
+        self._end_works(PipeStopped(f"pipe {self.name} stopped: {why}"), why)
+
+    def _end_works(self, error: PipeStopped, why: str) -> None:
+        self.works.end(error)
+        if self._on_gave_up is not None:
+            self._on_gave_up(why)
+
+    @property
+    def _handler_address(self) -> str:
+        return f"{self.name}/handler"
+
+    def consume(self, loop: Loop) -> None:
+        """Start an actor that takes works through this loop, or one for each lane. Raises MisuseError when there
+        is one."""
+        self._require_no_consumer()
+        works = self.works
+        if isinstance(works, LaneQueue):
+            bells = [Bell(self._teller(lane)) for lane in range(works.lanes)]
+            works.serve_lanes(bells)
+            for lane, bell in enumerate(bells):
+                self._keep(f"-{lane}", self._new_lane(works, loop, lane, bell))
+        else:
+            bell = Bell(self._teller(0))
+            self._keep("", lambda: ConsumerActor(works, loop, bell, self._consumer_died))
+            works.serve(bell)
+
+    def run_coroutines_on(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        """The coroutines of the handler to come run on this loop. Raises MisuseError in virtual time."""
+        before, self.coroutines = self.coroutines, self.runtime.coroutines(loop, thread)
+        before.close()
+        self.works.signal.loop_thread = thread
+
+    def consume_in_tasks(self, loop: TaskLoop, on: asyncio.AbstractEventLoop) -> None:
+        """The same in tasks of this event loop."""
+        self._require_no_consumer()
+
+        def start(actor: TaskActor, suffix: str) -> RunningTask:
+            running = RunningTask(on, actor, f"{self._handler_address}{suffix}")
+            self._tasks = [*(task for task in self._tasks if not task.join(0.0)), running]
+            return running
+
+        works = self.works
+        if isinstance(works, LaneQueue):
+            bells = [self._watchful_bell(lane) for lane in range(works.lanes)]
+            works.serve_lanes(bells)
+            for lane, bell in enumerate(bells):
+                self._keep(f"-{lane}", self._new_lane_task(start, works, loop, lane, bell))
+        else:
+            bell = self._watchful_bell(0)
+            self._keep("", lambda: start(ConsumerTask(works, loop, bell, self._consumer_died), ""))
+            works.serve(bell)
+
+    def _require_no_consumer(self) -> None:
+        if self._consumers:
+            raise MisuseError(
+                f"pipe {self.name} has a handler already: one handler takes all messages; "
+                "make it pass them on to several"
+            )
+
+    def _watchful_bell(self, lane: int) -> Bell:
+        def look_after() -> None:
+            for task in self._tasks:
+                task.look_after()
+
+        return WatchfulBell(self._teller(lane), look_after)
+
+    def _new_lane_task(
+        self,
+        start: Callable[[TaskActor, str], RunningTask],
+        works: LaneQueue,
+        loop: TaskLoop,
+        lane: int,
+        bell: Bell,
+    ) -> Callable[[], RunningTask]:
+        return lambda: start(LaneTask(lane, works, loop, bell, self._lane_died), f"-{lane}")
+
+    def _teller(self, lane: int) -> Callable[[object], object]:
+        return lambda message: lane < len(self._consumers) and self._consumers[lane].tell(message)
+
+    def _new_lane(
+        self, works: LaneQueue, loop: Loop, lane: int, bell: Bell
+    ) -> Callable[[], LaneActor]:
+        return lambda: LaneActor(lane, works, loop, bell, self._lane_died)
+
+    def _keep(self, suffix: str, make: Callable[[], Actor | RunningTask]) -> None:
+        address = f"{self._handler_address}{suffix}"
+        keeper = ActorKeeper(self.runtime, address, make, self._gave_up, self.options.restarts)
+        self._consumers.append(keeper)
+        keeper.start()
+
+    def crash_consumer(self, lane: int = 0) -> None:
+        """Let an actor that runs the handler die as a defect would, for fault injection."""
+        if self._consumers:
+            self._consumers[lane].tell(KILL)
+
+    @property
+    def has_consumer(self) -> bool:
+        """True once ``consume`` was called."""
+        return bool(self._consumers)
+
+    def _consumer_died(self, error: BaseException) -> None:
+        self._lane_died(0, error)
+
+    def _lane_died(self, lane: int, error: BaseException) -> None:
+        # What it had in work will never be answered: only a new incarnation brings that again.
+        self.crash()
+        self._consumers[lane].died(error)
+
+    @property
+    def boundary(self) -> Boundary:
+        """When a message is settled."""
+        return self._boundary.boundary
+
+    @property
+    def has_lanes(self) -> bool:
+        """True when messages of different keys are handled at once."""
+        return self._boundary.lanes > 0
+
+    def gauges(self) -> dict[str, int]:
+        """What stands in the machine, and how many of the lanes are at work."""
+        gauges = super().gauges()
+        if self.has_lanes:
+            gauges |= {"lanes": self._boundary.lanes, "lanes_busy": len(self.leases())}
+        return gauges
+
+    def leases(self) -> list[Lease]:
+        """What each lane has in work; nothing where there are no lanes."""
+        return self.works.leases() if isinstance(self.works, LaneQueue) else []
+
+    def _died(self, host: Host, error: BaseException) -> None:
+        self.works.begin()  # what its consumer still does can't be committed any more
+        super()._died(host, error)
+
+    # Over a stream, and with effects in a transaction.
+
+    def looked(self, actor: ReceiverActor) -> bool:
+        """Note how far a stream was read; True when that is as far as was asked for."""
+        place = place_of(actor.machine)
+        if place is None:
+            return True
+        if place.phase is Phase.STOPPED and not self.works.ended:
+            why = "it was replaced, or its stream is not what it was: the notice before this says which"
+            (self.mismatched if actor.mismatch else self._gave_up)(actor.mismatch or why)
+        if (place.incarnation, place.work.next) != (self.incarnation, self.place):
+            self.incarnation, self.place = place.incarnation, place.work.next
+            self.works.signal.notify()
+        is_elsewhere = self.target[0] not in (0, self.incarnation)
+        self._asks_for_end |= is_elsewhere and place.phase in _GOING_ON
+        return self._has_target() and self._is_past(self.target)
+
+    def _is_past(self, end: tuple[int, int]) -> bool:
+        incarnation, following = end
+        return self.incarnation == incarnation and self.place >= following
+
+    def _has_target(self) -> bool:
+        """False while the store does not say where the stream ends; it is asked again."""
+        if self._asks_for_end:
+            assert self._stream is not None
+            assert self._progress.alarm is not None
+            try:
+                self.target = self._stream.end()
+            except StoreUnavailable:
+                self._progress.alarm.set(self.runtime.now() + BUILD_AGAIN_US)
+                return False
+            self._asks_for_end = False
+        return True
+
+    def troubled(self, actor: ReceiverActor, work: Work) -> None:
+        """The store refused the effects of a work. Fenced: for good. Otherwise what is stored is looked at anew,
+        and the rest handled again: by this incarnation, which has it in order, or over a stream by the next."""
+        trouble = work.trouble
+        if isinstance(trouble, FencedError):
+            self.replaced(actor, str(trouble))
+        elif isinstance(trouble, FencedOut):
+            self.replaced(actor, f"owner {trouble.by} receives in its place now")
+        elif self._committed_state is None:
+            self.renew(actor, BUILD_AGAIN_US / 1_000_000)
+        else:
+            actor.in_doubt.append(work)
+            self._look_again_at = self.runtime.now() + BUILD_AGAIN_US
+            self._ring_for_doubts()
+
+    @property
+    def _committed_state(self) -> CommittableState | None:
+        """Where effects and state are committed together, and this end can ask what is stored."""
+        state = self._state if self._stream is None else None
+        is_committed = self._boundary.boundary is Boundary.COMMITTED
+        return state if is_committed and isinstance(state, CommittableState) else None
+
+    def _ring_for_doubts(self) -> None:
+        """The alarm is that of slow works, too, and may ring too early."""
+        assert self._progress.alarm is not None
+        self._progress.alarm.set(self._look_again_at)
+
+    def clear_doubts(self, actor: ReceiverActor) -> None:
+        """Ask the store what came of works in doubt, not more often than a new incarnation would."""
+        state = self._committed_state
+        assert state is not None, "only an end that commits has doubts"
+        if self.runtime.now() < self._look_again_at:
+            self._ring_for_doubts()
+            return
+        try:
+            while actor.in_doubt:
+                work = actor.in_doubt[0]
+                stored = state.look_again(work.tried[1] if work.tried is not None else None)
+                if stored is None:
+                    self.renew(actor, 0)
+                    return
+                actor.clear_doubt(work, stored=stored)
+        except StoreUnavailable:
+            self._look_again_at = self.runtime.now() + BUILD_AGAIN_US
+            self._ring_for_doubts()
+        except FencedError as error:
+            self.replaced(actor, str(error))
+
+    def replaced(self, actor: ReceiverActor, why: str) -> None:
+        """A store says that a later owner receives. This end stays ended: to begin again would depose that one."""
+        actor.over = True
+        self.keeper.retire()
+        self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
+        self._gave_up(why)
+
+    def state_after(self, work: Work, through: int) -> bytes | None:
+        """From the consumer: the state to commit with effects; None when that work's incarnation is gone.
+
+        Raises StoreUnavailable when it does not answer in time, because the process stood still: it is there, and
+        must hear that nothing was committed.
+        """
+        if isinstance(work.owner, ReceiverActor) and work.owner.over:
+            return None  # the next one may be waiting for the very store that the consumer holds
+        try:
+            answer = self.keeper.ask(
+                Ask(lambda host: self._receiver_of(host).state_after(work, through)), ASK_S
+            )
+        except (LookupError, pykka.ActorDeadError):
+            return None
+        except pykka.Timeout:
+            raise StoreUnavailable(f"{self.address} gave no state in time") from None
+        if answer == IN_DOUBT:
+            raise StoreUnavailable(f"{self.address} does not know yet what came of the last commit")
+        return cast("bytes | None", answer)
+
+    def fenced(self, actor: ReceiverActor) -> None:
+        """Another incarnation has the state now. (Where a stream's reader hears of it first, see ``looked``.)"""
+        place = place_of(actor.machine)
+        if place is None or place.phase is not Phase.STOPPED:
+            actor.over = True
+            self.keeper.retire()
+            self._gave_up(
+                "another process receives in its place now: the notice before this says which"
+            )
+
+    def crossed(self, work: Work, through: int) -> None:
+        """From a store: the effects of a work are stored so far, whether or not anybody will hear of it."""
+        if isinstance(work.owner, ReceiverActor):
+            work.owner.crossed(work, through)
+
+    def read_all(self) -> None:
+        """The works end when everything is settled that is in the stream now. Raises StoreUnavailable."""
+        assert self._stream is not None
+        self.target = self._stream.end()
+        self.expect_end()
+
+    def expect_end_of_stream(self) -> None:
+        """The sender has finished: as ``read_all``, as soon as the store says where that is."""
+        self._asks_for_end = True
+        self.expect_end()
+
+    def catch_up(self, timeout: float | None) -> bool:
+        """Wait until everything is settled that is in the stream now; False when that takes longer.
+
+        Raises StoreUnavailable, and PipeStopped when the receiver stopped for good.
+        """
+        assert self._stream is not None
+        target = self._stream.end()
+        works, streams = self.works, (0, self.incarnation, target[0])
+
+        def is_there() -> bool:
+            return works.ended or self._is_past(target) or self.incarnation not in streams
+
+        works.signal.wait(is_there, timeout)
+        if works.failure is not None:
+            raise works.failure
+        return self._is_past(target)
+
+    def unread(self) -> int:
+        """Over a stream: how many messages in it are not settled, as far as this end knows. Raises
+        StoreUnavailable."""
+        assert self._stream is not None
+        if not self.place:
+            return 0
+        incarnation, following = self._stream.end()
+        return max(0, following - (self.place if incarnation == self.incarnation else 1))
+
+    def expect_end(self) -> None:
+        """The sender has finished: once what has arrived is handled, no more works will come."""
+        self._is_ending = True
+        if self._actor is not None:
+            self._actor.ending = True
+        self.around.bell.ring()
+
+    def _close_machine(self, host: Host) -> None:
+        """In the actor: deliver nothing more, and confirm what is settled."""
+        self._receiver_of(host).close()
+
+    def _receiver_of(self, host: Host) -> ReceiverActor:
+        """The part of this end's actor that receives."""
+        assert isinstance(host, ReceiverActor)
+        return host
+
+    def stop_consuming(self, timeout: float) -> bool:
+        """Finish the message that is being handled, and take none after it. False when that takes longer."""
+        self.works.cancel()
+        for consumer in self._consumers:
+            consumer.stop()
+        end = self.runtime.now() + round(timeout * 1_000_000)
+        busy = [
+            consumer
+            for consumer in self._consumers
+            if not consumer.join(max(0, end - self.runtime.now()) / 1_000_000)
+        ]
+        return not busy
+
+    def stop(self, timeout: float) -> bool:
+        """Finish the message that is being handled, confirm what is settled, and end.
+
+        False when a handler is still busy after ``timeout`` seconds: its thread goes on, what it handles is
+        not confirmed. A coroutine handler is cancelled then.
+        """
+        if not self._is_started or self._is_stopped:
+            self.works.end()
+            self.coroutines.close()
+            return True
+        end = self.runtime.now() + round(timeout * 1_000_000)
+        is_ended = self.stop_consuming(timeout) or self._cancel_tasks()
+        try:
+            self.keeper.ask(Ask(self._close_machine), ASK_S)
+        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
+            logger.debug("%s is between two lives: there is nothing to confirm", self.address)
+        left = max(0, end - self.runtime.now()) / 1_000_000
+        is_ended = super().stop(max(left, 1.0)) and is_ended
+        assert self._progress.alarm is not None
+        self._progress.alarm.close()
+        self.coroutines.close()
+        return is_ended
+
+    def _cancel_tasks(self) -> bool:
+        """End handlers in the middle of a message; True when none is left. One may take a while, or refuse."""
+        for task in self._tasks:
+            task.cancel()
+        return bool(self._tasks) and all(task.join(CANCEL_S) for task in self._tasks)
+
+
+def place_of(machine: object) -> StreamPlace | None:
+    """Where a receiver's machine stands in its stream; None when it has none."""
+    innermost = machine.layers[-1] if isinstance(machine, ReceiverStack) else None
+    return innermost if isinstance(innermost, StreamPlace) else None

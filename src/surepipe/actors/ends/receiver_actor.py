@@ -1,0 +1,349 @@
+"""The actor of a receiving end: hands deliveries to the consumer and tells the machine how far these have come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from surepipe.actors.codecs import Undecodable
+from surepipe.actors.consuming.consumer import PROGRESS_US, Work, WorkQueue, cause_of
+from surepipe.actors.ends.sender import BUILD_AGAIN_US
+from surepipe.actors.host import Host, Surroundings
+from surepipe.actors.runtime import Alarm
+from surepipe.actors.threads import ThreadRuntime
+from surepipe.actors.tracing import ReceiverTrace, after
+from surepipe.core.effects import Deliver, Effect, Notice, NoticeKind, Ranges
+from surepipe.core.machine import CommittedMachine, ReceiverMachine
+from surepipe.errors import Fenced, StoreUnavailable
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+
+HANDED_WORKS_MAX = 2
+IN_DOUBT = b""
+"""No state: what came of another work is not known yet."""
+
+
+class ProgressCheck:
+    """Makes a receiver look at a slow work from time to time. ``due`` is set by the alarm's ring."""
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self.alarm: Alarm | None = None
+        self.armed = False
+        self.due = False
+        self._ring = ring
+
+    def ring(self) -> None:
+        """Time to look."""
+        self.due = True
+        self._ring()
+
+
+class ReceivingMachine(ReceiverMachine, Protocol):
+    """What the actor needs of its machine; a ``ReceiverStack`` is one, and so is one direction of a channel."""
+
+    @property
+    def boundary(self) -> BoundaryOptions:
+        """When a message counts as settled."""
+        ...
+
+    @property
+    def confirms(self) -> bool:
+        """True when the sender learns what is settled, and sends again what is not."""
+        ...
+
+    def settled_each(self, answers: Sequence[tuple[int, Ranges]], now: int) -> list[Effect]:
+        """These messages of these tickets have crossed the boundary."""
+        ...
+
+    @property
+    def differs(self) -> str:
+        """How the other end is configured differently; empty while nothing is known of that."""
+        ...
+
+    @property
+    def has_room(self) -> bool:
+        """False while what is in work leaves no room for a whole run more."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is in work."""
+        ...
+
+
+class Watcher(Protocol):
+    """What an end wants to know of its receiver, and to decide for it."""
+
+    def looked(self, actor: ReceiverActor) -> bool:
+        """After each look; False while there is more to come than what the machine has in work."""
+        ...
+
+    def troubled(self, actor: ReceiverActor, work: Work) -> None:
+        """The effects of a work could not be committed: ``work.trouble`` is what the store answered."""
+        ...
+
+    def clear_doubts(self, actor: ReceiverActor) -> None:
+        """Look whether the store tells by now what came of works whose commit nobody heard of."""
+        ...
+
+    def fenced(self, actor: ReceiverActor) -> None:
+        """The machine says that another incarnation receives in its place."""
+        ...
+
+    def mismatched(self, why: str) -> None:
+        """The machine says that the sender is configured differently, and takes nothing of it."""
+        ...
+
+    def replaced(self, actor: ReceiverActor, why: str) -> None:
+        """The store says the same, before there is a machine."""
+        ...
+
+
+class ReceiverActor(Host):
+    """One incarnation of a receiver."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        works: WorkQueue,
+        progress: ProgressCheck,
+        build: Callable[[], ReceivingMachine],
+        taken: Callable[[], None],
+        *,
+        watcher: Watcher | None = None,
+    ) -> None:
+        super().__init__(around)
+        self._works = works
+        self._watcher = watcher
+        self._progress = progress
+        self._build = build
+        self._frames_taken = taken
+        self._machine: ReceivingMachine | None = None
+        self._handed = False
+        self._to_look_at: deque[Work] = deque()
+        self.in_doubt: list[Work] = []
+        """Works of which nobody knows whether they are committed. Nothing else is, until that is known."""
+        self._handed_out_through = self._taken_back_through = 0
+        """Tickets."""
+        self.ending = False
+        self.closing = False
+        self.failed_after_handed = 0
+        self.perform_by_type[Deliver] = self._deliver
+        self._trace: ReceiverTrace | None = None
+
+    def traced_by(self, trace: ReceiverTrace) -> None:
+        """Write down what is delivered and settled, before the machine hears of it."""
+        self._trace = trace
+
+        def note(effect: Deliver) -> None:
+            trace.delivered(effect, settled=self.machine.boundary.boundary is Boundary.BEFORE)
+
+        self.perform_by_type[Deliver] = after(note, self._deliver)
+
+    def notice(self, effect: Notice) -> None:
+        """Tell the people who run the pipe; one that is fenced has come to its end."""
+        super().notice(effect)
+        if (
+            effect.kind is NoticeKind.MISMATCH
+            and self._watcher is not None
+            and self.machine.differs
+        ):
+            self._watcher.mismatched(effect.detail)
+        of_state = effect.kind is NoticeKind.FENCED and not effect.epoch and not effect.ranges
+        if of_state and self._watcher is not None and not self.over:
+            self._watcher.fenced(self)
+
+    def crossed(self, work: Work, through: int) -> None:
+        """From a store: messages up to this one have crossed the boundary."""
+        if self._trace is not None:
+            self._trace.settled(work, through)
+
+    def _note_settled(self, work: Work) -> None:
+        if self._trace is not None and self.machine.boundary.boundary is not Boundary.BEFORE:
+            self._trace.settled(work, work.last if self._handed else work.done)
+
+    @property
+    def machine(self) -> ReceivingMachine:
+        """The machine of this incarnation."""
+        assert self._machine is not None
+        return self._machine
+
+    @property
+    def is_built(self) -> bool:
+        """False while the state store is not answering."""
+        return self._machine is not None
+
+    def build(self) -> bool:
+        """Build the machine from the stored state; works of a former incarnation are void."""
+        try:
+            self._machine = self._build()
+        except StoreUnavailable:
+            self.retry_build_at(self.now() + BUILD_AGAIN_US)
+            return False
+        except Fenced as error:
+            assert self._watcher is not None, "only an end with a state has anything to lose"
+            self._watcher.replaced(self, str(error))
+            return False
+        self._handed = self._machine.boundary.boundary is Boundary.HANDED
+        self._works.begin()
+        return True
+
+    def look_further(self) -> None:
+        """Report to the machine what consumers have done."""
+        self._look_at_finished()
+        if self._progress.due:
+            self._look_at_slow_work()
+        if self.in_doubt and self._watcher is not None:
+            self._watcher.clear_doubts(self)
+        if not self.machine.confirms and len(self.around.frames):
+            self.take_frames()
+        is_all = self._watcher is None or self._watcher.looked(self)
+        if self.ending and is_all and self.machine.idle and not len(self.around.frames):
+            self._works.end()
+
+    def take_frames(self) -> None:
+        """What nobody would send again waits in the inbox while the machine is full."""
+        machine, frames = self.machine, self.around.frames
+        if machine.confirms:
+            super().take_frames()
+            return
+        taken = 0
+        while machine.has_room and (frame := frames.take_one()) is not None:
+            self.perform(machine.frame(frame, self.now()))
+            taken += 1
+        if taken:
+            self._frames_taken()
+
+    def close(self) -> None:
+        """Deliver nothing more; what is being handled is still reported and confirmed."""
+        if self.is_built and not self.closing:
+            self.closing = True
+            self._works.cancel()
+            self.look()
+            self.perform(self.machine.close(self.now()))
+
+    # Works.
+
+    def _deliver(self, effect: Deliver) -> None:
+        work = Work(effect, self)
+        self._handed_out_through = effect.ticket
+        is_crowded = self._works.ended or len(self._works) >= HANDED_WORKS_MAX
+        self._works.put(work)
+        if self._handed and not is_crowded:
+            self._to_look_at.append(work)  # the next consumer's inbox has it: that is the boundary
+            self.around.bell.ring()
+
+    def taken(self, work: Work) -> None:
+        """From the consumer: it begins with this work."""
+        progress = self._progress
+        if self._handed:
+            self.finished(work)
+        elif not progress.armed and progress.alarm is not None:
+            progress.armed = True
+            progress.alarm.set(self.now() + PROGRESS_US)
+
+    def finished(self, work: Work) -> None:
+        """From the consumer: it is through with this work."""
+        self._note_settled(work)  # even when this incarnation is over: it has crossed the boundary
+        self._to_look_at.append(work)
+        self.around.bell.ring()
+
+    def _look_at_finished(self) -> None:
+        """Those that lie next to each other and went well are told to the machine in one step."""
+        while self._to_look_at:
+            answers: list[tuple[int, Ranges]] = []
+            while self._to_look_at and self._went_well(self._to_look_at[0]):
+                work = self._to_look_at.popleft()
+                if settled := self._news_of(work):
+                    answers.append((work.ticket, settled))
+            if answers:
+                self.perform(self.machine.settled_each(answers, self.now()))
+            if self._to_look_at:
+                self._look_at(self._to_look_at.popleft())
+
+    @staticmethod
+    def _went_well(work: Work) -> bool:
+        return work.failure is None and work.trouble is None
+
+    def _news_of(self, work: Work) -> Ranges:
+        """What was done since the last look."""
+        through = work.last if self._handed else work.done
+        if through <= work.reported:
+            return ()
+        self._note_settled(work)
+        settled = ((work.seq_at(work.reported + 1), work.seq_at(through)),)
+        work.reported = through
+        return settled
+
+    def _look_at(self, work: Work) -> None:
+        """Tell the machine what was done since the last look, and why it ended if it did."""
+        if settled := self._news_of(work):
+            self.perform(self.machine.settled(work.ticket, settled, self.now()))
+        if self._is_taken_back(work):
+            return
+        if work.trouble is not None and self._watcher is not None and not self.over:
+            self._watcher.troubled(self, work)
+            return
+        failure, work.failure = work.failure, None
+        if failure is not None and not work.cancelled:
+            place, error = failure
+            self._failed(work, work.seq_at(place), error)
+
+    def clear_doubt(self, work: Work, *, stored: bool) -> None:
+        """What came of a work is known: what is not in the store is handled once more, before anything else.
+
+        What was handed out behind it comes again, too: begun already, it would be committed first.
+        """
+        self.in_doubt.remove(work)
+        if stored and work.tried is not None:
+            work.done = work.tried[0]
+        if settled := self._news_of(work):
+            self.perform(self.machine.settled(work.ticket, settled, self.now()))
+        machine = self.machine
+        assert isinstance(machine, CommittedMachine), f"{type(machine).__name__} commits nothing"
+        if work.done < work.last:
+            self._taken_back_through = self._handed_out_through
+            taken_back = [work, *self.in_doubt, *self._works.take_back(self)]
+            self.in_doubt.clear()
+            if (
+                self._trace is not None
+            ):  # what the store did not take was an attempt that came to nothing
+                for other in taken_back:
+                    self._trace.failed(other, other.seq_at(other.done + 1))
+            self.perform(machine.again(self.now()))
+
+    def state_after(self, work: Work, through: int) -> bytes | None:
+        """The state to commit with the effects of a work; None when the work is none of this incarnation's.
+
+        IN_DOUBT while another work is: a state without that one must not be stored over one that may have it.
+        """
+        self._look_at_finished()
+        if self.in_doubt:
+            return IN_DOUBT
+        if self.over or not self.is_built or work.owner is not self:
+            return None
+        return None if self._is_taken_back(work) else self.machine.state_after(work.ticket, through)
+
+    def _is_taken_back(self, work: Work) -> bool:
+        """Its messages are handed out under another ticket: what its handler does now can't be committed."""
+        return work.ticket <= self._taken_back_through
+
+    def _failed(self, work: Work, seq: int, error: BaseException) -> None:
+        if self._handed:
+            self.failed_after_handed += 1
+            return
+        if self._trace is not None:
+            self._trace.failed(work, seq)
+        is_real = isinstance(self.around.runtime, ThreadRuntime)
+        cause = cause_of(error, with_traceback=is_real)
+        is_final = isinstance(error, Undecodable)
+        self.perform(self.machine.failed(work.ticket, seq, cause, self.now(), final=is_final))
+
+    def _look_at_slow_work(self) -> None:
+        progress = self._progress
+        # Disarmed before looking: a consumer that takes a work after this line arms it again.
+        progress.due = progress.armed = False
+        for work in self._works.running():
+            if work.owner is self:
+                self._look_at(work)
+                self.taken(work)

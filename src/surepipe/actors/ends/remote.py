@@ -1,0 +1,362 @@
+"""The two ends of a pipe in different processes, over a route that joins them.
+
+    with PipeSender("orders", route=TcpRoute.connect("orders.internal:7400", security=key)) as sender:
+        sender.send({"order": 1})
+
+    with PipeReceiver("orders", route=TcpRoute.listen("0.0.0.0:7400", security=key)) as receiver:
+        receiver.receive(handle)
+        ...
+
+Both name the same pipe and the same layers. One route may carry any number of pipes. Each process has the stores
+of its own end: the sender the journal, the receiver its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from surepipe.actors.async_face import AsyncReceiver, AsyncSender, AsyncStreamReceiver
+from surepipe.actors.channels.switch import SharedSide
+from surepipe.actors.codecs import CodecChoice
+from surepipe.actors.consuming.handling import HandlingFace
+from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes
+from surepipe.actors.ends.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.ends.face import EXIT_S
+from surepipe.actors.ends.stores import Letters, StoreRoles
+from surepipe.actors.host import end_options
+from surepipe.actors.notices import NoticeCallback, log_notice
+from surepipe.actors.replaying import ReplayingFace
+from surepipe.actors.routes import Route, link_counters
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.supervision import RestartPolicy
+from surepipe.actors.tracing import TraceSink
+from surepipe.core.store_requests import KEEP_ALL, Retention, Store
+from surepipe.pipes.options import LayerText
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.wire.frames import tag_of
+
+
+class SharedRoute:
+    """One pipe's share of a route that may carry others too."""
+
+    def __init__(self, route: Route, name: str) -> None:
+        self.declared = route.declared
+        self.sender = SharedSide(route.sender, (tag_of(name),), name)
+        self.receiver = SharedSide(route.receiver, (tag_of(name),), name)
+
+
+class PipeSender(ReplayingFace):
+    """The sending end of a pipe whose receiving end is in another process.
+
+    With a ``journal`` what is accepted outlives this process. ``guarantee`` is that of the whole pipe, taken that
+    the receiver's boundary is ``processed`` and that it keeps no state. Other parameters and errors as for
+    ``Pipe``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[object] = "reliable",
+        *,
+        route: Route,
+        journal: Store | None = None,
+        dead_letter: Letters | None = None,
+        codec: CodecChoice = "auto",
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        frames_max: int = 1024,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
+    ) -> None:
+        super().__init__(name, codec)
+        parts = Assembly(
+            name,
+            layers,
+            end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max),
+            StoreRoles(journal=journal, letters=dead_letter),
+            route=SharedRoute(route, name),
+            apart_with=self._codec,
+        )
+        self._route = route
+        self.guarantee = parts.guarantee
+        self._composition = parts.composition
+        self._journal = parts.journal
+        self.sender = parts.sender()
+        self._put = self.sender.intake.entry(self._codec)
+        try:
+            self.sender.start()
+        except BaseException:
+            self._end(1.0)
+            raise
+        self._opened()
+
+    async def __aenter__(self) -> AsyncSender:
+        """The async face, for the loop that runs here."""
+        return AsyncSender(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Take no more messages, wait until the other process has confirmed all of them, then end.
+
+        Raises NotConfirmed for what is not confirmed within ``timeout`` seconds; a journal keeps that for the next
+        sender of this name. A second call does nothing.
+        """
+        if not self._is_closed:
+            self._closed()
+            self.sender.close(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.sender.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the sender was made, gauges of what stands now, ``link_...`` of its link."""
+        return self.sender.counters() | self.sender.gauges() | link_counters(self._route)
+
+
+class PipeReceiver(HandlingFace):
+    """The receiving end of a pipe whose sending end is in another process.
+
+    ``state`` keeps how far it is, so a restart neither repeats nor skips more than ``guarantee`` says, which is
+    taken that the sender has no journal. Other parameters and errors as for ``Pipe``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[object] = "reliable",
+        *,
+        route: Route,
+        state: Store | None = None,
+        boundary: BoundaryText = Boundary.PROCESSED,
+        retries: int | None = None,
+        retry_min_s: float = 0.1,
+        retry_max_s: float = 30.0,
+        key: KeyChoice | None = None,
+        lanes: int | None = None,
+        dead_letter: Letters | None = None,
+        codec: CodecChoice = "auto",
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        frames_max: int = 1024,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
+    ) -> None:
+        super().__init__(name, codec)
+        parts = Assembly(
+            name,
+            layers,
+            end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max),
+            StoreRoles(state=state, letters=dead_letter),
+            route=SharedRoute(route, name),
+            apart_with=self._codec,
+            boundary=boundary,
+            attempts=Attempts(retries, retry_min_s, retry_max_s),
+            lanes=chosen_lanes(name, key, lanes),
+        )
+        self._route = route
+        self.guarantee = parts.guarantee
+        self.dead_letters = parts.letters
+        self._composition = parts.composition
+        self.receiver = parts.receiver(self._codec)
+        self._commits = parts.commits(self.receiver)
+        try:
+            self.receiver.start()
+        except BaseException:
+            self._end(1.0)
+            raise
+        self._opened()
+
+    async def __aenter__(self) -> AsyncReceiver:
+        """The async face, for the loop that runs here."""
+        return AsyncReceiver(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Finish the message that is being handled, confirm what is settled, and end.
+
+        What was not settled stays with the sender. A handler that is still busy after ``timeout`` seconds is left
+        alone. A second call does nothing. Raises MisuseError inside the handler.
+        """
+        self.check_outside("close", loops=False)
+        if not self._is_closed:
+            self._closed()
+            self.receiver.stop(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.receiver.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the receiver was made, gauges of what stands now, ``link_...`` of its link."""
+        return self.receiver.counters() | self.receiver.gauges() | link_counters(self._route)
+
+
+# The two ends of a stream pipe in different processes, which need not run at the same time.
+#
+# with StreamSender("orders", store=store) as sender: # one program sender.send({"order": 1})
+#
+# with StreamReceiver("orders", {"stream": {"start": "earliest"}}, store=store) as receiver: # another one
+# receiver.receive(handle) ...
+#
+# Both name the same pipe, the same layers, and a store that both reach: one SQLite file, or one Redis.
+
+
+class StreamSender(ReplayingFace):
+    """The sending end of a stream pipe.
+
+    A message is confirmed when the store has it. With a ``journal`` (which may be another store) what is accepted
+    outlives this process even when the stream's store can't be reached. Several senders may write into one
+    stream: give each its own ``producer`` in the layer's options; of two with one name the older is fenced.
+    ``guarantee`` is that of the whole pipe, taken that the receiver's boundary is ``processed``. Parameters and
+    errors as for ``Pipe``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[object] = "stream",
+        *,
+        store: Store,
+        journal: Store | None = None,
+        retention: Retention = KEEP_ALL,
+        codec: CodecChoice = "auto",
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
+    ) -> None:
+        super().__init__(name, codec)
+        options = end_options(notices, restarts, seed, runtime, trace)
+        roles = StoreRoles(store, journal, retention=retention)
+        parts = Assembly(name, layers, options, roles, start="earliest", apart_with=self._codec)
+        self.guarantee = parts.guarantee
+        self._composition = parts.composition
+        self._journal = parts.journal
+        self.sender = parts.sender()
+        self._put = self.sender.intake.entry(self._codec)
+        self.sender.start()
+        self._opened()
+
+    async def __aenter__(self) -> AsyncSender:
+        """The async face, for the loop that runs here."""
+        return AsyncSender(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Take no more messages, wait until the store has all of them, then end.
+
+        Raises NotConfirmed for what it has not got within ``timeout`` seconds; a journal keeps that for the next
+        sender of this name. A second call does nothing.
+        """
+        if not self._is_closed:
+            self._closed()
+            self.sender.close(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.sender.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the sender was made, and gauges of what stands now."""
+        return self.sender.counters() | self.sender.gauges()
+
+
+class StreamReceiver(HandlingFace):
+    """The receiving end of a stream pipe: one reader, whose place is a position in the store.
+
+    The layer's options must say where a reader without a position starts: ``{"stream": {"start": "earliest"}}``.
+    Readers of different names each get every message: give each its own ``reader``. Of two with one name the older
+    is fenced. ``state`` keeps the position in another store than the stream: with boundary ``"committed"``, in the
+    store that has the effects. ``guarantee`` is that of the whole pipe, taken that the sender has no journal.
+    Parameters and errors as for ``Pipe``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: LayerText | Sequence[object],
+        *,
+        store: Store,
+        state: Store | None = None,
+        boundary: BoundaryText = Boundary.PROCESSED,
+        retries: int | None = None,
+        retry_min_s: float = 0.1,
+        retry_max_s: float = 30.0,
+        key: KeyChoice | None = None,
+        lanes: int | None = None,
+        dead_letter: Letters | None = None,
+        retention: Retention = KEEP_ALL,
+        codec: CodecChoice = "auto",
+        notices: NoticeCallback = log_notice,
+        restarts: RestartPolicy | None = None,
+        seed: int | None = None,
+        runtime: Runtime | None = None,
+        trace: TraceSink | None = None,
+    ) -> None:
+        super().__init__(name, codec)
+        options = end_options(notices, restarts, seed, runtime, trace)
+        parts = Assembly(
+            name,
+            layers,
+            options,
+            StoreRoles(store, None, state, dead_letter, retention),
+            boundary=boundary,
+            attempts=Attempts(retries, retry_min_s, retry_max_s),
+            lanes=chosen_lanes(name, key, lanes),
+            apart_with=self._codec,
+        )
+        self.guarantee = parts.guarantee
+        self.dead_letters = parts.letters
+        self._composition = parts.composition
+        self.receiver = parts.receiver(self._codec)
+        self._commits = parts.commits(self.receiver)
+        self.receiver.start()
+        self._opened()
+
+    async def __aenter__(self) -> AsyncStreamReceiver:
+        """The async face, for the loop that runs here."""
+        return AsyncStreamReceiver(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def catch_up(self, timeout: float | None = None) -> bool:
+        """Wait until everything is settled that is in the stream now; False when that takes longer.
+
+        Raises PipeStopped when the receiver stopped for good, StoreUnavailable when the store does not say where
+        the stream ends now, and MisuseError inside the handler or loop.
+        """
+        self.check_outside("catch_up")
+        return self.receiver.catch_up(timeout)
+
+    def finish(self) -> None:
+        """A ``for`` loop over this end stops when everything is settled that is in the stream now.
+
+        Raises StoreUnavailable when the store does not say where that is.
+        """
+        self.receiver.read_all()
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Finish the message that is being handled, commit, and end. What is unread stays in the stream.
+
+        A handler that is still busy after ``timeout`` seconds is left alone. A second call does nothing. Raises
+        MisuseError inside the handler.
+        """
+        self.check_outside("close", loops=False)
+        if not self._is_closed:
+            self._closed()
+            self.receiver.stop(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.receiver.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the receiver was made, and gauges of what stands now."""
+        return self.receiver.counters() | self.receiver.gauges()

@@ -1,0 +1,464 @@
+"""The sending end of a pipe, usable alone over a side of a route: what callers hold while actors come and go.
+
+It has a stable address. When its actor dies it gets another life there: with a journal that goes on with
+what was not confirmed, without one that is lost and said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol, cast
+
+import pykka
+
+from surepipe.actors.ends.intake import Item, Ledger, Mark, SenderEntry, describe
+from surepipe.actors.host import ASK_S, Ask, End, EndOptions, Host, Surroundings
+from surepipe.actors.letters import DeadLetterPlace
+from surepipe.actors.routes import RouteSide
+from surepipe.actors.store_calls import Journal, Stores, StreamAccess
+from surepipe.actors.tracing import SenderTrace, after, sender_pipe
+from surepipe.core.effects import (
+    Accepted,
+    Confirmed,
+    Effect,
+    JournalContents,
+    Notice,
+    NoticeKind,
+    Ranges,
+    Reject,
+    RejectReason,
+    Renumbered,
+)
+from surepipe.core.machine import SenderMachine
+from surepipe.errors import (
+    Fenced,
+    PipeClosed,
+    PipeStopped,
+    StacksDiffer,
+    StoreUnavailable,
+    SurepipeError,
+)
+from surepipe.errors import Fenced as FencedError
+from surepipe.pipes.options import BacklogOptions, LayerOptions, StreamOptions
+from surepipe.pipes.stack.agreement import Terms
+from surepipe.pipes.stack.assembled import SenderStack
+from surepipe.storage.positions import CHANCE_BITS, began_later, numbered
+
+# The actor of a sending end: moves what the intake holds into the machine, and tells it what came of that.
+
+
+BUILD_AGAIN_US = 200_000
+
+
+class SendingMachine(SenderMachine, Protocol):
+    """What the actor needs of its machine; a ``SenderStack`` is one, and so is one direction of a channel."""
+
+    @property
+    def confirms(self) -> bool:
+        """True when the machine ever says ``Confirmed``."""
+        ...
+
+    def route_is_back(self, now: int) -> list[Effect]:
+        """Frames get through again: what is not confirmed may be sent again now."""
+        ...
+
+    @property
+    def stopped(self) -> str:
+        """Why the machine stopped for good; empty while it has not."""
+        ...
+
+
+class SenderActor(Host):
+    """One life of a sender. ``stopped`` is called when the machine stops for good, ``drained`` when the
+    intake is closed and everything that was taken is confirmed (or sent, where nothing confirms)."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        intake: SenderEntry,
+        build: Callable[[], SendingMachine],
+        *,
+        stopped: Callable[[SenderActor], None],
+        drained: Callable[[], None],
+        route_room: Callable[[], int],
+        replaced: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(around)
+        self.ledger = Ledger()
+        self._intake = intake
+        self._build = build
+        self._stopped = stopped
+        self._drained = drained
+        self._route_room = route_room
+        self._replaced = replaced
+        self._machine: SendingMachine | None = None
+        self._held: list[bytes] = []
+        self._offering: list[bytes] = []
+        self._is_closing = False
+        self._is_drained = False
+        self._is_stopped = False
+        self._trace: SenderTrace | None = None
+        self.perform_by_type |= {
+            Accepted: self.ledger.accepted,
+            Reject: self._reject,
+            Confirmed: self._confirmed,
+            Renumbered: self.ledger.renumbered,
+        }
+
+    def traced_by(self, trace: SenderTrace) -> None:
+        """Write down what becomes of messages, before anybody else hears of it."""
+        self._trace = trace
+        performed = self.perform_by_type
+        performed[Accepted] = after(trace.accepted, performed[Accepted])
+        performed[Reject] = after(trace.rejected, performed[Reject])
+        performed[Confirmed] = after(trace.confirmed, performed[Confirmed])
+        performed[Renumbered] = after(trace.renumbered, performed[Renumbered])
+
+    def answered(self, ticket: int, outcome: object) -> None:
+        """From a clerk: the outcome of a request of this life."""
+        if self._trace is not None and isinstance(outcome, JournalContents):
+            self._trace.loaded(outcome)
+        super().answered(ticket, outcome)
+
+    @property
+    def machine(self) -> SendingMachine:
+        """The machine of this life."""
+        assert self._machine is not None
+        return self._machine
+
+    @property
+    def is_built(self) -> bool:
+        """False while the journal is not answering."""
+        return self._machine is not None
+
+    def build(self) -> bool:
+        """Build the machine from what the journal holds."""
+        try:
+            self._machine = self._build()
+        except StoreUnavailable:
+            self.retry_build_at(self.now() + BUILD_AGAIN_US)
+        except Fenced as error:
+            assert self._replaced is not None, "only an end with a journal has anything to lose"
+            self.over = True
+            self._replaced(str(error))
+        return self.is_built
+
+    def look_further(self) -> None:
+        """Take in what was sent, say how much room is left, and resolve what somebody waits for."""
+        machine, intake = self.machine, self._intake
+        if self.around.is_route_back:
+            self.around.is_route_back = False
+            self.perform(machine.route_is_back(self.now()))
+        self._take_in()
+        if intake.refusal is not None:
+            self._close()
+        if self.ledger.marks and self.ledger.resolve(machine.unconfirmed()):
+            intake.notify()
+        # What is never sent again must not meet a full inbox: there the route's room is a bound too.
+        room = machine.room if machine.confirms else min(machine.room, self._route_room())
+        intake.publish(room, machine.room_bytes, len(self._held))
+        if machine.stopped and not self._is_stopped:
+            self._is_stopped = True
+            self._stopped(self)
+
+    def _take_in(self) -> None:
+        items, has_marks = self._intake.drain()
+        if has_marks:
+            self._offer(self.ledger.offering(items))
+            self._intake.notify()
+        elif items or self._held:
+            self._offer(cast("list[bytes]", items))
+
+    def _offer(self, payloads: list[bytes]) -> None:
+        """Offer to the machine. What it has no room for, against expectation, is offered again next time."""
+        if self._held:
+            payloads = [*self._held, *payloads]
+            self._held = []
+        if payloads:
+            self._offering = payloads
+            self.ledger.offered(len(payloads))
+            if self._trace is not None:
+                self._trace.offered(payloads)
+            self.perform(self.machine.send(payloads, self.now()))
+            self._offering = []
+
+    def _close(self) -> None:
+        if self._intake.drained and not self._held:
+            if not self._is_closing:
+                self._is_closing = True
+                self.perform(self.machine.close(self.now()))
+                self._intake.notify()
+            if self.machine.idle and not self._is_drained:
+                self._is_drained = True
+                self._drained()
+
+    # Effects that only senders have.
+
+    def _reject(self, effect: Reject) -> None:
+        rest = self._offering[-effect.count :]
+        if effect.reason is RejectReason.FULL:
+            self._held = rest
+            self.ledger.offered(-effect.count)
+        else:
+            self.ledger.rejected(effect.count, self._rejection(effect))
+
+    def _rejection(self, effect: Reject) -> SurepipeError:
+        kind = StacksDiffer if self.mismatch else PipeStopped
+        why = f": {self.machine.stopped}" if self.machine.stopped else ""
+        return kind(
+            f"pipe {self._intake.pipe} did not accept the message ({effect.reason}{why}); it was not sent"
+        )
+
+    def _confirmed(self, effect: Confirmed) -> None:
+        """Whoever waits is told at the end of the look, from what the machine says is left."""
+
+
+UNIT_BYTES = 4096
+
+
+class SenderEnd(End):
+    """The sending end of a pipe over one side of a route.
+
+    ``intake`` is where messages go in, as payloads. Without a journal what is not confirmed is lost when the
+    sender crashes; the next ``flush`` names it. ``apart``: the journal is in another store than the stream, and
+    goes on when that one hangs. ``terms``: what the other end, which is configured apart, must have. Raises
+    ConfigurationError before anything is started.
+    """
+
+    side_name = "sender"
+    _last_life = 0
+    _has_loaded = False
+    """True once the journal answered; from then on it knows by itself who may not have it back."""
+    _sender_trace: SenderTrace | None = None
+    _outliving: Sequence[Mark] = ()
+
+    def __init__(
+        self,
+        name: str,
+        layers: Sequence[LayerOptions],
+        side: RouteSide,
+        options: EndOptions | None = None,
+        *,
+        journal: Journal | None = None,
+        undeliverable: DeadLetterPlace | None = None,
+        stream: StreamAccess | None = None,
+        apart: bool = False,
+        drained: Callable[[], None] | None = None,
+        terms: Terms | None = None,
+    ) -> None:
+        stores = Stores.of(journal, undeliverable, stream, apart=apart)
+        super().__init__(name, side, options or EndOptions(), stores)
+        self._layers = tuple(layers)
+        self._journal = journal
+        self._terms = terms
+        # Built once for its errors, which are the caller's.
+        self.confirms = self._new_sender(None).confirms
+        self._begin_sending(name, journal, drained)
+
+    def _begin_sending(
+        self,
+        pipe: str,
+        journal: Journal | None = None,
+        drained: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_drained = drained
+        unit, message_max = _units(self._layers[0])
+        self.intake = SenderEntry(
+            self.runtime,
+            self.around.bell,
+            pipe,
+            unit=unit,
+            message_max=message_max,
+            durable=journal is not None,
+            silent=self.silences.text,
+        )
+
+    def _build_sender(self) -> SenderStack:
+        return self._new_sender(self._journal)
+
+    def _new_sender(self, journal: Journal | None) -> SenderStack:
+        stack = SenderStack(
+            self.name,
+            self._layers,
+            rng=Random(self.rng.getrandbits(64)),
+            life_hint=self._next_life(),
+            journal=self._loaded(journal) if journal else None,
+            reverse=self._side.has_reverse,
+            terms=self._terms,
+        )
+        stack.asserts = self.options.asserts
+        return stack
+
+    def _loaded(self, journal: Journal) -> JournalContents:
+        with self.silences.asking(self._stores.kept_in, "load", "the journal's contents wait"):
+            contents = journal.load()
+        now = numbered(self.runtime.wall_ms(), 0)
+        if not self._has_loaded and began_later(contents.last_life, self._last_life, now):
+            raise FencedError(
+                f"the journal of pipe {self.name} was taken by life {contents.last_life}, which began later than "
+                f"{self._last_life}"
+            )
+        self._has_loaded = True
+        if self._sender_trace is not None:
+            self._sender_trace.loaded(contents)
+        return contents
+
+    def _next_life(self) -> int:
+        """By the wall clock. With a journal only the first: others renew it, below who began later."""
+        if self._journal is not None and self._last_life:
+            self._last_life += 1
+            return self._last_life
+        hint = numbered(self.runtime.wall_ms(), self.rng.getrandbits(CHANCE_BITS))
+        self._last_life = max(hint, self._last_life + 1)
+        return self._last_life
+
+    def _new_life(self) -> Host:
+        actor = SenderActor(
+            self.around,
+            self.intake,
+            self._build_sender,
+            stopped=self._stop_for_good,
+            drained=self._drained,
+            route_room=lambda: self._side.room,
+            replaced=self._replaced,
+        )
+        actor.ledger.marks += self._outliving
+        self._outliving = ()
+        if self._trace is not None:
+            self._trace.start(self.address, self.traced_pipe)
+            self._sender_trace = SenderTrace(self._trace, self.address, self.traced_pipe)
+            actor.traced_by(self._sender_trace)
+        return actor
+
+    @property
+    def traced_pipe(self) -> str:
+        """The messages of a stream are those of one of its producers."""
+        outermost = self._layers[0]
+        if not isinstance(outermost, StreamOptions):
+            return self.name
+        return sender_pipe(self.name, outermost.producer or self.name)
+
+    def is_at_rest(self, host: Host) -> bool:
+        """All that was taken is confirmed, or was sent where nothing confirms."""
+        return super().is_at_rest(host) and self._sender_of(host).machine.idle
+
+    def _drained(self) -> None:
+        if self._on_drained is not None:
+            self._on_drained()
+
+    @property
+    def has_journal(self) -> bool:
+        """True when what was accepted outlives the sender."""
+        return self._journal is not None
+
+    def _died(self, host: Host, error: BaseException) -> None:
+        try:
+            self._account_for(self._sender_of(host))
+        finally:  # a machine that died half-way may not even say what it held
+            super()._died(host, error)
+
+    def _sender_of(self, host: Host) -> SenderActor:
+        """The part of this end's actor that sends."""
+        assert isinstance(host, SenderActor)
+        return host
+
+    def _account_for(self, host: SenderActor) -> None:
+        """Say what went with this life: everything unconfirmed, unless a journal has it."""
+        ranges = [] if self._journal or not host.is_built else list(host.machine.unconfirmed())
+        for epoch, spans in ranges:
+            self.around.notices.tell(
+                Notice(
+                    NoticeKind.UNDELIVERABLE, epoch, spans, "lost with the sender, which crashed"
+                )
+            )
+        self.intake.lost += _items(ranges)
+        if self._journal:
+            self._outliving = host.ledger.outliving()
+        host.ledger.fail(
+            f"pipe {self.name}: the sender crashed before this was confirmed"
+            + ("; the journal has what it had stored" if self._journal else "; it is lost")
+        )
+        self.intake.notify()
+
+    def _stop_for_good(self, host: SenderActor) -> None:
+        self.keeper.retire()  # fenced, or given up: another life would only do harm
+        items = _items(host.machine.unconfirmed())
+        left = f"; not confirmed: {describe(items)}" if items else ""
+        kind = StacksDiffer if host.mismatch else PipeStopped
+        self.intake.end(kind, f"pipe {self.name} stopped: {host.machine.stopped}{left}")
+
+    def _replaced(self, why: str) -> None:
+        """The journal was taken over. This end stays ended: to begin again would depose the later life."""
+        self.keeper.retire()
+        self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
+        self._gave_up(why)
+
+    def refused_by_store(self, why: str) -> None:
+        """The stream can't be used, which nobody could know while its store was away: nothing more is accepted."""
+        self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
+        self._gave_up(why)
+
+    def met_other_reader(self, why: str) -> None:
+        """A reader of the stream is configured differently. It reads nothing; what is sent is for the others."""
+        self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
+
+    def _gave_up(self, why: str) -> None:
+        self.intake.end(PipeStopped, f"pipe {self.name} stopped: {why}")
+
+    def give_up(self, why: str) -> None:
+        """The pipe is of no use any more: whoever sends or waits is told PipeStopped."""
+        self._gave_up(why)
+
+    def unconfirmed(self) -> list[Item]:
+        """What was accepted and is not confirmed, as (epoch, first, last)."""
+        try:
+            answer = self.keeper.ask(Ask(lambda host: _open_items(self._sender_of(host))), ASK_S)
+        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
+            return []
+        return cast("list[Item]", answer)
+
+    def flush(self, timeout: float | None) -> None:
+        """Wait until everything put so far is confirmed, or sent where nothing confirms; see ``Intake.flush``."""
+        self.intake.flush(timeout)
+
+    def finish(self) -> None:
+        """Take nothing more; what was taken goes on. A second call does nothing."""
+        self.intake.refuse(PipeClosed, f"pipe {self.name} is closed and takes no more messages")
+
+    def close(self, timeout: float) -> None:
+        """Take nothing more, wait for confirmation, and end.
+
+        Raises NotConfirmed, after everything is ended, for what was not confirmed in time. A second call
+        does nothing.
+        """
+        if self._is_stopped:
+            return
+        self.finish()
+        try:
+            if self._is_started:
+                self.intake.finish(timeout)
+        finally:
+            self.stop(timeout)
+
+    def stop(self, timeout: float) -> bool:
+        """End at once; what is not confirmed is given up."""
+        is_ended = super().stop(timeout)
+        self.intake.end(PipeClosed, f"pipe {self.name} is closed")
+        return is_ended
+
+
+def _units(outermost: LayerOptions) -> tuple[int, int]:
+    """Bytes that one credit stands for, and the largest message that can ever be accepted."""
+    if isinstance(outermost, BacklogOptions):
+        unit = min(UNIT_BYTES, max(1, outermost.backlog_bytes // outermost.backlog))
+        return unit, min(outermost.message_max_bytes, outermost.backlog_bytes)
+    return UNIT_BYTES, outermost.message_max_bytes
+
+
+def _open_items(host: SenderActor) -> list[Item]:
+    return _items(host.machine.unconfirmed()) if host.is_built else []
+
+
+def _items(unconfirmed: Sequence[tuple[int, Ranges]]) -> list[Item]:
+    return [(epoch, first, last) for epoch, ranges in unconfirmed for first, last in ranges]

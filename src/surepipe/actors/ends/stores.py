@@ -1,0 +1,578 @@
+"""The stores of a pipe: which of them keeps what, what that is worth, and how the pipe's machines reach them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
+
+from surepipe.actors.letters import DeadLetterPlace
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.store_calls import StateStore
+from surepipe.core.effects import (
+    SaveState,
+    Write,
+    WriteFailed,
+    WriteFenced,
+    WriteOutcome,
+    WriteStored,
+    WriteUnknown,
+)
+from surepipe.core.store_requests import (
+    KEEP_ALL,
+    AppendRun,
+    Batch,
+    ClaimReader,
+    CommitPosition,
+    Committed,
+    Created,
+    Exists,
+    Failed,
+    FencedOut,
+    Kept,
+    Level,
+    OtherStack,
+    Owner,
+    Position,
+    Retention,
+    Store,
+    StoreRequest,
+    StreamInfo,
+    TransactionalStore,
+    Unavailable,
+    called,
+    perform,
+)
+from surepipe.errors import ConfigurationError, MisuseError, StacksDiffer, StoreUnavailable
+from surepipe.guarantees import hops
+from surepipe.pipes.options import LayerOptions, StreamOptions
+from surepipe.pipes.stack.agreement import Terms, difference
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.stream import commit_of
+from surepipe.storage.letters import DeadLetterStream
+from surepipe.storage.positions import CHANCE_BITS, Claims, ReceiverState, numbered
+
+# Which stack wrote a stream: a record beside it, for readers that are configured apart from the writers.
+#
+# A writer notes its terms, in a position of the same store, before it writes; a reader compares them with its
+# own before it hands up the first message of each life of a writer, and leaves word where they differ, which
+# the writer finds when it appends. A stream without a record was written by an earlier version, and is taken as
+# it is.
+
+
+LOOK_AGAIN_US = 5_000_000
+STRETCHES_MAX = 16
+TAG = 1
+TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What was written by lives above ``above``."""
+
+    above: int
+    terms: Terms
+
+
+class StackRecords:
+    """The records of one stream, as one end of a pipe reads and writes them. All calls may block."""
+
+    def __init__(
+        self,
+        store: Store,
+        stream: str,
+        incarnation: int,
+        terms: Terms,
+        runtime: Runtime,
+    ) -> None:
+        self._store = store
+        self._stream = stream
+        self._incarnation = incarnation
+        self._terms = terms
+        self._runtime = runtime
+        self._compared: dict[str, int] = {}
+        self._words_seen = 0
+        self._looked_at = 0
+        self.told: Callable[[str], object] | None = None
+        """What a writer does when a reader has left word."""
+
+    # The writer.
+
+    def begin_to_write(self, producer: str, holds_rows: Callable[[], bool]) -> None:
+        """Note the terms of this writer. ``holds_rows``: whether its journal has messages that are not confirmed.
+
+        Raises StacksDiffer where something that is still to be read, or to be written, is of other terms; and
+        StoreUnavailable.
+        """
+        stretches = self._written_by(producer)
+        known = stretches[-1].terms if stretches else None
+        words = self._get(self._words, producer)
+        self._words_seen = words.next if words is not None else 0
+        self._looked_at = self._runtime.now()
+        if known is not None and known.fits(self._terms):
+            return
+        above = 0
+        if known is not None:
+            above = self._end_of_former(producer, known, holds_rows)
+        lines = [*stretches, Stretch(above, self._terms)][-STRETCHES_MAX:]
+        self._put(self._notes, producer, [self._incarnation, *map(_line, lines)])
+
+    def _end_of_former(self, producer: str, known: Terms, holds_rows: Callable[[], bool]) -> int:
+        """The last life with the former terms. It must be over, and all that it wrote be read."""
+        info = self._store.info(self._stream)
+        if not isinstance(info, StreamInfo):
+            raise StoreUnavailable(f"stream {self._stream!r}: {info}")
+        is_empty = info.earliest == info.next
+        is_read = bool(info.readers) and all(reader.next >= info.next for reader in info.readers)
+        if not (is_empty or is_read) or holds_rows():
+            raise StacksDiffer(
+                f"stream {self._stream!r}: {producer!r} wrote it, or holds messages for it, as {known}; "
+                f"this sender has {self._terms}. Let the readers read all of that first, with the former "
+                "configuration at both ends; or give the stream another name"
+            )
+        return max((one.epoch for one in info.producers if one.producer == producer), default=0)
+
+    def look_for_words(self, producer: str) -> None:
+        """Tell what a reader said since the last look, now and then."""
+        if self.told is None or self._runtime.now() - self._looked_at < LOOK_AGAIN_US:
+            return
+        self._looked_at = self._runtime.now()
+        try:
+            words = self._get(self._words, producer)
+        except StoreUnavailable:
+            return  # the append that comes now tells that
+        if words is None or words.next <= self._words_seen:
+            return
+        self._words_seen = words.next
+        reader, *terms = cast("list[str]", json.loads(words.state))
+        met = Terms(*terms)
+        if not self._terms.fits(met):
+            self.told(f"reader {reader!r}: {difference(self._terms, met)}")
+
+    # The reader.
+
+    def compared(self, reader: str, batch: Batch) -> Batch | OtherStack | Unavailable:
+        """The batch, if all that wrote it have the terms of this reader."""
+        for entries in batch.entries:
+            producer, epoch = entries.producer, entries.epoch
+            if self._compared.get(producer) == epoch:
+                continue
+            try:
+                stretches = self._written_by(producer)
+            except StoreUnavailable as error:
+                return Unavailable(str(error))
+            terms = [stretch.terms for stretch in stretches if stretch.above < epoch]
+            if terms and not terms[-1].fits(self._terms):
+                self._leave_word(producer, reader)
+                return OtherStack(
+                    f"stream {self._stream!r}, written by {producer!r}: "
+                    f"{difference(self._terms, terms[-1])}"
+                )
+            self._compared[producer] = epoch
+        return batch
+
+    def _leave_word(self, producer: str, reader: str) -> None:
+        try:
+            self._put(self._words, producer, [reader, self._terms.stack, self._terms.payloads])
+        except (StoreUnavailable, ConfigurationError) as error:
+            logger.warning("%s was not told that %s can't read it: %s", producer, reader, error)
+
+    # The records.
+
+    @property
+    def _notes(self) -> str:
+        return f"{self._stream}/stacks"
+
+    @property
+    def _words(self) -> str:
+        return f"{self._stream}/stacks/readers"
+
+    def _written_by(self, producer: str) -> list[Stretch]:
+        """What this producer noted; nothing where the stream was made anew since."""
+        found = self._get(self._notes, producer)
+        if found is None:
+            return []
+        incarnation, *lines = json.loads(found.state)
+        if incarnation != self._incarnation:
+            return []
+        return [Stretch(above, Terms(*terms)) for above, *terms in lines]
+
+    def _get(self, stream: str, name: str) -> Position | None:
+        found = self._store.get(stream, name)
+        if isinstance(found, Unavailable):
+            raise StoreUnavailable(f"{stream!r}: {found.detail or 'no answer'}")
+        return found if isinstance(found, Position) else None
+
+    def _put(self, stream: str, name: str, value: object) -> None:
+        """Write a record. Two that write at once have different claims, and the later one reads first."""
+        claimant = numbered(self._runtime.wall_ms(), 0)
+        state = json.dumps(value).encode()
+        for _ in range(TRIES):
+            claimed = self._store.claim(stream, name, claimant)
+            if isinstance(claimed, FencedOut):  # nobody owns a record: whoever comes is the next
+                claimant = claimed.by + 1
+                continue
+            if not isinstance(claimed, Owner):
+                raise StoreUnavailable(f"{stream!r}: {claimed}")
+            before = self._get(stream, name)
+            following = before.next + 1 if before is not None else 1
+            done = self._store.commit(
+                CommitPosition(
+                    stream, name, claimed.number, TAG, following, None, state, previous_tag=TAG
+                )
+            )
+            if isinstance(done, Committed):
+                return
+            if isinstance(done, Failed):
+                raise ConfigurationError(f"{stream!r}: {done.reason}")
+        raise StoreUnavailable(f"{stream!r}: the record could not be written")
+
+
+def _line(stretch: Stretch) -> list[object]:
+    return [stretch.above, stretch.terms.stack, stretch.terms.payloads]
+
+
+logger = logging.getLogger("surepipe")
+Letters: TypeAlias = Store | DeadLetterPlace
+"""Where dead letters go: a store (into a stream of it), a ``DeadLetterStream``, or any callable."""
+
+NumberOfLife: TypeAlias = Callable[[], int]
+"""The number of a life that begins now; see ``surepipe.storage.positions``."""
+
+_LETTERS = hops.Store("dead letters", Level.NONE, kind="memory")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRoles:
+    """Which store keeps what of a pipe.
+
+    ``stream``: the messages of a stream layer. ``journal``: what the sender has accepted and not seen confirmed.
+    ``state``: how far the receiver is. ``letters``: messages that could not be settled.
+    """
+
+    stream: Store | None = None
+    journal: Store | None = None
+    state: Store | None = None
+    letters: Letters | None = None
+    retention: Retention = KEEP_ALL
+
+    @property
+    def may_begin_away(self) -> bool:
+        """True when a sender can begin while its stream's store is away: what it accepts is kept elsewhere."""
+        return self.journal is not None and self.journal is not self.stream
+
+
+@runtime_checkable
+class _Described(Protocol):
+    """A store that says what it is."""
+
+    kind: str
+    name: str
+
+
+class _WithLevel(Protocol):
+    @property
+    def level(self) -> Level: ...
+
+
+def is_store(value: object) -> TypeGuard[Store]:
+    """True for what has the methods of a store; a path, say, is none."""
+    return all(
+        callable(getattr(type(value), verb, None)) for verb in ("append", "read", "commit", "get")
+    )
+
+
+def described(store: _WithLevel, *, may_be_away: bool = False) -> hops.Store:
+    """A store as the algebra sees it. Raises StoreUnavailable where the level must be asked for and nobody
+    answers. ``may_be_away``: then a level that was declared counts."""
+    known = store if isinstance(store, _Described) else None
+    can_transact = isinstance(store, TransactionalStore)
+    try:
+        level, is_declared = store.level, bool(getattr(store, "level_is_declared", False))
+    except StoreUnavailable:
+        declared: object = getattr(store, "declared_level", None)
+        if not may_be_away or not isinstance(declared, Level):
+            raise
+        level, is_declared = declared, True
+    return hops.Store(
+        known.name if known else type(store).__name__,
+        level,
+        kind=known.kind if known else "other",
+        transactional=can_transact and bool(getattr(store, "one_slot", True)),
+        declared=is_declared,
+    )
+
+
+def letter_place(pipe: str, letters: Letters | None) -> DeadLetterPlace | None:
+    """What the pipe calls with each letter: for a store, a stream of it named ``<pipe>/dead``."""
+    if letters is None or callable(letters):
+        return letters
+    return DeadLetterStream(letters, f"{pipe}/dead")
+
+
+def hop_of(
+    pipe: str,
+    layers: tuple[LayerOptions, ...],
+    route: hops.Route,
+    roles: StoreRoles,
+    *,
+    boundary: Boundary,
+    retries: int | None,
+    lanes: int = 0,
+) -> hops.Hop:
+    """The pipe as the algebra sees it. Raises ConfigurationError for a store that has no use."""
+    has_stream = any(isinstance(layer, StreamOptions) for layer in layers)
+    if roles.stream is not None and not has_stream:
+        raise ConfigurationError(
+            f"pipe {pipe}: store keeps the messages of a stream layer, and there is none in "
+            f"{' > '.join(map(str, layers))}; add one, or name the store as journal or state"
+        )
+    positions = roles.state or roles.stream
+    return hops.Hop(
+        pipe,
+        layers,
+        route=route,
+        boundary=boundary,
+        journal=described(roles.journal) if roles.journal else None,
+        receiver_state=described(roles.state) if roles.state else None,
+        sink=described(positions, may_be_away=roles.may_begin_away and positions is roles.stream)
+        if positions and boundary is Boundary.COMMITTED
+        else None,
+        stream=described(roles.stream, may_be_away=roles.may_begin_away) if roles.stream else None,
+        dead_letters=_described_letters(roles.letters),
+        retries=retries,
+        lanes=lanes,
+        forced_trim=_may_pass_reader(roles),
+    )
+
+
+def _described_letters(letters: Letters | None) -> hops.Store | None:
+    if letters is None:
+        return None
+    if isinstance(letters, DeadLetterStream):
+        return described(letters.store)
+    return _LETTERS if callable(letters) else described(letters)
+
+
+def _may_pass_reader(roles: StoreRoles) -> bool:
+    """A stream can't spare what a reader has still to read if the reader's position is in another store."""
+    retention = roles.retention
+    is_bounded = retention.max_bytes is not None or retention.max_age_us is not None
+    is_elsewhere = roles.state is not None and roles.state is not roles.stream
+    return retention.force or (is_bounded and is_elsewhere)
+
+
+class StreamStores:
+    """The stores of one stream layer: where its messages are, and where its reader's position is."""
+
+    def __init__(
+        self, streams: Store, positions: Store, stream: str, number_of_life: NumberOfLife
+    ) -> None:
+        self.stream = stream
+        self._streams = streams
+        self._positions = positions
+        self._claims = Claims(positions, number_of_life)
+        self.place, self.positions = called(streams), called(positions)
+        """How people call its stores."""
+        self.records: StackRecords | None = None
+        self._reader = ""
+        self._making = threading.Lock()
+        self._to_make: list[Callable[[], None]] = []
+        """What is to be done before the first call, while the store was away when its sender began."""
+        self._refused = ""
+        self.refuse: Callable[[str], object] = lambda _: None
+        """Told why the stream can't be used, where that is found only then."""
+        self.told: Callable[[str], object] = lambda _: None
+        """Told what a reader says of who writes."""
+
+    def make(
+        self, retention: Retention, terms: Terms, runtime: Runtime, *, may_be_away: bool = False
+    ) -> None:
+        """Make the stream, if it is not there, for an end with these terms. Raises StoreUnavailable, and
+        ConfigurationError when it was made differently. ``may_be_away``: what needs the store is done when it is
+        there, before the first call."""
+        self._now_or_later(partial(self._make, retention, terms, runtime), may_be_away)
+
+    def write_as(self, producer: str, holds_rows: Callable[[], bool]) -> None:
+        """Note who writes, for readers. Raises StacksDiffer, StoreUnavailable."""
+        is_away = bool(self._to_make)
+        held = holds_rows() if is_away else False  # later it holds what this life has accepted, too
+
+        def write() -> None:
+            assert self.records is not None
+            self.records.begin_to_write(producer, (lambda: held) if is_away else holds_rows)
+            self.records.told = self._reader_said
+
+        self._now_or_later(write, is_away)
+
+    def _reader_said(self, why: str) -> None:
+        self.told(why)
+
+    def _now_or_later(self, step: Callable[[], None], may_be_away: bool) -> None:
+        try:
+            if not self._to_make:
+                step()
+                return
+        except StoreUnavailable as error:
+            if not may_be_away:
+                raise
+            logger.warning(
+                "stream %s: its store is away, what comes stays in the journal: %s",
+                self.stream,
+                error,
+            )
+        self._to_make.append(step)
+
+    def _why_not_made(self) -> Unavailable | Failed | None:
+        """Do what was left to do; why that can't be done, if so. From any clerk: one does it, and nobody waits for
+        that one, because clerks of a simulation share a thread."""
+        if self._refused:
+            return Failed(self._refused)
+        if not self._making.acquire(blocking=False):
+            return Unavailable(f"stream {self.stream!r} is being looked at")
+        try:
+            while self._to_make:
+                self._to_make[0]()
+                del self._to_make[0]
+        except StoreUnavailable as error:
+            return Unavailable(str(error))
+        except (ConfigurationError, StacksDiffer) as error:
+            self._refused = str(error)
+            self.refuse(self._refused)
+            return Failed(self._refused)
+        finally:
+            self._making.release()
+        return None
+
+    def _make(self, retention: Retention, terms: Terms, runtime: Runtime) -> None:
+        outcome = self._streams.create(self.stream, 1, retention)
+        match outcome:
+            case Created(incarnation) | Exists(incarnation):
+                self.records = StackRecords(self._streams, self.stream, incarnation, terms, runtime)
+            case Unavailable(detail):
+                raise StoreUnavailable(f"stream {self.stream!r}: {detail or 'no answer'}")
+            case _:
+                raise ConfigurationError(f"stream {self.stream!r} can't be used: {outcome}")
+
+    def call(self, request: object) -> object:
+        """The outcome of a store call. A machine claims as the how-many-th of this life."""
+        if (self._to_make or self._refused) and (why := self._why_not_made()) is not None:
+            return why
+        if isinstance(request, ClaimReader):
+            self._reader = request.reader
+            return self._claims.claim(request.stream, request.reader, request.claimant)
+        if self.records is not None and isinstance(request, AppendRun):
+            self.records.look_for_words(request.producer)
+        outcome = perform(cast("StoreRequest", request), self._streams, self._positions)
+        if self.records is not None and isinstance(outcome, Batch):
+            return self.records.compared(self._reader, outcome)
+        return outcome
+
+    def stop_waiting(self) -> bool:
+        """End the waits that are under way; False when the store has no such means."""
+        stop = getattr(self._streams, "stop_waiting", None)
+        return stop is not None and stop() is not False
+
+    def end(self) -> tuple[int, int]:
+        """The incarnation of the stream, and the index that its next message will get. Raises StoreUnavailable
+        when the store does not say."""
+        outcome = self._streams.info(self.stream)
+        if not isinstance(outcome, StreamInfo):
+            raise StoreUnavailable(f"stream {self.stream!r}: {outcome}; ask again")
+        return outcome.incarnation, outcome.next
+
+
+@runtime_checkable
+class CommittableState(StateStore, Protocol):
+    """A receiver's state that can be stored together with effects."""
+
+    def request(self, state: bytes) -> CommitPosition:
+        """The commit that stores this state, for a transaction."""
+        ...
+
+    def done(self, request: CommitPosition) -> None:
+        """The transaction of this commit was done."""
+        ...
+
+    def look_again(self, request: CommitPosition | None) -> bool | None:
+        """Whether the commit of a transaction that nobody heard of is stored; None: a new incarnation must look.
+
+        Raises StoreUnavailable (ask again) and ``errors.Fenced``.
+        """
+        ...
+
+
+class StreamState:
+    """The state of a stack over a stream: it stands in the committed position of its reader."""
+
+    def __init__(self, positions: Store) -> None:
+        self._positions = positions
+        self.place = called(positions)
+
+    def load(self) -> bytes | None:
+        """Nothing: the machine finds its position by itself."""
+        return None
+
+    def request(self, state: bytes) -> CommitPosition:
+        """The commit that stores this state."""
+        return commit_of(state)
+
+    def done(self, request: CommitPosition) -> None:
+        """The machine reads its position itself."""
+
+    def look_again(self, request: CommitPosition | None) -> bool | None:
+        """None: the machine finds its position by itself, when it begins."""
+        del request
+        return None
+
+    def write(self, write: Write) -> WriteOutcome:
+        """Perform a ``SaveState``; a repeat changes nothing. WriteFenced: a later owner reads now."""
+        if not isinstance(write, SaveState):
+            raise MisuseError(f"{type(write).__name__} is for a sender's journal, not for a reader")
+        request = self.request(write.state)
+        outcome = self._positions.commit(request)
+        match outcome:
+            case Committed():
+                return WriteStored()
+            case Kept(position) if position.tag == request.tag:
+                return WriteStored()  # further already
+            case FencedOut(by):
+                return WriteFenced(by)
+            case Failed(reason):
+                return WriteFailed(reason)
+            case _:
+                return WriteUnknown()
+
+
+def lives_of(runtime: Runtime) -> NumberOfLife:
+    """Numbers lives by this clock; the chance in them is drawn when the first is asked for."""
+    chance = cache(lambda: runtime.rng(None).getrandbits(CHANCE_BITS))
+    return lambda: numbered(runtime.wall_ms(), chance())
+
+
+def stream_of(
+    pipe: str, layers: tuple[LayerOptions, ...], roles: StoreRoles, number_of_life: NumberOfLife
+) -> StreamStores | None:
+    """How the ends of a pipe reach their stream, where they have one."""
+    layer = next((layer for layer in layers if isinstance(layer, StreamOptions)), None)
+    if layer is None or roles.stream is None:
+        return None
+    positions = roles.state or roles.stream
+    return StreamStores(roles.stream, positions, layer.stream or pipe, number_of_life)
+
+
+def state_of(
+    pipe: str, boundary: Boundary, roles: StoreRoles, number_of_life: NumberOfLife
+) -> CommittableState | None:
+    """Where the host stores the receiver's state; None where nobody does, or a stream's reader does by itself."""
+    if roles.stream is None:
+        if roles.state is None:
+            return None
+        return ReceiverState(roles.state, pipe, number_of_life=number_of_life)
+    if boundary in (Boundary.BEFORE, Boundary.COMMITTED):
+        return StreamState(roles.state or roles.stream)
+    return None

@@ -1,0 +1,1 @@
+"""What traces prove: their rows, the properties that are judged, and audits of any size."""

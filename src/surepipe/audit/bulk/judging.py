@@ -1,0 +1,610 @@
+"""The audit in bulk: places in, verdict out, by the statements of ``statements.py`` on whichever engine.
+
+It judges the atoms of ``audit/predicates.py`` over runs of messages, so a billion messages are millions of rows.
+It is as honest about edges as ``audit/trace_audit.py``: before everything is at rest a missing message is in
+flight, and a trace with missing rows tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, cast
+
+from surepipe.audit.bulk import statements as sql
+from surepipe.audit.bulk.engine import TOLD, AuditEngine, Cell, Columns, integers
+from surepipe.audit.bulk.logs import (
+    Place,
+    StoredStream,
+    StreamLog,
+    StreamRun,
+    Traces,
+    channel_of,
+    pooled,
+)
+from surepipe.audit.bulk.statements import SPANS_MAX, NumberedChannels, SentLog, Span, numbered
+from surepipe.audit.bulk.verdict import AuditMoment, BulkAudit, ChannelFigures, Example
+from surepipe.audit.in_work import KilledWork
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.settings import ATOMS, Claim, Settings, claim_of, claimed, facts_of
+from surepipe.audit.trace import FORMAT, Kind, Row
+from surepipe.audit.trace_audit import (
+    BY_CONFIRM,
+    IN_WORK,
+    STEPS_MISSING,
+    UNTOLD,
+    Deliveries,
+    MissingNumbers,
+    Rest,
+)
+from surepipe.core.ranges import RangeSet
+from surepipe.errors import ConfigurationError
+from surepipe.guarantees.claims import Atom
+
+# What traces say of themselves: who ran, what was promised, how it ended, and where rows are missing.
+
+
+BROKEN_MAX = 10
+
+
+@dataclass
+class Facts:
+    """The rows that speak of runs and nodes, in order of time. Streams have none."""
+
+    rows: list[Row] = field(default_factory=list[Row])
+    broken: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    rest: Rest = field(default_factory=Rest)
+    claims: dict[str, Claim] = field(default_factory=dict[str, Claim])
+    has_letters: bool = False
+    stored: set[str] = field(default_factory=set[str])
+    """Pipes whose confirms tell that a store has a message, not that it came out."""
+
+    @property
+    def is_real(self) -> bool:
+        """True for traces of real runs."""
+        return self.settings.real
+
+    def promised(self, channel: str, sender: str, *, has_dead: bool) -> frozenset[Atom]:
+        """The atoms that the channel's own claim holds it to, under the faults that the traces tell of."""
+        claim = self.claims.get(channel.partition("@")[0]) or self.settings.claim_on(channel)
+        faults = (*self.settings.faults, *self.rest.faults(channel, sender, has_dead=has_dead))
+        held = claimed(claim, faults)
+        return frozenset(atom for atom in Atom if ATOMS[atom] in held)
+
+
+def facts_from(rows: Sequence[Row], lives: Sequence[Sequence[Cell]], where: str) -> Facts:
+    """Read them. Raises ConfigurationError where this is no trace of surepipe, or one of a newer format."""
+    runs = [row for row in rows if row.kind == Kind.RUN]
+    if not runs:
+        raise ConfigurationError(f"there is no row 'run' in {where}: this is no trace of surepipe")
+    for row in runs:
+        told = facts_of(row).get("format", FORMAT)
+        if not isinstance(told, int) or told > FORMAT:
+            raise ConfigurationError(
+                f"{where} has trace format {told} and this version of surepipe reads {FORMAT}: update surepipe"
+            )
+    settings = Settings.read(runs[0])
+    if len(runs) > 1 and not all(Settings.read(row).real for row in runs):
+        raise ConfigurationError(
+            f"these are {len(runs)} runs, and simulated ones are traces of their own: audit one at a time"
+        )
+    found = Facts(list(rows), settings=settings, has_letters=any(life[-1] for life in lives))
+    found.broken = _broken(lives if settings.real else _as_one(lives))
+    for row in rows:
+        found.rest.see(row)
+        if row.kind == Kind.START and row.pipe and "claim" in facts_of(row):
+            found.claims[row.pipe.partition("@")[0]] = claim_of(facts_of(row)["claim"])
+            if facts_of(row).get("confirms") == "stored":
+                found.stored.add(row.pipe.partition("@")[0])
+    return found
+
+
+def _broken(lives: Iterable[Sequence[Cell]]) -> tuple[str, ...]:
+    found: list[str] = []
+    for _, node, *numbers in lives:
+        life, count, lowest, highest, total, _ = integers(numbers)
+        if (lowest, count, total) != (0, highest + 1, highest * (highest + 1) // 2):
+            found.append(
+                f"{node} (life {life}) tells {count} of its steps 0 to {highest}: rows are missing"
+            )
+    return tuple(found[:BROKEN_MAX])
+
+
+def _as_one(lives: Iterable[Sequence[Cell]]) -> list[Sequence[Cell]]:
+    """In a simulation all nodes share one count of steps."""
+    numbers = [integers(life[3:]) for life in lives]
+    columns = list(zip(*numbers, strict=True))
+    summed = (sum(columns[0]), min(columns[1]), max(columns[2]), sum(columns[3]), 0)
+    return [("", "the run", 1, *summed)]
+
+
+def row_from(cells: Sequence[Cell], names: Sequence[str]) -> Row:
+    """A row of the columns that a statement gave."""
+    told: Mapping[str, Cell] = dict(zip(names, cells, strict=True))
+    return Row(
+        run=str(told["run"]),
+        node=str(told["node"]),
+        incarnation=int(told["incarnation"] or 0),
+        step=int(told["step"] or 0),
+        cause="",
+        time_us=int(told["time_us"] or 0),
+        kind=str(told["kind"]),
+        pipe=str(told["pipe"]),
+        epoch=int(told["epoch"] or 0),
+        seq=int(told["seq"] or 0),
+        count=int(told["count"] or 0),
+        detail=str(told.get("detail") or ""),
+    )
+
+
+Match: TypeAlias = Literal["identity", "payload"]
+EXAMPLES = 10
+"""Of each kind and channel."""
+CHANNELS_WITH_EXAMPLES = 50
+MOMENTS = 60
+_FACT_NAMES = (
+    "run",
+    "node",
+    "incarnation",
+    "step",
+    "time_us",
+    "kind",
+    "pipe",
+    "epoch",
+    "seq",
+    "count",
+    "detail",
+)
+_ACCEPTED: Columns = (("channel", str), ("epoch", int), ("low", int), ("high", int), ("node", str))
+_CAME_OUT: Columns = (
+    *(("channel", str), ("epoch", int), ("low", int), ("high", int)),
+    *(("time_us", int), ("life", int), ("step", int), ("role", str)),
+)
+_SPANS: Columns = (
+    *(("channel", str), ("number", int), ("epoch", int)),
+    *(("low", int), ("high", int), ("base", int)),
+)
+_RANGES: Columns = (("number", int), ("low", int), ("high", int))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be judged.
+
+    ``at_rest``: True says that nothing more will come, so what is missing is lost; None leaves it to the traces
+    (streams never tell). ``expect``: the atoms that every channel is held to, in place of what traces claim;
+    where there is no claim, all four. ``match``: how two streams are compared. ``timeline``: also when it
+    happened.
+    """
+
+    sent: Place
+    delivered: Place
+    at_rest: bool | None = None
+    expect: frozenset[Atom] | None = None
+    match: Match = "payload"
+    timeline: bool = False
+
+
+def judge(engine: AuditEngine, question: Question) -> BulkAudit:
+    """The verdict. Raises ConfigurationError for what can't be read, StoreUnavailable for a store that is away."""
+    return _Judgement(engine, question).verdict()
+
+
+@dataclass
+class _Count:
+    """One channel while it is counted."""
+
+    came: int = 0
+    numbered: int = 0
+    highest: int = 0
+    letters: int = 0
+    given: int = 0
+    below: int = 0
+    gaps: int = 0
+    passed_over: int = 0
+    widest: int = 0
+    repeated: int = 0
+    late: int = 0
+    missing: int = 0
+
+
+@dataclass
+class _Judgement:
+    engine: AuditEngine
+    question: Question
+    torn: int = 0
+    facts: Facts = field(default_factory=Facts)
+    log: SentLog = field(default_factory=SentLog)
+    by_confirm: Counter[str] = field(default_factory=Counter[str])
+    doubtful: Counter[str] = field(default_factory=Counter[str])
+    numbers: MissingNumbers = field(default_factory=MissingNumbers)
+    deliveries: Deliveries = field(default_factory=Deliveries)
+    latest: dict[str, int] = field(default_factory=dict[str, int])
+    """When each channel accepted its last message, by a trace."""
+    has_trimmed_end: bool = False
+    has_trimmed_start: bool = False
+    senders: dict[str, str] = field(default_factory=dict[str, str])
+    pairs: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    ends: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    """The last number of each channel and epoch."""
+    came: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
+    """Of each channel: how many came out, since when, until when."""
+    _behind: dict[str, int] | None = None
+
+    def verdict(self) -> BulkAudit:
+        self._read()
+        known = self._number()
+        counts = self._count(known)
+        if self._may_miss_rows(counts) and self._add_what_was_in_work():
+            counts = self._count(known)
+        examples = self._examples(known, counts)
+        channels = tuple(
+            self._channel(name, known.sent[at], counts[at], tuple(examples.get(at, ())))
+            for at, name in enumerate(known.channels)
+        )
+        return BulkAudit(
+            channels=channels,
+            engine=self.engine.name,
+            sent=str(self.question.sent),
+            delivered=str(self.question.delivered),
+            broken=self.facts.broken,
+            torn=self.torn,
+            at_rest=all(
+                self._is_at_rest(name, counts[at].missing) for at, name in enumerate(known.channels)
+            ),
+            moments=self._moments() if self.question.timeline else (),
+            facts=tuple(self.facts.rows),
+        )
+
+    def _may_miss_rows(self, counts: Sequence[_Count]) -> bool:
+        is_traced = isinstance(self.question.delivered, Traces) and self.facts.is_real
+        return is_traced and any(one.missing for one in counts)
+
+    # What was sent and what came out, as tables.
+
+    def _read(self) -> None:
+        question = self.question
+        files = pooled((question.sent, question.delivered))
+        if files:
+            self.torn = self.engine.traces(files)
+            self._read_facts(", ".join(map(str, files[:3])))
+        else:
+            self.engine.put("told", TOLD, ())
+        sent = StreamLog(question.sent) if isinstance(question.sent, StoredStream) else None
+        delivered = (
+            StreamLog(question.delivered) if isinstance(question.delivered, StoredStream) else None
+        )
+        self.has_trimmed_start = bool(sent and sent.is_trimmed)
+        self.has_trimmed_end = bool(delivered and delivered.is_trimmed)
+        if sent and delivered and question.match == "payload":
+            self._match_payloads(sent, delivered)
+            return
+        if sent:
+            self.engine.put("accepted", _ACCEPTED, map(_accepted, sent.runs()))
+        else:
+            self.engine.view("accepted", sql.ACCEPTED)
+        self._take_ends()
+        if delivered:
+            self.engine.put("came_out", _CAME_OUT, self._came_out_of(delivered))
+        else:
+            self.engine.view("came_out", self._came_out_by())
+
+    def _came_out_of(self, delivered: StreamLog) -> Iterator[tuple[Cell, ...]]:
+        """By identity the two streams are one: what a producer has in the second belongs to it in the first."""
+        sent = self.question.sent
+        stream = sent.stream if isinstance(sent, StoredStream) else delivered.place.stream
+        for run in delivered.runs():
+            partition = run.stream.removeprefix(delivered.place.stream)
+            yield _came_out(run, channel_of(stream + partition, run.entries.producer))
+
+    def _read_facts(self, where: str) -> None:
+        rows = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.FACTS)]
+        self.facts = facts_from(rows, self.engine.rows(sql.LIVES), where)
+
+    def _came_out_by(self) -> str:
+        return sql.SETTLED_AND_DEAD if self.facts.has_letters else sql.SETTLED
+
+    def _match_payloads(self, sent: StreamLog, delivered: StreamLog) -> None:
+        columns: Columns = (("channel", str), ("place", int), ("digest", str))
+        self.engine.put("sent_payloads", columns, _payloads(sent.runs()))
+        self.engine.put("out_payloads", columns, _payloads(delivered.runs()))
+        self.engine.keep("accepted", sql.ACCEPTED_PAYLOADS)
+        self.engine.keep("came_out", sql.MATCHED_PAYLOADS)
+        self._take_ends()
+
+    def _take_ends(self) -> None:
+        """Who sends on each channel, and how far each epoch goes."""
+        for channel, epoch, node, high in self.engine.rows(sql.ENDS):
+            key = (str(channel), int(epoch or 0))
+            self.ends[key] = max(self.ends.get(key, 0), int(high or 0))
+            self.senders[key[0]] = str(node)
+            self.pairs.add((key[0], str(node)))
+        self.engine.put("senders", (("channel", str), ("node", str)), sorted(self.pairs))
+
+    # Positions.
+
+    def _number(self) -> NumberedChannels:
+        breaks = cast("list[tuple[str, int, int, int | None]]", self.engine.rows(sql.STARTS))
+        if any(before is not None and low <= before for _, _, low, before in breaks):
+            breaks = cast("list[tuple[str, int, int, int | None]]", self.engine.rows(sql.BREAKS))
+        self.log.take_breaks(breaks, self.ends)
+        self._look_for_holes()
+        self.log.take_facts(self.facts.rows)
+        if self.log.unknown:
+            self._settle_unknown()
+        self._look_at_what_came()
+        known = numbered(self.log, self.came)
+        self.engine.put("spans", _SPANS, map(_span, known.spans))
+        if len(known.spans) > SPANS_MAX:
+            names = [(name, at) for at, name in enumerate(known.channels)]
+            self.engine.put("channels", (("channel", str), ("number", int)), names)
+        return known
+
+    def _look_for_holes(self) -> None:
+        if not self.facts.rows or isinstance(self.question.sent, StoredStream):
+            return
+        for channel, epochs in self.log.accepted.items():
+            for epoch, ranges in epochs.items():
+                for low, high in ranges:
+                    self.numbers.tell(channel, epoch, low, high)
+        for row in self.facts.rows:
+            self.numbers.see(row)
+        for name, cell, kind, *cells in self.engine.rows(sql.HANDED):
+            epoch, low, high = integers((cell, *cells))
+            found = self.deliveries.handed if kind == Kind.DELIVERED else self.deliveries.came
+            found.setdefault((str(name), epoch), RangeSet()).add(low, high)
+        for keyed in self.engine.rows(sql.KEYED):
+            self.deliveries.see(row_from(keyed, _FACT_NAMES))
+        for name, *cells in self.engine.rows(sql.FRESH):
+            pipe, (epoch, first, time_us) = str(name), integers(cells)
+            self.numbers.give(pipe, epoch, first)
+            self.latest[pipe] = max(self.latest.get(pipe, 0), time_us)
+
+    def _look_at_what_came(self) -> None:
+        for channel, *numbers in self.engine.rows(sql.CAME):
+            count, since, until = integers(numbers)
+            self.came[str(channel)] = (count, since, until)
+
+    def _numbered_by(self, known: NumberedChannels) -> str:
+        if len(known.spans) <= SPANS_MAX:
+            return sql.NUMBERED
+        return sql.NUMBERED_ONE_BY_ONE.format(each=self.engine.each("o.low", "o.high"))
+
+    def _settle_unknown(self) -> None:
+        columns: Columns = (("channel", str), ("epoch", int), ("low", int), ("high", int))
+        rows = [
+            (channel, epoch, low, high)
+            for channel, epochs in self.log.unknown.items()
+            for epoch, ranges in epochs.items()
+            for low, high in ranges
+        ]
+        self.engine.put("unknown", columns, rows)
+        found = cast("list[tuple[str, int, int, int]]", self.engine.rows(sql.UNCERTAIN))
+        self.log.came_out_after_all(found)
+
+    # Counting.
+
+    def _count(self, known: NumberedChannels) -> list[_Count]:
+        counts = [_Count(came=self.came.get(name, (0,))[0]) for name in known.channels]
+        self.engine.view("numbered", self._numbered_by(known))
+        self.engine.view("placed", sql.PLACED)
+        self.engine.keep("trouble", sql.TROUBLE)
+        self._fill(counts, sql.TOTALS, "numbered", "highest", "letters", "given")
+        self._fill(counts, sql.DISORDER, "below", "gaps", "passed_over", "widest")
+        tails = [
+            (at, one.highest + 1, known.sent[at])
+            for at, one in enumerate(counts)
+            if one.highest < known.sent[at]
+        ]
+        self.engine.put("tails", _RANGES, tails)
+        has_given = any(one.given for one in counts)
+        self.engine.keep("pieces", sql.PIECES if has_given else sql.PIECES_WITHOUT_GIVEN)
+        self._fill(counts, sql.SWEPT, "repeated", "late", "missing")
+        if any(one.letters for one in counts):
+            self._fill(counts, sql.LETTERS, "letters")
+        return counts
+
+    def _fill(self, counts: list[_Count], statement: str, *names: str) -> None:
+        for at, *numbers in self.engine.rows(statement):
+            for name, value in zip(names, integers(numbers), strict=True):
+                setattr(counts[int(at or 0)], name, value)
+
+    def _add_what_was_in_work(self) -> bool:
+        """What a killed receiver had stored and its sender was told of, but no row tells: as if there were one."""
+        starts = [row for row in self.facts.rows if row.kind in (Kind.START, Kind.PASSED)]
+        told = [_in_work(cells) for cells in self.engine.rows(sql.IN_WORK)]
+        rows = sorted([*starts, *told], key=lambda row: row.time_us)
+        in_work = KilledWork(rows)
+        self.by_confirm.update(in_work.count)
+        self.doubtful.update(in_work.doubtful)
+        found = [row for start in starts for row in in_work.before(start)]
+        if not found:
+            return False
+        self.engine.put("by_confirm", _CAME_OUT, map(_settled, found))
+        self.engine.view("came_out", f"{self._came_out_by()} UNION ALL SELECT * FROM by_confirm")
+        self._look_at_what_came()
+        return True
+
+    # What is said.
+
+    def _examples(
+        self, known: NumberedChannels, counts: Sequence[_Count]
+    ) -> dict[int, list[Example]]:
+        """Of the worst channels: the widest losses and gaps, the first repeats and late ones."""
+        bad = [
+            (one.missing, one.repeated, one.late + one.gaps, at)
+            for at, one in enumerate(counts)
+            if one.missing or one.repeated or one.late or one.gaps
+        ]
+        worst = [str(at) for *_, at in sorted(bad, reverse=True)[:CHANNELS_WITH_EXAMPLES]]
+        found: dict[int, list[Example]] = {}
+        if not worst:
+            return found
+        statement = sql.EXAMPLES.format(numbers=", ".join(worst), most=EXAMPLES)
+        for what, *numbers in self.engine.rows(statement):
+            at, low, high, time_us = integers(numbers)
+            epoch, seq = known.identity(at, low)
+            example = Example(str(what), low, high, epoch, seq, time_us)
+            found.setdefault(at, []).append(example)
+        return found
+
+    def _channel(
+        self, name: str, sent: int, count: _Count, examples: tuple[Example, ...]
+    ) -> ChannelFigures:
+        is_at_rest = self._is_at_rest(name, count.missing)
+        strangers = count.came - count.numbered
+        hole = self._hole(name)
+        untold = strangers if hole else self._untold(name, strangers) if strangers else 0
+        return ChannelFigures(
+            channel=name,
+            sent=sent,
+            settled=sent - count.missing - count.letters,
+            dead=count.letters,
+            waiting=0 if is_at_rest else count.missing,
+            lost=count.missing if is_at_rest else 0,
+            unknown=self.log.open_submits(name),
+            repeated=count.repeated,
+            out_of_order=count.late,
+            gaps=count.gaps,
+            passed_over=count.passed_over,
+            widest=count.widest,
+            foreign=strangers - untold,
+            untold=untold,
+            outcomes=self._outcomes(name, count, untold, is_at_rest=is_at_rest),
+            promised=self._promised(name, has_dead=count.letters > 0),
+            why=(STEPS_MISSING if self.facts.broken else hole)
+            or self._why(name, count, untold, is_at_rest=is_at_rest),
+            examples=examples,
+            is_chosen=self.question.expect is not None,
+            late_in_key=self.deliveries.late[name] if name in self.deliveries.keyed else None,
+        )
+
+    def _untold(self, channel: str, strangers: int) -> int:
+        """How many of those that were never accepted may have been, where the sent log can't tell of it."""
+        if self.has_trimmed_start:
+            return strangers
+        unnumbered = sum(
+            max(1, row.count)
+            for row in self.facts.rows
+            if row.kind == Kind.UNKNOWN and row.pipe == channel and not row.epoch
+        )
+        is_cut_short = self.facts.rest.is_cut_short(self.senders.get(channel, ""))
+        behind = self._behind_the_end().get(channel, 0) if self.facts.rows and is_cut_short else 0
+        return min(strangers, behind + unnumbered)
+
+    def _behind_the_end(self) -> dict[str, int]:
+        if self._behind is None:
+            columns: Columns = (("channel", str), ("epoch", int), ("high", int))
+            self.engine.put("ends", columns, [(*key, high) for key, high in self.ends.items()])
+            self._behind = {str(c): int(n or 0) for c, n in self.engine.rows(sql.BEYOND)}
+        return self._behind
+
+    def _is_at_rest(self, channel: str, missing: int) -> bool:
+        if self.question.at_rest is not None:
+            return self.question.at_rest
+        return self.facts.rest.of(channel, self.latest.get(channel) if missing else None)
+
+    def _promised(self, channel: str, *, has_dead: bool) -> frozenset[Atom]:
+        if self.question.expect is not None:
+            return self.question.expect
+        if not self.facts.rows:
+            return frozenset(Atom)
+        return self.facts.promised(channel, self.senders.get(channel, ""), has_dead=has_dead)
+
+    def _outcomes(
+        self, name: str, count: _Count, untold: int, *, is_at_rest: bool
+    ) -> Mapping[Atom, PropertyOutcome]:
+        if self.facts.broken or self._hole(name):
+            return dict.fromkeys(Atom, PropertyOutcome.UNDECIDED)
+        counted = {
+            Atom.NO_LOSS: count.missing,
+            Atom.NO_DUPLICATE: count.repeated,
+            Atom.MONOTONIC: count.below,
+            Atom.GAP_FREE: count.gaps,
+        }
+        found = {
+            atom: PropertyOutcome.VIOLATED if times else PropertyOutcome.HELD
+            for atom, times in counted.items()
+        }
+        if not is_at_rest or (self.has_trimmed_end and count.missing):
+            found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
+        if self._is_doubtful(name, count):
+            found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
+        if untold:  # nobody knows what these are, so nobody knows whether they are repeats
+            for atom in (Atom.NO_DUPLICATE, Atom.MONOTONIC, Atom.GAP_FREE):
+                if found[atom] is PropertyOutcome.HELD:
+                    found[atom] = PropertyOutcome.UNDECIDED
+        return found
+
+    def _hole(self, name: str) -> str:
+        return self.numbers.missing(name) or self.deliveries.missing(name)
+
+    def _is_doubtful(self, name: str, count: _Count) -> bool:
+        """All that is missing was in work when a process was killed, and a confirm tells nothing of it."""
+        is_stored = name.partition("@")[0] in self.facts.stored
+        return 0 < count.missing <= self.doubtful[name] and is_stored
+
+    def _why(self, channel: str, count: _Count, untold: int, *, is_at_rest: bool) -> str:
+        told: list[str] = []
+        if not is_at_rest:
+            told.append(f"more may come: {count.missing} did not come out yet")
+        if self.has_trimmed_end and count.missing:
+            told.append("the beginning of what was delivered is trimmed, so loss can't be told")
+        if untold and self.facts.rows:
+            told.append(UNTOLD.format(untold))
+        elif untold:
+            told.append(f"{untold} came out that the sent log may have held")
+        if self._is_doubtful(channel, count):
+            told.append(IN_WORK.format(count.missing))
+        if self.by_confirm[channel]:
+            told.append(BY_CONFIRM.format(self.by_confirm[channel]))
+        return "; ".join(told)
+
+    def _moments(self) -> tuple[AuditMoment, ...]:
+        spans = [(since, until) for count, since, until in self.came.values() if count]
+        if not spans:
+            return ()
+        since = min(low for low, _ in spans)
+        width = max(1, -(-(max(high for _, high in spans) - since + 1) // MOMENTS))
+        came = self.engine.rows(sql.TIMELINE.format(since=since, width=width))
+        wrong = self.engine.rows(sql.TROUBLE_IN_TIME.format(since=since, width=width))
+        told = {at: (passed, again) for at, passed, again in map(integers, wrong)}
+        return tuple(
+            AuditMoment(since + at * width, since + (at + 1) * width, count, *told.get(at, (0, 0)))
+            for at, count in map(integers, came)
+        )
+
+
+# Rows for tables.
+
+
+def _accepted(run: StreamRun) -> tuple[Cell, ...]:
+    return (run.channel, run.entries.epoch, run.entries.first, run.last, "")
+
+
+def _came_out(run: StreamRun, channel: str) -> tuple[Cell, ...]:
+    place = run.entries.index
+    return (channel, run.entries.epoch, run.entries.first, run.last, place, 0, place, "settled")
+
+
+def _payloads(runs: Iterable[StreamRun]) -> Iterator[tuple[Cell, ...]]:
+    for run in runs:
+        for index, digest in run.digests():
+            yield (run.stream, index, digest)
+
+
+def _span(span: Span) -> tuple[Cell, ...]:
+    return (span.channel, span.number, span.epoch, span.low, span.high, span.base)
+
+
+def _settled(row: Row) -> tuple[Cell, ...]:
+    # Just before the start of the life that did not see them again.
+    return (row.pipe, row.epoch, row.seq, row.last, row.time_us, row.incarnation, -1, "settled")
+
+
+def _in_work(cells: Sequence[Cell]) -> Row:
+    *columns, high = cells
+    seq, last = integers((columns[-1], high))
+    return row_from((*columns, last - seq + 1, ""), _FACT_NAMES)

@@ -1,0 +1,273 @@
+"""What an audit in bulk says: per channel the four atoms, the numbers behind them, examples, and the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.trace import Row
+from surepipe.audit.trace_audit import STANDINGS, Judged, Standing, judged_per_key
+from surepipe.guarantees.claims import Atom
+
+WORDS: Mapping[str, str] = {
+    "lost": "never came out",
+    "repeated": "came out again",
+    "late": "came out after a later message",
+    "gap": "passed over",
+}
+BREAKS: Mapping[Atom, str] = {
+    Atom.NO_LOSS: "lost",
+    Atom.NO_DUPLICATE: "repeated",
+    Atom.MONOTONIC: "late",
+    Atom.GAP_FREE: "gap",
+}
+"""The examples that show how an atom failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Messages low..high of a channel, and what befell them; positions count from 1 in the order of acceptance."""
+
+    what: str
+    low: int
+    high: int
+    epoch: int
+    seq: int
+    """The identity of the first of them."""
+    time_us: int = 0
+    """Of a gap: when it was opened. 0: not told."""
+
+    @property
+    def width(self) -> int:
+        """How many messages."""
+        return self.high - self.low + 1
+
+    def __str__(self) -> str:
+        one = (
+            f"#{self.low}"
+            if self.low == self.high
+            else f"#{self.low} to #{self.high} ({self.width})"
+        )
+        return f"{one} {WORDS[self.what]}; from epoch {self.epoch}, seq {self.seq}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFigures:
+    """One channel in numbers: of messages, but ``gaps`` counts places, and ``widest`` is the widest of these.
+
+    ``waiting`` is what has not come out yet, ``lost`` what never will: only one of them can be above 0.
+    ``unknown``: a submit whose outcome nobody knew, and that did not come out. ``foreign``: came out and was
+    never accepted, as far as is known. ``untold``: the same, where the sent log is known not to hold everything.
+    """
+
+    channel: str
+    sent: int
+    settled: int
+    dead: int
+    waiting: int
+    lost: int
+    unknown: int
+    repeated: int
+    out_of_order: int
+    gaps: int
+    passed_over: int
+    widest: int
+    foreign: int
+    untold: int
+    outcomes: Mapping[Atom, PropertyOutcome]
+    promised: frozenset[Atom]
+    """The atoms that the channel is held to."""
+    why: str = ""
+    """Why something can't be told, or what else is known."""
+    examples: tuple[Example, ...] = ()
+    is_chosen: bool = False
+    """Somebody has said what the channel is held to."""
+    late_in_key: int | None = None
+    """With lanes: messages that came out after a later one of their key; None where no key is told."""
+
+    @property
+    def conserved(self) -> bool:
+        """Sent = settled + dead letters + in flight, and nothing else."""
+        return self.sent == self.settled + self.dead + self.waiting
+
+    @property
+    def sum(self) -> str:
+        """That sum in words."""
+        lost = f" + {self.lost} lost" if self.lost else ""
+        return (
+            f"{self.sent} sent = {self.settled} settled + {self.dead} dead letters "
+            f"+ {self.waiting} in flight{lost}"
+        )
+
+    @property
+    def badness(self) -> tuple[int, int, int, int]:
+        """What makes one channel worse than another: loss before all, then what is foreign, repeats, disorder."""
+        return (self.lost, self.foreign, self.repeated, self.out_of_order + self.passed_over)
+
+    @property
+    def violated(self) -> frozenset[Atom]:
+        """The atoms that are known not to hold."""
+        return frozenset(
+            atom for atom, known in self.outcomes.items() if known is PropertyOutcome.VIOLATED
+        )
+
+    @property
+    def is_broken(self) -> bool:
+        """True when something that was promised does not hold."""
+        return any(one.standing is Standing.BROKEN for one in self.judged())
+
+    @property
+    def is_held(self) -> bool:
+        """True when everything that was promised is known to hold."""
+        return all(one.standing is Standing.HELD for one in self.judged())
+
+    def judged(self) -> Iterator[Judged]:
+        """Every promise. That nothing comes out which was never accepted, is always one."""
+        integrity = Standing.HELD
+        why = self.why
+        if self.foreign and not self.is_unreadable:
+            integrity, why = Standing.BROKEN, f"{self.foreign} came out that were never accepted"
+        elif self.untold or self.foreign or self.is_unreadable:
+            integrity = Standing.UNJUDGED
+        yield Judged(
+            self.channel, "integrity", integrity, why if integrity is not Standing.HELD else ""
+        )
+        for atom in Atom:
+            if atom in self.promised or (atom is Atom.NO_LOSS and self.is_open):
+                standing = STANDINGS[self.outcomes[atom]]
+                if standing is Standing.HELD and self._may_go_on:
+                    standing = Standing.UNJUDGED
+                cases = [str(case) for case in self.examples if case.what == BREAKS[atom]]
+                if (
+                    atom is Atom.MONOTONIC and not cases
+                ):  # it was behind a later one that it came again
+                    cases = [str(case) for case in self.examples if case.what == "repeated"]
+                because = self.why if standing is Standing.UNJUDGED else "".join(cases[:1])
+                yield Judged(
+                    self.channel, str(atom), standing, "" if standing is Standing.HELD else because
+                )
+
+        if self.late_in_key is not None and not self.is_chosen:
+            unknown = self.outcomes[Atom.MONOTONIC] is PropertyOutcome.UNDECIDED
+            yield judged_per_key(self.channel, self.late_in_key, self.why if unknown else "")
+
+    @property
+    def broken_promises(self) -> frozenset[Atom]:
+        """The atoms that are promised and don't hold."""
+        return self.violated & self.promised
+
+    @property
+    def is_open(self) -> bool:
+        """Nobody knows yet what becomes of some messages, whoever promises what."""
+        return self.waiting > 0 and not self.is_chosen
+
+    @property
+    def _may_go_on(self) -> bool:
+        """Whether what is asked for may still break: what is to come may come twice, or late. Who asks for no loss
+        too is told so there."""
+        return self.is_chosen and self.outcomes[Atom.NO_LOSS] is PropertyOutcome.UNDECIDED
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Rows of it are missing: nothing can be told."""
+        return all(known is PropertyOutcome.UNDECIDED for known in self.outcomes.values())
+
+
+@dataclass(frozen=True, slots=True)
+class AuditMoment:
+    """A stretch of time: messages that came out, that were passed over, that came out late or again."""
+
+    since_us: int
+    until_us: int
+    came: int
+    passed_over: int
+    again: int
+
+
+@dataclass(frozen=True)
+class BulkAudit:
+    """The verdict over all channels."""
+
+    channels: tuple[ChannelFigures, ...]
+    engine: str
+    sent: str
+    delivered: str
+    broken: tuple[str, ...] = ()
+    """Where rows of a trace are missing: then nothing can be told of messages."""
+    torn: int = 0
+    at_rest: bool = True
+    """False: more may come, so what is missing is in flight."""
+    moments: tuple[AuditMoment, ...] = field(default=())
+    facts: tuple[Row, ...] = field(default=(), compare=False, repr=False)
+    """The rows that speak of runs, nodes, sources and sinks."""
+
+    def channel(self, name: str) -> ChannelFigures:
+        """One channel."""
+        return next(one for one in self.channels if one.channel == name)
+
+    def total(self, name: str) -> int:
+        """A number over all channels."""
+        numbers = [getattr(one, name) for one in self.channels]
+        return max(numbers, default=0) if name == "widest" else sum(numbers)
+
+    @property
+    def is_broken(self) -> bool:
+        """True when something promised is known not to hold."""
+        return not self.broken and any(one.is_broken for one in self.channels)
+
+    @property
+    def is_held(self) -> bool:
+        """True when there is something to judge, and everything promised is known to hold."""
+        return not self.broken and bool(self.channels) and all(c.is_held for c in self.channels)
+
+    def judged(self) -> Iterator[Judged]:
+        """Every promise of every channel."""
+        for one in self.channels:
+            yield from one.judged()
+
+    def worst(self, most: int) -> list[ChannelFigures]:
+        """The channels in which something that was promised went wrong, worst first."""
+        wrong = [one for one in self.channels if one.is_broken]
+        return sorted(wrong, key=lambda one: (*(-n for n in one.badness), one.channel))[:most]
+
+    def lines(self, most: int = 20) -> Iterator[str]:
+        """The verdict as text: the worst channels in full, then how many are as they should be."""
+        yield from (f"broken trace: {text}" for text in self.broken)
+        if self.torn:
+            yield f"{self.torn} torn lines were left out: a process was killed while it wrote"
+        worst = self.worst(most)
+        for one in worst:
+            yield from _lines(one)
+        left = [one for one in self.channels if one not in worst]
+        for one in left[: max(0, most - len(worst))]:
+            again = (
+                f"; {one.repeated} came again: that they don't is not promised here"
+                if one.repeated
+                else ""
+            )
+            yield f"{one.channel}: {one.sum}{again}" + (f" ({one.why})" if one.why else "")
+        hidden = len(left) - max(0, most - len(worst))
+        if hidden > 0:
+            yield f"and {hidden} channels more"
+
+
+def _lines(one: ChannelFigures) -> Iterator[str]:
+    yield f"{one.channel}: {one.sum}"
+    yield (
+        f"  {one.repeated} repeated, {one.out_of_order} out of order, {one.gaps} gaps (widest {one.widest})"
+    )
+    if one.foreign:
+        yield f"  integrity: broken: {one.foreign} came out that were never accepted"
+    for atom in Atom:
+        known = one.outcomes[atom]
+        if atom not in one.promised and not (atom is Atom.NO_LOSS and one.is_open):
+            yield f"  {atom}: not promised here"
+            continue
+        because = f", because {one.why}" if known is PropertyOutcome.UNDECIDED and one.why else ""
+        yield f"  {atom}: {STANDINGS[known]}{because}"
+        for case in one.examples:
+            if case.what == BREAKS[atom] and known is PropertyOutcome.VIOLATED:
+                yield f"    {case}"
+    if one.why and PropertyOutcome.UNDECIDED not in one.outcomes.values():
+        yield f"  {one.why}"

@@ -1,0 +1,637 @@
+"""What a trace proves, and what it does not: per pipe and property held, violated with cases, or can't tell.
+
+A trace is judged by the same properties whoever wrote it. What an audit adds is honesty about its edges: a trace
+that ends before everything was at rest shows no loss, only messages that are not delivered *yet*; one whose sender
+was killed may show messages that came out and were accepted behind the end of it; one with a gap in its steps
+shows nothing at all, and is reported as broken before any verdict. A real trace may come in several files, one for
+each process. There acceptances are read before all else and confirms after it, as no clock orders two processes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from surepipe.audit.findings import Violation
+from surepipe.audit.in_work import KilledWork
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.properties.base import NAMES
+from surepipe.audit.properties.delivery import Disorder, Order, never_came_out
+from surepipe.audit.properties.judge import Judge
+from surepipe.audit.properties.ledger import Book
+from surepipe.audit.settings import ATOMS, claimed, facts_of, number
+from surepipe.audit.trace import Kind, Row
+from surepipe.audit.trace_file import TraceFile
+from surepipe.core.ranges import RangeSet
+from surepipe.errors import ConfigurationError
+from surepipe.guarantees.claims import Fault
+
+AUDITED: tuple[str, ...] = ("P1", "P2", "P3", "P4", "P6g", "P8", "P17")
+"""What boundary rows tell."""
+_ATOMS = {one: str(atom) for atom, one in ATOMS.items()}
+_WORDS: Mapping[str, str] = {one: _ATOMS.get(one, NAMES[one]) for one in AUDITED}
+CASES = 10
+LOADED = '"loaded":true'
+STEPS_MISSING = "steps are missing from the trace"
+BY_CONFIRM = "{} by their confirm, or the store's position, alone: their receiver was killed as it stored them"
+UNTOLD = "{} came out whose sender was killed before its trace told of them"
+IN_WORK = (
+    "{} were handed over to a process that was killed, and nobody knows whether it had stored them"
+)
+_FIRST = frozenset((Kind.ACCEPTED, Kind.UNKNOWN, Kind.REJECTED, Kind.RENUMBERED, Kind.START))
+_LAST = frozenset((Kind.CONFIRMED,))
+Rows: TypeAlias = Sequence[Row] | TraceFile
+"""Rows that can be read more than once."""
+
+
+class Standing(StrEnum):
+    """What an audit says of a promise."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    UNJUDGED = "not judged"
+
+
+STANDINGS: Mapping[PropertyOutcome, Standing] = {
+    PropertyOutcome.HELD: Standing.HELD,
+    PropertyOutcome.VIOLATED: Standing.BROKEN,
+    PropertyOutcome.UNDECIDED: Standing.UNJUDGED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One promise of a pipe, or of the way into a part. ``why`` it is not judged, or what broke it."""
+
+    part: str
+    promise: str
+    standing: Standing
+    why: str = ""
+
+    def __str__(self) -> str:
+        because = ", because " if self.standing is Standing.UNJUDGED else ": "
+        return f"{self.part}: {self.promise} {self.standing}" + (
+            because + self.why if self.why else ""
+        )
+
+
+PER_KEY = "order per key"
+
+
+def judged_per_key(part: str, late: int, why: str) -> Judged:
+    """The order within each key; ``why``: it can't be told."""
+    if why:
+        return Judged(part, PER_KEY, Standing.UNJUDGED, why)
+    if late:
+        return Judged(
+            part, PER_KEY, Standing.BROKEN, f"{late} came out after a later one of their key"
+        )
+    return Judged(part, PER_KEY, Standing.HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """What is known of one property of one pipe; ``why`` says why nothing can be told, or what else is known."""
+
+    id: str
+    outcome: PropertyOutcome
+    count: int = 0
+    cases: tuple[Violation, ...] = ()
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        """The property's name."""
+        return NAMES[self.id]
+
+    def __str__(self) -> str:
+        return self.told()
+
+    def told(self, *, promised: bool = True) -> str:
+        """In words; what nobody promised is not called broken."""
+        if self.outcome is PropertyOutcome.VIOLATED and not promised:
+            return f"{self.id} {self.name}: not promised here, and it did not hold ({self.count} times)"
+        times = (
+            f" {self.count} times"
+            if self.outcome is PropertyOutcome.VIOLATED and self.count > 1
+            else ""
+        )
+        because = ", because " if self.outcome is PropertyOutcome.UNDECIDED else ": "
+        why = f"{because}{self.why}" if self.why else ""
+        return f"{self.id} {self.name}: {STANDINGS[self.outcome]}{times}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class PipeAudit:
+    """One pipe in numbers, all of messages but ``gaps``, which counts places; ``widest`` is the widest of these.
+
+    ``waiting`` is what has not come out yet, ``lost`` what never will: only one of them can be above 0.
+    ``unknown`` is what a submit without a known outcome left and did not come out: neither loss nor surplus.
+    ``untold``: came out, and may have been accepted behind the end of the trace of a sender that was killed.
+    """
+
+    pipe: str
+    accepted: int
+    settled: int
+    dead: int
+    waiting: int
+    lost: int
+    unknown: int
+    repeated: int
+    out_of_order: int
+    gaps: int
+    passed_over: int
+    widest: int
+    untold: int
+    findings: tuple[AuditFinding, ...]
+    late_in_key: int | None
+    """With lanes: messages that came out after a later one of their key; None where no key is told."""
+    promised: frozenset[str]
+    """The properties that the pipe's own claim holds it to, under the faults that the trace tells of."""
+
+    @property
+    def is_whole(self) -> bool:
+        """False when rows of it are missing: then nothing of it is judged."""
+        return any(one.outcome is not PropertyOutcome.UNDECIDED for one in self.findings)
+
+    @property
+    def conserved(self) -> bool:
+        """Sent = settled + dead letters + in flight, and nothing else."""
+        return self.accepted == self.settled + self.dead + self.waiting
+
+    @property
+    def sum(self) -> str:
+        """That sum in words."""
+        lost = f" + {self.lost} lost" if self.lost else ""
+        return (
+            f"{self.accepted} sent = {self.settled} settled + {self.dead} dead letters "
+            f"+ {self.waiting} in flight{lost}"
+        )
+
+    def finding(self, property_id: str) -> AuditFinding:
+        """What is known of one property."""
+        return next(one for one in self.findings if one.id == property_id)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The verdict over a trace."""
+
+    pipes: tuple[PipeAudit, ...]
+    broken: tuple[str, ...] = ()
+    """Where steps are missing, if they are: then nothing can be told of messages."""
+    torn: int = 0
+    """Lines that were cut off, as by a kill."""
+    ended: bool = True
+    """False: the trace ends before everything was at rest."""
+
+    def pipe(self, name: str) -> PipeAudit:
+        """One pipe."""
+        return next(one for one in self.pipes if one.pipe == name)
+
+    def violated(self, *, promised: bool = False) -> tuple[AuditFinding, ...]:
+        """Every violation; with ``promised`` only of what the pipes claim."""
+        return tuple(
+            finding
+            for pipe in self.pipes
+            for finding in pipe.findings
+            if finding.outcome is PropertyOutcome.VIOLATED
+            and (not promised or finding.id in pipe.promised)
+        )
+
+    @property
+    def held(self) -> bool:
+        """True when everything that was promised is known to have held."""
+        return not self.broken and all(
+            finding.outcome is PropertyOutcome.HELD
+            for pipe in self.pipes
+            for finding in pipe.findings
+            if finding.id in pipe.promised
+        )
+
+    def judged(self) -> Iterator[Judged]:
+        """Every promise of every pipe."""
+        for pipe in self.pipes:
+            for one in pipe.findings:
+                if one.id in pipe.promised or (one.id == "P2" and pipe.waiting):
+                    why = one.why or (one.cases[0].sentence if one.cases else "")
+                    yield Judged(pipe.pipe, _WORDS[one.id], STANDINGS[one.outcome], why)
+            if pipe.late_in_key is not None:
+                why = next((one.why for one in pipe.findings if one.id == "P4"), "")
+                unknown = pipe.finding("P4").outcome is PropertyOutcome.UNDECIDED
+                yield judged_per_key(pipe.pipe, pipe.late_in_key, why if unknown else "")
+
+    def lines(self) -> Iterator[str]:
+        """The verdict as text."""
+        yield from (f"broken trace: {text}" for text in self.broken)
+        if self.torn:
+            yield f"{self.torn} torn lines were left out: a process was killed while it wrote"
+        for pipe in self.pipes:
+            yield f"{pipe.pipe}: {pipe.sum}"
+            if pipe.repeated or pipe.out_of_order or pipe.gaps:
+                yield (
+                    f"  {pipe.repeated} repeated, {pipe.out_of_order} out of order, {pipe.gaps} gaps "
+                    f"(widest {pipe.widest})"
+                )
+            for finding in pipe.findings:
+                is_promised = (
+                    finding.id in pipe.promised or finding.outcome is PropertyOutcome.UNDECIDED
+                )
+                yield f"  {finding.told(promised=is_promised)}"
+                for case in finding.cases if is_promised else ():
+                    yield f"    step {case.step}: {case.sentence}"
+
+
+@dataclass
+class _Edges:
+    """Where a trace ends, and where it has holes."""
+
+    rest: Rest
+    numbers: MissingNumbers
+    deliveries: Deliveries
+    broken: Sequence[str]
+    latest: Mapping[str, int]
+    """When each pipe accepted its last message."""
+    by_confirm: Mapping[str, int] = field(default_factory=dict[str, int])
+    doubtful: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def is_at_rest(self, pipe: str, missing: int) -> bool:
+        """True when nothing more comes out. A reader that ended before the last message was accepted may yet get
+        what is missing; where nothing is, two clocks need not agree."""
+        return self.rest.of(pipe, self.latest.get(pipe) if missing else None)
+
+    def hole(self, pipe: str) -> str:
+        """Why nothing can be told of this pipe, if so."""
+        if self.broken:
+            return STEPS_MISSING
+        return self.numbers.missing(pipe) or self.deliveries.missing(pipe)
+
+
+@dataclass
+class _Steps:
+    """Looks for steps that are missing."""
+
+    is_real: bool
+    broken: list[str] = field(default_factory=list[str])
+    count: int = 0
+    _next: dict[tuple[str, str, int], int] = field(default_factory=dict[tuple[str, str, int], int])
+
+    def see(self, row: Row) -> None:
+        """The next row."""
+        key = (row.run, row.node, row.incarnation) if self.is_real else (row.run, "", 0)
+        expected = self._next.get(key, 0)
+        if row.step != expected:
+            self.count += 1
+            if self.count <= CASES:
+                who = f"{row.node} (life {row.incarnation}) " if self.is_real else ""
+                self.broken.append(f"{who}goes from step {expected - 1} to {row.step}".strip())
+        self._next[key] = row.step + 1
+
+
+@dataclass
+class MissingNumbers:
+    """Looks for messages of a pipe that no row speaks of, though rows speak of those around them.
+
+    A sender gives the numbers of an epoch without a hole, from 1 on, and tells of each. What a life has loaded of
+    a journal may have holes, and begin anywhere: the rest was settled before the trace began.
+    """
+
+    told: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+    fresh: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    """The lowest number that a sender gave while it told of it."""
+
+    def see(self, row: Row) -> None:
+        """The next row."""
+        if row.layer or not row.epoch or not row.pipe:
+            return
+        if row.kind == Kind.RENUMBERED:
+            facts = facts_of(row)
+            epoch, seq = number(facts.get("epoch")), number(facts.get("seq"))
+            if epoch and seq:
+                self.tell(row.pipe, epoch, seq, seq + row.count - 1)
+        elif row.kind in (Kind.ACCEPTED, Kind.UNKNOWN) and row.count:
+            self.tell(row.pipe, row.epoch, row.seq, row.last)
+            if row.kind == Kind.ACCEPTED and LOADED not in row.detail:
+                self.give(row.pipe, row.epoch, row.seq)
+
+    def tell(self, pipe: str, epoch: int, first: int, last: int) -> None:
+        """Some row speaks of these."""
+        self.told.setdefault((pipe, epoch), RangeSet()).add(first, last)
+
+    def give(self, pipe: str, epoch: int, first: int) -> None:
+        """A sender gave this number now."""
+        self.fresh[pipe, epoch] = min(self.fresh.get((pipe, epoch), first), first)
+
+    def missing(self, pipe: str) -> str:
+        """What is missing of a pipe, in words; empty when nothing is."""
+        found: list[str] = []
+        for (name, epoch), told in sorted(self.told.items()):
+            fresh = self.fresh.get((name, epoch))
+            if name != pipe or fresh is None:
+                continue
+            lowest = next(iter(told))[0]
+            start = 1 if lowest == fresh else fresh
+            for low, high in told.missing(start, told.highest()):
+                what = f"{low}" if low == high else f"{low} to {high}"
+                found.append(f"no row tells of the acceptance of {what} of epoch {epoch}")
+        more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+        return "; ".join(found[:3]) + more
+
+
+@dataclass
+class Deliveries:
+    """What was handed over, against what came out: all that comes out was handed over, and with lanes the messages
+    of one key come out in their order."""
+
+    handed: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+    came: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+    keyed: set[str] = field(default_factory=set[str])
+    """Pipes that tell keys."""
+    late: Counter[str] = field(default_factory=Counter[str])
+    """How many messages of each pipe came out after a later one of their key, for the first time."""
+    _keys: dict[tuple[str, int], dict[str, RangeSet]] = field(
+        default_factory=dict[tuple[str, int], dict[str, RangeSet]]
+    )
+    _highest: dict[tuple[str, str], tuple[int, int]] = field(
+        default_factory=dict[tuple[str, str], tuple[int, int]]
+    )
+    _first: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+
+    def see(self, row: Row) -> None:
+        """The next row; those that hand over before those that settle, where clocks may differ."""
+        if row.layer or not row.count:
+            return
+        place = (row.pipe, row.epoch)
+        if row.kind == Kind.DELIVERED:
+            self.handed.setdefault(place, RangeSet()).add(row.seq, row.last)
+            if key := facts_of(row).get("key"):
+                self.keyed.add(row.pipe)
+                keys = self._keys.setdefault(place, {})
+                keys.setdefault(str(key), RangeSet()).add(row.seq, row.last)
+        elif row.kind == Kind.SETTLED:
+            self.came.setdefault(place, RangeSet()).add(row.seq, row.last)
+            if row.pipe in self.keyed:
+                self._look_at_keys(row, place)
+
+    def _look_at_keys(self, row: Row, place: tuple[str, int]) -> None:
+        known = self._first.setdefault(place, RangeSet())
+        for first, last in known.missing(row.seq, row.last):
+            for key, ranges in self._keys.get(place, {}).items():
+                for low, high in ranges.within(first, last):
+                    highest = self._highest.get((row.pipe, key), (0, 0))
+                    self.late[row.pipe] += high - low + 1 if (row.epoch, low) < highest else 0
+                    self._highest[row.pipe, key] = max(highest, (row.epoch, high))
+        known.add(row.seq, row.last)
+
+    def missing(self, pipe: str) -> str:
+        """What came out of a pipe and was handed over to nobody, in words; empty where no row is missing."""
+        if not any(name == pipe for name, _ in self.handed):
+            return ""
+        for (name, epoch), came in sorted(self.came.items()):
+            handed = self.handed.get((name, epoch), RangeSet())
+            for low, high in came if name == pipe else ():
+                for first, last in handed.missing(low, high):
+                    what = f"{first}" if first == last else f"{first} to {last}"
+                    return (
+                        f"no row tells that {what} of epoch {epoch} was handed over, which came out"
+                    )
+        return ""
+
+
+@dataclass
+class Rest:
+    """Which pipes are at rest, from what their nodes said last."""
+
+    ended: dict[str, tuple[str, bool | None]] = field(
+        default_factory=dict[str, tuple[str, bool | None]]
+    )
+    """(pipe, at rest) of each node; None: it began and did not say how it ended."""
+    ended_at: dict[str, int] = field(default_factory=dict[str, int])
+    world: bool | None = None
+    left_open: set[str] = field(default_factory=set[str])
+    """Nodes one of whose lives has no end."""
+    crashed: set[str] = field(default_factory=set[str])
+    """Nodes one of whose lives was ended by a crash."""
+
+    def see(self, row: Row) -> None:
+        """The next row."""
+        if row.kind == Kind.START:
+            if self.ended.get(row.node, ("", False))[1] is None:
+                self.left_open.add(row.node)
+            self.ended[row.node] = (row.pipe, None)
+        elif row.kind == Kind.CRASH:
+            self.crashed.add(row.node)
+            self.ended[row.node] = (self.ended.get(row.node, (row.pipe, None))[0], False)
+        elif row.kind == Kind.END:
+            is_at_rest = facts_of(row).get("quiescent") is True
+            if row.node in self.ended and row.pipe:
+                self.ended[row.node] = (self.ended[row.node][0], is_at_rest)
+                self.ended_at[row.node] = row.time_us
+            else:
+                self.world = is_at_rest
+
+    def of(self, pipe: str, since_us: int | None = None) -> bool:
+        """True when every node of the pipe ended at rest, and not before this time. ``since_us``: something is
+        missing; where no receiver tells anything, its trace is not among those that are read."""
+        if self.world is not None:
+            return self.world
+        told = [(node, rest) for node, (name, rest) in self.ended.items() if _is_same(name, pipe)]
+        if since_us is not None and all(node.endswith("/sender") for node, _ in told):
+            return False
+        return bool(told) and all(
+            rest is True and (since_us is None or self.ended_at[node] >= since_us)
+            for node, rest in told
+        )
+
+    def faults(self, pipe: str, sender: str, *, has_dead: bool) -> tuple[str, ...]:
+        """What the trace itself shows to have gone wrong: claims need not hold where they don't cover it."""
+        if self.world is not None:
+            return ()
+        nodes = [name for name, (of, _) in self.ended.items() if _is_same(of, pipe)]
+        fallen = [one for one in nodes if one in self.crashed or self.is_cut_short(one)]
+        crashes = {Fault.SENDER_CRASH if one == sender else Fault.RECEIVER_CRASH for one in fallen}
+        return tuple(sorted(crashes)) + ((Fault.HANDLER_FAILURE,) if has_dead else ())
+
+    def is_cut_short(self, node: str) -> bool:
+        """True when a life of a node has no end in the trace, or the trace knows nothing of it."""
+        if self.world is not None:
+            return False
+        return node in self.left_open or self.ended.get(node, ("", None))[1] is None
+
+
+def _is_same(name: str, pipe: str) -> bool:
+    """``orders`` (its readers) and ``orders@p1`` (one of its writers) are one pipe."""
+    return name == pipe or name == pipe.partition("@")[0]
+
+
+def audit(*traces: Rows) -> Audit:
+    """Judge a trace, or the traces that several processes wrote of the same pipes.
+
+    Raises ConfigurationError for a file that is no trace, and for several simulated runs at once: each is a trace
+    of its own.
+    """
+    run_row = _run_row(traces)
+    judge = Judge([one for one in AUDITED if one != "P2"], run_row, cases_max=CASES)
+    steps, rest, numbers = _Steps(judge.settings.real), Rest(), MissingNumbers()
+    deliveries = Deliveries()
+    for kind in (Kind.DELIVERED, Kind.SETTLED):
+        for row in _merged(traces):
+            if row.kind == kind:
+                deliveries.see(row)
+    latest: dict[str, int] = {}
+    for row in _merged(traces):
+        steps.see(row)
+        rest.see(row)
+        numbers.see(row)
+        if row.kind == Kind.ACCEPTED and LOADED not in row.detail:
+            latest[row.pipe] = max(latest.get(row.pipe, 0), row.time_us)
+    edges = _Edges(rest, numbers, deliveries, steps.broken, latest)
+    if judge.settings.real:
+        in_work = KilledWork(_merged(traces))
+        edges.by_confirm, edges.doubtful = in_work.count, in_work.doubtful
+        _judge_real(judge, traces, rest, in_work)
+    else:
+        for row in _merged(traces):
+            judge.see(row)
+    judge.finish()
+    books = [book for book in judge.books.pipes.values() if not book.layer]
+    torn = sum(trace.torn for trace in traces if isinstance(trace, TraceFile))
+    told = [_audited(judge, book, edges) for book in books if _is_told_of(book)]
+    return Audit(
+        tuple(sorted(told, key=lambda one: one.pipe)),
+        tuple(steps.broken),
+        torn,
+        all(
+            edges.is_at_rest(book.pipe, judge.books.owed(book).count())
+            for book in books
+            if _is_told_of(book)
+        ),
+    )
+
+
+def _run_row(traces: Sequence[Rows]) -> Row:
+    runs = [row for trace in traces for row in trace if row.kind == Kind.RUN]
+    if not runs:
+        raise ConfigurationError("there is no row 'run' in the trace: this is none of surepipe")
+    is_simulated = [facts_of(row).get("clock") != "wall" for row in runs]
+    if any(is_simulated) and len(runs) > 1:
+        raise ConfigurationError(
+            f"these are {len(runs)} runs, and simulated ones are traces of their own: audit one at a time"
+        )
+    return runs[0]
+
+
+def _merged(traces: Sequence[Rows]) -> Iterator[Row]:
+    """Rows of several files by their times; each file keeps its own order."""
+    if len(traces) == 1:
+        return iter(traces[0])
+    return heapq.merge(*traces, key=lambda row: row.time_us)
+
+
+def _judge_real(judge: Judge, traces: Sequence[Rows], rest: Rest, in_work: KilledWork) -> None:
+    """Acceptances, then what became of them, then what senders were told."""
+    chosen: tuple[Callable[[str], bool], ...] = (
+        lambda kind: kind in _FIRST,
+        lambda kind: kind not in _FIRST and kind not in _LAST,
+        lambda kind: kind in _LAST,
+    )
+    for is_now in chosen:
+        for row in _merged(traces):
+            if is_now(Kind.SETTLED):
+                for missing in in_work.before(row):
+                    judge.see(missing)
+            if is_now(row.kind):
+                judge.see(row)
+        for book in judge.books.pipes.values():
+            book.cut_short = rest.is_cut_short(book.sender)
+
+
+def _is_told_of(book: Book) -> bool:
+    return bool(book.positions.count or book.settled.count() or book.untold or book.order.count)
+
+
+def _audited(judge: Judge, book: Book, edges: _Edges) -> PipeAudit:
+    order = next((part for part in judge.parts if isinstance(part, Order)), None)
+    seen = (order.disorder.get(book.key) if order else None) or Disorder()
+    owed = judge.books.owed(book)
+    missing = owed.count()
+    is_at_rest = edges.is_at_rest(book.pipe, missing)
+    optional = sum(last - first + 1 for first, last in book.optional)
+    optional_out = sum(
+        last - first + 1
+        for low, high in book.optional
+        for first, last in book.settled.within(low, high)
+    )
+    dead = book.dead.count()
+    findings = [
+        _finding(judge, book, one) if one != "P2" else _loss(judge, book, edges) for one in AUDITED
+    ]
+    if why := edges.hole(book.pipe):
+        findings = [AuditFinding(one.id, PropertyOutcome.UNDECIDED, why=why) for one in findings]
+    claim = judge.books.claim_on(book.pipe)
+    fallen = edges.rest.faults(book.pipe, book.sender, has_dead=dead > 0)
+    return PipeAudit(
+        pipe=book.pipe,
+        accepted=book.positions.count - (optional - optional_out),
+        settled=book.settled.count() - dead,
+        dead=dead,
+        waiting=0 if is_at_rest else missing,
+        lost=missing if is_at_rest else 0,
+        unknown=optional - optional_out,
+        repeated=seen.repeated,
+        out_of_order=seen.late,
+        gaps=seen.gaps,
+        passed_over=seen.passed_over,
+        widest=seen.widest,
+        untold=book.untold,
+        findings=tuple(findings),
+        late_in_key=edges.deliveries.late[book.pipe]
+        if book.pipe in edges.deliveries.keyed
+        else None,
+        promised=claimed(claim, (*judge.settings.faults, *fallen)) & frozenset(AUDITED)
+        | {"P1", "P17"},
+    )
+
+
+def _loss(judge: Judge, book: Book, edges: _Edges) -> AuditFinding:
+    owed = judge.books.owed(book)
+    count = owed.count()
+    if not edges.is_at_rest(book.pipe, count):
+        why = f"{count} not yet delivered when the trace ends" if count else "the trace ends early"
+        return AuditFinding("P2", PropertyOutcome.UNDECIDED, why=why)
+    doubtful, by_confirm = edges.doubtful.get(book.pipe, 0), edges.by_confirm.get(book.pipe, 0)
+    if count and doubtful >= count and judge.books.is_confirmed_by_store(book.pipe):
+        return AuditFinding("P2", PropertyOutcome.UNDECIDED, count, why=IN_WORK.format(count))
+    if not count:
+        why = BY_CONFIRM.format(by_confirm)
+        return AuditFinding("P2", PropertyOutcome.HELD, why=why if by_confirm else "")
+    step = judge.books.end.step if judge.books.end else 0
+    cases = tuple(
+        Violation("P2", NAMES["P2"], step, never_came_out(first, last), book.pipe, position=first)
+        for first, last in owed.lowest(CASES)
+    )
+    return AuditFinding("P2", PropertyOutcome.VIOLATED, count, cases)
+
+
+def _finding(judge: Judge, book: Book, property_id: str) -> AuditFinding:
+    count = judge.counts[property_id, book.pipe]
+    if count:
+        cases = [
+            one for one in judge.violations if one.property == property_id and one.pipe == book.pipe
+        ]
+        return AuditFinding(property_id, PropertyOutcome.VIOLATED, count, tuple(cases))
+    if property_id in ("P1", "P3", "P4", "P6g") and book.untold:
+        why = UNTOLD.format(book.untold)
+        return AuditFinding(property_id, PropertyOutcome.UNDECIDED, why=why)
+    if property_id == "P1" and not any(book.digests.strip()):
+        why = "as far as identities tell; the trace has no digests of payloads"
+        return AuditFinding(property_id, PropertyOutcome.HELD, why=why)
+    if property_id == "P8" and judge.books.is_confirmed_by_store(book.pipe):
+        return AuditFinding(
+            property_id, PropertyOutcome.UNDECIDED, why="a confirm here says that the store has it"
+        )
+    return AuditFinding(property_id, PropertyOutcome.HELD)

@@ -1,0 +1,1 @@
+"""The commands, one module each: what it takes, and what it calls."""

@@ -1,0 +1,246 @@
+"""``surepipe audit``: what the trace of a run proves about its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surepipe.cli.exits import Exit
+from surepipe.cli.output import Line, line, show, show_json
+from surepipe.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surepipe.audit.trace import Row
+    from surepipe.audit.trace_audit import Audit, Judged
+    from surepipe.guarantees.claims import Atom
+
+
+class EngineName(StrEnum):
+    """What judges."""
+
+    AUTO = "auto"
+    TRACE = "trace"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+class MatchName(StrEnum):
+    """How two streams are compared."""
+
+    PAYLOAD = "payload"
+    IDENTITY = "identity"
+
+
+def audit(  # noqa: PLR0917 - the options of a command
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SENT [DELIVERED]",
+            help="Traces (JSON Lines or Parquet; one file, one from each process, or a folder), or streams: "
+            "STORE.db#STREAM, redis://HOST:PORT/DB?pipeline=NAME#STREAM.",
+            show_default=False,
+        ),
+    ],
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            help="trace: row by row, payloads and confirms too. local: in bulk, in this process. spark: in bulk, "
+            "on --master. auto: trace for files; local for folders, streams and --page."
+        ),
+    ] = EngineName.AUTO,
+    master: Annotated[
+        str, typer.Option(help="Where Spark runs, with --engine spark.")
+    ] = "local[*]",
+    expect: Annotated[
+        str,
+        typer.Option(
+            help="Hold every channel to these: no-loss, no-duplicate, monotonic, gap-free, with commas. Else to "
+            "what the traces claim; for streams, to all four.",
+            show_default=False,
+        ),
+    ] = "",
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            help="The pipeline of these traces, a YAML file: also account for the ways between its "
+            "pipes, from its sources to the files of its sinks.",
+            show_default=False,
+        ),
+    ] = None,
+    match: Annotated[
+        MatchName,
+        typer.Option(help="Compare two streams by payload, or by producer, epoch and seq."),
+    ] = MatchName.PAYLOAD,
+    at_rest: Annotated[
+        bool,
+        typer.Option("--at-rest", help="Nothing more will come: what is missing is lost."),
+    ] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Write the verdict as a page, one HTML file.", show_default=False),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document, for machines.")
+    ] = False,
+) -> None:
+    """Say what was lost, repeated or out of order: from traces that surepipe run --trace wrote, or from streams.
+
+    What a pipe promised, and the trace can't show, is no success: a trace that was cut short by a kill shows no
+    loss, only messages that had not come yet. Run the pipeline to its end with the same --trace, and audit again.
+    """
+    from surepipe.cli.auditing import Wish, audit_in_bulk, is_bulk
+
+    asks_for_bulk = is_bulk(places) or page is not None or at_rest or bool(expect)
+    if engine is EngineName.TRACE and asks_for_bulk:
+        raise ConfigurationError(
+            "--engine trace reads files of traces, and knows no --page, --at-rest or --expect: use --engine local"
+        )
+    if engine in (EngineName.LOCAL, EngineName.SPARK) or asks_for_bulk:
+        chosen = "spark" if engine is EngineName.SPARK else "local"
+        wish = Wish(places, chosen, master, expect, str(match), at_rest, page, as_json, plan)
+        _leave(audit_in_bulk(wish))
+        return
+    _audit_rows(places, plan, as_json=as_json)
+
+
+def _leave(code: Exit) -> None:
+    if code is not Exit.HELD:
+        raise typer.Exit(code)
+
+
+def _audit_rows(traces: Sequence[str], plan: Path | None, *, as_json: bool) -> None:
+    from surepipe.audit.trace_audit import audit as judge
+    from surepipe.audit.trace_file import TraceFile
+
+    try:
+        files = [TraceFile(path) for path in traces]
+        result = judge(*files)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"{error.filename} can't be read: {reason}") from error
+    judged, notes = list(result.judged()), list[str]()
+    if plan is not None:
+        counted = [
+            (one.pipe, one.accepted, one.settled, one.dead, one.is_whole) for one in result.pipes
+        ]
+        rows = sorted((row for file in files for row in file if row.kind in FACTS), key=_time_of)
+        notes = accounted(plan, counted, rows, judged)
+    code = code_of(judged)
+    if as_json:
+        show_json(_document(result, code) | ends_document(judged, notes))
+    else:
+        show(_lines(result, judged, notes))
+    _leave(code)
+
+
+def _time_of(row: Row) -> int:
+    return row.time_us
+
+
+def accounted(
+    file: Path,
+    counted: Sequence[tuple[str, int, int, int, bool]],
+    rows: Sequence[Row],
+    judged: list[Judged],
+    expect: frozenset[Atom] | None = None,
+) -> list[str]:
+    """Add what is to be said of the ways between the pipes of a plan; what could not be counted. ``counted``: the
+    accepted, settled and dead messages of each channel, and whether no rows of it are missing."""
+    from surepipe.pipelines import read
+    from surepipe.pipelines.accounting import ChannelNumbers, account
+
+    found = account(read(file).plan, [ChannelNumbers(*one) for one in counted], rows, expect)
+    judged += found.judged
+    return found.notes
+
+
+def code_of(judged: Sequence[Judged]) -> Exit:
+    """Broken before not judged, and held only where there was something to hold."""
+    standings = {str(one.standing) for one in judged}
+    if "broken" in standings:
+        return Exit.VIOLATED
+    return Exit.HELD if standings == {"held"} else Exit.NOT_EXERCISED
+
+
+FACTS = frozenset(("run", "start", "crash", "end", "made", "opened"))
+"""The kinds of rows that an account of a plan needs."""
+STYLES = {"held": "good", "broken": "bad", "not judged": "warn"}
+
+
+def ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]:
+    """The last lines: what could not be counted, each promise that is not known to hold, and those that are."""
+    yield line("")
+    yield from (line(("note: ", "dim"), note) for note in notes)
+    open_ones = [one for one in judged if str(one.standing) != "held"]
+    for one in open_ones:
+        because = ", because " if str(one.standing) == "not judged" else ": "
+        why = f"{because}{one.why}" if one.why else ""
+        yield line(
+            (f"{one.standing}: ", STYLES[str(one.standing)]), f"{one.part}: {one.promise}{why}"
+        )
+    if not judged:
+        yield line(("not judged: ", "warn"), "there is no message in what was read")
+    parts: dict[str, list[str]] = {}
+    for one in judged:
+        if one not in open_ones:
+            parts.setdefault(one.part, []).append(one.promise)
+    for part, promises in parts.items():
+        yield line(("held: ", "" if open_ones else "good"), f"{part}: {', '.join(promises)}")
+
+
+def _lines(result: Audit, judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[Line]:
+    for text in result.lines():
+        is_broken = ": broken" in text or text.startswith("broken trace")
+        style = "bad" if is_broken else "head" if not text.startswith(" ") else ""
+        yield line((text.strip(), style) if style else text.strip(), indent=_indent(text))
+    yield from ends(judged, notes)
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _document(result: Audit, code: Exit) -> dict[str, object]:
+    return {
+        "exit": int(code),
+        "ended": result.ended,
+        "torn": result.torn,
+        "broken": list(result.broken),
+        "pipes": [
+            {
+                "pipe": pipe.pipe,
+                "accepted": pipe.accepted,
+                "settled": pipe.settled,
+                "dead": pipe.dead,
+                "waiting": pipe.waiting,
+                "lost": pipe.lost,
+                "repeated": pipe.repeated,
+                "out_of_order": pipe.out_of_order,
+                "properties": [
+                    {
+                        "id": one.id,
+                        "name": one.name,
+                        "outcome": str(one.outcome),
+                        "promised": one.id in pipe.promised,
+                        "count": one.count,
+                        "why": one.why,
+                    }
+                    for one in pipe.findings
+                ],
+            }
+            for pipe in result.pipes
+        ],
+    }
+
+
+def ends_document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, object]:
+    """Every promise, and what could not be counted, for machines."""
+    told = [
+        {"part": one.part, "promise": one.promise, "standing": str(one.standing), "why": one.why}
+        for one in judged
+    ]
+    return {"judged": told, "notes": list(notes)}

@@ -1,0 +1,111 @@
+"""``surepipe check``: what a pipeline guarantees, why, what it does not survive, and what to add."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surepipe.cli.engines import known_engine
+from surepipe.cli.exits import Exit
+from surepipe.cli.output import complain_about_file, show, show_json
+
+if TYPE_CHECKING:
+    from surepipe.core.store_requests import Level
+    from surepipe.guarantees.claims import Claim
+    from surepipe.pipelines.assessing import Assessment
+    from surepipe.pipelines.loading import Document
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="The pipeline, a YAML file.", show_default=False)],
+    *,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require",
+            "-r",
+            metavar="CLAIM",
+            help="What must hold from each source to each sink, such as 'exactly-once, absolute; "
+            "tolerates network, process-crash'. May be given several times.",
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="Judge for this engine, actors or spark, in place of the file's."),
+    ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Ask the Redis servers what they keep. Without it, nothing is opened."
+        ),
+    ] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Give the reason for each of the four atoms too.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON document, for machines.")
+    ] = False,
+) -> None:
+    """Say what a pipeline guarantees, before it runs.
+
+    Pipe by pipe and end to end: how often and in which order messages are delivered, through which faults, which
+    faults it does not survive and why, and what to add. Reads the file and nothing else.
+    """
+    from surepipe.cli.verdicts import errors_as_json
+    from surepipe.pipelines import PipelineErrors, read
+
+    claims = _claims(require or [])
+    known_engine(engine)
+    try:
+        document = read(file)
+    except PipelineErrors as error:
+        if not as_json:
+            raise
+        show_json(errors_as_json(error))
+        raise typer.Exit(Exit.UNUSABLE) from None
+    _judge(document, claims, engine, _levels(document) if probe else {}, why=why, as_json=as_json)
+
+
+def _judge(
+    document: Document,
+    claims: list[Claim],
+    engine: str | None,
+    levels: dict[str, Level],
+    *,
+    why: bool,
+    as_json: bool,
+) -> None:
+    from surepipe.cli.verdicts import as_document, as_lines, as_problems
+    from surepipe.pipelines import assess
+
+    assessment = assess(document.plan, require=claims, engine=engine, levels=levels)
+    code = _code(assessment)
+    if as_json:
+        show_json(as_document(assessment, document, code))
+    else:
+        show(as_lines(assessment, document.text.name, why=why))
+        for problem in as_problems(assessment, document):
+            complain_about_file(problem)
+    if code is not Exit.HELD:
+        raise typer.Exit(code)
+
+
+def _code(assessment: Assessment) -> Exit:
+    if not assessment.usable:
+        return Exit.UNUSABLE
+    return Exit.HELD if assessment.held else Exit.VIOLATED
+
+
+def _claims(texts: list[str]) -> list[Claim]:
+    from surepipe.guarantees.claims import Claim
+
+    return [Claim.parse(text) for text in texts]
+
+
+def _levels(document: Document) -> dict[str, Level]:
+    """What the Redis servers say that they keep. Raises StoreUnavailable, ConfigurationError."""
+    from surepipe.cli.probing import probed_levels
+
+    return probed_levels(document.plan, doubting=True)

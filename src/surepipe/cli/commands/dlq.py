@@ -1,0 +1,290 @@
+"""``surepipe dlq``: messages that failed too often, listed, shown, sent again, and deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from surepipe.cli.exits import Exit, epilog
+from surepipe.cli.output import complain, line, show, show_json, write_bytes
+
+if TYPE_CHECKING:
+    from surepipe.pipelines import Plan
+    from surepipe.storage.letters import DeadLetterStream, Fates, StoredLetter
+
+
+_USES = epilog(Exit.HELD, Exit.UNUSABLE)
+dlq = typer.Typer(
+    help="Dead letters: messages that failed too often, with why. List them, look at one, send again, delete.",
+    no_args_is_help=True,
+)
+
+File = Annotated[Path, typer.Argument(help="The pipeline, a YAML file.", show_default=False)]
+Stream = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[STORE/STREAM]",
+        help="The dead letters, as dead_letter names them; all of the file when not given.",
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document, for machines.")]
+
+
+Chosen = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[STORE/STREAM] [N]...",
+        help="The dead letters, needed where the file names several; and the numbers that list shows.",
+        show_default=False,
+    ),
+]
+
+
+@dlq.command("list", epilog=_USES)
+def list_letters(
+    file: File,
+    stream: Stream = None,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Show those too that were deleted.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List dead letters, one on each line: what failed, how often, how, and whether it was sent again since."""
+    plan = _plan(file)
+    found: dict[str, list[tuple[StoredLetter, Fates]]] = {}
+    hidden: dict[str, int] = {}
+    for name in _streams(plan, stream):
+        with _opened(plan, name) as letters:
+            fates = letters.fates()
+            stored = [(one, fates) for one in letters.all()]
+        found[name] = [
+            (one, fates) for one, fates in stored if deleted or one.index not in fates.deleted
+        ]
+        hidden[name] = len(stored) - len(found[name])
+    if as_json:
+        show_json(
+            {name: [_facts(one, fates) for one, fates in listed] for name, listed in found.items()}
+        )
+        return
+    for name, listed in found.items():
+        more = f", {hidden[name]} deleted (--deleted shows them)" if hidden[name] else ""
+        show([line((name, "head"), f"  {_count(len(listed))}{more}")])
+        for one, fates in listed:
+            again = "  sent again" if fates.is_sent(one.index) else ""
+            gone = "  deleted" if one.index in fates.deleted else ""
+            show([line(one.line(), (again + gone, "dim"), indent=2)])
+
+
+@dlq.command("show", epilog=_USES)
+def show_letter(
+    file: File,
+    chosen: Chosen = None,
+    as_json: AsJson = False,
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="Only the payload, byte for byte: for a file or another program."
+        ),
+    ] = False,
+) -> None:
+    """Show one dead letter, when it was sent again, and its payload: JSON as JSON, text as text, other bytes in
+    hexadecimal.
+
+    surepipe dlq show pipeline.yaml 3
+    """
+    if raw and as_json:
+        complain("--raw and --json say two things: give one of them")
+        raise typer.Exit(Exit.UNUSABLE)
+    from surepipe.cli.payloads import payload_facts, payload_lines
+
+    plan = _plan(file)
+    names, numbers = _chosen(plan, chosen)
+    if len(numbers) != 1:
+        complain("show has one letter: give its number, as surepipe dlq list shows it")
+        raise typer.Exit(Exit.UNUSABLE)
+    (index,), name = numbers, _only(plan, names)
+    with _opened(plan, name) as letters:
+        found, fates = letters.show(index), letters.fates()
+    if found is None:
+        complain(f"{name} has no letter {index}: see surepipe dlq list")
+        raise typer.Exit(Exit.UNUSABLE)
+    if raw:
+        write_bytes(found.letter.payload)
+    elif as_json:
+        facts = _facts(found, fates) | {"traceback": found.letter.traceback}
+        show_json(facts | payload_facts(found.letter.payload))
+    else:
+        head, *rest = map(str.strip, found.about().splitlines())
+        rest += fates.said(index)
+        # An error may quote its message: what a terminal would obey is shown as Python writes it.
+        raised = found.letter.traceback.splitlines()
+        rest += [text if text.isprintable() else repr(text)[1:-1] for text in raised]
+        show([line(head), *(line(text, indent=2) for text in rest)])
+        show(line(text, indent=2) for text in payload_lines(found.letter.payload))
+
+
+@dlq.command(epilog=_USES)
+def replay(
+    file: File,
+    chosen: Chosen = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At the most so many.", min=1, show_default=False)
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option(help="The node to run. Needed where the pipeline has several.")
+    ] = None,
+) -> None:
+    """Send dead letters again, oldest first, each as a new message into the pipe that it came from: all that wait,
+    or one, by its number.
+
+    It goes through the whole pipeline behind that pipe; no source is read meanwhile. Letters stay in the list, and
+    those that were replayed are not sent again: what fails again is a new letter. Stop surepipe run first.
+
+    surepipe dlq replay pipeline.yaml      all that were not sent again yet
+
+    surepipe dlq replay pipeline.yaml 3    letter 3 alone
+    """
+    from surepipe.cli.replaying import replayed
+
+    plan = _plan(file)
+    names, numbers = _chosen(plan, chosen)
+    if len(numbers) > 1 or (numbers and limit is not None):
+        complain("replay sends all that wait (--limit: so many of them), or one by its number")
+        raise typer.Exit(Exit.UNUSABLE)
+    name = _only(plan, names)
+    with _opened(plan, name):
+        pass  # what has no letters to keep is refused before anything starts
+    show([line(replayed(plan, name, limit, node, numbers[0] if numbers else None))])
+
+
+@dlq.command(epilog=_USES)
+def delete(
+    file: File,
+    chosen: Chosen = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All that are there now, sent again or not.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete dead letters: list hides them, and no replay sends them. There is no way back.
+
+    The store keeps their bytes until its stream is trimmed, and show still has them. A letter that a replay is
+    sending at this moment goes through all the same.
+
+    surepipe dlq delete pipeline.yaml 3 4
+
+    surepipe dlq delete pipeline.yaml --all
+    """
+    plan = _plan(file)
+    names, numbers = _chosen(plan, chosen)
+    if everything == bool(numbers):
+        complain("delete needs the numbers that surepipe dlq list shows, or --all, and not both")
+        raise typer.Exit(Exit.UNUSABLE)
+    name = _only(plan, names)
+    with _opened(plan, name) as letters:
+        if everything:
+            numbers = [one.index for one in letters.all()]
+        elif absent := [index for index in numbers if letters.show(index) is None]:
+            said = ", ".join(map(str, absent))
+            complain(f"{name} has no letter {said}, so nothing was deleted: see surepipe dlq list")
+            raise typer.Exit(Exit.UNUSABLE)
+        now_us = time.time_ns() // 1000
+        gone = [index for index in dict.fromkeys(numbers) if letters.delete(index, now_us)]
+    before = len(set(numbers)) - len(gone)
+    if as_json:
+        show_json({"stream": name, "deleted": gone, "deleted_before": before})
+        return
+    again = f" ({before} before)" if before else ""
+    kept = "; the store keeps the bytes until its stream is trimmed" if gone else ""
+    show([line(f"{_count(len(gone))} of {name} deleted{again}{kept}")])
+
+
+def _count(number: int) -> str:
+    return {0: "no letter", 1: "1 letter"}.get(number, f"{number} letters")
+
+
+def _chosen(plan: Plan, words: list[str] | None) -> tuple[list[str], list[int]]:
+    """The streams and the numbers that were asked for: one stream before them, or none."""
+    given = list(words or ())
+    stream = given.pop(0) if given and not given[0].isdecimal() else None
+    if wrong := [word for word in given if not word.isdecimal() or int(word) < 1]:
+        complain(f"{wrong[0]!r} is no number of a letter: they count from 1, see surepipe dlq list")
+        raise typer.Exit(Exit.UNUSABLE)
+    return _streams(plan, stream), [int(word) for word in given]
+
+
+def _only(plan: Plan, names: list[str]) -> str:
+    """The one stream that is meant."""
+    if len(names) == 1:
+        return names[0]
+    complain(f"{plan.name} has dead letters in {', '.join(names)}: say which, before the number")
+    raise typer.Exit(Exit.UNUSABLE)
+
+
+def _plan(file: Path) -> Plan:
+    from surepipe.pipelines import load
+
+    return load(file)
+
+
+def _streams(plan: Plan, chosen: str | None) -> list[str]:
+    """The dead letters of the file, or those that were asked for."""
+    parts = (*plan.sources, *plan.stages, *plan.sinks)
+    named: list[str] = [one for part in parts if (one := getattr(part, "dead_letter", None))]
+    known = list(dict.fromkeys(named))
+    if chosen is None and known:
+        return known
+    if chosen in known:
+        return [chosen]
+    said = f"has no dead letters {chosen!r}: it names {', '.join(known)}"
+    complain(
+        f"{plan.name} {said if known else 'names no dead letters: write dead_letter on a source, stage or sink'}"
+    )
+    raise typer.Exit(Exit.UNUSABLE)
+
+
+@contextmanager
+def _opened(plan: Plan, name: str) -> Generator[DeadLetterStream]:
+    """The letters in their store, which is opened for that."""
+    from surepipe.pipelines.run import RealEnvironment
+    from surepipe.pipelines.run.running import close_store
+    from surepipe.storage.letters import DeadLetterStream
+
+    store_name, _, stream = name.partition("/")
+    if plan.store(store_name).kind == "memory":
+        complain(
+            f"{name} is in memory, and ended with the run: a store of kind sqlite or redis keeps dead letters"
+        )
+        raise typer.Exit(Exit.UNUSABLE)
+    store = RealEnvironment(plan).store(plan.store(store_name))
+    try:
+        yield DeadLetterStream(store, stream)
+    finally:
+        close_store(store)
+
+
+def _facts(stored: StoredLetter, fates: Fates) -> dict[str, object]:
+    letter = stored.letter
+    return {
+        "index": stored.index,
+        "pipe": letter.pipe,
+        "epoch": letter.epoch,
+        "seq": letter.seq,
+        "attempts": letter.attempts,
+        "error": letter.error_type,
+        "text": letter.error_text,
+        "first_failure_us": letter.first_failure_us,
+        "last_failure_us": letter.last_failure_us,
+        "replays": letter.replays,
+        "bytes": len(letter.payload),
+        "sent_again": fates.is_sent(stored.index),
+        "sent_as": fates.sent.get(stored.index),
+        "deleted": stored.index in fates.deleted,
+        "deleted_us": fates.deleted.get(stored.index, {}).get("at_us"),
+    }

@@ -1,0 +1,1 @@
+"""What machines, hosts and stores share: effects, requests to stores, and the small values in both."""

@@ -1,0 +1,658 @@
+"""What stores are asked and what they answer: the words that machines, hosts and stores share.
+
+Two interfaces. A ``StreamStore`` keeps streams: entries with dense indexes 1, 2, 3 ..., appended by identity. An
+``IndexStore`` keeps positions: the next index that a reader will read. A machine asks by
+``Call(ticket, request)``, the host executes the request with ``perform`` and answers the ticket with the outcome.
+
+Every call answers with one of its outcomes, with ``Unavailable`` or with ``Failed``; exceptions of client
+libraries stop inside the store. Every write may be repeated, and says below what a repeat returns.
+
+A stream of several partitions is several streams: ``partition_of("orders", 3)`` names one of them. Indexes,
+producers and positions of one partition know nothing of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from surepipe.errors import ConfigurationError
+
+STATE_MAX_BYTES = 64 * 1024
+"""The longest ``state`` that a position may carry."""
+
+
+class Level(IntEnum):
+    """What a store still has when it returns. Each level keeps what the one before it keeps."""
+
+    NONE = 0
+    """Gone with the process."""
+    INTERVAL = 1
+    """A crash loses the last moments."""
+    PROCESS = 2
+    """A crash of the process loses nothing."""
+    POWER = 3
+    """Loss of power loses nothing."""
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a stream keeps entries. Without a bound it keeps all.
+
+    At a bound the oldest entries go, but none that a registered reader (one with a position) has still to read,
+    nor the entry before its position: when nothing may go, ``append`` answers ``Full``. ``force`` lets entries
+    go before they are read.
+    """
+
+    max_bytes: int | None = None
+    max_age_us: int | None = None
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        for name, bound in (("max_bytes", self.max_bytes), ("max_age_us", self.max_age_us)):
+            if bound is not None and (type(bound) is not int or bound <= 0):
+                raise ConfigurationError(
+                    f"{name} of a retention is {bound!r}: give a whole number above 0, or None for no bound"
+                )
+
+    def __str__(self) -> str:
+        bounds = [f"max_bytes={self.max_bytes}"] if self.max_bytes is not None else []
+        bounds += [f"max_age_us={self.max_age_us}"] if self.max_age_us is not None else []
+        bounds += ["force"] if self.force else []
+        return ", ".join(bounds) or "keep all"
+
+
+KEEP_ALL = Retention()
+
+
+def partition_of(stream: str, partition: int) -> str:
+    """The name of one partition (from 0) of a stream that has several."""
+    return f"{stream}#{partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who wrote an entry: message ``seq`` of this producer's epoch."""
+
+    producer: str
+    epoch: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A run of entries: indexes from ``index`` on, of one producer and epoch, seqs from ``first`` on."""
+
+    index: int
+    producer: str
+    epoch: int
+    first: int
+    payloads: Sequence[bytes]
+
+
+# Requests. Each is one method of a store; the methods say what they do.
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    """``StreamStore.create``."""
+
+    stream: str
+    partitions: int
+    retention: Retention
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    """``StreamStore.open_producer``."""
+
+    stream: str
+    producer: str
+    epoch: int
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRun:
+    """``StreamStore.append``."""
+
+    stream: str
+    producer: str
+    epoch: int
+    first: int
+    payloads: Sequence[bytes]
+
+    @property
+    def last(self) -> int:
+        """The seq of the last message of the run."""
+        return self.first + len(self.payloads) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFrom:
+    """``StreamStore.read``."""
+
+    stream: str
+    index: int
+    max_messages: int
+    max_bytes: int
+    incarnation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifyEntry:
+    """``StreamStore.identify``."""
+
+    stream: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimBefore:
+    """``StreamStore.trim``."""
+
+    stream: str
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForMore:
+    """``StreamStore.wait``."""
+
+    stream: str
+    index: int
+    timeout_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeStream:
+    """``StreamStore.info``."""
+
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReader:
+    """``IndexStore.claim``."""
+
+    stream: str
+    reader: str
+    claimant: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetPosition:
+    """``IndexStore.get``."""
+
+    stream: str
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPosition:
+    """``IndexStore.commit``."""
+
+    stream: str
+    reader: str
+    owner: int
+    tag: int
+    next: int
+    anchor: Identity | None = None
+    state: bytes = b""
+    previous_tag: int | None = None
+    revision: int = 0
+
+
+StreamRequest: TypeAlias = (
+    CreateStream
+    | OpenProducer
+    | AppendRun
+    | ReadFrom
+    | IdentifyEntry
+    | TrimBefore
+    | WaitForMore
+    | DescribeStream
+)
+IndexRequest: TypeAlias = ClaimReader | GetPosition | CommitPosition
+StoreRequest: TypeAlias = StreamRequest | IndexRequest
+
+
+# Outcomes that any call may have.
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """Not done, or done and nobody knows. The caller asks again."""
+
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Not done, and asking again will not help; the reason says what to change."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherStack(Failed):
+    """Not done: the other end of the stream is configured differently; the reason says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class FencedOut:
+    """Not done: a higher epoch of the producer, a later owner of the reader, or a higher claimant (of a claim) has
+    taken over."""
+
+    by: int
+
+
+# Outcomes of streams.
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The stream is there now."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """The stream was there already, made in the same way."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A stream of that name exists and was made differently; nothing was changed."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOpened:
+    """The producer may append from ``last + 1``. ``lost`` are confirmed messages that are gone; ``removed`` as in
+    ``Stored``."""
+
+    incarnation: int
+    last: int
+    lost: tuple[int, int] | None = None
+    removed: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All messages of the run are in the stream.
+
+    ``last`` is the last seq stored of that producer and epoch, so all up to it are in the stream. ``new`` were
+    stored by this call, from index ``first_index`` on (None when all had been there). ``removed``: the first and
+    last index of entries that somebody else has removed since the last write, as far as the store sees it; told
+    once, to whoever writes next.
+    """
+
+    last: int
+    new: int
+    first_index: int | None
+    removed: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Nothing was stored: the run starts above ``expected``, the next seq of this producer and epoch."""
+
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """Nothing was stored: the retention's bound is reached and nothing may be trimmed."""
+
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Entries without a hole, the first at the index that was asked for.
+
+    ``next`` is the index after the last of them, ``end`` the next index that an append will get.
+    """
+
+    entries: Sequence[Entries]
+    next: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Nothing there yet; ``next`` (the index asked for) will come."""
+
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The entries below ``earliest`` are gone: all of them, or (where somebody else has removed some) those from
+    the index asked for on. ``passed`` names readers that had not read all of them."""
+
+    earliest: int
+    passed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The stream was made anew: this is its incarnation now."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The index asked for is beyond ``next``, the next that will be given out: the store went back."""
+
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """No entry has had this index yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Nothing was trimmed: this reader has still to read from index ``next`` on."""
+
+    reader: str
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """There may be more to read, or the time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    """What a stream remembers of a producer."""
+
+    producer: str
+    epoch: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderInfo:
+    """Where a registered reader is, and how many entries are still before it."""
+
+    reader: str
+    next: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream as it is now. Producers and readers are sorted by name."""
+
+    incarnation: int
+    earliest: int
+    next: int
+    bytes: int
+    producers: tuple[ProducerInfo, ...]
+    readers: tuple[ReaderInfo, ...]
+
+
+# Outcomes of positions.
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The reader belongs to the claimant now."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoPosition:
+    """This reader never committed anything on this stream. Not the same as position 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a reader goes on: ``next`` is the next index to read, ``anchor`` the entry before it."""
+
+    tag: int
+    next: int
+    anchor: Identity | None
+    state: bytes
+    owner: int
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The position is stored, with its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Not stored: the stored position is further or newer, or has a tag that was not expected."""
+
+    position: Position
+
+
+CreateOutcome: TypeAlias = Created | Exists | Mismatch | Failed | Unavailable
+OpenOutcome: TypeAlias = ProducerOpened | FencedOut | Failed | Unavailable
+AppendOutcome: TypeAlias = Stored | Gap | FencedOut | Full | Failed | Unavailable
+ReadOutcome: TypeAlias = Batch | Empty | Trimmed | Reset | Ahead | Failed | Unavailable
+IdentifyOutcome: TypeAlias = Identity | Trimmed | Absent | Failed | Unavailable
+TrimOutcome: TypeAlias = Trimmed | Held | Failed | Unavailable
+InfoOutcome: TypeAlias = StreamInfo | Failed | Unavailable
+ClaimOutcome: TypeAlias = Owner | FencedOut | Failed | Unavailable
+GetOutcome: TypeAlias = NoPosition | Position | Failed | Unavailable
+CommitOutcome: TypeAlias = Committed | Kept | FencedOut | Failed | Unavailable
+StoreOutcome: TypeAlias = (
+    CreateOutcome
+    | OpenOutcome
+    | AppendOutcome
+    | ReadOutcome
+    | IdentifyOutcome
+    | TrimOutcome
+    | InfoOutcome
+    | ClaimOutcome
+    | GetOutcome
+    | CommitOutcome
+    | Hint
+)
+
+
+class StreamStore(Protocol):
+    """Streams. All calls but ``create`` answer ``Failed`` for a stream that does not exist."""
+
+    @property
+    def level(self) -> Level:
+        """What survives; an outcome is given only after this is reached."""
+        ...
+
+    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
+        """Make a stream with a new random incarnation.
+
+        Created; Mismatch when it exists with other partitions or another retention. A repeat: Exists.
+        """
+        ...
+
+    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
+        """Take ``epoch`` for the producer, whose first unconfirmed message is ``base``.
+
+        Opened tells the last seq stored of this epoch. A stream that never heard of the producer believes it:
+        last is base - 1. One that remembers less than base - 1 has lost confirmed messages: it names them in
+        ``lost`` and goes on from base - 1. Fenced when a higher epoch is known. From now on lower epochs are
+        fenced. A repeat gives the same last, and no ``lost`` any more.
+        """
+        ...
+
+    def append(
+        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+    ) -> AppendOutcome:
+        """Add the messages (epoch, first), (epoch, first + 1) ...: all of the new ones, or none.
+
+        Those already stored under their identity are skipped, so a repeat is Stored with ``new`` 0, for ever,
+        trimmed or not. Gap when seqs before ``first`` are missing (a higher epoch starts at 1), Fenced for a
+        lower epoch, Full at the retention's bound; these three change nothing.
+        """
+        ...
+
+    def read(
+        self,
+        stream: str,
+        index: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: int | None = None,
+    ) -> ReadOutcome:
+        """Entries from ``index`` on, within both bounds, but one at least where there is one.
+
+        Empty at the end, Trimmed below the earliest, Ahead beyond the end, Reset when ``incarnation`` is given
+        and is not the stream's. Changes nothing.
+        """
+        ...
+
+    def identify(self, stream: str, index: int) -> IdentifyOutcome:
+        """Who wrote the entry at ``index``; Trimmed when it is gone, Absent when it never was."""
+        ...
+
+    def trim(self, stream: str, before: int) -> TrimOutcome:
+        """Forget entries below ``before``. A store may keep whole pages, so Trimmed may say less.
+
+        Never passes a registered reader (Held, nothing changed) and keeps the entry before each reader's
+        position, unless the stream's retention forces it. A repeat: Trimmed.
+        """
+        ...
+
+    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
+        """Return when the entry ``index`` may be there, or after the timeout. Early returns are fine."""
+        ...
+
+    def info(self, stream: str) -> InfoOutcome:
+        """How the stream stands."""
+        ...
+
+
+class IndexStore(Protocol):
+    """Positions, each of one reader on one stream. The stream need not exist."""
+
+    @property
+    def level(self) -> Level:
+        """What survives; an outcome is given only after this is reached."""
+        ...
+
+    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+        """Take the reader over from lower claimants: Owner with a number above all earlier ones.
+
+        A repeat by the claimant that was the last gives the same number, so a lost answer does not fence the one
+        who asks again. Fenced, with the claimant that was the last, for a lower one: a claim that comes late, or
+        from somebody who was replaced, changes nothing. Whoever begins must be above those before, which
+        ``surepipe.storage.positions`` sees to.
+        """
+        ...
+
+    def get(self, stream: str, reader: str) -> GetOutcome:
+        """The stored position, or NoPosition."""
+        ...
+
+    def commit(self, request: CommitPosition) -> CommitOutcome:
+        """Store the position with its state.
+
+        Fenced for an owner below the latest. (One above it claimed before the store went back, and counts.)
+        Under the stored tag a lower next is Kept, a higher one Committed. So is an equal one, unless its
+        ``revision`` is below the one that the same owner stored: then it is a commit that was given up and
+        arrives late, and Kept. An owner raises the number with each state that it commits (below 2^53).
+        Another tag is Committed only when ``previous_tag`` names the stored one, else Kept. A state above
+        ``STATE_MAX_BYTES`` has Failed. A repeat: Committed.
+        """
+        ...
+
+
+class Store(StreamStore, IndexStore, Protocol):
+    """Streams and positions in one object."""
+
+
+class Transaction(Protocol):
+    """Writes that happen together when the block ends, or not at all.
+
+    Each store adds its own means for the caller's own writes. After the block ``outcomes`` has one outcome per
+    request, in order. ``done`` is true when every one is Stored or Committed; otherwise nothing was written, by
+    the requests or by the caller. An exception in the block writes nothing and goes on to the caller.
+    """
+
+    done: bool
+    outcomes: tuple[AppendOutcome | CommitOutcome, ...]
+
+    def append(self, request: AppendRun) -> None:
+        """Add this append."""
+        ...
+
+    def commit(self, request: CommitPosition) -> None:
+        """Add this commit."""
+        ...
+
+
+@runtime_checkable
+class TransactionalStore(Protocol):
+    """A store that can do appends, commits and the caller's own writes in one atomic step."""
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Begin; see ``Transaction``."""
+        ...
+
+
+def called(store: object) -> str:
+    """How people call a store: its kind, and its name where it has one."""
+    kind = str(getattr(store, "kind", type(store).__name__))
+    name = str(getattr(store, "name", kind))
+    return kind if name == kind else f"{kind} {name}"
+
+
+def perform(request: StoreRequest, streams: StreamStore, positions: IndexStore) -> StoreOutcome:
+    """Execute the request of a ``Call``. ``WaitForMore`` blocks as long as ``StreamStore.wait`` does."""
+    if isinstance(request, ClaimReader | GetPosition | CommitPosition):
+        return _perform_on_positions(request, positions)
+    return _perform_on_streams(request, streams)
+
+
+def _perform_on_positions(request: IndexRequest, positions: IndexStore) -> StoreOutcome:
+    match request:
+        case ClaimReader(stream, reader, claimant):
+            return positions.claim(stream, reader, claimant)
+        case GetPosition(stream, reader):
+            return positions.get(stream, reader)
+        case CommitPosition():
+            return positions.commit(request)
+
+
+def _perform_on_streams(  # noqa: PLR0911 - one line per method
+    request: StreamRequest, streams: StreamStore
+) -> StoreOutcome:
+    match request:
+        case CreateStream(stream, partitions, retention):
+            return streams.create(stream, partitions, retention)
+        case OpenProducer(stream, producer, epoch, base):
+            return streams.open_producer(stream, producer, epoch, base)
+        case AppendRun(stream, producer, epoch, first, payloads):
+            return streams.append(stream, producer, epoch, first, payloads)
+        case ReadFrom(stream, index, max_messages, max_bytes, incarnation):
+            return streams.read(stream, index, max_messages, max_bytes, incarnation)
+        case IdentifyEntry(stream, index):
+            return streams.identify(stream, index)
+        case TrimBefore(stream, before):
+            return streams.trim(stream, before)
+        case WaitForMore(stream, index, timeout_us):
+            return streams.wait(stream, index, timeout_us)
+        case DescribeStream(stream):
+            return streams.info(stream)

@@ -1,0 +1,38 @@
+"""Deadlines: doubling waits with jitter, in whole microseconds."""
+
+from __future__ import annotations
+
+from surepipe.core.machine import Randomness
+
+_PARTS = 1 << 20
+
+
+def below(rng: Randomness, bound: int) -> int:
+    """A uniform draw from 0 .. bound - 1, by rejection, so that it is the same on every Python."""
+    bits = (bound - 1).bit_length()
+    while (drawn := rng.getrandbits(bits) if bits else 0) >= bound:
+        pass
+    return drawn
+
+
+def jittered(wait: int, jitter: float, rng: Randomness) -> int:
+    """The wait times 1 + uniform(-jitter, +jitter)."""
+    spread = wait * round(jitter * _PARTS) // _PARTS
+    return wait - spread + below(rng, 2 * spread + 1) if spread else wait
+
+
+def earlier(one: int | None, other: int | None) -> int | None:
+    """The earlier of two deadlines; None is one that never comes."""
+    if one is None or (other is not None and other < one):
+        return other
+    return one
+
+
+def doubled(wait: int, limit: int, attempts: int) -> int:
+    """``wait`` doubled for each attempt after the first, at most ``limit``."""
+    return min(limit, wait << min(attempts - 1, 40))
+
+
+def backoff(wait: int, limit: int, attempts: int, jitter: float, rng: Randomness) -> int:
+    """How long to wait after this many attempts."""
+    return jittered(doubled(wait, limit, attempts), jitter, rng)

@@ -1,0 +1,213 @@
+"""What the algebra computes with: routes, stores, one hop, and chains of hops. Values without behaviour.
+
+A hop is one stack between one sender and one receiver, with everything around it that a guarantee depends on:
+the route, the boundary, and the stores of journal, receiver state, sink, stream and dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from surepipe.core.store_requests import Level
+from surepipe.errors import ConfigurationError
+from surepipe.guarantees.claims import LOSSY, NO_FAULTS, ROUTE, Fault, Faults
+from surepipe.pipes.options import (
+    LayerOptions,
+    MultiUnconfirmedOptions,
+    ReliableOptions,
+    StreamOptions,
+)
+from surepipe.pipes.stack.boundary import Boundary
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What carries frames, and the route faults it exhibits in each direction (back None: one-way)."""
+
+    name: str
+    forward: Faults = ROUTE
+    back: Faults | None = ROUTE
+
+    @property
+    def one_way(self) -> bool:
+        """True when nothing can come back."""
+        return self.back is None
+
+    def reversed(self) -> Route:
+        """The same route, seen from the other end."""
+        return Route(self.name, ROUTE if self.back is None else self.back, self.forward)
+
+
+def one_way(route: Route) -> Route:
+    """The forward half of a route, without a way back."""
+    return Route(f"one-way {route.name}", route.forward, None)
+
+
+_TCP_FAULTS = frozenset(
+    {
+        Fault.ROUTE_LOSS,  # what was in a broken connection
+        Fault.ROUTE_REORDERING,  # across reconnects
+        Fault.ROUTE_DELAY,
+        Fault.ROUTE_OUTAGE,
+    }
+)
+LOCAL = Route("local", NO_FAULTS, NO_FAULTS)
+TCP = Route("tcp", _TCP_FAULTS, _TCP_FAULTS)
+LOSSY_ROUTE = Route("lossy")
+"""A route that exhibits everything. An undeclared route is taken for one."""
+
+ROUTES: Mapping[str, Route] = {route.name: route for route in (LOCAL, TCP, LOSSY_ROUTE)}
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store as far as guarantees go. Stores of one name are one store.
+
+    ``transactional``: whatever it holds can be written in one transaction (a Redis that spreads its streams
+    over slots can't). ``declared``: the level was stated by the user, not probed.
+    """
+
+    name: str
+    level: Level
+    kind: str = "sqlite"
+    transactional: bool = True
+    declared: bool = False
+
+    @property
+    def volatile(self) -> bool:
+        """True when it ends with the process that uses it."""
+        return self.kind != "redis" and self.level < Level.PROCESS
+
+    def one_transaction_with(self, other: Store | None) -> bool:
+        """True when a write here and one there can be made in one atomic step."""
+        return self.transactional and self == other
+
+    @property
+    def how_to_raise(self) -> str:
+        """What a person does to reach the highest level."""
+        return _RAISE.get(self.kind, _RAISE["memory"])
+
+
+_RAISE: Mapping[str, str] = {
+    "memory": "use SQLite",
+    "sqlite": "set synchronous to FULL",
+    "redis": "set appendonly yes and appendfsync always, or use SQLite",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One pipe: its layers (outermost first) and what stands around them.
+
+    ``channel_back`` is the stack of the other direction, when the pipe is one half of a channel.
+    ``lanes``: messages of so many different keys are handled at once (0: one after the other).
+    ``forced_trim``: the stream's retention may pass a reader that has not read yet.
+    ``stored``: what follows a message is written to a store, which may be out when the message is settled already.
+    ``gathers``: several messages become one behind it, as a batch does.
+    ``reread``: it is fed by a source that is read again after a crash, from the place that was stored last.
+    ``linked``: faults that strike together, because both ends are in one process.
+    Raises ConfigurationError without layers, or for a stream layer without the store of the stream.
+    """
+
+    name: str
+    layers: tuple[LayerOptions, ...]
+    route: Route = LOSSY_ROUTE
+    boundary: Boundary = Boundary.PROCESSED
+    journal: Store | None = None
+    receiver_state: Store | None = None
+    sink: Store | None = None
+    stream: Store | None = None
+    dead_letters: Store | None = None
+    retries: int | None = None
+    lanes: int = 0
+    forced_trim: bool = False
+    stored: bool = False
+    gathers: bool = False
+    reread: bool = False
+    channel_back: tuple[LayerOptions, ...] | None = None
+    linked: tuple[Faults, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise ConfigurationError(f"pipe {self.name} has no layers: write one, such as reliable")
+        if self.stream is None and self.stream_layer is not None:
+            raise ConfigurationError(
+                f"pipe {self.name} has a stream layer: say which store keeps it"
+            )
+
+    @property
+    def stream_layer(self) -> int | None:
+        """The number of the stream layer, where there is one."""
+        return next((n for n, x in enumerate(self.layers) if isinstance(x, StreamOptions)), None)
+
+    @property
+    def waits_for_failed(self) -> bool:
+        """True when later messages wait while a failed one is tried again: all but the unordered pipes."""
+        return self.layers[0].kind not in ("multi-unconfirmed", "dedupe")
+
+    @property
+    def cursor_store(self) -> Store | None:
+        """Where the receiver's cursors are kept: by default beside the stream, where there is one."""
+        return self.receiver_state or self.stream
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """All stores that the guarantee of the hop leans on."""
+        used = (self.stream, self.journal, self.receiver_state, self.dead_letters)
+        return tuple(dict.fromkeys(store for store in used if store is not None))
+
+    def label(self, number: int) -> str:
+        """A layer as findings name it."""
+        return f"layer {number} ({self.layers[number].kind})"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Hops in a row; ``hand_over[i]`` is how the relay after hop i takes over what that hop delivers.
+
+    ``handed``: accepted by the next sender. ``processed``: confirmed by the next hop, or in its journal.
+    ``committed``: the cursor moves and the next hop's journal (or stream) grows in one transaction.
+    ``linked``: faults that strike together, because ends of the chain are in one process.
+    """
+
+    name: str
+    hops: tuple[Hop, ...]
+    hand_over: tuple[Boundary, ...]
+    linked: tuple[Faults, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.hand_over) != len(self.hops) - 1:
+            raise ConfigurationError(
+                f"chain {self.name} has {len(self.hops)} hops and {len(self.hand_over)} hand-overs: "
+                "there is one between every two hops"
+            )
+
+    def relayed(self) -> tuple[Hop, ...]:
+        """The hops, each with the boundary and the sink that its hand-over makes.
+
+        What strikes together is said of the whole chain: a hop survives in part what the one before makes good.
+        """
+        joints = zip(self.hops, self.hops[1:], self.hand_over, strict=False)
+        inner = (
+            replace(hop, boundary=boundary, sink=after.journal or after.stream, linked=())
+            for hop, after, boundary in joints
+        )
+        return (*inner, replace(self.hops[-1], linked=()))
+
+
+def confirms_return(route: Route) -> bool:
+    """True when whatever is sent back once arrives."""
+    return route.back is not None and not route.back & LOSSY
+
+
+def window_of(layer: LayerOptions) -> int:
+    """How many messages of this layer may be under way at once; 0 when it keeps no count."""
+    if isinstance(layer, MultiUnconfirmedOptions | ReliableOptions):
+        return layer.window
+    return layer.run_max if layer.is_retry else 0
+
+
+def composition(hop: Hop) -> str:
+    """The stack as a person reads it, ``continuous-index > multi-unconfirmed(window=512) / tcp``."""
+    return f"{' > '.join(str(layer) for layer in hop.layers)} / {hop.route.name}"

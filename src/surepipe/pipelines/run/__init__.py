@@ -1,0 +1,9 @@
+"""The engine: a plan, running on actors."""
+
+from __future__ import annotations
+
+from surepipe.pipelines.run.real import RealEnvironment
+from surepipe.pipelines.run.running import Engine, run
+from surepipe.pipelines.run.unfinished import Unfinished
+
+__all__ = ["Engine", "RealEnvironment", "Unfinished", "run"]

@@ -1,0 +1,536 @@
+"""What happens to a message behind a pipe: stages, as far as the next pipes and the ends.
+
+A flow is a tree of steps, made once from the plan. A *turn* is one attempt at one message, or at a few where a
+stage makes batches. What fails ends the turn; what had been done in it is taken back where there is a transaction,
+and remembered elsewhere, so that the next turn passes over it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol, TypeAlias, cast, runtime_checkable
+
+from surepipe.actors.consuming.coroutines import HandlerKind, kind_of
+from surepipe.core.store_requests import Committed, Failed, Stored, Transaction
+from surepipe.errors import MisuseError, PayloadTooLarge
+from surepipe.pipelines.assembly import Environment
+from surepipe.pipelines.calling import (
+    Unwritable,
+    WrongAnswer,
+    entry_of,
+    failing_only,
+    require_answer,
+)
+from surepipe.pipelines.links import Node
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.stages import PythonSink, SinkBase, StagePart, Trying
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.tallies import Tallies
+from surepipe.pipelines.run.trials import Identity, Trial, Trials
+from surepipe.pipelines.run.writers import SharedSink
+from surepipe.pipelines.stages import About, Context, StageCall
+
+logger = logging.getLogger("surepipe")
+PARTS_MAX = 1 << 20
+"""Messages that one message may become at one stage."""
+
+
+@runtime_checkable
+class CountedTransaction(Protocol):
+    """A transaction that tells what was added to it, in the order of its outcomes."""
+
+    @property
+    def requests(self) -> Sequence[object]:
+        """So far."""
+        ...
+
+
+@dataclass(slots=True)
+class FlowTurn:
+    """One attempt at so many messages, the first of this identity. ``failed_at``: the part that a failure came
+    from. ``added``: the parts that had the transaction, and the places of what they added to it.
+    """
+
+    identity: Identity
+    size: int
+    transaction: Transaction | None
+    trial: Trial | None
+    added: list[tuple[Trying, range]] = field(default_factory=list[tuple[Trying, range]])
+    done: set[Hashable] = field(default_factory=set[Hashable])
+    failed_at: Trying | None = None
+    waiting: dict[str, list[tuple[object, About]]] = field(
+        default_factory=dict[str, list[tuple[object, About]]]
+    )
+    came: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
+    """How many messages came to an end of the flow, by its name, of the message with this seq. For an audit."""
+
+    def attempt_at(self, part: str) -> int:
+        """Which attempt this is at a part."""
+        return 1 if self.trial is None else self.trial.failures.get(part, 0) + 1
+
+    def had_transaction(self, part: Trying, start: int) -> None:
+        """A part had the transaction, and was the first to add something behind ``start``."""
+        self.added.append((part, range(start, _added_to(self.transaction))))
+
+    def refused_at(self, outcomes: Sequence[object]) -> Trying | None:
+        """The part whose writes were refused. Where all are refused for what is no request, it is the first that
+        had the transaction."""
+        refused = [not isinstance(outcome, Stored | Committed) for outcome in outcomes]
+        for part, places in self.added:
+            if any(refused[place] for place in places) or isinstance(outcomes[-1], Failed):
+                return part
+        return None
+
+    def has_passed(self, branch: Hashable) -> bool:
+        """True when this branch has the message from an earlier turn."""
+        return self.trial is not None and branch in self.trial.done
+
+
+Step: TypeAlias = Callable[[object, About, FlowTurn], None]
+OnceStep: TypeAlias = Callable[[Hashable, object, About, FlowTurn], None]
+"""The same, told which branch of the turn it is."""
+Forward: TypeAlias = Callable[[PipePart, str], Step]
+"""Makes the step that hands a message over to a pipe, from the part of this name."""
+
+
+class Flow:
+    """Everything behind one pipe (or source), ready to take messages."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        start: str,
+        environment: Environment,
+        *,
+        forward: Forward,
+        sinks: Mapping[str, SharedSink],
+        tallies: Tallies,
+        at_once: Container[str] = (),
+        counts: bool = False,
+    ) -> None:
+        """``at_once``: the sinks that get each message by itself, sealed. ``counts``: somebody wants to know how
+        many messages come to each end of one that is taken."""
+        self._plan = plan
+        self._start = start
+        self._environment = environment
+        self._forward = forward
+        self._sinks = sinks
+        self._tallies = tallies
+        self._at_once = at_once
+        reached = {part.name for part in plan.reach(start)}
+        self.ends: Sequence[str] = [
+            part.name
+            for part in plan.reach(start)
+            if counts and isinstance(part, PipePart | SinkBase)
+        ]
+        self._sealing = [
+            shared.sink for name, shared in sinks.items() if name in reached and name not in at_once
+        ]
+        self._batches: list[tuple[StagePart, Step]] = []
+        self.trials = Trials()
+        self.awaits = False
+        """True when one of its functions is a coroutine function."""
+        self.entry = self._takers_of(start)
+
+    @property
+    def size(self) -> int:
+        """How many messages a turn may take."""
+        return max((stage.batch.max for stage, _ in self._batches if stage.batch), default=1)
+
+    def take(
+        self, messages: Sequence[tuple[object, About]], transaction: Transaction | None
+    ) -> FlowTurn:
+        """One turn. Raises what failed, or GiveUp when that was the last attempt."""
+        identity = identity_of(messages[0][1])
+        turn = FlowTurn(identity, len(messages), transaction, self.trials.of(identity))
+        try:
+            for message, about in messages:
+                self.entry(message, about, turn)
+            for stage, following in reversed(self._batches):
+                self._give_batches(stage, following, turn)
+            assert not turn.waiting, (
+                f"{', '.join(turn.waiting)} still collects at the end of a turn"
+            )
+        except Exception as error:
+            if len(messages) > 1:  # nobody knows which: the first is tried alone, then the next few
+                self.trials.keep(identity, turn.trial or Trial())
+            else:
+                self._note(identity, turn, error)
+            raise
+        self.trials.passed(identity)
+        return turn
+
+    def made(self, turn: FlowTurn, abouts: Iterable[About]) -> Iterator[tuple[str, int, int]]:
+        """End, seq, and how many messages came there of that one, where it was not one; -1 where nobody knows,
+        because an earlier attempt had come a part of the way. For messages of a turn that went through."""
+        is_partly_done = turn.trial is not None and bool(turn.trial.done)
+        for about in abouts if self.ends else ():
+            for end in self.ends:
+                times = -1 if is_partly_done else turn.came[end, about.seq]
+                if times != 1:
+                    yield end, about.seq, times
+
+    def come_again(self, turns: Iterable[FlowTurn]) -> None:
+        """Their transaction did nothing: what is known of their messages is as it was before."""
+        for turn in turns:
+            if turn.trial is not None:
+                self.trials.keep(turn.identity, turn.trial)
+
+    def refused(
+        self, turns: Sequence[FlowTurn], transaction: Transaction, error: Exception
+    ) -> None:
+        """The store has refused the transaction of these turns. Raises GiveUp when a part is to blame for the last
+        time; where several messages were in it, the first is tried alone."""
+        self.come_again(turns)
+        first, trial = turns[0], turns[0].trial or Trial()
+        is_one = len(turns) == 1 and first.size == 1
+        part = first.refused_at(transaction.outcomes) if is_one else None
+        if part is not None:
+            self._tallies.add(part.name, "failed")
+            self.trials.failed(first.identity, trial, part, error)
+        elif not is_one:
+            self.trials.keep(first.identity, trial)
+
+    def has_failed(self, about: About) -> bool:
+        """True when this message failed before: it is tried by itself then."""
+        return self.trials.of(identity_of(about)) is not None
+
+    def _note(self, identity: Identity, turn: FlowTurn, error: Exception) -> None:
+        trial = turn.trial or Trial()
+        if turn.transaction is None:  # else all of it was taken back
+            trial.done |= turn.done
+        if turn.failed_at is None:
+            self.trials.keep(identity, trial)
+        else:
+            self.trials.failed(identity, trial, turn.failed_at, error)
+
+    # Steps.
+
+    def _takers_of(self, name: str) -> Step:
+        steps = [(taker.name, self._behind(taker, name)) for taker in self._plan.takers(name)]
+        if len(steps) == 1:
+            return steps[0][1]
+
+        each = [(taker, self._once(step)) for taker, step in steps]
+
+        def give_each(message: object, about: About, turn: FlowTurn) -> None:
+            for taker, step in each:
+                step((name, taker, about), message, about, turn)
+
+        return give_each
+
+    def _once(self, step: Step) -> OnceStep:
+        """The same step for a branch of a turn: one that has the message already is passed over."""
+
+        def run(branch: Hashable, message: object, about: About, turn: FlowTurn) -> None:
+            if turn.has_passed(branch):
+                return
+            held_back = self._held_back(turn)
+            step(message, about, turn)
+            if self._held_back(turn) == held_back:  # else a later failure takes it back
+                turn.done.add(branch)
+
+        return run
+
+    def _held_back(self, turn: FlowTurn) -> list[int]:
+        """How much waits in sinks for their seal, and in stages for their batch: it is gone when the turn fails.
+
+        A branch that ends in a batch has only been collected; passed over in the next turn, its message would be
+        in no batch at all, and lost.
+        """
+        waiting = sum(map(len, turn.waiting.values()))
+        return [waiting, *(sink.mark() for sink in self._sealing)]
+
+    def _behind(self, part: Node, name: str) -> Step:
+        """The step into a part, from the part of this name.
+
+        1. A message goes two ways, and what came of it on either comes to one sink. 2. That knows each by its
+        identity. 3. Were it the same, the second would look like the first once more, and never be written.
+        """
+        step = self._step(part, name)
+        if not is_met_twice(self._plan, self._start, part):
+            return step
+
+        def run(message: object, about: About, turn: FlowTurn) -> None:
+            step(message, on_branch(about, name), turn)
+
+        return run
+
+    def _step(self, part: Node, name: str) -> Step:
+        if isinstance(part, StagePart):
+            return self._stage(part)
+        if isinstance(part, PipePart):
+            step = self._handed_over(part, name)
+        else:
+            assert isinstance(part, SinkBase)
+            step = self._guarded(part, self._into(part), self._plan.part(name))
+        if not self.ends:
+            return step
+
+        def count(message: object, about: About, turn: FlowTurn) -> None:
+            step(message, about, turn)
+            turn.came[part.name, about.seq] += 1
+
+        return count
+
+    def _handed_over(self, part: PipePart, name: str) -> Step:
+        """Into the next pipe. What that can't take is the failure of the stage that gave it."""
+        step, giver = self._forward(part, name), self._plan.part(name)
+        if not isinstance(giver, StagePart):
+            return step
+
+        def hand(message: object, about: About, turn: FlowTurn) -> None:
+            try:
+                step(message, about, turn)
+            except (MisuseError, PayloadTooLarge):
+                turn.failed_at = giver
+                raise
+
+        return hand
+
+    def _into(self, part: SinkBase) -> Step:
+        shared = self._sinks[part.name]
+        if isinstance(part, PythonSink):
+            function = self._environment.function(part.call)
+            called = function.__call__ if inspect.isclass(function) else function
+            self.awaits |= kind_of(called) is HandlerKind.COROUTINE
+        if part.name in self._at_once:
+            return lambda message, about, turn: shared.at_once(
+                message, _counted(about, turn.attempt_at(part.name))
+            )
+        sink = shared.sink
+
+        def put(message: object, about: About, turn: FlowTurn) -> None:
+            sink.put(message, _counted(about, turn.attempt_at(part.name)), turn.transaction)
+
+        def call(message: object, about: About, turn: FlowTurn) -> None:
+            start = _added_to(turn.transaction)
+            put(message, about, turn)
+            turn.had_transaction(part, start)
+
+        return call if isinstance(part, PythonSink) else put
+
+    def _guarded(self, part: SinkBase, step: Step, giver: Node) -> Step:
+        """Into a sink. What that can't write is the failure of the stage that gave it, unless the sink counts."""
+        tallies = self._tallies
+        maker = giver if isinstance(giver, StagePart) and part.retries is None else part
+        is_told = False
+
+        def run(message: object, about: About, turn: FlowTurn) -> None:
+            try:
+                step(message, about, turn)
+            except Exception as error:
+                nonlocal is_told
+                if isinstance(error, Unwritable) and not is_told:
+                    is_told = True
+                    logger.warning(
+                        "sink %s can't write what %s gave: %s", part.name, giver.name, error
+                    )
+                turn.failed_at = maker if isinstance(error, Unwritable) else part
+                tallies.add(part.name, "failed")
+                raise
+            tallies.add(part.name, "taken")
+
+        return run
+
+    def _stage(self, part: StagePart) -> Step:
+        following = self._takers_of(part.name) if self._plan.takers(part.name) else _nowhere
+        if part.key_by is not None:
+            return following
+        if part.batch is not None:
+            # What is behind is here already: a batch of what came of batches is given after these.
+            if all(part is not known for known, _ in self._batches):
+                self._batches.append((part, following))
+            return _collecting(part.name)
+        call = self._caller(part)
+        match part.kind:
+            case "filter":
+                return _filter(call, following, self._left_out(part))
+            case "flat-map":
+                return _flat(part, call, self._once(following), self._environment)
+            case _:
+                return _single(
+                    call, following, self._left_out(part) if part.kind == "call" else None
+                )
+
+    def _left_out(self, part: StagePart) -> Callable[[], None]:
+        """To be called for a message that goes no further here, though parts follow."""
+        if not self._plan.takers(part.name):
+            return lambda: None
+        return partial(self._tallies.add, part.name, "left_out")
+
+    def _caller(self, part: StagePart) -> Callable[[object, About, FlowTurn], object]:
+        """A call of the part's function, which says so when it fails."""
+        does, is_flat = part.does, part.kind == "flat-map"
+        entry = entry_of(
+            f"stage {part.name}",
+            does,
+            self._environment.function(does),
+            may_yield=is_flat,
+            takes_batches=_takes_batches(self._plan, part),
+        )
+        function, asks = entry.function, entry.asks
+        self.awaits |= kind_of(function) is HandlerKind.COROUTINE
+        environment, tallies, name = self._environment, self._tallies, part.name
+        is_told = False
+
+        def call(message: object, about: About, turn: FlowTurn) -> object:
+            attempt = turn.attempt_at(name)
+            context = (
+                Context(about, name, attempt, environment.clock, turn.transaction) if asks else None
+            )
+            start = _added_to(turn.transaction) if asks else 0
+            one = StageCall(function, context, part.time_limit_s, about, attempt)
+            try:
+                result = environment.call(name, one, message)
+                if not is_flat:
+                    require_answer(f"stage {name}", does, result)
+            except Exception as error:
+                nonlocal is_told
+                if isinstance(error, WrongAnswer) and not is_told:
+                    is_told = True
+                    logger.warning("%s", error)
+                turn.failed_at = part
+                tallies.add(name, "failed")
+                raise
+            finally:
+                if context is not None:
+                    if context.has_lent:
+                        turn.had_transaction(part, start)
+                    context.close()
+            tallies.add(name, "passed")
+            return result
+
+        return call
+
+    @staticmethod
+    def _give_batches(stage: StagePart, following: Step, turn: FlowTurn) -> None:
+        assert stage.batch is not None
+        waiting = turn.waiting.pop(stage.name, [])
+        for start in range(0, len(waiting), stage.batch.max):
+            piece = waiting[start : start + stage.batch.max]
+            following([message for message, _ in piece], piece[0][1], turn)
+
+
+def _added_to(transaction: object) -> int:
+    return len(transaction.requests) if isinstance(transaction, CountedTransaction) else 0
+
+
+def is_met_twice(plan: Plan, start: str, part: Node) -> bool:
+    """Whether what came of one message behind ``start`` reaches a part on several ways. A pipe numbers anew."""
+    if isinstance(part, PipePart):
+        return False
+    behind = {one.name for one in plan.reach(start) if not isinstance(one, PipePart)}
+    return sum(name == start or name in behind for name in plan.feeders(part.name)) > 1
+
+
+def on_branch(about: About, giver: str) -> About:
+    """The same, come by way of this part."""
+    return replace(about, branch=f"{about.branch}+{giver}")
+
+
+def identity_of(about: About) -> Identity:
+    """The message itself, whatever came of it."""
+    return about.producer, about.epoch, about.seq
+
+
+def _takes_batches(plan: Plan, part: StagePart) -> bool:
+    """True when what comes to a stage are the lists of a batch."""
+    feeders = [plan.part(name) for name in plan.feeders(part.name)]
+    return any(
+        isinstance(one, StagePart)
+        and (
+            one.batch is not None
+            or (one.kind in ("filter", "key-by") and _takes_batches(plan, one))
+        )
+        for one in feeders
+    )
+
+
+def _counted(about: About, attempt: int) -> About:
+    return about if attempt == 1 else replace(about, attempt=attempt)
+
+
+def _nowhere(message: object, about: About, turn: FlowTurn) -> None:
+    """The end of a way: a stage whose effect is all."""
+    del message, about, turn
+
+
+def _collecting(name: str) -> Step:
+    def collect(message: object, about: About, turn: FlowTurn) -> None:
+        turn.waiting.setdefault(name, []).append((message, about))
+
+    return collect
+
+
+def _single(
+    call: Callable[[object, About, FlowTurn], object],
+    following: Step,
+    left_out: Callable[[], object] | None,
+) -> Step:
+    """``left_out``: told of None, which goes no further; without it, None is a message."""
+
+    def run(message: object, about: About, turn: FlowTurn) -> None:
+        result = call(message, about, turn)
+        if result is None and left_out is not None:
+            left_out()
+        else:
+            following(result, about, turn)
+
+    return run
+
+
+def _filter(
+    call: Callable[[object, About, FlowTurn], object],
+    following: Step,
+    left_out: Callable[[], object],
+) -> Step:
+    def run(message: object, about: About, turn: FlowTurn) -> None:
+        if call(message, about, turn):
+            following(message, about, turn)
+        else:
+            left_out()
+
+    return run
+
+
+def _flat(
+    part: StagePart,
+    call: Callable[[object, About, FlowTurn], object],
+    once: OnceStep,
+    environment: Environment,
+) -> Step:
+    """``once``: the step behind it, which passes over what an earlier turn has done."""
+
+    def run(message: object, about: About, turn: FlowTurn) -> None:
+        given = call(message, about, turn)
+        for number, result in enumerate(_results(part, given, turn, environment), 1):
+            one = replace(about, part=about.part * PARTS_MAX + number)
+            once((part.name, one), result, one, turn)
+
+    return run
+
+
+def _results(
+    part: StagePart, given: object, turn: FlowTurn, environment: Environment
+) -> list[object]:
+    """What a flat-map gives, all of it before any goes on: a generator may fail in the middle."""
+    kind = type(given).__name__
+    try:
+        if given is None:
+            return []
+        if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
+            raise TypeError(f"{part.does} gave {kind}: a flat-map gives a list")
+        with failing_only(part.name):  # a generator runs here
+            results = cast("Iterable[object]", given)
+            found = environment.blocking(lambda: list(results))
+        require_answer(f"stage {part.name}", part.does, found)
+        return found
+    except Exception:
+        turn.failed_at = part
+        raise

@@ -1,0 +1,244 @@
+"""The pipes of a node, or those ends of them that run there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from pydantic import BaseModel
+
+from surepipe.actors.codecs import CodecChoice
+from surepipe.actors.consuming.handling import HandlingFace
+from surepipe.actors.consuming.lanes import KeyChoice
+from surepipe.actors.ends.pipe import Pipe
+from surepipe.actors.ends.remote import PipeReceiver, PipeSender, StreamReceiver, StreamSender
+from surepipe.actors.letters import DeadLetterPlace
+from surepipe.actors.replaying import ReplayingFace
+from surepipe.actors.routes import Route
+from surepipe.core.store_requests import Retention, Store
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.assembly import Environment
+from surepipe.pipelines.calling import failing_only, require_key
+from surepipe.pipelines.engine_limits import key_words
+from surepipe.pipelines.models.pipes import PipePart, StoreRoute
+from surepipe.pipelines.models.stages import Trying
+from surepipe.pipelines.plan import Plan
+
+AnyFace: TypeAlias = Pipe | PipeSender | PipeReceiver | StreamSender | StreamReceiver
+
+
+def pipe_name(plan: Plan, pipe: PipePart) -> str:
+    """What a pipe of a plan is called in its stores, in traces and on the wire."""
+    return f"{plan.name}/{pipe.name}"
+
+
+def sends_at(plan: Plan, pipe: PipePart, node: str) -> bool:
+    """True when the sender of a pipe runs on this node."""
+    return plan.places[pipe.name].sender == node
+
+
+def receives_at(plan: Plan, pipe: PipePart, node: str) -> bool:
+    """True when its receiver does, and so what follows it."""
+    return plan.places[pipe.name].node == node
+
+
+class PipeMaker:
+    """Makes pipes as the plan says them."""
+
+    def __init__(
+        self, plan: Plan, node: str, environment: Environment, stores: Mapping[str, Store]
+    ) -> None:
+        self._plan = plan
+        self._node = node
+        self._environment = environment
+        self._stores = stores
+        self.routes: list[Route] = []
+
+    def make(self, pipe: PipePart, letters: DeadLetterPlace | None) -> AnyFace:
+        """The pipe, or its end that this node has. Raises ConfigurationError, StoreUnavailable."""
+        sends = sends_at(self._plan, pipe, self._node)
+        receives = receives_at(self._plan, pipe, self._node)
+        if pipe.stream_store is not None:
+            return self._stream(pipe, letters, sends=sends, receives=receives)
+        return self._framed(pipe, letters, sends=sends, receives=receives)
+
+    def codec(self, pipe: PipePart) -> CodecChoice:
+        """How the payloads of a pipe are written."""
+        if ":" not in pipe.payload:
+            return pipe.payload
+        model = self._environment.function(pipe.payload)
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            return model
+        raise ConfigurationError(f"pipe {pipe.name}: payload {pipe.payload} is no pydantic model")
+
+    def _store(self, name: str | None) -> Store | None:
+        """A store by its name; None also for one that only the other end of the pipe needs."""
+        return None if name is None else self._stores.get(name)
+
+    def _stream(
+        self, pipe: PipePart, letters: DeadLetterPlace | None, *, sends: bool, receives: bool
+    ) -> AnyFace:
+        name, env = pipe_name(self._plan, pipe), self._environment
+        assert pipe.stream_store is not None
+        store, retention = self._stores[pipe.stream_store], retention_of(pipe)
+        journal, state = self._store(pipe.journal), self._store(pipe.state)
+        codec, notices, trace = self.codec(pipe), env.notice, env.trace
+        waits = _waits(self._plan, pipe)
+        if sends and receives:
+            return Pipe(
+                name,
+                pipe.stack,
+                store=store,
+                journal=journal,
+                state=state,
+                retention=retention,
+                codec=codec,
+                boundary=pipe.settled,
+                retry_min_s=waits[0],
+                retry_max_s=waits[1],
+                key=self._key(pipe),
+                lanes=pipe.lanes,
+                dead_letter=letters,
+                notices=notices,
+                seed=env.seed,
+                runtime=env.runtime,
+                trace=trace,
+            )
+        if sends:
+            return StreamSender(
+                name,
+                pipe.stack,
+                store=store,
+                journal=journal,
+                retention=retention,
+                codec=codec,
+                notices=notices,
+                seed=env.seed,
+                runtime=env.runtime,
+                trace=trace,
+            )
+        return StreamReceiver(
+            name,
+            pipe.stack,
+            store=store,
+            state=state,
+            boundary=pipe.settled,
+            retry_min_s=waits[0],
+            retry_max_s=waits[1],
+            key=self._key(pipe),
+            lanes=pipe.lanes,
+            dead_letter=letters,
+            retention=retention,
+            codec=codec,
+            notices=notices,
+            seed=env.seed,
+            runtime=env.runtime,
+            trace=trace,
+        )
+
+    def _framed(
+        self, pipe: PipePart, letters: DeadLetterPlace | None, *, sends: bool, receives: bool
+    ) -> AnyFace:
+        name, env = pipe_name(self._plan, pipe), self._environment
+        route = env.route(pipe, sends, receives)
+        if route is not None:
+            self.routes.append(route)
+        journal, state = self._store(pipe.journal), self._store(pipe.state)
+        waits = _waits(self._plan, pipe)
+        if sends and receives:
+            return Pipe(
+                name,
+                pipe.stack,
+                route=route,
+                journal=journal,
+                state=state,
+                codec=self.codec(pipe),
+                boundary=pipe.settled,
+                retry_min_s=waits[0],
+                retry_max_s=waits[1],
+                key=self._key(pipe),
+                lanes=pipe.lanes,
+                dead_letter=letters,
+                notices=env.notice,
+                seed=env.seed,
+                runtime=env.runtime,
+                trace=env.trace,
+            )
+        if route is None:
+            raise ConfigurationError(
+                f"pipe {pipe.name} leads from one node to another, and its route stays within one process"
+            )
+        if sends:
+            return PipeSender(
+                name,
+                pipe.stack,
+                route=route,
+                journal=journal,
+                codec=self.codec(pipe),
+                notices=env.notice,
+                seed=env.seed,
+                runtime=env.runtime,
+                trace=env.trace,
+            )
+        return PipeReceiver(
+            name,
+            pipe.stack,
+            route=route,
+            state=state,
+            boundary=pipe.settled,
+            retry_min_s=waits[0],
+            retry_max_s=waits[1],
+            key=self._key(pipe),
+            lanes=pipe.lanes,
+            dead_letter=letters,
+            codec=self.codec(pipe),
+            notices=env.notice,
+            seed=env.seed,
+            runtime=env.runtime,
+            trace=env.trace,
+        )
+
+    def _key(self, pipe: PipePart) -> KeyChoice | None:
+        """What tells the key of a message of this pipe, where it has lanes."""
+        if pipe.lanes is None:
+            return None
+        (word,) = key_words(self._plan, pipe)  # one: see ``on_actors``
+        if word is None or ":" not in word:
+            return word
+        function = self._environment.function(word)
+        what = f"the key of pipe {pipe.name}"
+        require_key(what, word, function)
+
+        def key(message: object) -> object:
+            with failing_only(what):
+                return function(message)
+
+        return key
+
+
+def retention_of(pipe: PipePart) -> Retention:
+    """How long the stream of a pipe keeps messages."""
+    assert isinstance(pipe.route, StoreRoute)
+    kept = pipe.route.retention
+    age = None if kept.max_age_s is None else round(kept.max_age_s * 1_000_000)
+    return Retention(kept.max_bytes, age, kept.force)
+
+
+def _waits(plan: Plan, pipe: PipePart) -> tuple[float, float]:
+    """The shortest first wait and the longest last one among all that may fail behind the pipe."""
+    trying = [part for part in plan.reach(pipe.name) if isinstance(part, Trying)]
+    if not trying:
+        return 0.1, 30.0
+    return min(part.retry_min_s for part in trying), max(part.retry_max_s for part in trying)
+
+
+def sending(face: AnyFace) -> ReplayingFace:
+    """The sending face of a pipe."""
+    assert isinstance(face, ReplayingFace)
+    return face
+
+
+def handling(face: AnyFace) -> HandlingFace:
+    """The receiving face of a pipe."""
+    assert isinstance(face, HandlingFace)
+    return face

@@ -1,0 +1,116 @@
+"""What a node leaves unfinished when it ends before its time, and where that is kept, if anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from surepipe.actors.ends.receiver import ReceiverEnd
+from surepipe.actors.ends.sender import SenderEnd
+from surepipe.errors import SurepipeError
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.sources import SourceBase, replays
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.feeding import Feed
+from surepipe.pipelines.sources.streams import StreamRows
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """So many messages of a part did not get through. ``is_safe``: another run goes on with them. ``count`` is
+    None when the store that has them does not say."""
+
+    part: str
+    count: int | None
+    state: str
+    fate: str
+    is_safe: bool
+
+    def __str__(self) -> str:
+        messages = "message" if self.count == 1 else "messages"
+        count = "an unknown number of" if self.count is None else self.count
+        return f"{self.part}: {count} {messages} {self.state}; {self.fate}"
+
+
+def unfinished(
+    plan: Plan, faces: Mapping[str, object], feeds: Mapping[str, Feed]
+) -> Iterator[Unfinished]:
+    """What the pipes and feeds of a node have in hand, in the order of the flow. Asks their actors."""
+    for feed in feeds.values():
+        if feed.is_source and feed.held:
+            yield _of_feed(plan, feed)
+        elif isinstance(feed.source, StreamRows) and not feed.is_source:
+            yield from _between_pipes(feed, feed.source)
+    for part in plan.order:
+        if isinstance(part, PipePart) and part.name in faces:
+            face = faces[part.name]
+            sender = getattr(face, "sender", None)
+            receiver = getattr(face, "receiver", None)
+            if isinstance(sender, SenderEnd):
+                yield from _of_sender(plan, part, sender, feeds)
+            if isinstance(receiver, ReceiverEnd):
+                yield from _of_receiver(part, receiver)
+
+
+def _of_feed(plan: Plan, feed: Feed) -> Unfinished:
+    """Rows that were read, and not accepted by all the pipes that they are for."""
+    is_safe = _comes_again(plan, feed.part)
+    fate = "the next run reads them again" if is_safe else "they can't be read again, and are lost"
+    return Unfinished(feed.part, feed.held, "read and not accepted by a pipe", fate, is_safe)
+
+
+def _between_pipes(feed: Feed, rows: StreamRows) -> Iterator[Unfinished]:
+    """What transactions of one pipe have put beside its state, for the next one."""
+    first, _, following = feed.part.partition(">")
+    count = _asked(rows.unread)
+    if count is None or (count := count + feed.held):
+        state = f"passed on by {first} and not accepted"
+        yield Unfinished(
+            following, count, state, f"safe in the store of the state of {first}", is_safe=True
+        )
+
+
+def _of_sender(
+    plan: Plan, pipe: PipePart, sender: SenderEnd, feeds: Mapping[str, Feed]
+) -> Iterator[Unfinished]:
+    count = sum(last - first + 1 for _, first, last in sender.unconfirmed())
+    if not count:
+        return
+    state = "accepted and not confirmed" if sender.confirms else "accepted and not sent"
+    if pipe.journal is not None:
+        fate = f"safe in the journal, store {pipe.journal}"
+        yield Unfinished(pipe.name, count, state, fate, is_safe=True)
+        return
+    behind = [feed for feed in feeds.values() if pipe.name in feed.pipes]
+    is_fed_by_rows = len(behind) == len(plan.feeders(pipe.name)) > 0
+    if is_fed_by_rows and all(_gives_again(plan, feed, pipe.name) for feed in behind):
+        names = " and ".join(feed.part for feed in behind)
+        fate = f"the next run takes them from {names} again"
+        yield Unfinished(pipe.name, count, state, fate, is_safe=True)
+    else:
+        fate = "lost: the pipe has no journal"
+        yield Unfinished(pipe.name, count, state, fate, is_safe=False)
+
+
+def _of_receiver(pipe: PipePart, receiver: ReceiverEnd) -> Iterator[Unfinished]:
+    """What lies in a stream unread. (What came over a link is unconfirmed at its sender, which tells of it.)"""
+    if pipe.stream_store is not None and (count := _asked(receiver.unread)) != 0:
+        fate = f"safe in the stream, store {pipe.stream_store}"
+        yield Unfinished(pipe.name, count, "not settled", fate, is_safe=True)
+
+
+def _asked(count: Callable[[], int]) -> int | None:
+    try:
+        return count()
+    except SurepipeError:  # the store does not say: so nobody knows how many
+        return None
+
+
+def _comes_again(plan: Plan, source: str) -> bool:
+    part = plan.part(source)
+    return isinstance(part, SourceBase) and replays(part)
+
+
+def _gives_again(plan: Plan, feed: Feed, pipe: str) -> bool:
+    """True when the feed's place is moved only once messages are confirmed, or begins anew with each run."""
+    return feed.is_source and _comes_again(plan, feed.part) and feed.repeats_into(pipe)

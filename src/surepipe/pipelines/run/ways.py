@@ -1,0 +1,163 @@
+"""Which pipes of a node are through, and when each is told that nothing more comes: in the order of the flow."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from surepipe.actors.ends.pipe import Pipe
+from surepipe.actors.ends.remote import PipeReceiver, PipeSender, StreamReceiver, StreamSender
+from surepipe.errors import StoreUnavailable
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.run.feeding import Feed
+from surepipe.pipelines.run.pipes import AnyFace
+from surepipe.pipelines.run.shape import Shape
+from surepipe.pipes.stack.boundary import Boundary
+
+# Whether a pipe, or an end of one, has nothing to do at present, though more may come.
+
+
+def has_handled_all(face: Pipe | PipeReceiver | StreamReceiver) -> bool:
+    """True when consumers have nothing in work that arrived."""
+    works = face.receiver.works
+    return not works.has_unhandled and not works.running()
+
+
+def is_at_rest(face: Pipe | PipeSender | StreamSender) -> bool:
+    """True when all that was sent is through, though the pipe still takes messages."""
+    if face.sender.intake.waiting or not face.sender.asked_at_rest():
+        return False
+    return not isinstance(face, Pipe) or (has_handled_all(face) and face.receiver.asked_at_rest())
+
+
+def has_caught_up(face: StreamReceiver) -> bool:
+    """False also while the store does not say where the stream ends.
+
+    With boundary ``handed`` or ``before`` the position is at the end before the handler is: who ended then would
+    take what still waits for it along, and it is never read again.
+    """
+    try:
+        return face.catch_up(0.0) and has_handled_all(face)
+    except StoreUnavailable:
+        return False
+
+
+_RECEIVING = (PipeReceiver, StreamReceiver)
+_SETTLES_EARLY = (Boundary.HANDED, Boundary.BEFORE)
+
+
+class Ways:
+    """The pipes of a node and what fills them.
+
+    ``once`` and ``until_idle`` are those of ``Engine``. A pipe is *fed up* when nothing more comes into it from
+    this node, *over* when nothing comes out of it any more, *drained* when all that came in is through.
+    """
+
+    def __init__(
+        self, shape: Shape, faces: Mapping[str, AnyFace], *, once: bool, until_idle: bool
+    ) -> None:
+        self._shape = shape
+        self._faces = faces
+        self._once = once
+        self._until_idle = until_idle
+        self._is_stopping = False
+        self._finished: set[str] = set()
+        self._feeds: defaultdict[str, list[Feed]] = defaultdict(list)
+
+    def fed_by(self, pipe: str, feed: Feed) -> None:
+        """Note that a feed fills this pipe."""
+        self._feeds[pipe].append(feed)
+
+    def in_order(self) -> Iterator[PipePart]:
+        """The pipes that have an end here, in the order of the flow."""
+        return (
+            part
+            for part in self._shape.plan.order
+            if isinstance(part, PipePart) and part.name in self._faces
+        )
+
+    def stop(self) -> None:
+        """From now on ends that receive from another process, or from a stream, take nothing more."""
+        self._is_stopping = True
+
+    def finish_when_fed_up(self, pipe: PipePart) -> None:
+        """Tell a pipe that nothing more comes, as soon as that is so."""
+        if pipe.name in self._finished or not self._is_fed_up(pipe):
+            return
+        self._finished.add(pipe.name)
+        face = self._faces[pipe.name]
+        if isinstance(face, Pipe):
+            face.finish()
+        elif isinstance(face, PipeSender | StreamSender):
+            face.sender.finish()
+
+    def are_drained(self) -> bool:
+        """Asked in the order of the flow: what leaves one pipe during these questions is seen in the next."""
+        return all(self.is_drained(pipe.name) for pipe in self.in_order())
+
+    def _is_fed_up(self, pipe: PipePart) -> bool:
+        if not self._shape.sends(pipe):
+            return False
+        feeds = self._feeds[pipe.name]
+        before = self._shape.pipes_before(pipe.name)
+        return all(feed.ended for feed in feeds) and all(self.is_over(name) for name in before)
+
+    def is_over(self, name: str) -> bool:
+        """Nothing comes out of this pipe any more. One that another process fills is not over when it is idle."""
+        is_elsewhere = isinstance(self._faces.get(name), _RECEIVING)
+        is_ended = self._is_stopping if is_elsewhere else name in self._finished
+        return is_ended and self.is_drained(name)
+
+    def _stays_open(self, name: str) -> bool:
+        """A pipe of another process is before it, and more may come from there."""
+        return not self._is_stopping and any(
+            isinstance(self._faces.get(one), _RECEIVING) or self._stays_open(one)
+            for one in self._shape.pipes_before(name)
+        )
+
+    def is_drained(self, name: str) -> bool:
+        """All that came into this pipe is through, as far as this node can tell."""
+        face = self._faces.get(name)
+        if face is None:
+            return False
+        if isinstance(face, PipeReceiver | StreamReceiver):
+            return self._takes_no_more(face) if self._is_stopping else self._has_all(face)
+        if name not in self._finished:
+            is_fed = all(feed.ended or feed.rests for feed in self._feeds[name])
+            return is_fed and self._stays_open(name) and is_at_rest(face)
+        is_kept = self._is_stopping and self._is_kept(name)
+        if isinstance(face, Pipe):
+            is_left = self._is_stopping and self._shape.plan.pipe(name).stream_store is not None
+            if not (is_kept or is_left):
+                return face.receiver.works.ended and not face.receiver.works.has_unhandled
+            # What is in a store is not taken: it stays there for the next run, and handling it all could take
+            # longer than whoever sent the signal waits.
+            return (is_kept or _has_stored_all(face)) and self._takes_no_more(face)
+        return is_kept or _has_stored_all(face)
+
+    def _is_kept(self, name: str) -> bool:
+        """What this pipe accepted is in a store from the moment when it was accepted."""
+        return self._shape.plan.pipe(name).journal is not None
+
+    def leaves_some(self, name: str) -> bool:
+        """Its end is not to be waited for: what is not through stays in its journal."""
+        return self._is_stopping and name in self._finished and self._is_kept(name)
+
+    def _has_all(self, face: PipeReceiver | StreamReceiver) -> bool:
+        if isinstance(face, StreamReceiver):
+            return self._once and has_caught_up(face)
+        return self._until_idle and has_handled_all(face)
+
+    @staticmethod
+    def _takes_no_more(face: Pipe | PipeReceiver | StreamReceiver) -> bool:
+        """Its consumers have ended, after the message that they were at: only then may what is behind it end.
+
+        What waits is unsettled, and comes again, unless it counts as settled before it is processed.
+        """
+        if face.receiver.boundary in _SETTLES_EARLY and not has_handled_all(face):
+            return False
+        return face.receiver.stop_consuming(0.0)
+
+
+def _has_stored_all(face: Pipe | PipeSender | StreamSender) -> bool:
+    return face.sender.intake.drained and face.sender.asked_at_rest()

@@ -1,0 +1,336 @@
+"""Writing into streams of a store: of sinks, and on the way from one pipe to the next.
+
+In a transaction messages are appended by a producer of this process, whose older lives are fenced with the
+receiver's state. Without one each message is a producer of its own, named by its identity, so that a repeat adds
+nothing, in whatever order messages come.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from surepipe.actors.codecs import Codec
+from surepipe.actors.runtime import Signal
+from surepipe.core.effects import SaveState, WriteFailed, WriteFenced, WriteStored
+from surepipe.core.store_requests import (
+    KEEP_ALL,
+    AppendRun,
+    Batch,
+    CommitPosition,
+    Created,
+    Exists,
+    Failed,
+    Retention,
+    Store,
+    Stored,
+    StreamInfo,
+    Transaction,
+    Unavailable,
+)
+from surepipe.core.store_requests import FencedOut as FencedOutcome
+from surepipe.errors import ConfigurationError, Fenced, StoreUnavailable
+from surepipe.pipelines.assembly import Environment, Sink
+from surepipe.pipelines.stages import About
+from surepipe.storage.positions import ReceiverState, number_now
+
+
+class StoreCursor:
+    """A durable text in a store, which only its latest owner moves."""
+
+    def __init__(
+        self, store: Store, name: str, number_of_life: Callable[[], int] = number_now
+    ) -> None:
+        """``number_of_life`` as for ``Claims``."""
+        self._state = ReceiverState(store, name, name=name, number_of_life=number_of_life)
+        self._name = name
+
+    def load(self) -> str | None:
+        """What was stored last. Raises StoreUnavailable, ``errors.Fenced``, ConfigurationError."""
+        found = self._state.load()
+        return None if found is None else found.decode()
+
+    def save(self, text: str) -> None:
+        """Store it now. Raises StoreUnavailable, ``errors.Fenced``, ConfigurationError."""
+        match self._state.write(SaveState(text.encode())):
+            case WriteStored():
+                return
+            case WriteFenced(by):
+                raise Fenced(
+                    f"{self._name} belongs to owner {by} now: another process runs this pipeline"
+                )
+            case WriteFailed(reason):
+                raise ConfigurationError(f"{self._name}: {reason}")
+            case _:
+                raise StoreUnavailable(f"{self._name}: no answer")
+
+    def request(self, text: str) -> CommitPosition:
+        """The commit that stores it, for a transaction."""
+        return self._state.request(text.encode())
+
+
+READ_MAX, READ_BYTES, READS_MAX = 4_096, 4 << 20, 64
+
+
+class WriterTrace(Protocol):
+    """Hears what a writer has in its stream, for an audit."""
+
+    def accepted(self, pipe: str, epoch: int, first: int, count: int) -> None:
+        """These are stored now."""
+        ...
+
+    def found(self, pipe: str, epoch: int, read: int, last: int) -> None:
+        """Former lives have stored all up to ``last``; those up to ``read`` were read by everybody."""
+        ...
+
+
+def passed_in(store: Store, info: StreamInfo, stream: str) -> Iterator[tuple[str, int, int]]:
+    """Producer, epoch and seq of the last message that all readers of a stream have passed, where they have passed
+    any; nothing of a producer whose next message stands too far behind."""
+    if not info.readers:
+        return
+    following: dict[str, tuple[int, int]] = {}
+    index = min(reader.next for reader in info.readers)
+    for _ in range(READS_MAX):
+        found = store.read(stream, index, READ_MAX, READ_BYTES)
+        if not isinstance(found, Batch):
+            following = {
+                one.producer: (one.epoch, one.last + 1) for one in info.producers
+            } | following
+            break
+        for run in found.entries:
+            following.setdefault(run.producer, (run.epoch, run.first))
+        if len(following) == len(info.producers):
+            break
+        index = found.next
+    for producer, (epoch, seq) in following.items():
+        if seq > 1:
+            yield producer, epoch, seq - 1
+
+
+class IntoStream:
+    """A sink into a stream. ``producer`` names who writes there."""
+
+    def __init__(  # noqa: PLR0917 - made in few places
+        self,
+        store: Store,
+        stream: str,
+        producer: str,
+        codec: Codec,
+        retention: Retention = KEEP_ALL,
+        told: WriterTrace | None = None,
+    ) -> None:
+        """Makes the stream when it is not there. Raises StoreUnavailable, ConfigurationError.
+
+        ``told`` hears of each run that a transaction has stored, and first of all what former lives have.
+        """
+        self.stream = stream
+        self._told = told
+        self._store = store
+        self._producer = producer
+        self._codec = codec
+        self._epoch = 0
+        self._next = 1
+        self._pending: list[bytes] = []
+        self._sealed = 0
+        self._last: Transaction | None = None
+        outcome = store.create(stream, 1, retention)
+        if not isinstance(outcome, Created | Exists):
+            raise _as_error(stream, outcome)
+        self._counted: tuple[int, int] = (0, 0)
+        """Epoch and seq of the last message that somebody was told of."""
+        if told is not None:
+            self._tell_former()
+
+    def begin(self, transaction: Transaction | None) -> None:
+        """Count what the last transaction stored; after one that did nothing, begin a new life."""
+        if transaction is None:
+            return
+        self._count()
+        if self._last is not None or not self._epoch:
+            self._open()
+        self._last, self._sealed = None, 0
+        self._pending.clear()
+
+    def _count(self) -> None:
+        if self._last is None or not self._last.done:
+            return
+        self._tell(self._epoch, self._next + self._sealed - 1)
+        self._next += self._sealed
+        self._last, self._sealed = None, 0
+
+    def land(self) -> None:
+        """A transaction has ended: what it stored is told. What nobody knows of is told by the next life."""
+        self._count()
+
+    @property
+    def _channel(self) -> str:
+        return f"{self.stream}@{self._producer}"
+
+    def _open(self) -> None:
+        """A life of the producer that no other has; its first append fences the older ones.
+
+        Only looked up: inside a transaction the store takes no other write.
+        """
+        self._epoch = max(self._epoch, self._known()) + 1
+        self._next = 1
+
+    def _known(self) -> int:
+        """The latest epoch of this producer that the store has, 0 for none; what it has of it is told."""
+        info = self._store.info(self.stream)
+        if not isinstance(info, StreamInfo):
+            raise _as_error(self.stream, info)
+        for one in info.producers:
+            if one.producer == self._producer:
+                self._tell(one.epoch, one.last)
+                return one.epoch
+        return 0
+
+    def _tell(self, epoch: int, last: int) -> None:
+        """The stream has all of this epoch up to here."""
+        first = self._counted[1] + 1 if self._counted[0] == epoch else 1
+        if self._told is not None and first <= last:
+            self._told.accepted(self._channel, epoch, first, last - first + 1)
+            self._counted = (epoch, last)
+
+    def _tell_former(self) -> None:
+        """1. A life commits, and is killed before its row. 2. This one begins, and tells what the store has.
+        What every reader has passed may be from before the trace: nobody waits for it to come out."""
+        info = self._store.info(self.stream)
+        if not isinstance(info, StreamInfo) or self._told is None:
+            raise _as_error(self.stream, info)
+        passed = {
+            producer: (epoch, seq)
+            for producer, epoch, seq in passed_in(self._store, info, self.stream)
+        }
+        for one in info.producers:
+            if one.producer == self._producer and one.last:
+                epoch, seq = passed.get(one.producer, (0, 0))
+                read = seq if epoch == one.epoch else 0
+                self._told.found(self._channel, one.epoch, read, one.last)
+                self._counted = (one.epoch, one.last)
+
+    def mark(self) -> int:
+        """How many messages wait for the seal."""
+        return len(self._pending)
+
+    def back_to(self, mark: int) -> None:
+        """Forget those behind."""
+        del self._pending[mark:]
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        """Append a message: with the transaction, or at once, by its identity."""
+        payload = self._codec.encode(message)
+        if transaction is not None:
+            self._pending.append(payload)
+            return
+        producer = f"{self._producer}/{about.key}"
+        outcome = self._store.append(self.stream, producer, 1, 1, [payload])
+        if not isinstance(outcome, Stored):
+            raise _as_error(self.stream, outcome)
+
+    def seal(self, transaction: Transaction | None) -> None:
+        """Add what waits to the transaction."""
+        if transaction is None or not self._pending:
+            return
+        self._last, self._sealed = transaction, len(self._pending)
+        transaction.append(
+            AppendRun(self.stream, self._producer, self._epoch, self._next, self._pending[:])
+        )
+        self._pending.clear()
+
+    def close(self) -> None:
+        """The store is not ours to close."""
+        self._count()
+
+
+def _as_error(stream: str, outcome: object) -> Exception:
+    if isinstance(outcome, Unavailable):
+        return StoreUnavailable(f"stream {stream!r}: {outcome.detail or 'no answer'}")
+    if isinstance(outcome, FencedOutcome):
+        return Fenced(f"stream {stream!r}: another process writes there as {outcome.by}")
+    reason = outcome.reason if isinstance(outcome, Failed) else str(outcome)
+    return ConfigurationError(f"stream {stream!r}: {reason}")
+
+
+# Sinks that several loops use: who has one, has it alone.
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    signal: Signal
+    has_it: bool = False
+
+
+class SharedSink:
+    """A sink that several pipes, or lanes, may feed.
+
+    A loop that takes one message after the other has it to itself for a while. Where that would make others wait
+    for a slow stage, or for each other, messages are given ``at_once``, each sealed by itself.
+
+    ``calls``: the sink is a function of the user's, which the environment enters as such.
+    """
+
+    def __init__(
+        self, name: str, sink: Sink, environment: Environment, *, calls: bool = False
+    ) -> None:
+        self.name = name
+        self.sink = sink
+        self._lock = threading.Lock()
+        self._is_taken = False
+        self._waiting: deque[_Waiting] = deque()
+        self._new_signal = environment.runtime.signal
+        self._blocking = environment.blocking
+        self._calls = calls
+
+    @contextmanager
+    def alone(self) -> Generator[None]:
+        """A block in which nobody else has the sink. Waits for it as the runtime waits, in the order of asking."""
+        mine = self._ask()
+        try:
+            if mine is not None:
+                mine.signal.wait(lambda: mine.has_it, None)
+            yield
+        finally:
+            self._hand_on(mine)
+
+    def _ask(self) -> _Waiting | None:
+        """None where the sink was free."""
+        with self._lock:
+            if self._is_taken:
+                self._waiting.append(_Waiting(self._new_signal()))
+                return self._waiting[-1]
+            self._is_taken = True
+            return None
+
+    def _hand_on(self, mine: _Waiting | None) -> None:
+        """To the next one alone: to wake all costs as many wakes for each message as there are lanes."""
+        with self._lock:
+            if mine is not None and not mine.has_it:  # told to end while it waited
+                self._waiting.remove(mine)
+                return
+            following = self._waiting.popleft() if self._waiting else None
+            self._is_taken = following is not None
+            if following is not None:
+                following.has_it = True
+        if following is not None:
+            following.signal.notify()
+
+    def at_once(self, message: object, about: About) -> None:
+        """Give it one message, with nobody else's between. Without a transaction."""
+        if self._calls:
+            self.sink.put(message, about, None)
+        elif getattr(self.sink, "takes_many_at_once", False):
+            self._blocking(lambda: self.sink.put(message, about, None))
+        else:
+            with self.alone():
+                self._blocking(lambda: self._give(message, about))
+
+    def _give(self, message: object, about: About) -> None:
+        self.sink.begin(None)
+        self.sink.put(message, about, None)
+        self.sink.seal(None)

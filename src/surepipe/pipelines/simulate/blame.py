@@ -1,0 +1,226 @@
+"""Which message of a run a violation of a whole plan is about, and what its stages answer for it without faults.
+
+At the ends of a plan a violation knows a text: what did not come, or came too often. The functions alone, called
+one after the other, say what that text was in each pipe on its way; by its digest the run tells where it was.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import dedent
+from typing import TypeAlias, cast
+
+from surepipe.audit.findings import Violation
+from surepipe.audit.settings import facts_of
+from surepipe.audit.trace import Kind, Row
+from surepipe.pipelines.simulate.campaign import quiet
+from surepipe.pipelines.simulate.plain import Carried, Plain
+from surepipe.pipelines.simulate.reference import plainly
+from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.simulation.options import Options
+from surepipe.simulation.report.story import Numbers
+from surepipe.simulation.results import Counterexample, RunResult
+
+_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A message in a run: its pipe there, its identity, and its place among all."""
+
+    pipe: str
+    epoch: int
+    seq: int
+    position: int
+
+
+class _Run:
+    """The messages of one run, by what they are."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.numbers = Numbers(rows)
+        self.digests: dict[_Place, str] = {}
+        for row in rows:
+            if row.kind == Kind.ACCEPTED and not row.layer and row.digests:
+                for offset in range(row.count):
+                    at = replace(row, seq=row.seq + offset, count=1)
+                    digest = row.digests[offset * _DIGITS : (offset + 1) * _DIGITS]
+                    if place := self.place(at):
+                        self.digests.setdefault(place, digest)
+
+    def place(self, row: Row) -> _Place | None:
+        """Where the first message of a row stands."""
+        found = self.numbers.places(row)
+        return _Place(row.pipe, row.epoch, row.seq, found[0]) if found else None
+
+    def holding(self, pipe: str, digest: str) -> list[_Place]:
+        """All messages of a pipe that look like this, of each producer."""
+        return [
+            place
+            for place, known in self.digests.items()
+            if known == digest and place.pipe.partition("@")[0] == pipe
+        ]
+
+
+def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
+    """The same with the message that it is about, where one can be named."""
+    violation, result = found.violation, found.result
+    if violation.position:
+        return found
+    options = Options.of(result.script.options)
+    with quiet(subject.modules, subject.doubles):
+        plain = plainly(subject, Options(messages=options.messages))
+    subject.memory.reset()
+    run = _Run(result.rows)
+    place = (
+        _by_content(subject, plain, run, violation)
+        or _odd_answer(subject, plain, run, result)
+        or _called_again(run, result, violation)
+    )
+    if place is None:
+        return found
+    carried = _carried(subject, plain, run, place)
+    return replace(
+        found,
+        violation=replace(
+            violation, pipe=place.pipe, epoch=place.epoch, seq=place.seq, position=place.position
+        ),
+        message=carried.text if carried else "",
+        usual=plain.answers.get(carried, {}) if carried else {},
+    )
+
+
+def _by_content(
+    subject: PlanSubject, plain: Plain, run: _Run, violation: Violation
+) -> _Place | None:
+    """In the last pipe on its way that has it just once: what came after that pipe did not see to it."""
+    ways = [
+        came.way
+        for came in plain.came
+        if (came.end, came.text) == (violation.end, violation.content)
+    ]
+    for way in ways:
+        for carried in reversed(way):
+            places = run.holding(f"{subject.name}/{carried.pipe}", carried.digest)
+            if len(places) == 1 or (places and len(ways) > 1):
+                return places[0]
+    return None
+
+
+def _odd_answer(subject: PlanSubject, plain: Plain, run: _Run, result: RunResult) -> _Place | None:
+    """The first message for which a stage answers something else than without faults, or than before."""
+    for row, stage, answer in _answers(result.rows):
+        place = run.place(row)
+        carried = _carried(subject, plain, run, place) if place else None
+        usual = plain.answers.get(carried, {}) if carried else {}
+        if stage in usual and usual[stage] != answer:
+            return place
+    return None
+
+
+def _called_again(run: _Run, result: RunResult, violation: Violation) -> _Place | None:
+    """The message of the last call before the step at which it broke; else the first that was tried again, or
+    for which a stage failed."""
+    last = len(result.rows) - 1
+    called = [row for row in result.rows if row.kind == Kind.CALLED and row.step <= violation.step]
+    if violation.step < last and called:
+        return run.place(called[-1])
+    failed = [
+        row for row in result.rows if row.kind == Kind.RAISED and "fault" not in facts_of(row)
+    ]
+    times = Counter((row.pipe, row.epoch, row.seq, row.detail) for row in called)
+    again = [row for row in called if times[row.pipe, row.epoch, row.seq, row.detail] > 1]
+    return next((place for row in (*failed, *again) if (place := run.place(row))), None)
+
+
+def _answers(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
+    for row in rows:
+        if row.kind == Kind.RETURNED:
+            told: Mapping[str, object] = facts_of(row)
+            yield row, str(told.get("stage", "")), str(told.get("answer", ""))
+
+
+def _carried(subject: PlanSubject, plain: Plain, run: _Run, place: _Place) -> Carried | None:
+    pipe = place.pipe.partition("@")[0].removeprefix(f"{subject.name}/")
+    digest = run.digests.get(place)
+    return next(
+        (one for one in plain.answers if (one.pipe, one.digest) == (pipe, digest)), None
+    ) or next(
+        (
+            one
+            for came in plain.came
+            for one in came.way
+            if (one.pipe, one.digest) == (pipe, digest)
+        ),
+        None,
+    )
+
+
+# Stages that catch whatever goes wrong and then give nothing: their message is dropped without a word.
+#
+# No schedule shows that: a stage that gives nothing says that its message goes no further, and so it is in the
+# run without faults too. So the functions are read instead.
+
+
+Function: TypeAlias = Callable[..., object]
+
+_EVERYTHING = frozenset({"Exception", "BaseException"})
+
+
+def swallowed_by(name: str, function: Function) -> Iterator[str]:
+    """A sentence for each place where the function of this part catches everything and gives nothing."""
+    body: object = inspect.unwrap(function)
+    if not inspect.isroutine(body):
+        owner: type = body if inspect.isclass(body) else type(body)
+        body = getattr(owner, "__call__")  # noqa: B004, B009 - what a call of its instance runs
+    try:
+        lines, first = inspect.getsourcelines(cast("Function", body))
+        file = inspect.getsourcefile(cast("Function", body))
+        tree = ast.parse(dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):  # it has no source, or a piece of a line
+        return
+    for handler in dict.fromkeys(_swallowing(tree)):
+        yield (
+            f"{name} catches every exception at {file}:{first + handler.lineno - 1} and then gives nothing, "
+            "so a message for which anything fails is dropped without a word: catch only what you expect, and let "
+            "the rest be raised. Then the message is tried again, and becomes a dead letter in the end"
+        )
+
+
+def _swallowing(tree: ast.Module) -> Iterator[ast.ExceptHandler]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for one in ast.walk(node):
+                if isinstance(one, ast.Try):
+                    is_last = one is node.body[-1]
+                    yield from (
+                        handler
+                        for handler in one.handlers
+                        if _catches_everything(handler) and _gives_nothing(handler, is_last=is_last)
+                    )
+
+
+def _catches_everything(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(one, ast.Name) and one.id in _EVERYTHING for one in named)
+
+
+def _gives_nothing(handler: ast.ExceptHandler, *, is_last: bool) -> bool:
+    """It returns nothing, or goes on to the end of the function; and nowhere in it anything is raised."""
+    inside = list(ast.walk(handler))
+    if any(isinstance(one, ast.Raise) for one in inside):
+        return False
+    returns = [one for one in inside if isinstance(one, ast.Return)]
+    return any(_is_nothing(one.value) for one in returns) or (is_last and not returns)
+
+
+def _is_nothing(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.List | ast.Tuple):
+        return not value.elts
+    return value is None or (isinstance(value, ast.Constant) and value.value is None)

@@ -1,0 +1,90 @@
+"""For each fault that a plan does not promise to survive: the shortest schedule that breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from surepipe.audit.findings import Violation
+from surepipe.guarantees.claims import ROUTE, WORDS, Atom, Fault, in_order
+from surepipe.pipelines.simulate.campaign import PlanFailure, run_seeds, shrunk
+from surepipe.pipelines.simulate.simulating import Simulation
+from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.simulation.faults import chosen
+from surepipe.simulation.shrink import Shrunk
+
+SEEDS = 60
+REPLAYS = 60
+NOT_HERE = frozenset({Fault.RELAY_CRASH, Fault.STORE_TRIM, Fault.ROUTE_CORRUPTION})
+"""Faults that other ones bring, or that a world of actors does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """How a fault breaks the plan, in three lines. ``page``: where one was written."""
+
+    fault: str
+    violation: Violation
+    lines: tuple[str, ...]
+    page: Path | None = None
+
+
+class _Daring(PlanSubject):
+    """The same plan, held to its claims whatever strikes."""
+
+    def facts(self) -> Mapping[str, object]:
+        """No fault excuses anything."""
+        return {**super().facts(), "faults": []}
+
+
+def untolerated(subject: PlanSubject) -> Iterator[str]:
+    """What an atom that is promised at all does not survive: words, where all faults behind one are meant."""
+    promises = [subject.promise.tolerates(atom.value) for atom in Atom]
+    for word, members in WORDS.items():
+        here = in_order(members - NOT_HERE)
+        lacking = [
+            fault.value
+            for fault in here
+            if any(known is not None and fault.value not in known for known in promises)
+        ]
+        is_whole = len(lacking) == len(here) and members != ROUTE
+        yield from [word] if is_whole and lacking else lacking
+
+
+def broken_by(simulation: Simulation, fault: str) -> Broken | None:
+    """The shortest schedule with this fault alone; None when none was found."""
+    subject = _daring(simulation.subject)
+    found = run_seeds(
+        subject,
+        range(SEEDS),
+        kinds=chosen([fault]),
+        messages=min(simulation.messages, 8),
+        stop_at_first=True,
+    )
+    if found.first is None:
+        return None
+    failure = _plainest(found.failures)
+    least = shrunk(subject, failure, replays_max=REPLAYS)
+    return Broken(fault, least.violation, tuple(_lines(least)))
+
+
+def _plainest(failures: Mapping[str, PlanFailure]) -> PlanFailure:
+    """Loss before repeats, and both before everything else."""
+    order = ("P2", "P3", "P4", "P6g", "user")
+    return min(
+        failures.values(),
+        key=lambda one: (
+            order.index(one.violation.property) if one.violation.property in order else len(order)
+        ),
+    )
+
+
+def _lines(least: Shrunk) -> Iterator[str]:
+    said = [str(one) for one in least.script.decisions if one.fault]
+    yield f"{least.violation.property} {least.violation.name}: {least.violation.sentence}"
+    yield from said[:2]
+
+
+def _daring(subject: PlanSubject) -> PlanSubject:
+    return _Daring(**{name: getattr(subject, name) for name in subject.__dataclass_fields__})

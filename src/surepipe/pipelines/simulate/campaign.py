@@ -1,0 +1,340 @@
+"""Many simulated runs of one plan: what held, what broke and how shortly, and what was not exercised."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import ModuleType
+
+from surepipe.audit.findings import Violation
+from surepipe.audit.settings import facts_of
+from surepipe.errors import ConfigurationError
+from surepipe.guarantees.claims import Atom, Fault, Faults
+from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
+from surepipe.pipelines.simulate.sandbox import Double, Refusal, Slip, sandboxed
+from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
+from surepipe.simulation.actors.world import ActorWorld, play, result_of
+from surepipe.simulation.campaign import catches_canary
+from surepipe.simulation.chance.actors import NodeScript, NodeSeeds
+from surepipe.simulation.chance.chooser import Chooser
+from surepipe.simulation.chance.script import Decision, Script
+from surepipe.simulation.exercised import DRAINED, STRUCK, exercised
+from surepipe.simulation.faults import BY_ID, CATALOGUE, FaultKind, Mode, draw_options, kinds_at
+from surepipe.simulation.hop import judge_rows
+from surepipe.simulation.options import Drain, Options
+from surepipe.simulation.outside import speaking_life
+from surepipe.simulation.promises import Promise
+from surepipe.simulation.results import Replayer, RunResult
+from surepipe.simulation.shrink import Shrunk, shrink
+
+NETWORK_ONLY: dict[str, int | str] = {
+    "loss_ppm": 0,
+    "confirm_loss_ppm": 0,
+    "copy_ppm": 0,
+    "overtake_ppm": 0,
+    "spike_ppm": 0,
+    "corrupt_ppm": 0,
+    "stale_ppm": 0,
+    "cuts": 0,
+    "one_way_for_good": "",
+    "frozen": "",
+}
+ENDS = (("sender_crashes", "receiver_crashes"), ("sender_zombies", "receiver_zombies"))
+ANSWERS = 20
+SHRINK_REPLAYS = 120
+ALONE_REPLAYS = 40
+PATIENCE_US = 300_000_000
+"""While a script is made shorter, a run that has not come to rest by then is taken for one that never will."""
+
+
+class CannotSimulate(ConfigurationError):
+    """A stage does what a simulation can't let happen. ``refusals`` say what and where."""
+
+    def __init__(self, text: str, refusals: Sequence[Refusal] = ()) -> None:
+        super().__init__(text)
+        self.refusals = tuple(refusals)
+
+    def __reduce__(self) -> tuple[type[CannotSimulate], tuple[str, tuple[Refusal, ...]]]:
+        """From one process to another with all that it has."""
+        return CannotSimulate, (str(self), self.refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailure:
+    """The first run that violated a property."""
+
+    seed: int
+    violation: Violation
+    script: Script
+
+
+@dataclass
+class PlanResult:
+    """What a campaign over a plan found."""
+
+    name: str
+    mode: str
+    runs: int = 0
+    events: int = 0
+    delivered: int = 0
+    dead: int = 0
+    calls: Counter[str] = field(default_factory=Counter[str])
+    marks: Counter[str] = field(default_factory=Counter[str])
+    faults: Counter[str] = field(default_factory=Counter[str])
+    violated: Counter[str] = field(default_factory=Counter[str])
+    failures: dict[str, PlanFailure] = field(default_factory=dict[str, PlanFailure])
+    missing: tuple[str, ...] = ()
+    digests: dict[int, str] = field(default_factory=dict[int, str])
+    answers: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
+    """of the first seeds: what the stages answered"""
+    memory: tuple[str, ...] = ()
+    """globals of the stages' modules that runs have changed"""
+    not_compared: tuple[str, ...] = ()
+    """sinks that get something else in each run, even without faults"""
+    unreached: tuple[str, ...] = ()
+    """sentences about ends that nothing comes to, and sources of which nothing comes out"""
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    """of each stage: how many messages it gives nothing for, in a run without faults"""
+    not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def first(self) -> PlanFailure | None:
+        """The failure with the lowest seed; of one run that which concerns the user most."""
+        return min(
+            self.failures.values(),
+            key=lambda failure: (failure.seed, failure.violation.property != "user"),
+            default=None,
+        )
+
+
+def draw_for(
+    subject: PlanSubject,
+    seed: int,
+    *,
+    mode: str,
+    kinds: Sequence[FaultKind] = (),
+    messages: int,
+    base: Options | None = None,
+    has_check: bool = False,
+) -> Options:
+    """The options of a seed. With a check of the user's, claim mode draws what loses nothing."""
+    promise: Promise = subject.promise
+    if has_check and Atom.NO_LOSS in promise.claim and mode == Mode.CLAIM:
+        promise = replace(promise, claim={Atom.NO_LOSS.value: promise.claim[Atom.NO_LOSS]})
+    drawn = draw_options(seed, promise, mode=mode, kinds=kinds, messages=messages, base=base)
+    return within_reach(subject, drawn)
+
+
+def within_reach(subject: PlanSubject, options: Options) -> Options:
+    """The options without what can't happen to this plan, or to actors at all."""
+    without: dict[str, int | str] = {}
+    if not is_open(subject.plan):
+        without["too_large"] = 0
+    if not can_be_flooded(subject.plan):
+        without["flood"] = 0
+    if all(pipe.stream_store is not None for pipe in subject.plan.pipes):
+        without |= NETWORK_ONLY
+    without |= dict.fromkeys(_of_one_end(subject, options), 0)
+    return replace(options, **without, part_ppm=0, perturb=False, drift_ppm=0)  # type: ignore[arg-type]
+
+
+def _of_one_end(subject: PlanSubject, options: Options) -> Iterator[str]:
+    """What is to strike one end alone, and can't: each process that has it has the other kind of end too."""
+    places = [subject.plan.places[pipe.name] for pipe in subject.plan.pipes]
+    senders, receivers = {place.sender for place in places}, {place.node for place in places}
+    for of_sender, of_receiver in ENDS:
+        if not (getattr(options, of_sender) and getattr(options, of_receiver)):
+            yield from [of_sender] if senders <= receivers else []
+            yield from [of_receiver] if receivers <= senders else []
+
+
+@contextmanager
+def quiet(
+    modules: Iterable[ModuleType], doubles: Iterable[Double] = ()
+) -> Generator[list[Refusal]]:
+    """While simulated pipes run: the sandbox is up, and they log nothing of the faults made on purpose."""
+    logger = logging.getLogger("surepipe")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with sandboxed(modules, speaking_life, doubles) as refused:
+            yield refused
+    finally:
+        logger.setLevel(level)
+
+
+def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, Outcome]:
+    """One run by chance. Raises CannotSimulate when a stage did what it must not."""
+    world, own = _played(subject, options, NodeSeeds)
+    result = result_of(world, own)
+    assert isinstance(world.outcome, Outcome)
+    return result, world.outcome
+
+
+def repeat(subject: PlanSubject, script: Script) -> RunResult:
+    """The run that a script tells of. Raises CannotSimulate."""
+    options = replace(Options.of(script.options), seed=script.seed)
+    if subject.needs_all:
+        options = replace(options, messages=subject.most)
+    return result_of(*_played(subject, options, lambda _: NodeScript(script)))
+
+
+def _played(
+    subject: PlanSubject, options: Options, chooser_for: Callable[[Options], Chooser]
+) -> tuple[ActorWorld, Sequence[Violation]]:
+    """``chooser_for``: asked last, because a chooser that draws is made for the options that are final."""
+    with quiet(subject.modules, subject.doubles) as refused:
+        try:
+            options = with_enough(subject, options)
+            expecting = with_expectations(subject, options.messages)
+            if refused:
+                raise CannotSimulate(str(refused[0]), refused)
+            world, own = play(expecting, options, chooser_for(options))
+        except Slip as slip:
+            raise CannotSimulate(str(slip), refused) from None
+        finally:
+            subject.memory.reset()
+        if refused:
+            raise CannotSimulate(str(refused[0]), refused)
+    refusal = getattr(world.deployment, "refusal", None)
+    if refusal is not None:
+        raise CannotSimulate(str(refusal)) from refusal
+    return world, own
+
+
+def run_seeds(
+    subject: PlanSubject,
+    seeds: Iterable[int],
+    *,
+    mode: str = Mode.CLAIM,
+    kinds: Sequence[FaultKind] = (),
+    messages: int = 40,
+    base: Options | None = None,
+    has_check: bool = False,
+    stop_at_first: bool = False,
+    each: Callable[[int, RunResult], None] | None = None,
+) -> PlanResult:
+    """Run each seed and judge it. Raises CannotSimulate."""
+    found = PlanResult(subject.name, str(mode))
+    switched: set[str] = set()
+    for seed in seeds:
+        options = draw_for(
+            subject,
+            seed,
+            mode=mode,
+            kinds=kinds,
+            messages=messages,
+            base=base,
+            has_check=has_check,
+        )
+        result, outcome = run_one(subject, options)
+        switched |= {kind.id for kind in CATALOGUE if kind.is_on(options) and kind.ranges}
+        _take(found, subject, options, result, outcome)
+        if each is not None:
+            each(seed, result)
+        if stop_at_first and found.violated:
+            break
+    found.not_compared = not_compared(subject)
+    known = subject.references.get(messages)
+    if known is not None:
+        found.unreached, found.left_out = known.unreached, known.left_out
+    wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
+    found.missing = tuple(sorted(wanted - found.marks.keys()))
+    if not catches_canary(judge_rows):
+        found.missing += ("canary",)
+    return found
+
+
+def _take(
+    found: PlanResult,
+    subject: PlanSubject,
+    options: Options,
+    result: RunResult,
+    outcome: Outcome,
+) -> None:
+    seed = options.seed
+    found.runs += 1
+    found.events += result.events
+    found.delivered += sum(row.count for row in result.rows if row.kind == "delivered")
+    found.dead += outcome.dead
+    found.calls.update(outcome.calls)
+    found.digests[seed] = result.digest
+    if len(found.answers) < ANSWERS:
+        found.answers[seed] = list(_answers(result))
+    struck = {kind for one in result.script.decisions for kind in _kinds_of(subject, one)}
+    struck |= {kind for kind, many in (("F22", options.flood), ("F24", options.too_large)) if many}
+    found.faults.update(struck)
+    seen = exercised(result.rows, struck, Drain(options.drain).value)
+    found.marks.update(seen.marks | result.marks)
+    for violation in result.violations:
+        found.violated[violation.property] += 1
+        found.failures.setdefault(violation.property, PlanFailure(seed, violation, result.script))
+
+
+def _kinds_of(subject: PlanSubject, decision: Decision) -> tuple[str, ...]:
+    """The kinds of the catalogue that a decision is, in a run of this plan."""
+    node = decision.authority.removeprefix("faults/")
+    places = [subject.plan.places[pipe.name] for pipe in subject.plan.pipes]
+    return kinds_at(
+        decision,
+        sends=any(place.sender == node for place in places),
+        receives=any(place.node == node for place in places),
+    )
+
+
+def used_in(subject: PlanSubject, decisions: Iterable[Decision]) -> Faults:
+    """The faults, as claims name them, that decisions are."""
+    kinds = {kind for decision in decisions for kind in _kinds_of(subject, decision)}
+    names = {name for kind in kinds if kind in BY_ID for name in BY_ID[kind].names}
+    return frozenset(fault for fault in Fault if fault.value in names)
+
+
+def _answers(result: RunResult) -> Iterator[str]:
+    for row in result.rows:
+        if row.kind == "returned":
+            facts = facts_of(row)
+            yield f"{facts.get('stage')}: {facts.get('answer')}"
+
+
+def shrunk(
+    subject: PlanSubject, failure: PlanFailure, *, replays_max: int = SHRINK_REPLAYS
+) -> Shrunk:
+    """The failure, as short as it gets within so many runs. First each fault is tried alone.
+
+    What never comes to rest would cost an hour of virtual time for each script that is tried, so these runs get
+    less. The shortest script then runs as long as any; should it come to rest after all, nothing is cut short.
+    """
+    name, hasty = failure.violation.property, partial(_hasty, subject)
+    if hasty(failure.script).violates(name) is not None:
+        found = _shrunk(failure, hasty, name, replays_max)
+        result = repeat(subject, found.script)
+        violation = result.violates(name)
+        if violation is not None:
+            return replace(found, result=result, violation=violation)
+    return _shrunk(failure, partial(repeat, subject), name, replays_max)
+
+
+def _shrunk(failure: PlanFailure, replay: Replayer, name: str, replays_max: int) -> Shrunk:
+    for decision in failure.script.decisions:
+        if decision.fault:
+            alone = replace(failure.script, decisions=(decision,))
+            found = replay(alone)
+            if found.stale is None and found.violates(name) is not None:
+                return shrink(alone, replay, name, replays_max=min(ALONE_REPLAYS, replays_max))
+    return shrink(failure.script, replay, name, replays_max=replays_max)
+
+
+def _hasty(subject: PlanSubject, script: Script) -> RunResult:
+    """The run that a script tells of, as far as patience goes."""
+    limit = "time_max_us"
+    options = {**script.options, limit: min(PATIENCE_US, Options.of(script.options).time_max_us)}
+    result = repeat(subject, replace(script, options=options))
+    said = {name: value for name, value in result.script.options.items() if name != limit}
+    said |= {limit: script.options[limit]} if limit in script.options else {}
+    return replace(result, script=replace(result.script, options=said))

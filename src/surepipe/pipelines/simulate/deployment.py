@@ -1,0 +1,481 @@
+"""One run of a plan: its stores, links, sources and sinks in a world, and the program of each of its nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from surepipe.actors.codecs import AutoCodec, Undecodable
+from surepipe.actors.notices import PipeNotice
+from surepipe.actors.routes import Route
+from surepipe.audit.findings import Violation
+from surepipe.core.store_requests import Batch, Store, StreamInfo, Transaction
+from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
+from surepipe.guarantees import hops
+from surepipe.guarantees.claims import Atom
+from surepipe.pipelines.assembly import Cursor, Sink, Source
+from surepipe.pipelines.assessing import declared_level
+from surepipe.pipelines.calling import entry_of
+from surepipe.pipelines.links import AnyStore, Node
+from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.sources import AnySource, ReadSource
+from surepipe.pipelines.models.stages import (
+    AnySink,
+    CsvSink,
+    JsonlSink,
+    PythonSink,
+    StagePart,
+    StreamSink,
+    Trying,
+)
+from surepipe.pipelines.plan import Plan, Way
+from surepipe.pipelines.run.file_log import FileLog
+from surepipe.pipelines.run.running import Engine
+from surepipe.pipelines.simulate.ends import Ends, Outcome, about_what, canonical, judge_ends
+from surepipe.pipelines.simulate.functions import Calls, Functions, VirtualClock, with_all_it_gives
+from surepipe.pipelines.simulate.memory import ProcessMemory
+from surepipe.pipelines.simulate.sources_and_sinks import (
+    BareDisk,
+    DiskInLife,
+    Record,
+    RecorderInLife,
+    RowsInLife,
+    SeededRows,
+    WorldFile,
+)
+from surepipe.pipelines.simulate.visitors import Visitor
+from surepipe.pipelines.stages import About, Context, StageCall
+from surepipe.pipes.options import StreamOptions
+from surepipe.simulation.actors.lives import ActorNode, Life
+from surepipe.simulation.actors.runtime import SimulatedRuntime
+from surepipe.simulation.actors.stores import (
+    ActorPort,
+    LifeStore,
+    LifeTrace,
+    SharedStore,
+    SimulatedRoute,
+    SimulatedSide,
+)
+from surepipe.simulation.actors.world import ActorWorld
+from surepipe.simulation.network import Link
+from surepipe.simulation.world import as_detail
+
+# The world as the engine of one simulated process sees it.
+
+
+T = TypeVar("T")
+
+
+class SimulatedEnvironment:
+    """What a node of a pipeline runs on, for one life of it."""
+
+    def __init__(self, deployment: PlanDeployment, life: Life) -> None:
+        self.runtime = SimulatedRuntime(life)
+        self.clock = VirtualClock(life)
+        self.seed = None
+        self.trace = LifeTrace(life)
+        self.failure: BaseException | None = None
+        self._deployment = deployment
+        self._life = life
+        self._calls = Calls(life, deployment.called)
+
+    def store(self, part: AnyStore) -> Store:
+        """A store of the world."""
+        return LifeStore(self._deployment.stores[part.name], self._life)
+
+    def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
+        """Links of the world, also for a local route."""
+        del sends, receives
+        return self._deployment.routes[pipe.name].in_life(self._life)
+
+    def source(self, part: AnySource, stores: Mapping[str, Store]) -> Source:
+        """Rows that are known beforehand."""
+        del stores
+        return RowsInLife(self._deployment.rows[part.name], self._life)
+
+    def sink(self, part: AnySink, stores: Mapping[str, Store], cursor: Cursor | None) -> Sink:
+        """A record; of a file the production sink, on a file of the world."""
+        del stores
+        if isinstance(part, JsonlSink | CsvSink):
+            file = self._deployment.files[part.name]
+            return file.opened(cursor, DiskInLife(file, self._life))
+        call = self._caller(part) if isinstance(part, PythonSink) else None
+        return RecorderInLife(self._deployment.records[part.name], self._life, call)
+
+    def _caller(self, part: PythonSink) -> Callable[[object, About, Transaction | None], object]:
+        function = entry_of(f"sink {part.name}", part.call, self.function(part.call))
+
+        def call(message: object, about: About, transaction: Transaction | None) -> object:
+            attempt = about.attempt
+            context = (
+                Context(about, part.name, attempt, self.clock, transaction)
+                if function.asks
+                else None
+            )
+            entry = StageCall(function.function, context, part.time_limit_s, about, attempt)
+            return self.call(part.name, entry, message)
+
+        return call
+
+    def require(self, part: Node) -> None:
+        """Functions and rows were found before the world was made."""
+
+    def function(self, path: str) -> Callable[..., object]:
+        """A function of the plan, or its double. A class is made an instance of by whoever asked."""
+        self._deployment.memory.enter(self._life)
+        return self._deployment.functions.find(path)
+
+    def call(self, name: str, function: StageCall, message: object) -> object:
+        """Enter the user's code."""
+        if name in self._deployment.flat_maps:
+            function = with_all_it_gives(function)
+        return self._calls.enter(name, function, message)
+
+    def blocking(self, work: Callable[[], T]) -> T:
+        """Nothing holds anybody up in virtual time."""
+        return work()
+
+    def notice(self, notice: PipeNotice) -> None:
+        """A row."""
+        if self._life.is_alive:
+            facts = {"notice": str(notice.kind), "text": str(notice)}
+            self._life.world.note(notice.pipe, self._life.number, "notice", detail=as_detail(facts))
+
+    def stopped(self, why: BaseException) -> None:
+        """The program of this node is told."""
+        self.failure = self.failure or why
+        if isinstance(why, ConfigurationError) and self._deployment.refusal is None:
+            self._deployment.refusal = why
+
+
+LOOK_S = 1.0
+START_AGAIN_S = 0.5
+
+
+class SimulatedSharedRoute:
+    """The links of one pipe."""
+
+    def __init__(self, world: ActorWorld, plan: Plan, pipe: PipePart) -> None:
+        name = f"{plan.name}/{pipe.name}"
+        self.declared = _declared(pipe)
+        self.sender = ActorPort(f"{name}/sender")
+        self.receiver = ActorPort(f"{name}/receiver")
+        self.there = world.network.link(self.sender.name, self.receiver, name)
+        self.back = world.network.link(self.receiver.name, self.sender, name)
+        self.receiver.heard, self.sender.heard = self.there, self.back
+
+    def in_life(self, life: Life) -> SimulatedRoute:
+        """As one process has it."""
+        there: Link = self.there
+        return SimulatedRoute(
+            self.declared,
+            SimulatedSide(life, self.sender, there),
+            SimulatedSide(life, self.receiver, self.back),
+        )
+
+
+def stream_of(plan: Plan, pipe: PipePart) -> str:
+    """The name of the stream that carries a pipe."""
+    layers = (layer for layer in pipe.stack if isinstance(layer, StreamOptions))
+    return next(layers).stream or f"{plan.name}/{pipe.name}"
+
+
+def _declared(pipe: PipePart) -> hops.Route:
+    if isinstance(pipe.route, TcpRoute):
+        return hops.TCP
+    return hops.LOSSY_ROUTE if isinstance(pipe.route, StoreRoute) else hops.LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class _Through:
+    """A process that has nothing left to do: since when, and when it began to look for the last time."""
+
+    life: Life
+    since: int
+    looked: int
+
+
+class PlanDeployment:
+    """What outlives the processes of one run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        messages: Mapping[str, Sequence[object]],
+        functions: Functions,
+        ways: Mapping[Way, Mapping[str, Sequence[str]]],
+        expected: Mapping[str, Sequence[str]],
+        *,
+        slips: Sequence[str] = (),
+        memory: ProcessMemory,
+    ) -> None:
+        self.plan = plan
+        self.memory = memory
+        self.functions = functions
+        self.stores: dict[str, SharedStore] = {}
+        self.routes: dict[str, SimulatedSharedRoute] = {}
+        self.rows: dict[str, SeededRows] = {}
+        self.records: dict[str, Record] = {}
+        self.files: dict[str, WorldFile] = {}
+        self.refusal: ConfigurationError | None = None
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.flat_maps = {stage.name for stage in plan.stages if stage.flat_map is not None}
+        self._handled: dict[str, dict[str, str]] = {
+            end.name: {} for end in plan.ends if isinstance(end, StagePart)
+        }
+        """Of each stage that nothing follows: the messages that came to it."""
+        self._messages = messages
+        self._ways = ways
+        self._expected = expected
+        self._slips = slips
+        self._through: dict[str, _Through] = {}
+        self._is_through = False
+        self._visitor: Visitor | None = None
+
+    # The beginning.
+
+    def begin(self, world: ActorWorld) -> None:
+        """Stores, links, sources, sinks, and a node for each process of the plan."""
+        world.remembers = self.memory.enter
+        plan = self.plan
+        for part in plan.stores:
+            store = world.add_store(part.name, declared_level(part), part.kind)
+            self.stores[part.name] = SharedStore(store)
+        for pipe in plan.pipes:
+            if pipe.stream_store is None:
+                self.routes[pipe.name] = SimulatedSharedRoute(world, plan, pipe)
+            else:
+                world.streams[stream_of(plan, pipe)] = None
+        for sink in plan.sinks:
+            if isinstance(sink, JsonlSink | CsvSink):
+                self.files[sink.name] = WorldFile(sink)
+            else:
+                self.records[sink.name] = Record(sink)
+        self._begin_sources(world)
+        self._visitor = Visitor(plan, world.options)
+        for node in plan.nodes:
+            self._add_node(world, node)
+
+    def _begin_sources(self, world: ActorWorld) -> None:
+        chooser, last = world.chooser, 0
+        for source in self.plan.sources:
+            messages = list(self._messages[source.name])[: world.options.messages]
+            due: list[int] = []
+            at = number = 0
+            while len(due) < len(messages):
+                number += 1
+                offer = f"submit {number} of {source.name}"
+                after, count = chooser.submit(offer, len(messages) - len(due))
+                at += after
+                due += [at] * count
+            last = max(last, at)
+            self.rows[source.name] = SeededRows(source, messages, due[: len(messages)])
+        world.chaos_us = max(world.chaos_us, last)
+
+    def _add_node(self, world: ActorWorld, node: str) -> None:
+        places = self.plan.places
+        pipes = [places[pipe.name] for pipe in self.plan.pipes]
+
+        def run(life: Life) -> None:
+            self._run(life, node)
+
+        world.add_node(
+            node,
+            run,
+            sends=any(place.sender == node for place in pipes),
+            receives=any(place.node == node for place in pipes),
+        )
+
+    # The program of a node.
+
+    def _run(self, life: Life, node: str) -> None:
+        """What ``surepipe run`` does, under a supervisor that starts it again when it stops."""
+        environment = SimulatedEnvironment(self, life)
+        try:
+            engine = Engine(self.plan, node, environment, once=True, until_idle=True)
+            engine.start()
+            assert self._visitor is not None
+            self._visitor.visit(life, engine, node)
+            while not self._is_over(life, engine, environment):
+                life.sleep(round(LOOK_S * 1_000_000))
+        except (SurepipeError, OSError) as error:
+            self._stopped(life, error)
+            return
+        engine.close(5.0)
+
+    def _stopped(self, life: Life, error: Exception) -> None:
+        """It can't go on as it is: the process ends, and is started again after a while."""
+        if isinstance(error, ConfigurationError):
+            self.refusal = self.refusal or error
+            raise error
+        node: ActorNode = life.node
+        is_current = node.current is life
+        node.crash(
+            life,
+            f"stops: {type(error).__name__}",
+            "" if isinstance(error, StoreUnavailable) else "stop",
+        )
+        if is_current:
+            node.start_after(round(START_AGAIN_S * 1_000_000) * min(20, node.lives))
+
+    def _is_over(self, life: Life, engine: Engine, environment: SimulatedEnvironment) -> bool:
+        """True when nothing is left to do in the whole plan: each node said so after the last one began to.
+
+        Raises what ended a source.
+        """
+        world, name = life.world, life.node.name
+        began = (
+            world.now
+        )  # a process may be paused in the middle of its look, and what it saw first is old then
+        try:
+            is_through = engine.look()
+        except StoreUnavailable:
+            is_through = False
+        if environment.failure is not None:
+            raise environment.failure
+        if life.node.current is not life or self._is_through:
+            return is_through or self._is_through
+        known = self._through.pop(name, None)
+        if not is_through:
+            return False
+        since = known.since if known and known.life is life else began
+        self._through[name] = _Through(life, since, began)
+        found = [self._through.get(one) for one in world.nodes]
+        sure = [one for one in found if one and world.nodes[one.life.name].current is one.life]
+        if len(sure) == len(found):
+            latest = max(one.since for one in sure)
+            self._is_through = len(sure) == 1 or all(one.looked > latest for one in sure)
+        return self._is_through
+
+    def called(self, name: str, about: About, message: object) -> None:
+        """A stage is called for a message."""
+        self.calls[name, about.key] += 1
+        handled = self._handled.get(name)
+        if handled is not None and about.key not in handled:
+            handled[about.key] = canonical(message)
+
+    # The end.
+
+    def delivered(self) -> dict[str, list[object]]:
+        """Of each sink: what is in it, but for what visitors sent."""
+        strange = self._visitor.offered if self._visitor else set[str]()
+        return {
+            name: [message for message in messages if canonical(message) not in strange]
+            for name, messages in self._contents().items()
+        }
+
+    def at_ends(self, delivered: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
+        """What came to each sink, and to each stage that nothing follows."""
+        kept = {
+            name: [canonical(message) for message in messages]
+            for name, messages in delivered.items()
+        }
+        return kept | {name: [*handled.values()] for name, handled in self._handled.items()}
+
+    def _contents(self) -> dict[str, list[object]]:
+        return {sink.name: self._in(sink) for sink in self.plan.sinks}
+
+    def _in(self, sink: AnySink) -> list[object]:
+        if isinstance(sink, StreamSink):
+            return self._in_stream(sink)
+        if isinstance(sink, JsonlSink | CsvSink):
+            return self._in_file(self.files[sink.name])
+        return self.records[sink.name].messages
+
+    def _in_file(self, file: WorldFile) -> list[object]:
+        """After the next process has written what was decided and is missing, as it does when it begins."""
+        if file.is_decided:
+            pipe = self._pipe_before(file.part.name)
+            store = self.stores[pipe.state or pipe.stream_store or ""].store
+            store.is_down = False
+            log = FileLog(store, f"{self.plan.name}/{file.part.name}/place")
+            file.opened(log, BareDisk(file)).close()
+        return file.messages
+
+    def _pipe_before(self, name: str) -> PipePart:
+        part = self.plan.part(self.plan.feeders(name)[0])
+        return part if isinstance(part, PipePart) else self._pipe_before(part.name)
+
+    def _in_stream(self, sink: StreamSink) -> list[object]:
+        return [_decoded(payload) for payload in self._payloads(sink.store, sink.stream)]
+
+    def _payloads(self, store: str, stream: str) -> list[bytes]:
+        inside = self.stores[store].store
+        inside.is_down = False
+        info = inside.info(stream)
+        if not isinstance(info, StreamInfo):
+            return []
+        found: list[bytes] = []
+        index = info.earliest
+        while index < info.next:
+            batch = inside.read(stream, index, 1024, 1 << 24)
+            if not isinstance(batch, Batch):
+                break
+            found += [payload for entry in batch.entries for payload in entry.payloads]
+            index = batch.next
+        return found
+
+    def dead(self) -> int:
+        """How many letters lie in dead-letter streams."""
+        parts = [part for part in self.plan.parts if isinstance(part, Trying | ReadSource)]
+        named = {part.dead_letter for part in parts}
+        total = 0
+        for one in sorted(filter(None, named)):
+            store, _, stream = one.partition("/")
+            total += len(self._payloads(store, stream))
+        return total
+
+    def outcome(self, world: ActorWorld) -> Outcome:
+        """The run, as a user's check sees it."""
+        return Outcome(
+            delivered=self.delivered(),
+            dead=self.dead(),
+            calls=self._calls_of_parts(),
+            outsides=tuple(world.outsides),
+        )
+
+    def _calls_of_parts(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for (name, _), count in self.calls.items():
+            total[name] += count
+        return total
+
+    def end(self, world: ActorWorld) -> Sequence[Violation]:
+        """What the sinks have, against what each way promises; and what the user's check says."""
+        outcome = self.outcome(world)
+        doubts = {name: rows.doubt for name, rows in self.rows.items()}
+        ends = Ends(self.at_ends(outcome.delivered), outcome.dead, self._expected)
+        found = list(judge_ends(world, ends, self._ways, doubts))
+        if self._visitor is not None and not world.limit:
+            found += self._judge_visitor(self._visitor, world)
+        if self.functions.check is not None and not world.limit:
+            end, content = about_what(ends)
+            said = outcome.checked(world, self.functions.check)
+            found += [replace(one, end=end, content=content) for one in said]
+        world.outcome = outcome
+        slips = [slip for outside in world.outsides for slip in outside.slips]
+        found += [
+            Violation("stage", "idempotency key", len(world.rows) - 1, f"{slip}.")
+            for slip in dict.fromkeys((*slips, *self._slips))
+        ]
+        return found
+
+    def _judge_visitor(self, visitor: Visitor, world: ActorWorld) -> Iterator[Violation]:
+        if not visitor.offered:
+            return
+        faults = frozenset(world.faults)
+        keeps_all = all(
+            Atom.NO_LOSS in claim and faults <= frozenset(claim[Atom.NO_LOSS])
+            for claim in self._ways.values()
+        )
+        came = {canonical(message) for sink in self._contents().values() for message in sink}
+        yield from visitor.judge(came, len(world.rows) - 1, keeps_all=keeps_all)
+
+
+def _decoded(payload: bytes) -> object:
+    try:
+        return AutoCodec().decode(payload)
+    except Undecodable:
+        return payload

@@ -1,0 +1,209 @@
+"""Judges a run end to end: what each sink has, beside what it has when nothing goes wrong.
+
+The judge of rows sees each pipe by itself; a message that one pipe repeats is another message to the next one. So
+the ends are compared by content, where the same input always gives the same output.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
+from surepipe.audit.findings import Violation
+from surepipe.guarantees.claims import Atom
+from surepipe.pipelines.plan import Way
+from surepipe.simulation.actors.world import ActorWorld
+from surepipe.simulation.outside import Outside
+from surepipe.simulation.world import as_detail
+
+Claims = Mapping[Way, Mapping[str, Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the ends of a plan have, and how many dead letters there are; and what they are expected to have."""
+
+    got: Mapping[str, Sequence[str]]
+    dead: int
+    expected: Mapping[str, Sequence[str]]
+
+
+def judge_ends(
+    world: ActorWorld, ends: Ends, ways: Claims, doubts: Mapping[str, Atom | None]
+) -> Iterator[Violation]:
+    """What does not hold of the ends that are expected to have something.
+
+    ``doubts``: of a source, what its ways do not promise in this run. A claim begins when a message was accepted.
+    Without faults nobody has an excuse: each message comes out once, whatever is promised.
+    """
+    if world.limit:
+        return
+    faults = frozenset(world.faults)
+    for end, wanted in ends.expected.items():
+        claims = [claim for way, claim in ways.items() if way.end == end]
+        doubted = {doubts.get(way.source) for way in ways if way.end == end}
+        held = {
+            atom
+            for atom in Atom
+            if claims
+            and atom not in doubted
+            and all(atom in claim and faults <= frozenset(claim[atom]) for claim in claims)
+        }
+        if world.is_fault_free:
+            held |= {Atom.NO_LOSS, Atom.NO_DUPLICATE}
+        one = _End(world, end, list(ends.got.get(end, ())), list(wanted), ends.dead)
+        yield from _judge(one, held, len(claims) == 1)
+
+
+class _End:
+    """One sink: what it got and what it should have."""
+
+    def __init__(
+        self, world: ActorWorld, name: str, got: list[str], wanted: list[str], dead: int
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.got = got
+        self.wanted = wanted
+        self.lost = Counter(wanted) - Counter(got)
+        self.surplus = Counter(got) - Counter(wanted)
+        self.dead = dead
+
+    def violation(self, property_id: str, name: str, sentence: str, content: str) -> Violation:
+        """Found at the end of the run."""
+        step, said = len(self.world.rows) - 1, f"{self.name}: {sentence}"
+        return Violation(property_id, name, step, said, end=self.name, content=content)
+
+
+def about_what(ends: Ends) -> tuple[str, str]:
+    """Of all ends the first that has not what it is expected to have, and which message that shows."""
+    for end, wanted in ends.expected.items():
+        got = ends.got.get(end, ())
+        for content in (*(Counter(wanted) - Counter(got)), *(Counter(got) - Counter(wanted))):
+            return end, content
+        if late := out_of_order(got, wanted):
+            return end, late
+    return "", ""
+
+
+def out_of_order(got: Sequence[str], wanted: Sequence[str]) -> str:
+    """The first message that can't have come in the order of what was wanted, repeats apart; empty for none.
+
+    Of messages that look the same each is taken for the next of them; what is missing may be any.
+    """
+    places: defaultdict[str, list[int]] = defaultdict(list)
+    for place, text in enumerate(wanted):
+        places[text].append(place)
+    seen: set[str] = set()
+    latest = -1
+    for text in got:
+        following = bisect_right(places[text], latest)
+        if following < len(places[text]):
+            latest = places[text][following]
+        elif places[text] and text not in seen:
+            return text
+        seen.add(text)
+    return ""
+
+
+def _judge(end: _End, held: set[Atom], is_single: bool) -> Iterator[Violation]:
+    lost = sum(end.lost.values())
+    if Atom.NO_LOSS in held and lost > end.dead:
+        missing = next(iter(end.lost))
+        yield end.violation(
+            "P2",
+            "no loss",
+            f"{lost} messages never came out, such as {_short(missing)}."
+            if lost > 1
+            else f"1 message never came out: {_short(missing)}.",
+            missing,
+        )
+    if Atom.NO_DUPLICATE in held and end.surplus:
+        text, times = next(iter(end.surplus.items()))
+        yield end.violation(
+            "P3",
+            "no duplicate",
+            f"{_short(text)} came out {times} times too often."
+            if text in end.wanted
+            else f"{_short(text)} came out, which nothing that went in gives without faults.",
+            text,
+        )
+    late = out_of_order(end.got, end.wanted) if Atom.MONOTONIC in held and is_single else ""
+    if late:
+        yield end.violation(
+            "P4",
+            "monotonic",
+            f"messages came out in another order than they went in, {_short(late)} too late.",
+            late,
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+# What came of a run, as a user's check sees it.
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished run. ``delivered``: what each sink has, in its order. ``dead``: how many dead letters there
+    are. ``calls``: how often each stage was entered."""
+
+    delivered: Mapping[str, Sequence[object]] = field(default_factory=dict[str, Sequence[object]])
+    dead: int = 0
+    calls: Counter[str] = field(default_factory=Counter[str])
+    outsides: tuple[Outside, ...] = ()
+
+    def checked(self, world: ActorWorld, check: Callable[[object], object]) -> Sequence[Violation]:
+        """What a user's check says: nothing, or one violation of the property ``user``."""
+        try:
+            said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
+        except AssertionError as error:
+            why = str(error) or "its assertion failed"
+        except Exception as error:  # noqa: BLE001 - a check that can't be made is no check that holds
+            why = f"it raised {type(error).__name__}: {error}"
+        else:
+            if said is None or bool(said):
+                return ()
+            why = "it said no"
+        return (self._violation(world, check, why),)
+
+    def _violation(
+        self, world: ActorWorld, check: Callable[[object], object], why: str
+    ) -> Violation:
+        repeated = [text for outside in self.outsides for text in outside.repeated()]
+        step = _step_of_repeat(world) if repeated else len(world.rows) - 1
+        name = getattr(check, "__name__", "check")
+        called = "your check" if name == "<lambda>" else f"check {name}"
+        told = f"{'; '.join(repeated[:3])}: " if repeated else ""
+        return Violation("user", called, step, f"{told}{called} does not hold ({why}).")
+
+
+def _never(us: int | None) -> None:
+    raise RuntimeError(f"a check looks at what has happened, and this one waits ({us})")
+
+
+def _step_of_repeat(world: ActorWorld) -> int:
+    """The first effect that happened before."""
+    for row in world.rows:
+        if row.kind == "effect" and "for the second time" in row.detail:
+            return row.step
+    return len(world.rows) - 1
+
+
+def canonical(message: object) -> str:
+    """A message as text that is the same for equal messages."""
+    try:
+        return json.dumps(message, sort_keys=True, separators=(",", ":"), default=str)
+    except (TypeError, ValueError):
+        return repr(message)
+
+
+def detail(facts: Mapping[str, object]) -> str:
+    """Facts as rows carry them."""
+    return as_detail(facts)

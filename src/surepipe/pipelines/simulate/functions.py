@@ -1,0 +1,261 @@
+"""The functions of a plan under simulation: those of the file, or their doubles."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from importlib import import_module
+from types import CodeType, ModuleType
+from typing import TypeAlias, TypeVar, cast
+
+from surepipe.actors.consuming.coroutines import awaited
+from surepipe.errors import ConfigurationError, words_of
+from surepipe.pipelines.calling import failing_only
+from surepipe.pipelines.simulate.sandbox import Slip, place_of
+from surepipe.pipelines.stages import About, StageCall, TimeLimit
+from surepipe.simulation.actors.lives import Life, Touch
+from surepipe.simulation.actors.runtime import SimulatedRuntime
+from surepipe.simulation.actors.tasks import Crashed
+from surepipe.simulation.world import as_detail, digest_of
+
+Function: TypeAlias = Callable[..., object]
+
+
+class Functions:
+    """Finds functions by their paths. ``given`` goes before everything else."""
+
+    def __init__(
+        self, replaced: Mapping[str, str] | None = None, given: Mapping[str, object] | None = None
+    ) -> None:
+        self._replaced = replaced or {}
+        self._given = given or {}
+        self.check: Callable[[object], object] | None = None
+
+    def find(self, path: str) -> Function:
+        """The function, class or double. Raises ConfigurationError that says what is wrong."""
+        path = self._replaced.get(path, path)
+        found = self._given.get(path)
+        return cast("Function", found) if found is not None else imported(path)
+
+
+def imported(path: str) -> Function:
+    """What 'module:name' names. Raises ConfigurationError."""
+    module_name, _, name = path.partition(":")
+    try:
+        found: object = import_module(module_name)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{path}: there is no module {module_name} ({error}): is its folder the one that this runs in?"
+        ) from error
+    for step in name.split("."):
+        found = getattr(found, step, None)
+    if not callable(found):
+        raise ConfigurationError(f"{path}: {module_name} has no function {name}")
+    return found
+
+
+def keeper_of(path: str) -> tuple[ModuleType | type, str]:
+    """Where what 'module:name' names is kept (a module, a class), and under which name.
+
+    Raises ConfigurationError, also for what a class has from another one.
+    """
+    imported(path)
+    module, _, name = path.partition(":")
+    *classes, last = name.split(".")
+    keeper: ModuleType | type = import_module(module)
+    for step in classes:
+        keeper = getattr(keeper, step)
+    if last not in vars(keeper):
+        raise ConfigurationError(f"simulate: replace: {path} is written elsewhere: name that place")
+    return keeper, last
+
+
+def module_of(function: object) -> ModuleType | None:
+    """Where a function was written."""
+    return sys.modules.get(getattr(function, "__module__", "") or "")
+
+
+def place_of_function(function: Function) -> str:
+    """The file and line at which it is written; empty for what has no code of its own."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
+
+
+def globals_in(function: Function) -> Iterator[str]:
+    """The globals that the code of a function names, with its module, whether or not they are data."""
+    body: object = inspect.unwrap(function)
+    codes = [getattr(body, "__code__", None)]
+    while codes:
+        code = codes.pop()
+        if isinstance(code, CodeType):
+            yield from (f"{getattr(body, '__module__', '')}.{name}" for name in code.co_names)
+            codes += code.co_consts
+
+
+# How a user's functions are entered under simulation: crash points, injected failures, virtual time.
+#
+# A process may end before a call, at each use of the context or of an ``Outside`` in it, after it, and then at
+# each store call until its effect is settled.
+
+
+T = TypeVar("T")
+
+WALL_ORIGIN_S = 1_700_000_000
+
+
+class InjectedFailure(Exception):
+    """The stage fails here, on purpose."""
+
+
+class VirtualClock:
+    """Time as stages of a simulated process see it. Each use is a point at which the process may end."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        life = self._life
+        us = life.world.now + life.node.wall_jumps_us
+        return self._used("reads the clock", lambda: WALL_ORIGIN_S + us / 1_000_000)
+
+    def monotonic(self) -> float:
+        """Seconds since the beginning of the run."""
+        return self._used("reads the clock", lambda: self._life.world.now / 1_000_000)
+
+    def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        self._used("sleeps", lambda: self._life.sleep(round(seconds * 1_000_000)))
+
+    def _used(self, how: str, act: Callable[[], T]) -> T:
+        life = self._life
+        stage = life.world.speaking or "stage"
+        return life.at(f"{stage} {how}", act)
+
+
+def with_all_it_gives(call: StageCall) -> StageCall:
+    """The call of a flat-map: where that is a generator, its body is run within the call."""
+
+    def function(*given: object) -> object:
+        result = call.function(*given)
+        return list(cast("Iterator[object]", result)) if isinstance(result, Iterator) else result
+
+    return replace(call, function=function)
+
+
+class Calls:
+    """Enters the functions of one process."""
+
+    def __init__(self, life: Life, told: Callable[[str, About, object], None]) -> None:
+        """``told``: of each call its part, what it is about, and the message."""
+        self._life = life
+        self._world = life.world
+        self._told = told
+        self._wait = SimulatedRuntime(life).coroutines().wait
+
+    def enter(self, name: str, call: StageCall, message: object) -> object:
+        """One call: what it gives, or what it raises."""
+        life, about = self._life, call.about
+        life.check()
+        where = f"{about.seq} of {about.pipe}" if about else "a message"
+        took, fails = self._drawn(name, call)
+        title = f"{name} {where}"
+        trouble = life.trouble_at(title)
+        if trouble is not None and trouble.is_end and trouble.point < 0:
+            life.meet(trouble)
+        if fails and call.attempt % 2:
+            self._fail(name, about, "before it began")
+        begun = self._world.now
+        if took:
+            life.sleep(took)
+        result = self._entered(name, call, message)
+        if fails and not call.attempt % 2:
+            self._fail(name, about, "after it was done")
+        if call.limit_s is not None and self._world.now - begun > call.limit_s * 1_000_000:
+            self._row(about, "raised", "takes too long")
+            raise TimeLimit(f"{name} took longer than {call.limit_s} s")
+        part = {"part": about.piece} if about and about.piece else {}
+        self._row(about, "returned", "", stage=name, answer=short(result), **part)
+        if trouble is not None:
+            life.meet(trouble)
+        return result
+
+    def _drawn(self, name: str, call: StageCall) -> tuple[int, bool]:
+        about = call.about
+        if about is None:
+            return 0, False
+        title = self._life.node.named(f"call of {name} {about.seq} of {about.pipe}")
+        took, seq = self._world.chooser.handling(Touch(title), about.epoch, about.seq, 1)
+        return took, seq > 0
+
+    def _fail(self, name: str, about: About | None, when: str) -> None:
+        self._row(about, "raised", f"{name} fails {when}", "F20")
+        raise InjectedFailure(f"{name} fails {when}, on purpose")
+
+    def _entered(self, name: str, call: StageCall, message: object) -> object:
+        world, life = self._world, self._life
+        part = {"part": call.about.piece} if call.about and call.about.piece else {}
+        self._row(call.about, "called", "", stage=name, **part)
+        if call.about is not None:
+            self._told(name, call.about, message)
+        before = world.speaks, world.speaking, world.handling
+        world.entered += 1
+        world.speaks, world.speaking = life, name
+        world.handling = call.about.key if call.about else "", world.entered
+        world.remembers(life)
+        try:
+            result = awaited(call(message), self._wait)
+        except Crashed:
+            raise
+        except Slip:
+            self._give_up()
+            raise Crashed from None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            life.check()
+            told = f"{type(error).__name__}: {words_of(error)}"
+            self._row(call.about, "raised", told, stage=name, place=place_of(error))
+            with failing_only(name):
+                raise
+        finally:
+            world.speaks, world.speaking, world.handling = before
+        life.check()
+        return result
+
+    def _give_up(self) -> None:
+        """Nothing can be learned from this run any more: whoever began it is told why when it is over."""
+        self._world.limit = "refused"
+        self._world.heap.clear()
+        self._life.is_alive = False
+
+    def _row(self, about: About | None, kind: str, text: str, fault: str = "", **more: str) -> None:
+        if about is None or not self._life.is_alive:
+            return
+        facts = dict(more)
+        if text:
+            facts["text"] = text
+        if fault:
+            facts["fault"] = fault
+        end = f"{about.pipe}/receiver"
+        if end not in self._life.incarnations:
+            return
+        self._world.row_of(
+            self._life,
+            end,
+            kind,
+            detail=as_detail(facts) if facts else "",
+            pipe=f"{about.pipe}@{about.producer}" if about.producer else about.pipe,
+            epoch=about.epoch,
+            seq=about.seq,
+            count=1,
+        )
+
+
+def short(result: object) -> str:
+    """What a stage gave, as far as it is worth comparing."""
+    text = repr(result)
+    return text if len(text) <= 120 else f"{text[:100]} {digest_of(text.encode())}"

@@ -1,0 +1,369 @@
+"""What a stage keeps in the globals of its module: memory that a crash would lose, and that no run starts without.
+
+A stage with memory is a class, one instance for each process. What is kept beside that survives a simulated crash
+and would not survive a real one, so it makes runs look better than they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from copy import deepcopy
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from importlib.util import resolve_name
+from inspect import isdatadescriptor, isroutine
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias, cast
+from warnings import catch_warnings, simplefilter
+
+from surepipe.simulation.outside import Outside
+
+Memory: TypeAlias = Mapping[str, str]
+"""The content of each global that can be compared, by its name."""
+
+_DEPTH = 6
+LARGE = 10_000
+"""So many parts make a value large."""
+_PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None), count)
+
+
+def is_large(value: object) -> bool:
+    """A table, say: too much to be copied for each process, or to be read after each run."""
+    seen: dict[int, None] = {}
+    pending = [value]
+    count = 0
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = None
+        inner = _inner(one)
+        count += len(inner)
+        if count > LARGE:
+            return True
+        pending += inner.values() if isinstance(inner, Mapping) else inner
+    return False
+
+
+def _inner(value: object) -> Collection[object]:
+    if isinstance(value, _PLAIN) or _is_no_data(value):
+        return ()
+    if isinstance(value, Mapping | Set | list | tuple | deque):
+        return cast("Collection[object]", value)
+    return cast("Mapping[str, object]", getattr(value, "__dict__", {}))
+
+
+def memory_of(modules: Iterable[ModuleType]) -> Memory:
+    """What these modules keep now. Functions and imported things are no memory."""
+    found: dict[str, str] = {}
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if name.startswith("__"):
+                continue
+            if isinstance(value, type) and value.__module__ == module.__name__:
+                found |= _of_class(f"{module.__name__}.{name}", value)
+            elif (text := _content(value)) is not None:
+                found[f"{module.__name__}.{name}"] = text
+    return found
+
+
+def changed(before: Memory, after: Memory) -> tuple[str, ...]:
+    """The names of what is not as it was, in order."""
+    names = dict.fromkeys((*before, *after))
+    return tuple(sorted(name for name in names if before.get(name) != after.get(name)))
+
+
+def told(names: Iterable[str]) -> str:
+    """A sentence about such memory, empty when there is none."""
+    listed = ", ".join(names)
+    return (
+        f"stages keep {listed} between calls: memory that a crash would lose, and that a message meets which is "
+        "tried again. That is fine for a cache, and for nothing that an answer depends on"
+        if listed
+        else ""
+    )
+
+
+def _of_class(name: str, owner: type) -> Memory:
+    """A list in a class is as global as one beside it."""
+    fields = {key: value for key, value in vars(owner).items() if not key.startswith("__")}
+    texts = {key: _content(value) for key, value in fields.items()}
+    return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
+
+
+def _is_no_data(value: object) -> bool:
+    return isinstance(value, type | ModuleType | Outside) or isroutine(value)
+
+
+def _content(value: Any) -> str | None:
+    if not is_large(value):
+        return _text(value, _DEPTH)
+    return f"{type(value).__name__} of {len(_inner(value))}"
+
+
+def _text(value: Any, depth: int) -> str | None:
+    """The content of a value, the same for equal ones; None for what is not data."""
+    if isinstance(value, _PLAIN):
+        return repr(cast("object", value))
+    if depth == 0 or _is_no_data(value):
+        return None
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return _joined("map", [f"{_part(k, depth)}={_part(v, depth)}" for k, v in items])
+    if isinstance(value, Set):
+        return _joined("set", sorted(_part(one, depth) for one in cast("Set[object]", value)))
+    if isinstance(value, list | tuple) or type(value).__name__ == "deque":
+        return _joined("list", [_part(one, depth) for one in cast("Iterable[object]", value)])
+    fields = cast("dict[str, object]", getattr(value, "__dict__", {}))
+    return _joined(type(value).__name__, [f"{k}={_part(v, depth)}" for k, v in fields.items()])
+
+
+def _part(value: object, depth: int) -> str:
+    return _text(value, depth - 1) or type(value).__name__
+
+
+def _joined(name: str, parts: Iterable[str]) -> str:
+    return f"{name}({', '.join(parts)})"
+
+
+# The globals of the stages' modules, as each simulated process has them for itself.
+#
+# Simulated processes share one interpreter, and so they would share what a stage keeps beside its messages: it
+# would outlive every crash, and even the run. Here each life begins with what the modules had after they were
+# imported, and has its own from there on. Whenever the user's code of another life is entered, the values are
+# exchanged.
+#
+# Containers and objects of the modules' own classes are copied. Other objects (a client, a model), and large
+# tables, stay the same for all; ``functools.cache`` is emptied, as it keeps nothing for anybody else.
+
+
+Owner: TypeAlias = ModuleType | type
+Values: TypeAlias = Mapping[tuple[Owner, str], Any]
+
+_CACHE = type(cache(lambda: None))
+_COPIED_FROM = ("builtins", "collections", "itertools", "random")
+
+
+class ProcessMemory:
+    """Exchanges the globals of modules. What they hold when this is made is what every life begins with."""
+
+    def __init__(self, modules: Iterable[ModuleType] = ()) -> None:
+        self._modules = tuple(dict.fromkeys(modules))
+        self._own = frozenset(module.__name__ for module in self._modules)
+        self._imported = self._present()
+        self._first = self._copied(self._imported)
+        self._memory = memory_of(self._modules)
+        self._kept: dict[Hashable, Values] = {}
+        self._current: Hashable | None = None
+        self._changed: dict[str, None] = {}
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The names of what lives have changed so far, in order."""
+        return tuple(sorted(self._changed))
+
+    def enter(self, life: Hashable) -> None:
+        """From here on this life's code runs."""
+        if not self._modules or life is self._current:
+            return
+        self._put_away()
+        self._current = life
+        known = self._kept.get(life)
+        self._install(self._copied(self._first) if known is None else known)
+
+    def reset(self) -> None:
+        """No life is left: everything is again as it was after the import."""
+        if self._current is None:
+            return
+        self._put_away()
+        for values in self._kept.values():
+            self._install(values)
+            self._changed |= dict.fromkeys(changed(self._memory, memory_of(self._modules)))
+        self._install(self._imported)
+        self._kept.clear()
+        self._current = None
+
+    def _put_away(self) -> None:
+        if self._current is not None:
+            self._kept[self._current] = self._present()
+        self._empty_caches()
+
+    def _install(self, values: Values) -> None:
+        for (owner, name), value in self._present().items():
+            if (owner, name) not in values:
+                delattr(owner, name)
+            elif values[owner, name] is not value:
+                setattr(owner, name, values[owner, name])
+        for (owner, name), value in values.items():
+            if name not in vars(owner):
+                setattr(owner, name, value)
+
+    def _present(self) -> Values:
+        """What the modules and their classes hold now."""
+        return {
+            (owner, name): value
+            for owner in self._owners()
+            for name, value in list(vars(owner).items())
+            if not name.startswith("__") and _is_data(value)
+        }
+
+    def _owners(self) -> Iterator[Owner]:
+        for module in self._modules:
+            yield module
+            for value in list(vars(module).values()):
+                is_own = isinstance(value, type) and value.__module__ == module.__name__
+                if is_own and not issubclass(value, Enum):
+                    yield value
+
+    def _empty_caches(self) -> None:
+        for owner in self._owners():
+            for name, value in vars(owner).items():
+                if isinstance(value, _CACHE) and value.cache_info().currsize:
+                    self._changed[f"{_name_of(owner)}.{name}"] = None
+                    value.cache_clear()
+
+    def _copied(self, values: Values) -> Values:
+        """One copy of all together: what two names share, they share in the copy too."""
+        memo = {id(value): value for value in values.values() if not self._is_copied(value)}
+        return {place: _copy_of(value, memo) for place, value in values.items()}
+
+    def _is_copied(self, value: object) -> bool:
+        kind = type(value)
+        is_ours = kind is not object and kind.__module__ in (*_COPIED_FROM, *self._own)
+        return is_ours and not is_large(value)
+
+
+def _name_of(owner: Owner) -> str:
+    if isinstance(owner, ModuleType):
+        return owner.__name__
+    return f"{owner.__module__}.{owner.__name__}"
+
+
+def _is_data(value: object) -> bool:
+    return not (isinstance(value, type | ModuleType) or isroutine(value) or isdatadescriptor(value))
+
+
+def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
+    try:
+        with (
+            catch_warnings()
+        ):  # Python 3.12 and 3.13 warn of copies of iterators of itertools, and make them
+            simplefilter("ignore", DeprecationWarning)
+            return deepcopy(value, memo)
+    except Exception:  # noqa: BLE001 - a lock in it, say: it stays one for all, and a change of it is told
+        return value
+
+
+# The modules of a user's project that stages are made of: their own, and those of it that these import.
+
+
+_LIBRARIES = tuple(
+    Path(path).resolve()
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
+)
+_SUREPIPE = Path(__file__).resolve().parents[2]
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def project_modules(
+    modules: Iterable[ModuleType], folder: Path | None = None, without: Iterable[ModuleType] = ()
+) -> tuple[ModuleType, ...]:
+    """These, and whatever they import, directly or not, of the same project: from this folder, or from beside one
+    of them (of a package: from anywhere in it). What is installed is no part of a project.
+
+    Those in ``without`` are left out, with what nobody else imports.
+    """
+    found = dict.fromkeys(one for one in modules if one.__name__ not in sys.stdlib_module_names)
+    roots = [folder.resolve()] if folder is not None else []
+    roots += [root for module in found for root in _root_of(module)]
+    barred = {module.__name__ for module in without}
+    pending = list(found)
+    while pending:
+        for name in _imported_by(pending.pop(), roots):
+            module = sys.modules.get(name)
+            if module is None or module in found or name in barred:
+                continue
+            if _is_of_project(module, roots):
+                found[module] = None
+                pending.append(module)
+    return tuple(found)
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if isinstance(file, str) else None
+
+
+def _root_of(module: ModuleType) -> Iterator[Path]:
+    """Its folder; of a package the outermost one."""
+    file = _file_of(module)
+    if file is not None and not _is_installed(file):
+        depth = module.__name__.count(".") - (file.name != "__init__.py")
+        yield file.parents[max(0, depth)]
+
+
+def _is_installed(file: Path) -> bool:
+    if not _INSTALLED.isdisjoint(file.parts):
+        return True
+    return any(file.is_relative_to(place) for place in (*_LIBRARIES, _SUREPIPE))
+
+
+def _is_of_project(module: ModuleType, roots: Sequence[Path]) -> bool:
+    file = _file_of(module)
+    if file is None or _is_installed(file):
+        return False
+    return any(file.is_relative_to(root) for root in roots)
+
+
+def _imported_by(module: ModuleType, roots: Sequence[Path]) -> Iterator[str]:
+    """The names of modules that its text imports; what else it imports by name is not among the modules loaded.
+
+    What only a function imports is loaded now: else the first process to call it would load it for all.
+    """
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):  # it has no source
+        return
+    for name in _names(module, ast.walk(tree)):
+        yield name
+    functions = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
+    for name in _names(module, (inner for one in functions for inner in ast.walk(one))):
+        if name not in sys.modules and _may_be_in(name, roots):
+            with suppress(Exception):  # the function will say what is wrong with it
+                import_module(name)
+            yield name
+
+
+def _names(module: ModuleType, nodes: Iterable[ast.AST]) -> Iterator[str]:
+    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield from _with_parents(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            with suppress(ImportError):  # beyond the outermost package
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                yield from _with_parents(base)
+                yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    """A module is loaded after the packages around it."""
+    parts = name.split(".")
+    yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _may_be_in(name: str, roots: Sequence[Path]) -> bool:
+    path = Path(*name.split("."))
+    places = [place for root in roots for place in (root / path, root.parent / path)]
+    return any(place.with_suffix(".py").is_file() or place.is_dir() for place in places)

@@ -1,0 +1,380 @@
+"""What comes of messages when a plan's functions are called one after the other: no pipe, no engine, no fault.
+
+What simulated runs have to reach is taken from a run of the engine without faults. What the engine does wrong in
+every run it does wrong there too, so that run is itself held against this one, which shares nothing with it but
+the user's functions and the codecs.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from pydantic import BaseModel
+
+from surepipe.actors.codecs import AutoCodec, Codec, choose_codec
+from surepipe.audit.findings import Violation
+from surepipe.pipelines.calling import Entry, entry_of, require_answer, told_of
+from surepipe.pipelines.links import Node
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.stages import (
+    AnySink,
+    CsvSink,
+    JsonlSink,
+    PythonSink,
+    StagePart,
+    StreamSink,
+)
+from surepipe.pipelines.run.flow import is_met_twice, on_branch
+from surepipe.pipelines.simulate.ends import canonical
+from surepipe.pipelines.simulate.functions import Calls, VirtualClock, short, with_all_it_gives
+from surepipe.pipelines.stages import About, Context, StageCall
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.simulation.actors.lives import Life
+from surepipe.simulation.actors.world import ActorWorld
+from surepipe.simulation.promises import Promise
+from surepipe.simulation.world import digest_of
+from surepipe.storage.memory import MemoryTransaction
+
+if TYPE_CHECKING:
+    from surepipe.pipelines.simulate.subject import PlanSubject
+
+
+T = TypeVar("T")
+GAP_US = 1_000_000
+PARTS_MAX = 1 << 20
+
+
+@dataclass
+class Passage:
+    """A stage, or a sink with a function: how many messages came to it, and what became of them there."""
+
+    came: int = 0
+    left_out: int = 0
+    failed: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A message in a pipe: its digest there, and what it is as text."""
+
+    pipe: str
+    digest: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What came to an end, and the pipes that it came through, the last one last."""
+
+    end: str
+    text: str
+    way: tuple[Carried, ...]
+
+
+@dataclass
+class Plain:
+    """What came of all messages.
+
+    ``arrived``: at each end (a sink, or a stage that nothing follows), but for messages of which some part failed:
+    how much of those gets through is for the engine to say. ``unsure`` are the ends that may have some of it.
+    """
+
+    arrived: dict[str, list[str]]
+    unsure: set[str] = field(default_factory=set[str])
+    passages: dict[str, Passage] = field(default_factory=dict[str, Passage])
+    of_use: Counter[str] = field(default_factory=Counter[str])
+    """of each source: messages of which something came to an end, or to the dead letters"""
+    by_chance: set[str] = field(default_factory=set[str])
+    """parts whose functions have drawn a number"""
+    came: list[Came] = field(default_factory=list[Came])
+    answers: dict[Carried, dict[str, str]] = field(default_factory=dict[Carried, dict[str, str]])
+    """of each message that a pipe handed over: what each stage answered for it"""
+    slips: tuple[str, ...] = ()
+    """what is wrong with the keys of effects outside, in words"""
+
+
+@dataclass(frozen=True)
+class PlainSubject:
+    """A plan to be run like this.
+
+    ``backwards``: messages come in another order, under other identities, and at other times. What an end has both
+    times follows from the messages alone. ``twice``: functions are called once more for each message, later, as a
+    second attempt that nobody remembers.
+    """
+
+    of: PlanSubject
+    backwards: bool = False
+    twice: bool = False
+
+    @property
+    def name(self) -> str:
+        """The plan's."""
+        return self.of.name
+
+    @property
+    def promise(self) -> Promise:
+        """The plan's."""
+        return self.of.promise
+
+    def facts(self) -> Mapping[str, object]:
+        """None: nobody judges it."""
+        return {}
+
+    def deployment(self) -> PlainRun:
+        """One run."""
+        self.of.memory.reset()
+        return PlainRun(self.of, backwards=self.backwards, twice=self.twice)
+
+
+class PlainRun:
+    """One run, as the program of the only node of a world: functions have virtual time and chance there."""
+
+    def __init__(self, subject: PlanSubject, *, backwards: bool, twice: bool) -> None:
+        self.found = Plain({end.name: [] for end in subject.plan.ends})
+        self._subject = subject
+        self._plan = subject.plan
+        self._backwards = backwards
+        self._twice = twice
+        self._functions = subject.functions()
+        self._entries: dict[str, Entry] = {}
+        self._codecs: dict[str, Codec] = {}
+        self._columns: dict[str, tuple[str, ...]] = {}
+        self._numbers: Counter[str] = Counter()
+        self._pending: list[tuple[str, str]] = []
+        self._way: tuple[Carried, ...] = ()
+
+    def begin(self, world: ActorWorld) -> None:
+        """One node, whatever the plan's are."""
+        world.add_node("plain", self._run, sends=False, receives=False)
+
+    def end(self, world: ActorWorld) -> Sequence[Violation]:
+        """Nothing is judged."""
+        for key in world.chances:
+            self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
+        self.found.slips = tuple(slip for outside in world.outsides for slip in outside.slips)
+        world.outcome = self.found
+        return ()
+
+    def _run(self, life: Life) -> None:
+        self._life = life
+        self._calls = Calls(life, _unheard)
+        for source in self._in_turn(self._plan.sources):
+            messages = self._subject.messages[source.name][: life.world.options.messages]
+            for message in self._in_turn(messages):
+                if self._backwards:
+                    life.sleep(GAP_US)
+                self._give(source.name, deepcopy(message))
+
+    def _in_turn(self, items: Sequence[T]) -> Iterable[T]:
+        return reversed(items) if self._backwards else items
+
+    # Where a message goes.
+
+    def _give(self, source: str, message: object) -> None:
+        found, self._pending, self._way = self.found, [], ()
+        try:
+            self._pass_on(source, message, self._identity(source))
+        except Exception:  # noqa: BLE001 - of a function, or a codec: it is tried again, or becomes a dead letter
+            found.unsure |= self._ends_behind(source)
+            found.of_use[source] += 1
+            return
+        found.of_use[source] += bool(self._pending)
+        for end, text in self._pending:
+            found.arrived[end].append(text)
+
+    def _pass_on(self, name: str, message: object, about: About) -> None:
+        for taker in self._plan.takers(name):
+            is_met = is_met_twice(self._plan, about.pipe, taker)
+            self._into(taker, message, on_branch(about, name) if is_met else about)
+
+    def _into(self, part: Node, message: object, about: About) -> None:
+        if isinstance(part, PipePart):
+            codec = self._codec(part)
+            payload = codec.encode(message)
+            carried, before = codec.decode(payload), self._way
+            self._way = *before, Carried(part.name, digest_of(payload), canonical(message))
+            self._pass_on(part.name, carried, self._identity(part.name))
+            self._way = before
+        elif isinstance(part, StagePart):
+            self._through(part, message, about)
+        else:
+            self._kept(cast("AnySink", part), message, about)
+
+    def _through(self, part: StagePart, message: object, about: About) -> None:
+        is_end = not self._plan.takers(part.name)
+        if is_end:
+            self._at_end(part.name, canonical(message))
+        results = list(self._results(part, message, about))
+        if not results and not is_end:
+            self._passage(part.name).left_out += 1
+        for number, result in enumerate(results, 1):
+            numbered = replace(about, part=about.part * PARTS_MAX + number)
+            self._pass_on(part.name, result, numbered if part.flat_map else about)
+
+    def _results(self, part: StagePart, message: object, about: About) -> Iterator[object]:
+        if part.key_by is not None:
+            yield message
+        elif part.batch is not None:
+            yield [message]
+        else:
+            given = self._called(part, part.does, message, about)
+            if part.flat_map is not None:
+                yield from cast("Iterable[object]", given or ())
+            elif part.filter is not None:
+                yield from (message,) if given else ()
+            elif part.map is not None or given is not None:
+                yield given
+
+    def _ends_behind(self, name: str) -> set[str]:
+        return behind(self._subject, name) & self.found.arrived.keys()
+
+    # What a sink has of it.
+
+    def _kept(self, sink: AnySink, message: object, about: About) -> None:
+        match sink:
+            case JsonlSink():
+                message = json.loads(json.dumps(message, allow_nan=False))
+            case CsvSink():
+                message = self._row(sink, message)
+            case StreamSink():
+                message = AutoCodec().decode(AutoCodec().encode(message))
+            case _:
+                pass
+        self._at_end(sink.name, canonical(message))
+        if isinstance(sink, PythonSink):
+            self._called(sink, sink.call, message, about)
+
+    def _at_end(self, end: str, text: str) -> None:
+        self._pending.append((end, text))
+        self.found.came.append(Came(end, text, self._way))
+
+    def _row(self, sink: CsvSink, message: object) -> dict[str, str]:
+        if not isinstance(message, Mapping):
+            raise TypeError("a row of CSV is made of a mapping")
+        row = cast("Mapping[str, object]", message)
+        columns = self._columns.setdefault(sink.name, sink.columns or tuple(map(str, row)))
+        if set(columns) != set(row):
+            raise ValueError(f"a row has other fields than {', '.join(columns)}")
+        text = io.StringIO(newline="")
+        csv.writer(text).writerow([row[name] for name in columns])
+        text.seek(0)
+        return dict(zip(columns, next(csv.reader(text)), strict=True))
+
+    # The user's functions.
+
+    def _called(
+        self, part: StagePart | PythonSink, path: str, message: object, about: About
+    ) -> object:
+        world, passage = self._life.world, self._passage(part.name)
+        passage.came += 1
+        node = self._plan.places[part.name].node
+        world.remembers = lambda _: self._subject.memory.enter(node)
+        entry = self._entry(part, path)
+        context = self._context(part, about) if entry.asks else None
+        try:
+            is_flat = isinstance(part, StagePart) and part.flat_map is not None
+            again = deepcopy(message) if self._twice else None
+            given = self._entered(part, entry, context, about, message)
+            if self._twice:
+                self._life.sleep(GAP_US)
+                later = self._context(part, about, 2) if entry.asks else None
+                with suppress(Exception):  # what it raises now, no real run has asked for
+                    self._entered(part, entry, later, about, again)
+            if not is_flat:
+                require_answer(part.name, path, given)
+            if self._way:
+                self.found.answers.setdefault(self._way[-1], {})[part.name] = short(given)
+        except Exception as error:
+            passage.failed += 1
+            passage.error = told_of(error)
+            raise
+        if context is not None and context.has_drawn:
+            self.found.by_chance.add(part.name)
+        return given
+
+    def _entered(
+        self,
+        part: StagePart | PythonSink,
+        entry: Entry,
+        context: _Context | None,
+        about: About,
+        message: object,
+    ) -> object:
+        """One call. Only where there are two of a message, somebody has to know which message it is."""
+        call = StageCall(
+            entry.function, context, part.time_limit_s, about=about if self._twice else None
+        )
+        is_flat = isinstance(part, StagePart) and part.flat_map is not None
+        return self._calls.enter(part.name, with_all_it_gives(call) if is_flat else call, message)
+
+    def _entry(self, part: StagePart | PythonSink, path: str) -> Entry:
+        known = self._entries.get(part.name)
+        if known is None:
+            function = self._functions.find(path)
+            is_flat = isinstance(part, StagePart) and part.flat_map is not None
+            known = entry_of(part.name, path, function, may_yield=is_flat)
+            self._entries[part.name] = known
+        return known
+
+    def _context(self, part: StagePart | PythonSink, about: About, attempt: int = 1) -> _Context:
+        is_committed = any(
+            pipe.name == about.pipe and pipe.settled is Boundary.COMMITTED
+            for pipe in self._plan.pipes
+        )
+        transaction = MemoryTransaction() if is_committed else None
+        return _Context(about, part.name, attempt, VirtualClock(self._life), transaction)
+
+    def _passage(self, name: str) -> Passage:
+        return self.found.passages.setdefault(name, Passage())
+
+    def _codec(self, pipe: PipePart) -> Codec:
+        known = self._codecs.get(pipe.name)
+        if known is None:
+            model = self._functions.find(pipe.payload) if ":" in pipe.payload else None
+            if isinstance(model, type) and issubclass(model, BaseModel):
+                known = choose_codec(model)
+            else:
+                known = choose_codec(pipe.payload)
+            self._codecs[pipe.name] = known
+        return known
+
+    def _identity(self, name: str) -> About:
+        self._numbers[name] += 1
+        return About(name, 2 if self._backwards else 1, self._numbers[name])
+
+
+def _unheard(name: str, about: About, message: object) -> None:
+    """Nobody counts these calls."""
+    del name, about, message
+
+
+class _Context(Context):
+    """Knows whether anybody has drawn."""
+
+    has_drawn = False
+
+    @property
+    def random(self) -> Random:
+        self.has_drawn = True
+        return super().random
+
+
+def behind(subject: PlanSubject, name: str) -> set[str]:
+    """All parts that what comes out of this one may reach."""
+    found: set[str] = set()
+    pending = [name]
+    while pending:
+        names = {part.name for part in subject.plan.takers(pending.pop())} - found
+        found |= names
+        pending += names
+    return found

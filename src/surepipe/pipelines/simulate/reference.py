@@ -1,0 +1,208 @@
+"""What comes out of a plan when nothing goes wrong: what simulated runs are compared with, end to end.
+
+That is what a run of the engine without faults gives, as far as it agrees with what the plan's functions give when
+they are called one after the other (``plain``). Where they differ, the functions are right: every run of an engine
+that loses or repeats a message is then a violation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from surepipe.guarantees.claims import Atom
+from surepipe.pipelines.models.stages import StagePart
+from surepipe.pipelines.simulate.deployment import PlanDeployment
+from surepipe.pipelines.simulate.ends import Outcome, canonical
+from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
+from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.simulation.actors.world import ActorSubject, ActorWorld, play
+from surepipe.simulation.chance.actors import NodeSeeds
+from surepipe.simulation.options import Options
+
+Ends = Mapping[str, Sequence[str]]
+DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Reference:
+    """``expected``: what each end is to have, where that can be said. ``unreached``: a sentence for each end that
+    is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
+    gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
+    with the keys of effects when each call is made once more, as a second attempt."""
+
+    expected: Ends = field(default_factory=dict[str, Sequence[str]])
+    unreached: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_refused: bool = False
+    slips: tuple[str, ...] = ()
+
+
+class _AnotherDay(NodeSeeds):
+    """What depends on the clock shows."""
+
+    def wall_step(self, node: str, life: int) -> int:
+        """More than a fault ever steps."""
+        del node, life
+        return 400 * DAY_US + DAY_US // 3
+
+
+def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
+    """The subject with what each of its ends has after a run of so many messages without faults.
+
+    An end whose content differs between two such runs (the stage looks at the clock, say) is not compared.
+    """
+    if subject.needs_all:  # a handler alone, which gets what its source has
+        (handler,), (rows,) = subject.plan.ends, subject.messages.values()
+        wanted = [canonical(row) for row in rows[:messages]]
+        return replace(subject, expected={handler.name: wanted})
+    found = reference_of(subject, messages)
+    return replace(subject, expected=found.expected, slips=found.slips)
+
+
+def reference_of(subject: PlanSubject, messages: int) -> Reference:
+    """The same, and what is to be told of it."""
+    known = subject.references.get(messages)
+    if known is None:
+        known = subject.references[messages] = _reference(subject, messages)
+    return known
+
+
+def with_enough(subject: PlanSubject, options: Options) -> Options:
+    """The options, with all messages where the user's check speaks of all: it says no to fewer of them, though
+    nothing goes wrong, so what it says then is about their number."""
+    if subject.needs_all or not reference_of(subject, options.messages).is_refused:
+        return options
+    is_about_all = not reference_of(subject, subject.most).is_refused
+    return replace(options, messages=subject.most) if is_about_all else options
+
+
+def not_compared(subject: PlanSubject) -> tuple[str, ...]:
+    """The sinks whose content nothing was expected of in some run."""
+    names = (sink.name for sink in subject.plan.sinks)
+    known = subject.references.values()
+    return tuple(name for name in names if any(name not in one.expected for one in known))
+
+
+def _reference(subject: PlanSubject, messages: int) -> Reference:
+    calm = Options(messages=messages)
+    otherwise = Options(seed=1, messages=messages, gap_us=70_000, handler_us=3_000)
+    world, own = play(subject, calm, NodeSeeds(calm))
+    if world.limit == "refused":
+        return Reference()
+    first, second = _ends(world), _ends(played(subject, otherwise, another_day=True))
+    by_hand = plainly(subject, calm)
+    back = plainly(subject, otherwise, backwards=True)
+    said, unsure = _said(subject, by_hand, back), by_hand.unsure | back.unsure
+    expected: dict[str, Sequence[str]] = {}
+    for end in by_hand.arrived:
+        is_steady = _is_ordered(subject, end) or _is_same(by_hand, back, end)
+        got = first.get(end) if is_steady and first.get(end) == second.get(end) else None
+        agreed = _agreed(got, said.get(end), is_open=end in unsure)
+        if agreed is not None:
+            expected[end] = agreed
+    left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
+    unreached = tuple(_unreached(subject, expected, by_hand))
+    is_refused = any(violation.property == "user" for violation in own)
+    slips = plainly(subject, calm, twice=True).slips
+    return Reference(expected, unreached, left_out, is_refused, slips)
+
+
+def _agreed(
+    got: Sequence[str] | None, said: Sequence[str] | None, *, is_open: bool
+) -> Sequence[str] | None:
+    """What an end is to have. ``is_open``: it may have more than the functions say."""
+    if said is None or (got is None and is_open):
+        return got
+    missing, more = Counter(said) - Counter(got or ()), Counter(got or ()) - Counter(said)
+    if got is not None and not missing and (is_open or not more):
+        return got
+    return [*said, *more.elements()] if is_open else said
+
+
+def _said(subject: PlanSubject, there: Plain, back: Plain) -> Ends:
+    """What ends have of which the functions alone decide: not chance, nor the clock, nor what came before."""
+    untold = {stage.name for stage in subject.plan.stages if stage.batch is not None}
+    untold |= there.by_chance | back.by_chance
+    untold |= {name for part in untold for name in behind(subject, part)}
+    return {
+        end: texts
+        for end, texts in there.arrived.items()
+        if end not in untold and _is_same(there, back, end)
+    }
+
+
+def _is_same(there: Plain, back: Plain, end: str) -> bool:
+    """Whether the order of messages, their identities and the time don't matter to what an end has."""
+    return Counter(there.arrived[end]) == Counter(back.arrived[end])
+
+
+def _is_ordered(subject: PlanSubject, end: str) -> bool:
+    """Whether messages come to it in one order, in every run without faults."""
+    claims = [claim for way, claim in subject.ways.items() if way.end == end]
+    return len(claims) == 1 and Atom.MONOTONIC in claims[0]
+
+
+def plainly(
+    subject: PlanSubject, options: Options, *, backwards: bool = False, twice: bool = False
+) -> Plain:
+    """What comes of the messages when the functions are called one after the other."""
+    world = played(PlainSubject(subject, backwards, twice), options, another_day=backwards)
+    assert isinstance(world.outcome, Plain)
+    return world.outcome
+
+
+def _ends(world: ActorWorld) -> Ends:
+    deployment, outcome = world.deployment, world.outcome
+    assert isinstance(deployment, PlanDeployment)
+    assert isinstance(outcome, Outcome)
+    return {} if world.limit else deployment.at_ends(outcome.delivered)
+
+
+def played(subject: ActorSubject, options: Options, *, another_day: bool = False) -> ActorWorld:
+    """One run, for what its world knows at the end."""
+    chooser = _AnotherDay(options) if another_day else NodeSeeds(options)
+    world, _ = play(subject, options, chooser)
+    return world
+
+
+# What nothing comes to, and of what nothing comes.
+
+
+def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator[str]:
+    plan = subject.plan
+    allowed = plan.simulate.may_be_empty
+    empty = {end for end, texts in expected.items() if not texts}
+    for end in sorted(empty - {*allowed}):
+        ways = {part.name for part in plan.parts if end in behind(subject, part.name)}
+        yield f"{end} gets no message, even without faults{_why(subject, by_hand, ways)}{_advice(end)}"
+    for source in plan.sources:
+        ways = behind(subject, source.name)
+        is_told = not (ways & by_hand.arrived.keys()) - empty
+        is_idle = by_hand.of_use[source.name] or not subject.messages[source.name]
+        if source.name not in allowed and not is_told and not is_idle:
+            why = _why(subject, by_hand, ways)
+            yield f"nothing of {source.name} comes out, even without faults{why}{_advice(source.name)}"
+
+
+def _why(subject: PlanSubject, by_hand: Plain, names: set[str]) -> str:
+    """The parts that messages went no further than."""
+    told: list[str] = []
+    for name, one in by_hand.passages.items():
+        part = subject.plan.part(name)
+        word = (
+            f"{part.kind} {name} ({part.does})" if isinstance(part, StagePart) else f"sink {name}"
+        )
+        if name in names and one.left_out:
+            told.append(f"{word} gives nothing for {one.left_out} of {one.came} messages")
+        if name in names and one.failed:
+            told.append(f"{word} fails for {one.failed} of {one.came} messages ({one.error})")
+    return f": {'; '.join(told)}" if told else ""
+
+
+def _advice(name: str) -> str:
+    return (
+        ". Give the sources messages that get through (simulate: sample:), or, if this is meant, write "
+        f"simulate: {{may_be_empty: [{name}]}}"
+    )

@@ -1,0 +1,514 @@
+"""What a stage must not do under simulation, and what it gets in place of it.
+
+While a stage is called, the clocks and the chance of the standard library are virtual, also where the stage's
+module has imported a function by name. Sockets, subprocesses, threads and writing to files are refused, with the
+file and line of the call. What can't be intercepted (a private ``random.Random()``, the hash of a string) shows
+when the same seed is run twice.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime as datetime_module
+import os
+import random
+import secrets
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType, ModuleType
+from typing import Any, TypeAlias, cast
+
+from surepipe.simulation.actors.lives import Life
+from surepipe.simulation.chance.randomness import Draws, draws
+
+# Notices a call of a user's function that does not come back, by the real clock.
+#
+# Virtual time stands still while a stage is called, so a stage that loops for ever, or waits for a lock that
+# nobody gives back, would let a simulation hang without a word. A thread looks now and then whether the same
+# call still runs; after so long it says where, and lets the call raise. A call that waits inside of the
+# interpreter can't be made to raise: what it waits for is at least told on standard error.
+
+
+HANGS_AFTER_S = 5.0
+"""So long may one call take, in real time."""
+_LOOKS = 4
+"""so often within that time"""
+
+Progress: TypeAlias = Callable[[], object]
+"""Equal as long as the same call runs; None while no user's code does."""
+Told: TypeAlias = Callable[[FrameType], str]
+"""Called once with the frame in which a call hangs; gives the words for it."""
+
+_monotonic = time.monotonic
+_frames: Callable[[], dict[int, FrameType]] = vars(sys)["_current_frames"]
+
+
+class _Watch:
+    """One thread that looks at the thread it was made in."""
+
+    def __init__(
+        self, progress: Progress, told: Told, error: type[BaseException], limit_s: float
+    ) -> None:
+        self._progress = progress
+        self._told = told
+        self._error = error
+        self._limit_s = limit_s
+        self._watched = threading.get_ident()
+        self._is_over = threading.Event()
+        self._said = ""
+        self._has_sent = False
+        self._thread = threading.Thread(target=self._look, name="surepipe-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Nothing is raised from here on."""
+        self._is_over.set()
+        self._thread.join()
+        if self._has_sent:
+            self._let_out()
+
+    def _let_out(self) -> None:
+        """Raise here what the call has not raised yet.
+
+        Taking it back would not do: Python would go on asking every thread at every step whether an error waits
+        for it, and under a tracer (a debugger, a measurement of coverage) 3.11 then never gets past the next call.
+        """
+        with suppress(self._error):
+            _raise_in(self._watched, self._error)
+            while True:  # Python raises at a step backwards, if not before
+                pass
+
+    def _look(self) -> None:
+        seen, since = self._progress(), _monotonic()
+        while not self._is_over.wait(self._limit_s / _LOOKS):
+            now, found = _monotonic(), self._progress()
+            if found is None or found != seen:
+                seen, since = found, now
+            elif now - since >= self._limit_s:
+                since = now
+                self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._said:  # it caught what was raised, or waits where nothing can be
+            sys.stderr.write(f"surepipe: {self._said}; it does not let itself be interrupted\n")
+        else:
+            self._said = self._told(_frames()[self._watched])
+        self._has_sent = True
+        _raise_in(self._watched, self._error)
+
+
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    """The thread raises this at its next step, instead of another that it has not raised yet."""
+    target = ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), target)
+
+
+@contextmanager
+def watched(
+    progress: Progress, told: Told, error: type[BaseException], limit_s: float | None = None
+) -> Generator[None]:
+    """While this lasts, a call in this thread that makes no progress for so long raises ``error``."""
+    watch = _Watch(progress, told, error, HANGS_AFTER_S if limit_s is None else limit_s)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+
+
+Speaking: TypeAlias = Callable[[], Life | None]
+"""The process whose user's code runs now; None while none does."""
+
+Double: TypeAlias = tuple[ModuleType | type, str, Any]
+"""Where a function is kept, under which name, and what stands in for it."""
+
+WALL_ORIGIN_NS = 1_700_000_000 * 1_000_000_000
+
+
+class Slip(BaseException):
+    """A stage did what can't be simulated. Not an ``Exception``: no stage catches it."""
+
+
+class Hang(Slip):
+    """A stage did not come back. Raised in it from outside, so it finds its words itself."""
+
+    def __init__(self) -> None:
+        super().__init__(str(_now.refused[-1]) if _now.refused else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What was refused, and where."""
+
+    what: str
+    place: str
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: a stage {self.what}, which a simulation can't let happen"
+
+
+class _Current:
+    """Which world's stage runs now, for the functions that stand in for those of the standard library."""
+
+    def __init__(self) -> None:
+        self.speaking: Speaking = lambda: None
+        self.refused: list[Refusal] = []
+        self.is_hooked = False
+
+
+_now = _Current()
+
+
+def _life() -> Life | None:
+    return _now.speaking()
+
+
+# Virtual clocks and chance.
+
+
+def _wall_ns(life: Life) -> int:
+    return WALL_ORIGIN_NS + (life.world.now + life.node.wall_jumps_us) * 1000
+
+
+def _chance(life: Life) -> Draws:
+    """One generator for each process and stage."""
+    world = life.world
+    key = f"stage/{world.speaking} {life.name} {life.number}"
+    return world.chances.setdefault(key, draws(world.options.seed, key))
+
+
+def _virtual(name: str, real: Callable[..., Any], act: Callable[..., Any]) -> Callable[..., Any]:
+    """The real function outside of stages, ``act(life, ...)`` inside."""
+
+    def stand_in(*args: Any, **named: Any) -> Any:
+        life = _life()
+        return real(*args, **named) if life is None else act(life, *args, **named)
+
+    stand_in.__name__ = name
+    return stand_in
+
+
+_GMTIME, _STRFTIME, _ASCTIME = time.gmtime, time.strftime, time.asctime
+
+
+def _clocks() -> dict[str, Callable[..., Any]]:
+    def struct(make: Callable[[float], time.struct_time]) -> Callable[..., time.struct_time]:
+        def at(life: Life, secs: float | None = None) -> time.struct_time:
+            return make(_wall_ns(life) / 1e9 if secs is None else secs)
+
+        return at
+
+    def seconds(life: Life) -> float:
+        return life.world.now / 1e6
+
+    def nanoseconds(life: Life) -> int:
+        return life.world.now * 1000
+
+    def wall(life: Life) -> float:
+        return _wall_ns(life) / 1e9
+
+    def sleep(life: Life, seconds: float) -> None:
+        life.sleep(round(seconds * 1_000_000))
+
+    def strftime(life: Life, format: str, t: Any = None) -> str:
+        return _STRFTIME(format, _GMTIME(wall(life)) if t is None else t)
+
+    def asctime(life: Life, t: Any = None) -> str:
+        return _ASCTIME(_GMTIME(wall(life)) if t is None else t)
+
+    def ctime(life: Life, secs: float | None = None) -> str:
+        return _ASCTIME(_GMTIME(wall(life) if secs is None else secs))
+
+    def clock_ns(life: Life, clock: int) -> int:
+        is_wall = clock == getattr(time, "CLOCK_REALTIME", None)
+        return _wall_ns(life) if is_wall else nanoseconds(life)
+
+    def clock(life: Life, clock: int) -> float:
+        return clock_ns(life, clock) / 1e9
+
+    counters = ("monotonic", "perf_counter", "process_time", "thread_time")
+    return {
+        **dict.fromkeys(counters, seconds),
+        **dict.fromkeys([f"{name}_ns" for name in counters], nanoseconds),
+        "time": wall,
+        "time_ns": _wall_ns,
+        "clock_gettime": clock,
+        "clock_gettime_ns": clock_ns,
+        "localtime": struct(_GMTIME),
+        "gmtime": struct(_GMTIME),
+        "strftime": strftime,
+        "asctime": asctime,
+        "ctime": ctime,
+        "sleep": sleep,
+    }
+
+
+RANDOM_NAMES = tuple(name for name in random.__all__ if hasattr(random.Random, name))
+
+
+def _chances() -> dict[str, Callable[..., Any]]:
+    def through(name: str) -> Callable[..., Any]:
+        def draw(life: Life, *args: Any, **named: Any) -> Any:
+            return getattr(_chance(life), name)(*args, **named)
+
+        return draw
+
+    return {name: through(name) for name in RANDOM_NAMES}
+
+
+def _system_chance(name: str) -> Callable[..., Any]:
+    def draw(life: Life, self: object, *args: Any) -> Any:
+        del self
+        return getattr(_chance(life), name)(*args)
+
+    return _virtual(name, vars(random.SystemRandom)[name], draw)
+
+
+def _uuid4(life: Life, *_: object) -> uuid.UUID:
+    return uuid.UUID(int=_chance(life).getrandbits(128), version=4)
+
+
+def _bytes(life: Life, count: int | None = None) -> bytes:
+    return _chance(life).randbytes(32 if count is None else count)
+
+
+def _hex(life: Life, count: int | None = None) -> str:
+    return _bytes(life, count).hex()
+
+
+def _below(life: Life, bound: int) -> int:
+    return _chance(life).below(bound)
+
+
+def _bits(life: Life, count: int) -> int:
+    return _chance(life).getrandbits(count)
+
+
+def _pick(life: Life, items: Sequence[Any]) -> Any:
+    return _chance(life).pick(items)
+
+
+_REAL_DATETIME = datetime_module.datetime
+
+
+def _no_thread(life: Life, *args: Any) -> None:
+    del life, args
+    _refuse("starts a thread")
+
+
+class _AnyDatetime(type):
+    """Every moment is an instance, also those that were made before."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, _REAL_DATETIME)
+
+
+class _Datetime(datetime_module.datetime, metaclass=_AnyDatetime):
+    """``datetime`` with virtual ``now``."""
+
+    @classmethod
+    def now(cls, tz: datetime_module.tzinfo | None = None) -> Any:
+        life = _life()
+        if life is None:
+            return _REAL_DATETIME.now(tz)
+        seconds = _wall_ns(life) / 1e9
+        return cls.fromtimestamp(seconds, tz or datetime_module.UTC).replace(tzinfo=tz)
+
+    @classmethod
+    def utcnow(cls) -> Any:
+        return cls.now(datetime_module.UTC).replace(tzinfo=None)
+
+    @classmethod
+    def today(cls) -> Any:
+        return cls.now()
+
+
+def _stand_ins() -> Iterator[Double]:
+    act: Callable[..., Any]
+    for name, act in _clocks().items():
+        if hasattr(time, name):  # not every system has every clock
+            yield time, name, _virtual(name, getattr(time, name), act)
+    for name, act in _chances().items():
+        yield random, name, _virtual(name, getattr(random, name), act)
+    for name in ("uuid1", "uuid4", "uuid6", "uuid7"):
+        if hasattr(uuid, name):  # newer Pythons have more
+            yield uuid, name, _virtual(name, getattr(uuid, name), _uuid4)
+    # Below ``start`` the audit hook would still refuse, but the thread would stay among those about to start.
+    yield threading.Thread, "start", _virtual("start", threading.Thread.start, _no_thread)
+    yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
+    for name in ("random", "getrandbits", "randbytes"):  # what all else of SystemRandom is made of
+        yield random.SystemRandom, name, _system_chance(name)
+    secret: dict[str, Callable[..., Any]] = {
+        "token_bytes": _bytes,
+        "token_hex": _hex,
+        "token_urlsafe": _hex,
+        "randbelow": _below,
+        "randbits": _bits,
+        "choice": _pick,
+    }
+    for name, act in secret.items():
+        yield secrets, name, _virtual(name, getattr(secrets, name), act)
+    yield datetime_module, "datetime", _Datetime
+
+
+@contextmanager
+def sandboxed(
+    modules: Iterable[ModuleType], speaking: Speaking, doubles: Iterable[Double] = ()
+) -> Generator[list[Refusal]]:
+    """While this lasts, what stages call of the standard library is virtual, or refused. Gives what was refused.
+
+    ``modules``: those of the stages, where a name may have been imported from another one. ``doubles`` stand in
+    for functions that stages call.
+    """
+    _hook()
+    replaced: list[Double] = []
+    before = _now.speaking, _now.refused
+    _now.speaking, _now.refused = speaking, []
+    try:
+        stand_ins: list[Double] = [*_stand_ins(), *doubles]
+        by_real = {id(vars(owner)[name]): stand_in for owner, name, stand_in in stand_ins}
+        for module in modules:
+            for name, value in list(vars(module).items()):
+                if id(value) in by_real:
+                    stand_ins.append((module, name, by_real[id(value)]))
+        for owner, name, stand_in in stand_ins:
+            replaced.append((owner, name, vars(owner)[name]))
+            setattr(owner, name, stand_in)
+        with watched(_progress, _hung, Hang):
+            yield _now.refused
+    finally:
+        for owner, name, real in reversed(replaced):
+            setattr(owner, name, real)
+        _now.speaking, _now.refused = before
+
+
+# What does not come back.
+
+
+def _progress() -> object:
+    """Where the user's code is that runs now: a call that goes on for ever stays at one event."""
+    life = _now.speaking()
+    return None if life is None else (life, life.world.events, len(life.world.rows))
+
+
+def _hung(frame: FrameType) -> str:
+    place, function = _place(frame)
+    refusal = Refusal("has not come back from a call", place, function)
+    _now.refused.append(refusal)
+    return str(refusal)
+
+
+# What is refused.
+
+_REFUSED = {
+    "socket.__new__": "opens a socket",
+    "socket.connect": "connects to a server",
+    "socket.getaddrinfo": "asks for an address",
+    "socket.gethostbyname": "asks for an address",
+    "socket.gethostbyaddr": "asks for an address",
+    "builtins.input": "reads from the terminal",
+    "subprocess.Popen": "starts a process",
+    "os.system": "starts a process",
+    "os.fork": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "os.exec": "starts a process",
+    "_thread.start_new_thread": "starts a thread",
+    "_thread.start_joinable_thread": "starts a thread",
+    "os.remove": "removes a file",
+    "os.rename": "renames a file",
+    "os.truncate": "cuts a file",
+    "os.link": "links a file",
+    "os.symlink": "links a file",
+    "os.mkdir": "makes a folder",
+    "os.rmdir": "removes a folder",
+    "shutil.rmtree": "removes a folder",
+}
+_WATCHED = frozenset({*_REFUSED, "open", "sqlite3.connect"})
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def _hook() -> None:
+    """Once for each process: an audit hook can't be taken away again, so it looks first whether a stage runs."""
+    if not _now.is_hooked:
+        _now.is_hooked = True
+        sys.addaudithook(partial(_audit, _now, _WATCHED))
+
+
+def _audit(now: _Current, audited: frozenset[str], event: str, args: tuple[Any, ...]) -> None:
+    # An interpreter that ends takes the names of this module away and goes on asking: so both are handed in.
+    if event not in audited or now.speaking() is None:
+        return
+    if event in _REFUSED:
+        _refuse(_REFUSED[event])
+    elif event == "open" and _is_writing(args):
+        _refuse(f"writes to the file {args[0]}")
+    elif event == "sqlite3.connect" and not _is_harmless(str(args[0])):
+        _refuse(f"opens the database {args[0]}")
+
+
+def _is_writing(args: tuple[Any, ...]) -> bool:
+    flags = args[2] if len(args) > 2 else 0
+    return isinstance(flags, int) and bool(flags & _WRITES)
+
+
+def _is_harmless(database: str) -> bool:
+    """One of memory, or only to be read."""
+    is_uri = database.startswith("file:")
+    return database in ("", ":memory:") or (
+        is_uri and any(word in database for word in ("mode=ro", "mode=memory", "immutable=1"))
+    )
+
+
+def _refuse(what: str) -> None:
+    speaking = _now.speaking
+    _now.speaking = lambda: None  # what follows opens source files itself
+    try:
+        place, function = _place()
+        refusal = Refusal(what, place, function)
+        _now.refused.append(refusal)
+    finally:
+        _now.speaking = speaking
+    raise Slip(str(refusal))
+
+
+_LIBRARIES = tuple(
+    path for name in ("stdlib", "platstdlib", "purelib") if (path := sysconfig.get_path(name))
+)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def place_of(error: BaseException) -> str:
+    """File and line of the user's code that an exception went through last; empty when there is none. Of the file
+    the name alone: a trace is the same wherever its project lies."""
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if _is_users(file):
+            found = f"{os.path.basename(file)}:{line}"
+    return found
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep)
+
+
+def _place(running: FrameType | None = None) -> tuple[str, str]:
+    """File, line and function of the user's code that is running."""
+    found = ("an unknown place", "")
+    for frame, line in traceback.walk_stack(running):
+        file = frame.f_code.co_filename
+        if _is_users(file):
+            module = cast("str", frame.f_globals.get("__name__", ""))
+            return f"{file}:{line}", f"{module}:{frame.f_code.co_qualname}"
+    return found

@@ -1,0 +1,614 @@
+"""``simulate``: anything that can be simulated, over many seeds, with a report of what broke.
+
+What may be given: a pipeline's file, a plan, the layers of a pipe, or a builder that gives a handler. The pytest
+fixture of the same name and ``surepipe simulate`` are made of this.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TypeAlias, cast
+
+from surepipe.audit.findings import Violation
+from surepipe.audit.settings import facts_of
+from surepipe.audit.trace import Row
+from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.guarantees.claims import Atom, Claim, parse_faults
+from surepipe.pipelines.assessing import assess
+from surepipe.pipelines.loading import load
+from surepipe.pipelines.models.pipes import PipePart, StoreRoute
+from surepipe.pipelines.models.sources import PythonSource
+from surepipe.pipelines.models.stages import PythonSink, StagePart
+from surepipe.pipelines.models.stores import SqliteStorePart
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.simulate.blame import pointed, swallowed_by
+from surepipe.pipelines.simulate.campaign import (
+    PlanFailure,
+    PlanResult,
+    repeat,
+    run_one,
+    run_seeds,
+    shrunk,
+    used_in,
+    within_reach,
+)
+from surepipe.pipelines.simulate.functions import (
+    Functions,
+    globals_in,
+    imported,
+    keeper_of,
+    module_of,
+    place_of_function,
+)
+from surepipe.pipelines.simulate.memory import (
+    ProcessMemory,
+    changed,
+    memory_of,
+    project_modules,
+    told,
+)
+from surepipe.pipelines.simulate.sources_and_sinks import messages_of
+from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
+from surepipe.simulation.chance.script import Decision, Script
+from surepipe.simulation.chance.script import load as load_script
+from surepipe.simulation.chance.script import save as save_script
+from surepipe.simulation.faults import FaultKind, chosen
+from surepipe.simulation.options import Options
+from surepipe.simulation.report import page, text_report
+from surepipe.simulation.report.words import fault_words
+from surepipe.simulation.results import Counterexample, RunResult
+
+__all__ = [
+    "NotDeterministic",
+    "NotExercised",
+    "Simulated",
+    "Simulation",
+    "SimulationFailed",
+    "load_script",
+    "run_one",
+    "simulation_of",
+]
+
+
+# A handler alone as a plan: it is put behind a stream pipe, in a process of its own, with 5 retries.
+
+
+Builder: TypeAlias = Callable[[], object]
+"""Gives a handler, or a handler and a check."""
+
+RETRIES = 5
+HANDLER = "surepipe.simulated:handler"
+SOURCE = "surepipe.simulated:messages"
+
+
+def plan_around_handler(name: str) -> Plan:
+    """Messages go through a stream into the handler. Sender and receiver are two processes."""
+    return Plan(
+        name=name,
+        stores=(SqliteStorePart.model_validate({"name": "main", "path": "main.db"}),),
+        sources=(
+            PythonSource.model_validate(
+                {"name": "messages", "call": SOURCE, "repeatable": True, "node": "sender"}
+            ),
+        ),
+        pipes=(
+            PipePart.model_validate(
+                {
+                    "name": "pipe",
+                    "from": "messages",
+                    "route": StoreRoute(kind="sqlite", store="main"),
+                    "journal": "main",
+                    "node": "receiver",
+                }
+            ),
+        ),
+        stages=(
+            StagePart.model_validate(
+                {
+                    "name": "handler",
+                    "from": "pipe",
+                    "call": HANDLER,
+                    "retries": RETRIES,
+                    "dead_letter": "main/dead",
+                }
+            ),
+        ),
+    )
+
+
+def built(builder: Builder) -> Functions:
+    """The handler (and the check) of one run. Raises MisuseError when the builder gives neither."""
+    found = builder()
+    handler, check = (
+        cast("tuple[object, object]", found) if isinstance(found, tuple) else (found, None)
+    )
+    if not callable(handler):
+        raise MisuseError(
+            f"the builder gave {found!r}: it returns a handler, or a handler and a check"
+        )
+    functions = Functions(given={HANDLER: handler})
+    if check is not None:
+        if not callable(check):
+            raise MisuseError(f"the builder gave {check!r} as its check, which is no function")
+        functions.check = check
+    return functions
+
+
+def handler_subject(
+    builder: Builder, messages: Sequence[object], name: str = "handler"
+) -> PlanSubject:
+    """A builder as a subject: it is called once for each run, and once before to see where its handler is from.
+
+    The module of the builder is that of a test, which may note there what it sees: it is not set back.
+    """
+    beside = [one for one in (module_of(builder),) if one is not None]
+    handlers = [module_of(built(builder).find(HANDLER))]
+    own = project_modules([*beside, *(one for one in handlers if one is not None)])
+    return PlanSubject(
+        plan_around_handler(name),
+        {"messages": list(messages)},
+        lambda: built(builder),
+        modules=own,
+        memory=ProcessMemory(one for one in own if one not in beside),
+        needs_all=True,
+    )
+
+
+TWICE = 20
+"""So many of the first seeds are run twice."""
+EXERCISED_FROM = 100
+"""From so many seeds on, a kind of fault that never struck is a finding."""
+
+
+class SimulationFailed(AssertionError):
+    """Something does not hold; the text is the report. ``page`` and ``script``: the files that were written."""
+
+    def __init__(self, text: str, page: Path | None = None, script: Path | None = None) -> None:
+        super().__init__(text)
+        self.page = page
+        self.script = script
+
+
+class NotDeterministic(SimulationFailed):
+    """The same seed went two ways."""
+
+
+class NotExercised(SimulationFailed):
+    """Nothing broke, but too little happened to say that it holds."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulation did: how many runs, events, deliveries and dead letters, how often each stage was called,
+    which marks were seen, and which faults the subject does not promise to survive. ``memory`` names globals that
+    stages changed: a crash would lose what is in them. ``left_out``: for how many messages a stage gives nothing,
+    in a run without faults. ``notes``: what is to be said though everything holds."""
+
+    runs: int
+    events: int = 0
+    delivered: int = 0
+    dead: int = 0
+    calls: Counter[str] = field(default_factory=Counter[str])
+    marks: frozenset[str] = frozenset()
+    faults: Counter[str] = field(default_factory=Counter[str])
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    not_tolerated: tuple[str, ...] = ()
+    rows: Sequence[Row] = ()
+    memory: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def subject_of_plan(
+    plan: Plan,
+    *,
+    messages: int | Mapping[str, Sequence[object]] | None = None,
+    check: Callable[..., object] | None = None,
+    folder: Path = Path(),
+) -> PlanSubject:
+    """A plan as a subject. Raises ConfigurationError for what can't be simulated."""
+    require_pipes(plan)
+    wanted = messages if isinstance(messages, int) else plan.simulate.messages or 40
+    given = messages if isinstance(messages, Mapping) else messages_of(plan, wanted, folder)
+    replaced = dict(plan.simulate.replace)
+    own = check or (imported(plan.simulate.check) if plan.simulate.check else None)
+
+    def functions() -> Functions:
+        found = Functions(replaced)
+        found.check = own
+        return found
+
+    finder = Functions(replaced)
+    paths = [path for _, path in _paths(plan)]
+    doubles = _modules(finder.find(path) for path in paths if path in replaced)
+    stages = _modules(finder.find(path) for path in paths if path not in replaced)
+    project = project_modules(stages, folder, without=doubles)
+    return PlanSubject(
+        plan,
+        given,
+        functions,
+        modules=tuple(dict.fromkeys((*project, *doubles))),
+        doubles=tuple(
+            (*keeper_of(path), imported(double))
+            for path, double in replaced.items()
+            if path not in paths
+        ),
+        memory=ProcessMemory(one for one in project if one not in doubles),
+        needs_all=False,
+    )
+
+
+def _modules(functions: Iterable[object]) -> list[ModuleType]:
+    found = map(module_of, functions)
+    return [module for module in found if module is not None]
+
+
+def _paths(plan: Plan) -> Iterator[tuple[str, str]]:
+    """The functions of all stages and sinks, with what they are."""
+    for stage in plan.stages:
+        for path in (stage.call, stage.map, stage.filter, stage.flat_map):
+            if path:
+                yield f"stage {stage.name}", path
+    for sink in plan.sinks:
+        if isinstance(sink, PythonSink):
+            yield f"sink {sink.name}", sink.call
+
+
+@dataclass
+class Simulation:
+    """One subject and how it is run."""
+
+    subject: PlanSubject
+    messages: int
+    faults: str = "claim"
+    has_check: bool = False
+    reports: Path | None = None
+    replay_with: str = ""
+    title: str = ""
+    memory: tuple[str, ...] = ()
+    """globals of the stages' modules that were changed by runs so far"""
+    not_compared: tuple[str, ...] = ()
+    """sinks that get something else in each run, even without faults"""
+
+    def run(self, seeds: Iterable[int]) -> Simulated:
+        """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
+        NotDeterministic, and NotExercised."""
+        numbers = list(seeds)
+        found = self.campaign(numbers, stop_at_first=True)
+        if found.first is not None:
+            self.check_twice([found.first.seed], found.digests)
+            raise self.failed(found.first)
+        self.check_twice(numbers[:TWICE], found.digests)
+        if found.missing and len(numbers) >= EXERCISED_FROM:
+            raise NotExercised(
+                f"{self.subject.name}: nothing broke in {found.runs} runs, but these never happened: "
+                f"{', '.join(found.missing)}. Give it more seeds or more messages."
+            )
+        unjudged = (*found.unreached, *self.swallowed())
+        if unjudged:
+            told = "\n".join(unjudged)
+            raise NotExercised(
+                f"{self.subject.name}: nothing broke in {found.runs} runs, but {told}"
+            )
+        return Simulated(
+            found.runs,
+            found.events,
+            found.delivered,
+            found.dead,
+            found.calls,
+            frozenset(found.marks),
+            found.faults,
+            found.left_out,
+            memory=self.memory,
+            notes=tuple(self.notes(found.dead, found.runs)),
+        )
+
+    def once(self, schedule: Options) -> Simulated:
+        """One run under these options, of the messages that there are. Raises SimulationFailed, as it is."""
+        options = within_reach(self.subject, replace(schedule, messages=self.messages))
+        result, outcome = run_one(self.subject, options)
+        if result.violations:
+            raise SimulationFailed(self._told(self._example(result, len(result.script.decisions))))
+        return Simulated(
+            1,
+            result.events,
+            sum(row.count for row in result.rows if row.kind == "delivered"),
+            outcome.dead,
+            outcome.calls,
+            result.marks,
+            rows=result.rows,
+        )
+
+    def campaign(self, seeds: Iterable[int], *, stop_at_first: bool = False) -> PlanResult:
+        """All seeds, judged."""
+        mode, kinds = self._mode()
+        before = memory_of(self.subject.modules)
+        found = run_seeds(
+            self.subject,
+            seeds,
+            mode=mode,
+            kinds=kinds,
+            messages=self.messages,
+            has_check=self.has_check,
+            stop_at_first=stop_at_first,
+        )
+        new = changed(before, memory_of(self.subject.modules))
+        names = {*self.memory, *new, *self.subject.memory.changed}
+        self.memory = found.memory = tuple(sorted(names))
+        self.not_compared = found.not_compared
+        return found
+
+    def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
+        if self.faults in ("claim", "break", "none"):
+            return self.faults, ()
+        return "claim", chosen([word.strip() for word in self.faults.split(",")])
+
+    def check_twice(self, seeds: Iterable[int], digests: Mapping[int, str]) -> None:
+        """Raises NotDeterministic when a seed goes another way now."""
+        again = self.campaign(seeds)
+        for seed, digest in again.digests.items():
+            if digests.get(seed, digest) != digest:
+                raise NotDeterministic(
+                    f"{self.subject.name}: seed {seed} went two ways: a stage keeps something between runs, or "
+                    "uses chance or time that a simulation can't replace (a private random.Random(), say)"
+                    f"{_hint(self.memory)}"
+                )
+
+    def replay(self, script: Script) -> RunResult:
+        """The run that a script tells of. Raises SimulationFailed when it breaks something, or is stale."""
+        result = repeat(self.subject, script)
+        if result.stale is not None:
+            raise SimulationFailed(f"the script is stale: nothing happened at {result.stale}")
+        if result.violations:
+            raise SimulationFailed(self._told(self._example(result, len(script.decisions))))
+        return result
+
+    def failed(self, failure: PlanFailure) -> SimulationFailed:
+        """The report of a failure; page and script are written where a folder is given."""
+        least = shrunk(self.subject, failure)
+        example = replace(
+            self._example(least.result, len(failure.script.decisions)),
+            violation=least.violation,
+            nearest=least.nearest,
+            without=_in_words(least.without) if least.without else "",
+        )
+        where: Path | None = None
+        script: Path | None = None
+        if self.reports is not None:
+            self.reports.mkdir(parents=True, exist_ok=True)
+            stem = f"{self.subject.name}-{failure.violation.property}-{failure.seed}"
+            where, script = self.reports / f"{stem}.html", self.reports / f"{stem}.json"
+            save_script(least.script, script)
+            example = replace(example, replay=f"{self.replay_with} {script}".strip())
+        example = pointed(self.subject, example)
+        if where is not None:
+            where.write_text(page(example), encoding="utf-8")
+        text = text_report(example) + (f"Page: {where}\n" if where else "")
+        text += "".join(f"{line}\n" for line in self._whose(example))
+        notes = (*self.notes(), *self.swallowed())
+        text += "".join(f"Note: {note}.\n" for note in notes)
+        return SimulationFailed(text, where, script)
+
+    def _whose(self, example: Counterexample) -> Iterator[str]:
+        """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""
+        raised: Counter[str] = Counter()
+        for row in example.result.rows:
+            facts = facts_of(row)
+            if row.kind == "raised" and "stage" in facts:
+                place = f" at {facts['place']}" if facts.get("place") else ""
+                raised[f"{facts['stage']} raised {facts['text']}{place}"] += row.count
+        odd = list(_odd_answers(example))
+        found = [f"{what}, {count} times" for what, count in raised.items()]
+        found += [what for _, what in odd]
+        for what in found[:3]:
+            yield f"A stage's defect: {what}."
+        for stage in dict.fromkeys(stage for stage, _ in odd):
+            yield from self._remembering(stage)
+        if raised:
+            yield "Mend it, or give it `retries` and a `dead_letter`: what it can't take then gets out of the way."
+        elif example.violation.property == "stage":
+            yield "A stage's defect."
+        elif example.violation.property == "user":
+            yield "A defect of the stages, or of the check: surepipe did what it promises."
+        elif not found and not {*self.memory, *self.subject.memory.changed}:
+            yield "No stage raised, or answered in two ways: a defect of surepipe, unless a stage hides something."
+
+    def _remembering(self, stage: str) -> Iterator[str]:
+        """Why a stage may have answered in two ways: the globals that it keeps."""
+        finder = Functions(dict(self.subject.plan.simulate.replace))
+        changed = {*self.memory, *self.subject.memory.changed}
+        for name, path in _paths(self.subject.plan):
+            if name.partition(" ")[2] != stage or path == HANDLER:
+                continue
+            kept = sorted(changed.intersection(globals_in(finder.find(path))))
+            if kept:
+                yield (
+                    f"{stage} keeps {' and '.join(kept)} between calls: a crash loses that, and a message "
+                    "that is tried again meets what its first attempt left. Answer from the message alone, or "
+                    "keep it in a store, in the message's transaction (boundary: committed, context.transaction)."
+                )
+
+    def notes(self, dead: int = 0, runs: int = 0) -> Iterator[str]:
+        """What is to be said of the stages, whether or not a run has shown it. ``dead``: how many dead letters
+        there were in so many runs."""
+        if 2 * dead > runs * self.messages:  # faults make a few of them
+            yield (
+                "most messages became dead letters, so little was tried of what stands behind the stages: "
+                "give the sources rows like their own (simulate: sample:)"
+            )
+        names = {*self.memory, *self.subject.memory.changed}
+        if names:
+            yield told(sorted(names))
+        for sink in self.not_compared:
+            yield (
+                f"what {sink} gets was not compared, as it is not the same in all runs without faults (by the "
+                "time, by chance or by the order, say): write a check for it (simulate: check:)"
+            )
+
+    def swallowed(self) -> Iterator[str]:
+        """What no run can judge, because it happens in the runs without faults too."""
+        finder = Functions()
+        for name, path in _paths(self.subject.plan):
+            if path not in self.subject.plan.simulate.replace and path != HANDLER:
+                yield from swallowed_by(name, finder.find(path))
+
+    def _example(self, result: RunResult, before: int) -> Counterexample:
+        violation = result.violations[0]
+        promised, covered = self._promised(result, violation)
+        return Counterexample(
+            title=self.title or self.subject.name,
+            violation=violation,
+            result=result,
+            decisions_before=before,
+            guarantee=promised or "nothing",
+            covered=covered,
+            advice="" if covered else self._advice(),
+            replay="",
+            places={name: place for name, place in self._places() if place},
+        )
+
+    def _promised(self, result: RunResult, violation: Violation) -> tuple[str, bool]:
+        """What is promised, in words, and whether it names all that happened: the headline, or else, of the atom
+        that broke, what that alone survives."""
+        headlines = self._headlines()
+        promised = ", ".join(map(str, headlines))
+        if self.faults == "break":
+            return promised, False
+        used = used_in(self.subject, result.script.decisions)
+        if all(used <= claim.tolerates for claim in headlines):
+            return promised, True
+        atom = _ATOM_OF.get(violation.property, Atom.NO_LOSS)
+        survived = parse_faults(self.subject.promise.claim.get(atom, ()))
+        if used <= survived:
+            return str(Claim(frozenset({atom}), survived)), True
+        return promised, False
+
+    def _headlines(self) -> list[Claim]:
+        verdicts = assess(self.subject.plan).ways
+        return [one.explanation.headline for one in verdicts if one.explanation is not None][:1]
+
+    def _advice(self) -> str:
+        return "; ".join(assess(self.subject.plan).notes[:1])
+
+    def _places(self) -> Iterator[tuple[str, str]]:
+        """Where the functions of stages and sinks are written."""
+        finder = Functions()
+        for name, path in _paths(self.subject.plan):
+            if path != HANDLER:
+                yield name.partition(" ")[2], place_of_function(finder.find(path))
+
+    def _told(self, example: Counterexample) -> str:
+        return text_report(pointed(self.subject, example))
+
+
+_ATOM_OF = {"P3": Atom.NO_DUPLICATE, "P4": Atom.MONOTONIC, "P6g": Atom.GAP_FREE}
+
+
+def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
+    """Stages that answered in two ways for one message, or otherwise than without faults; and how they did."""
+    answers: dict[tuple[str, str, int, int, str], dict[str, None]] = {}
+    for row in example.result.rows:
+        if row.kind == "returned":
+            facts = facts_of(row)
+            piece = str(facts.get("part", ""))
+            message = (str(facts.get("stage")), row.pipe, row.epoch, row.seq, piece)
+            answers.setdefault(message, {})[str(facts.get("answer"))] = None
+    about = example.violation
+    for (stage, pipe, epoch, seq, piece), given in answers.items():
+        is_it = not piece and (pipe, epoch, seq) == (about.pipe, about.epoch, about.seq)
+        usual = example.usual.get(stage) if is_it else None
+        who = f"{stage} ({example.places[stage]})" if stage in example.places else stage
+        if len(given) > 1:
+            told = " and then ".join(given)
+            yield stage, f"{who} answered {told} for message {seq}, which was tried again"
+        elif usual is not None and usual not in given:
+            yield (
+                stage,
+                f"{who} answered {next(iter(given))} for message {seq}, and {usual} without faults",
+            )
+
+
+def _in_words(decision: Decision) -> str:
+    """What a decision was, for who knows no event by its name."""
+    if decision.fault:
+        return fault_words(decision.fault)
+    return f"{decision.authority} {' '.join(map(str, decision.value))} at {decision.at}"
+
+
+def _hint(memory: Sequence[str]) -> str:
+    return f"; {told(memory)}" if memory else ""
+
+
+def simulation_of(
+    what: object,
+    *,
+    messages: int | Sequence[object] | Mapping[str, Sequence[object]] | None = None,
+    check: Callable[..., object] | None = None,
+    faults: str = "claim",
+    reports: Path | None = None,
+    replay_with: str = "",
+    name: str = "",
+) -> Simulation:
+    """Anything that can be simulated. Raises ConfigurationError for what can't, and for an expectation of the plan
+    that does not hold."""
+    if isinstance(what, str | Path | Plan):
+        plan = what if isinstance(what, Plan) else load(what)
+        require_expected(plan)
+        return simulation_of_plan(
+            plan,
+            folder=Path() if isinstance(what, Plan) else Path(what).parent,
+            messages=cast("int | Mapping[str, Sequence[object]] | None", messages),
+            check=check,
+            faults=faults,
+            reports=reports,
+            replay_with=replay_with,
+        )
+    if callable(what):
+        builder = cast("Callable[[], object]", what)
+        rows = (
+            list(messages)
+            if isinstance(messages, Sequence)
+            else [f"m{n}" for n in range(messages if isinstance(messages, int) else 20)]
+        )
+        subject = handler_subject(builder, rows, name or getattr(what, "__name__", "handler"))
+        return Simulation(subject, len(rows), faults, True, reports, replay_with, name)
+    raise ConfigurationError(
+        f"{what!r} can't be simulated: give a pipeline's file, a plan, or a function that builds a handler"
+    )
+
+
+def require_expected(plan: Plan) -> None:
+    """P15, before anything runs: what the plan expects must be derived."""
+    assessment = assess(plan)
+    for verdict in (*assessment.pipes, *assessment.ways):
+        for finding in (*verdict.refused, *verdict.unmet):
+            raise SimulationFailed(f"P15 expectation violated: {verdict.name}: {finding}")
+
+
+def simulation_of_plan(
+    plan: Plan,
+    *,
+    folder: Path = Path(),
+    messages: int | Mapping[str, Sequence[object]] | None = None,
+    check: Callable[..., object] | None = None,
+    faults: str = "claim",
+    reports: Path | None = None,
+    replay_with: str = "",
+) -> Simulation:
+    """A plan with its stages, whether or not it does what it expects. Raises ConfigurationError."""
+    _importable(folder)
+    subject = subject_of_plan(plan, messages=messages, check=check, folder=folder)
+    has_check = check is not None or plan.simulate.check is not None
+    return Simulation(subject, subject.most, faults, has_check, reports, replay_with)
+
+
+def _importable(folder: Path) -> None:
+    """The stages of a file are found beside it, and where the command runs."""
+    for place in (str(folder.resolve()), os.getcwd()):
+        if place not in sys.path:
+            sys.path.insert(0, place)

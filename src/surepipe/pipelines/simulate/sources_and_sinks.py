@@ -1,0 +1,410 @@
+"""Sources and sinks under simulation: rows that are known beforehand, and records of what came out.
+
+Both belong to the world and outlive processes, as files and servers do. What a process holds is a view of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import cast
+
+from pydantic import BaseModel
+
+from surepipe.core.store_requests import Transaction
+from surepipe.errors import ConfigurationError
+from surepipe.guarantees.claims import Atom
+from surepipe.pipelines.assembly import Cursor, SourceRow
+from surepipe.pipelines.models.sources import (
+    AnySource,
+    CsvSource,
+    FileSource,
+    HttpSource,
+    JsonlSource,
+    replays,
+)
+from surepipe.pipelines.models.stages import AnySink, CsvSink, HttpSink, JsonlSink, PythonSink
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.simulate.functions import imported
+from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
+from surepipe.pipelines.stages import About
+from surepipe.simulation.actors.lives import Life
+from surepipe.simulation.chance.randomness import Draws, draws
+from surepipe.storage.memory import MemoryTransaction
+
+
+@dataclass(slots=True)
+class SeededRows:
+    """A source: its messages, how long after the one before each comes, how far it was read, and how far a process
+    said that it has them."""
+
+    part: AnySource
+    messages: Sequence[object]
+    due_us: Sequence[int]
+    read: int = 0
+    taken: int = 0
+    doubt: Atom | None = None
+    """What nobody promises of this run: a process ended after it had read what can't be read again."""
+
+    def begin(self, after: str) -> int:
+        """Where a new process begins: at its place, or where the world is."""
+        if replays(self.part):
+            return int(after or 0)
+        is_posted = isinstance(self.part, HttpSource)
+        if self.read > self.taken:
+            self.doubt = Atom.NO_DUPLICATE if is_posted else Atom.NO_LOSS
+        return self.taken if is_posted else self.read
+
+
+class RowsInLife:
+    """A source in one process."""
+
+    def __init__(self, rows: SeededRows, life: Life) -> None:
+        self._rows = rows
+        self._life = life
+        self._at = 0
+
+    def begin(self, after: str) -> None:
+        """From this place, or, where it can't be read again, from where the world is."""
+        self._life.check()
+        self._at = self._rows.begin(after)
+
+    def read(self, rows_max: int) -> Sequence[SourceRow] | None:
+        """What is due by now; it waits for the next one."""
+        life, rows = self._life, self._rows
+        life.check()
+        if self._at >= len(rows.messages):
+            return None
+        life.sleep(rows.due_us[self._at] - life.world.now)
+        now = life.world.now
+        end = self._at
+        while end < len(rows.messages) and end - self._at < rows_max and rows.due_us[end] <= now:
+            end += 1
+        found = [
+            SourceRow(deepcopy(rows.messages[number]), str(number + 1))
+            for number in range(self._at, end)
+        ]
+        self._at = end
+        rows.read = max(rows.read, end)
+        return found
+
+    def taken(self, rows: Sequence[SourceRow]) -> None:
+        """A client that posts is answered now."""
+        self._life.check()
+        if rows:
+            self._rows.taken = max(self._rows.taken, int(rows[-1].after))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+# Sinks.
+
+
+@dataclass(slots=True)
+class Record:
+    """What a sink got."""
+
+    part: AnySink
+    entries: list[tuple[str, object]] = field(default_factory=list[tuple[str, object]])
+    keys: dict[str, None] = field(default_factory=dict[str, None])
+
+    @property
+    def messages(self) -> list[object]:
+        """In the order in which they came."""
+        return [message for _, message in self.entries]
+
+    @property
+    def is_idempotent(self) -> bool:
+        """True when a message that comes again has no second effect."""
+        return isinstance(self.part, HttpSink | PythonSink) and self.part.idempotent
+
+
+class RecorderInLife:
+    """A sink in one process: as idempotent, and as much a part of transactions, as its kind is."""
+
+    def __init__(
+        self,
+        record: Record,
+        life: Life,
+        call: Callable[[object, About, Transaction | None], object] | None = None,
+    ) -> None:
+        """``call``: what the sink does with a message, where that is a function of the user's."""
+        self._record = record
+        self._life = life
+        self._call = call
+        self._pending: list[tuple[str, object]] = []
+
+    def begin(self, transaction: Transaction | None) -> None:
+        """A new group."""
+        del transaction
+        self._life.check()
+        self._pending = []
+
+    def mark(self) -> int:
+        """Where the group is now."""
+        return len(self._pending)
+
+    def back_to(self, mark: int) -> None:
+        """Forget what was put since."""
+        del self._pending[mark:]
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        """Take one message."""
+        self._life.check()
+        entry = (about.key, deepcopy(message))  # what is done to the message later is not in it
+        if self._call is not None:
+            self._call(message, about, transaction)
+        if not self._waits(transaction):
+            self._write([entry])
+        else:
+            self._pending.append(entry)
+
+    def _waits(self, transaction: Transaction | None) -> bool:
+        """Files are written a group at a time; a request or a call can't be held back, but by a transaction."""
+        part = self._record.part
+        return not isinstance(part, HttpSink | PythonSink) or self._is_in(transaction)
+
+    def _is_in(self, transaction: Transaction | None) -> bool:
+        return transaction is not None and self._record.part.commits
+
+    def seal(self, transaction: Transaction | None) -> None:
+        """Make the group last: what a function did with a transaction happens when that is done."""
+        pending, self._pending = self._pending, []
+        if pending and self._is_in(transaction):
+            assert isinstance(transaction, MemoryTransaction), "simulated stores have no others"
+            transaction.also(lambda: self._written(pending))
+        elif pending:
+            self._write(pending)
+
+    def _write(self, entries: list[tuple[str, object]]) -> None:
+        name = self._record.part.name
+        first = entries[0][0].rpartition("/")[2]
+        self._life.at(f"{name} writes {first}+{len(entries)}", lambda: self._written(entries))
+
+    def _written(self, entries: list[tuple[str, object]]) -> None:
+        record = self._record
+        for key, message in entries:
+            if record.is_idempotent and key in record.keys:
+                continue
+            record.keys[key] = None
+            record.entries.append((key, message))
+        again = ", again" if _has_repeats(record, entries) else ""
+        self._life.world.effect(record.part.name, f"writes {len(entries)}{again}")
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _has_repeats(record: Record, entries: list[tuple[str, object]]) -> bool:
+    known = [key for key, _ in record.entries]
+    return any(known.count(key) > 1 for key, _ in entries)
+
+
+# What sources give under simulation: samples, the first rows of a file, values of a model, or m0, m1, ...
+
+
+def messages_of(plan: Plan, count: int, folder: Path) -> dict[str, Sequence[object]]:
+    """Of each source of a plan. Raises ConfigurationError when a file can't be read, and when it is not there or
+    empty and nothing else says what its rows are like: a run of no messages, or of made-up ones, shows nothing."""
+    return {source.name: _of_source(plan, source, count, folder) for source in plan.sources}
+
+
+def _of_source(plan: Plan, source: AnySource, count: int, folder: Path) -> Sequence[object]:
+    sample = plan.simulate.sample.get(source.name)
+    if sample:
+        return _filled(list(sample), count)
+    if isinstance(source, FileSource):
+        found = _of_file(source, count, folder)
+        if found:
+            return found
+    if source.model is not None:
+        model = imported(source.model)
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            return _of_model(model, count)
+    if isinstance(source, JsonlSource | CsvSource):
+        raise ConfigurationError(
+            f"source {source.name}: {source.path} {_missing(source, folder)}, so there is nothing to simulate "
+            f"with: put some rows there, or write them down (simulate: {{sample: {{{source.name}: [...]}}}})"
+        )
+    return [f"m{number}" for number in range(count)]
+
+
+def _missing(source: FileSource, folder: Path) -> str:
+    return "has no rows" if _found(source, folder) else f"is not there, nor in {folder.resolve()}"
+
+
+def _found(source: FileSource, folder: Path) -> Path | None:
+    path = str(source.path)
+    return next((place for place in (Path(path), folder / path) if place.is_file()), None)
+
+
+def _filled(sample: list[object], count: int) -> list[object]:
+    return [sample[number % len(sample)] for number in range(count)]
+
+
+def _of_file(source: FileSource, count: int, folder: Path) -> list[object]:
+    path = _found(source, folder)
+    if path is None:
+        return []
+    try:
+        if isinstance(source, JsonlSource):
+            with path.open(encoding="utf-8") as file:
+                lines = (line for line in file if line.strip())
+                return [cast("object", json.loads(line)) for line in islice(lines, count)]
+        if isinstance(source, CsvSource):
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = csv.DictReader(file, delimiter=source.delimiter)
+                return [dict(row) for row in islice(rows, count)]
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    return []
+
+
+def _of_model(model: type[BaseModel], count: int) -> list[object]:
+    """Values of a model: numbers count up, texts carry the number."""
+    schema = model.model_json_schema()
+    definitions = cast("dict[str, object]", schema.get("$defs", {}))
+    source = draws(1, f"model/{model.__name__}")
+    made = [_value(schema, definitions, number, source) for number in range(count)]
+    return [model.model_validate(value).model_dump(mode="json") for value in made]
+
+
+def _value(  # noqa: PLR0911 - one line for each type of JSON
+    schema: dict[str, object], definitions: dict[str, object], number: int, source: Draws
+) -> object:
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        return _value(cast("dict[str, object]", definitions[name]), definitions, number, source)
+    for word in ("enum", "examples"):
+        choices = schema.get(word)
+        if isinstance(choices, list) and choices:
+            return source.pick(cast("list[object]", choices))
+    if "const" in schema:
+        return schema["const"]
+    options = schema.get("anyOf")
+    if isinstance(options, list):
+        return _value(cast("list[dict[str, object]]", options)[0], definitions, number, source)
+    match schema.get("type"):
+        case "object":
+            fields = cast("dict[str, dict[str, object]]", schema.get("properties", {}))
+            return {name: _value(one, definitions, number, source) for name, one in fields.items()}
+        case "integer" | "number":
+            least = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+            return number + 1 + (int(least) if isinstance(least, int | float) else 0)
+        case "boolean":
+            return bool(number % 2)
+        case "array":
+            return []
+        case "null":
+            return None
+        case _:
+            return f"m{number}"
+
+
+# Files under simulation: their bytes belong to the world, and the sink that writes them is the production one.
+
+
+@dataclass(slots=True)
+class WorldFile:
+    """The file of a sink. ``is_decided``: a store knows what it is to hold."""
+
+    part: JsonlSink | CsvSink
+    data: bytearray = field(default_factory=bytearray)
+    is_decided: bool = False
+
+    @property
+    def messages(self) -> list[object]:
+        """What somebody reads who opens it: of CSV a mapping of texts for each row."""
+        text = self.data.decode(errors="replace")
+        if isinstance(self.part, CsvSink):
+            return list(csv.DictReader(io.StringIO(text, newline="")))
+        return [_content(line) for line in text.removesuffix("\n").split("\n")] if text else []
+
+    def opened(self, cursor: Cursor | None, disk: Disk) -> LineFile:
+        """The sink, as ``surepipe run`` makes it, on this disk. Raises what that raises."""
+        self.is_decided = self.is_decided or cursor is not None
+        path = Path(self.part.name)
+        if isinstance(self.part, CsvSink):
+            return CsvLines(path, cursor, self.part.columns, opened=lambda _: disk)
+        return JsonlLines(path, cursor, opened=lambda _: disk)
+
+
+def _content(line: str) -> object:
+    """Half a line is no value: it is shown as it is."""
+    try:
+        found: object = json.loads(line)
+    except ValueError:
+        return line
+    return found
+
+
+class BareDisk:
+    """The bytes of a file of the world, when no process runs any more."""
+
+    def __init__(self, file: WorldFile) -> None:
+        self._data = file.data
+
+    def size(self) -> int:
+        """How many there are."""
+        return len(self._data)
+
+    def read(self, count: int, at: int) -> bytes:
+        """Those at a place."""
+        return bytes(self._data[at : at + count])
+
+    def write(self, data: memoryview, at: int) -> int:
+        """Write all of it."""
+        missing = max(0, at - len(self._data))
+        self._data.extend(bytes(missing))
+        self._data[at : at + len(data)] = data
+        return len(data)
+
+    def cut(self, length: int) -> None:
+        """Make it this long."""
+        del self._data[length:]
+
+    def sync(self) -> None:
+        """What is written stays."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class DiskInLife(BareDisk):
+    """The same in the hands of one process: each change is a point at which it may end."""
+
+    def __init__(self, file: WorldFile, life: Life) -> None:
+        super().__init__(file)
+        self._name = file.part.name
+        self._life = life
+
+    def size(self) -> int:
+        """How many bytes there are now, whoever has written them."""
+        self._life.check()
+        return super().size()
+
+    def write(self, data: memoryview, at: int) -> int:
+        """Write all but the last byte, or that one: a process may end with half a line in the file."""
+        some = data[:-1] or data
+        what = f"{self._name} writes {len(some)} bytes at {at}"
+        return self._life.at(what, lambda: self._written(some, at))
+
+    def _written(self, data: memoryview, at: int) -> int:
+        if self.read(len(data), at) != bytes(data):
+            self._life.world.effect(self._name, f"writes {len(data)} bytes at {at}")
+        return super().write(data, at)
+
+    def cut(self, length: int) -> None:
+        """Make it this long."""
+        self._life.at(f"{self._name} is cut to {length} bytes", lambda: self._cut(length))
+
+    def _cut(self, length: int) -> None:
+        self._life.world.effect(self._name, f"is cut to {length} bytes")
+        super().cut(length)

@@ -1,0 +1,217 @@
+"""A plan as the subject of simulated runs: what it promises, and what one run of it consists of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from surepipe.errors import ConfigurationError
+from surepipe.guarantees.claims import Guarantee, in_order
+from surepipe.guarantees.derivation import evaluate, evaluate_chain
+from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
+from surepipe.pipelines.assessing import chain_of, hop_of
+from surepipe.pipelines.links import Node
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.stages import Trying
+from surepipe.pipelines.plan import Plan, Way
+from surepipe.pipelines.simulate.deployment import PlanDeployment, stream_of
+from surepipe.pipelines.simulate.functions import Functions
+from surepipe.pipelines.simulate.memory import ProcessMemory
+from surepipe.pipes.options import BacklogOptions, StreamOptions, micros
+from surepipe.pipes.stack.boundary import Boundary
+from surepipe.simulation.explore.hops import STATES_MAX, HopExplored, explore_hops
+from surepipe.simulation.promises import Promise
+
+if TYPE_CHECKING:
+    from surepipe.pipelines.simulate.reference import Reference
+    from surepipe.pipelines.simulate.sandbox import Double
+
+
+TIMER_US = 200_000
+
+
+@dataclass(frozen=True)
+class PlanSubject:
+    """A plan with its messages, ready for any number of runs."""
+
+    plan: Plan
+    messages: Mapping[str, Sequence[object]]
+    """of each source"""
+    functions: Callable[[], Functions]
+    """the user's functions, for one run"""
+    expected: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """of each sink: what comes out when nothing goes wrong"""
+    slips: tuple[str, ...] = ()
+    """what a second attempt at each message shows of the keys of effects"""
+    references: dict[int, Reference] = field(
+        default_factory=dict[int, "Reference"], compare=False, repr=False
+    )
+    """where that comes from, for numbers of messages that were asked for before"""
+    modules: tuple[ModuleType, ...] = ()
+    """those of the stages"""
+    doubles: tuple[Double, ...] = ()
+    """of functions that stages call"""
+    memory: ProcessMemory = field(default_factory=ProcessMemory, compare=False, repr=False)
+    """of the stages: what each process has for itself"""
+    needs_all: bool = False
+    """there is a check that speaks of all messages: no run, however short, goes without one of them"""
+
+    @property
+    def most(self) -> int:
+        """How many messages the longest source has."""
+        return max((len(messages) for messages in self.messages.values()), default=0)
+
+    @property
+    def name(self) -> str:
+        """The plan's."""
+        return self.plan.name
+
+    @cached_property
+    def claims(self) -> dict[str, dict[str, list[str]]]:
+        """Of each pipe, by its name in traces: the faults that each atom tolerates."""
+        return {
+            f"{self.plan.name}/{pipe.name}": _claim(
+                evaluate(_exposed(hop_of(self.plan, pipe, {}))).guarantee
+            )
+            for pipe in self.plan.pipes
+        }
+
+    @cached_property
+    def ways(self) -> dict[Way, dict[str, list[str]]]:
+        """The same from each source to each end."""
+        return {way: _claim(self._derived(way)) for way in self.plan.ways()}
+
+    def _derived(self, way: Way) -> Guarantee:
+        chain = chain_of(self.plan, way, {})
+        exposed = replace(chain, hops=tuple(_exposed(hop) for hop in chain.hops))
+        if len(exposed.hops) == 1:
+            return evaluate(exposed.hops[0]).guarantee
+        return evaluate_chain(exposed).guarantee
+
+    @property
+    def promise(self) -> Promise:
+        """What all of it tolerates together."""
+        return self._promise
+
+    @cached_property
+    def _promise(self) -> Promise:
+        claims = [*self.claims.values(), *self.ways.values()]
+        atoms = [atom for atom in claims[0] if all(atom in claim for claim in claims)]
+        together = {
+            atom: tuple(
+                fault for fault in claims[0][atom] if all(fault in claim[atom] for claim in claims)
+            )
+            for atom in atoms
+        }
+        layers = [layer for pipe in self.plan.pipes for layer in pipe.stack]
+        timers = [layer for layer in layers if isinstance(layer, BacklogOptions)]
+        return Promise(
+            claim=together,
+            timer_us=min((micros(layer.rto_initial_s) for layer in timers), default=TIMER_US),
+            least_us=min((micros(layer.rto_min_s) for layer in timers), default=TIMER_US),
+            confirms=all(_confirms(pipe) for pipe in self.plan.pipes),
+            retries=self._retries,
+            stores=frozenset(_roles(self.plan)),
+        )
+
+    @property
+    def _retries(self) -> int | None:
+        found = [
+            part.retries for part in self.plan.parts if isinstance(part, Trying) and part.retries
+        ]
+        return min(found, default=None)
+
+    def facts(self) -> Mapping[str, object]:
+        """What the judge is told: the claims of single pipes, which of them have a journal, which streams keep
+        positions first, which pipes have lanes, and how often a delivery calls a stage."""
+        pipes, name = self.plan.pipes, self.plan.name
+        journals = [f"{name}/{pipe.name}" for pipe in pipes if pipe.journal is not None]
+        before = [
+            stream_of(self.plan, pipe)
+            for pipe in pipes
+            if pipe.stream_store is not None and pipe.settled is Boundary.BEFORE
+        ]
+        facts: dict[str, object] = {"claims": self.claims, "journals": journals}
+        facts |= {"before": before} if before else {}
+        lanes = [f"{name}/{pipe.name}" for pipe in pipes if (pipe.lanes or 1) > 1]
+        facts |= {"lanes": lanes} if lanes else {}
+        several = {part.name: most for part in self.plan.parts if (most := self._entered(part)) > 1}
+        return facts | ({"entered": several} if several else {})
+
+    def _entered(self, part: Node) -> int:
+        """On how many ways a delivery of one pipe comes to a stage or sink, before it is in another pipe."""
+        return max(_ways_to(self.plan, part).values(), default=0)
+
+    def deployment(self) -> PlanDeployment:
+        """One run."""
+        self.memory.reset()
+        return PlanDeployment(
+            self.plan,
+            self.messages,
+            self.functions(),
+            self.ways,
+            self.expected,
+            slips=self.slips,
+            memory=self.memory,
+        )
+
+
+def _ways_to(plan: Plan, part: Node) -> Counter[str]:
+    """The same for each pipe."""
+    found = Counter[str]()
+    for name in plan.feeders(part.name):
+        feeder = plan.part(name)
+        found += Counter([name]) if isinstance(feeder, PipePart) else _ways_to(plan, feeder)
+    return found
+
+
+def _claim(guarantee: Guarantee) -> dict[str, list[str]]:
+    return {str(atom): list(in_order(faults)) for atom, faults in guarantee.items()}
+
+
+def _exposed(hop: Hop) -> Hop:
+    """The same over a route that exhibits every fault: under simulation also the local one does."""
+    return hop if hop.stream is not None else replace(hop, route=LOSSY_ROUTE)
+
+
+def _confirms(pipe: PipePart) -> bool:
+    return any(layer.is_retry or isinstance(layer, StreamOptions) for layer in pipe.stack)
+
+
+def _roles(plan: Plan) -> list[str]:
+    roles: list[str] = []
+    for pipe in plan.pipes:
+        roles += ["journal"] if pipe.journal else []
+        roles += ["state"] if pipe.state else []
+        roles += ["stream", "restarted stream"] if pipe.stream_store else []
+    return roles
+
+
+def require_pipes(plan: Plan) -> None:
+    """Raises ConfigurationError for a plan without anything to simulate."""
+    if not plan.pipes:
+        raise ConfigurationError(f"{plan.name} has no pipe: there is nothing to simulate")
+
+
+# The pipes of a plan under every schedule of a small scope, the faults that they promise to survive included.
+
+
+MESSAGES = 3
+
+
+def explore_plan_hops(
+    plan: Plan, *, messages: int = MESSAGES, states_max: int = STATES_MAX
+) -> tuple[HopExplored, ...]:
+    """Explore each pipe of a plan, its stages taken for the identity.
+
+    With the states that are the default this takes at most about a minute; a pipe whose schedules are more is
+    ``bounded, not exhausted``. ``str`` of each answer is its report: the verdict, scope by scope, and what was not
+    tried. The same plan gives the same answer. Raises ConfigurationError for a plan without pipes.
+    """
+    require_pipes(plan)
+    hops = [hop_of(plan, pipe, {}) for pipe in plan.pipes]
+    return explore_hops(hops, messages=messages, states_max=states_max)

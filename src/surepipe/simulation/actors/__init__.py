@@ -1,0 +1,1 @@
+"""Worlds whose nodes run the actors of production."""

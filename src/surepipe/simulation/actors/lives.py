@@ -1,0 +1,324 @@
+"""Nodes whose processes run production actors: their lives, and everything that may end one.
+
+A process touches what is outside of it at many points: a frame is put on a link, a store is called, a user's
+function is entered. Each touch has a name, and the process may end before it or after it. Then all its actors are
+gone with what waited for them; what it had put on links and into stores stays. The node starts another life later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from greenlet import greenlet
+
+from surepipe.simulation.actors.tasks import Crashed
+from surepipe.simulation.chance.chooser import Trouble
+from surepipe.simulation.events import Event, EventTarget, Happening
+from surepipe.simulation.world import as_detail
+
+if TYPE_CHECKING:
+    from surepipe.simulation.actors.world import ActorWorld
+
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Touch:
+    """A process touches what is outside of it."""
+
+    what: str
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A task that waits until something holds, or a time has come."""
+
+    life: Life
+    task: greenlet
+    predicate: Callable[[], bool]
+    until: int | None
+    is_called: bool = False
+    is_over: bool = False
+    answer: bool = False
+
+    @property
+    def what(self) -> str:
+        """All waits of a node have one place among simultaneous events."""
+        return "goes on"
+
+
+class Waiting(Protocol):
+    """Where waiters are called from."""
+
+    def add(self, waiter: Waiter) -> None:
+        """Call this one when something may have changed."""
+        ...
+
+    def remove(self, waiter: Waiter) -> None:
+        """Not any more."""
+        ...
+
+
+class Life:
+    """One process of a node, from its start to its end or its crash."""
+
+    def __init__(self, node: ActorNode, number: int) -> None:
+        self.node = node
+        self.world = node.world
+        self.number = number
+        self.name = node.name
+        self.is_alive = True
+        self.is_away = False
+        self.incarnations: dict[str, int] = {}
+        """Of each end that runs here: the how-many-th of its kind."""
+        self._asleep: list[tuple[EventTarget, Event]] = []
+        self._waiters: dict[Waiter, None] = {}
+
+    # What is outside.
+
+    def check(self) -> None:
+        """Raises Crashed when this process is over."""
+        if not self.is_alive:
+            raise Crashed
+
+    def at(self, what: str, act: Callable[[], T]) -> T:
+        """Touch what is outside. The process may end before that, or after it: then Crashed is raised."""
+        trouble = self.trouble_at(what)
+        if trouble is None:
+            return act()
+        if trouble.is_end and trouble.point < 0:
+            self.meet(trouble)
+        result = act()
+        self.meet(trouble)
+        return result
+
+    def trouble_at(self, what: str) -> Trouble | None:
+        """What befalls the process at this touch. A process that was replaced has had its share."""
+        if not self.is_alive:
+            raise Crashed
+        world, node = self.world, self.node
+        touch = Touch(node.named(what))
+        if world.asked is not None:
+            world.asked.append((node.name, touch))
+        if world.chooser.may_trouble(node.name) and node.current is self:
+            return world.chooser.trouble(node.name, touch, 0)
+        return None
+
+    def meet(self, trouble: Trouble) -> None:
+        """It befalls the process now. Raises Crashed when that is its end."""
+        self.check()
+        self.node.befall(self, trouble)
+        self.check()
+
+    # Waiting.
+
+    def wait(
+        self, predicate: Callable[[], bool], timeout_us: int | None, where: Waiting | None = None
+    ) -> bool:
+        """From a task: let the world go on until the predicate holds; False after this time."""
+        if predicate():
+            return True
+        self.check()
+        world = self.world
+        until = None if timeout_us is None else world.now + timeout_us
+        waiter = Waiter(self, world.tasks.current(), predicate, until)
+        self._waiters[waiter] = None
+        if where is not None:
+            where.add(waiter)
+        if until is not None:
+            world.at(until, self, waiter)
+        speaks, speaking, handling = world.speaks, world.speaking, world.handling
+        world.speaks, world.speaking = None, ""
+        try:
+            world.tasks.wait()
+        finally:
+            world.speaks, world.speaking, world.handling = speaks, speaking, handling
+            if speaks is not None:
+                world.remembers(speaks)
+            waiter.is_over = True
+            self._waiters.pop(waiter, None)
+            if where is not None:
+                where.remove(waiter)
+        return waiter.answer
+
+    def sleep(self, for_us: int) -> None:
+        """From a task: let so much time pass."""
+        self.wait(_never, max(0, for_us))
+
+    def call(self, waiter: Waiter) -> None:
+        """What a waiter waits for may have come."""
+        if not waiter.is_called and not waiter.is_over:
+            waiter.is_called = True
+            self.world.at(self.world.now, self, waiter)
+
+    def take(self, event: Event) -> None:
+        """A wait may be over, or something of this process happens."""
+        if not self.accepts(self, event):
+            return
+        if isinstance(event, Waiter):
+            self._look_at(event)
+        else:
+            assert isinstance(event, Happening)
+            event.act()
+
+    def _look_at(self, waiter: Waiter) -> None:
+        waiter.is_called = False
+        if waiter.is_over:
+            return
+        waiter.answer = waiter.predicate()
+        if waiter.answer or (waiter.until is not None and self.world.now >= waiter.until):
+            waiter.is_over = True
+            self.world.tasks.resume(waiter.task)
+
+    def accepts(self, target: EventTarget, event: Event) -> bool:
+        """False when the process is over, and while it stands still: then the event comes afterwards."""
+        if self.is_away and self.is_alive:
+            self._asleep.append((target, event))
+            return False
+        return self.is_alive
+
+    # The end.
+
+    def end(self) -> None:
+        """Nothing of this process happens any more. Its tasks are ended as soon as the hub can do that."""
+        self.is_alive = False
+        world = self.world
+        world.at(world.now, world, Happening("burial", self.bury))
+
+    def bury(self) -> None:
+        """From the hub: end the tasks that wait."""
+        for waiter in list(self._waiters):
+            if not waiter.is_over:
+                waiter.is_over = True
+                self.world.tasks.end(waiter.task)
+        self._waiters.clear()
+
+    def pause(self) -> None:
+        """From the next event on, everything waits."""
+        self.is_away = True
+
+    def resume(self) -> None:
+        """What waited comes as a burst."""
+        self.is_away = False
+        asleep, self._asleep = self._asleep, []
+        for target, event in asleep:
+            self.world.at(self.world.now, target, event)
+
+
+class ActorNode:
+    """A process of a deployment: which program it runs, and which life of it runs now.
+
+    ``sends`` and ``receives`` say which ends of pipes it has. The program returns when all its work is done.
+    """
+
+    def __init__(
+        self,
+        world: ActorWorld,
+        name: str,
+        program: Callable[[Life], None],
+        *,
+        sends: bool,
+        receives: bool,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.program = program
+        self.sends = sends
+        self.receives = receives
+        self.lives = 0
+        self.current: Life | None = None
+        self.zombies: list[Life] = []
+        self.is_done = False
+        self.wall_jumps_us = 0
+        self._touches: dict[str, int] = {}
+
+    def named(self, what: str) -> str:
+        """A touch by a name that comes up once: with the how-many-th it is."""
+        number = self._touches[what] = self._touches.get(what, 0) + 1
+        return what if number == 1 else f"{what} #{number}"
+
+    def take(self, event: Event) -> None:
+        """A start, a return."""
+        assert isinstance(event, Happening)
+        event.act()
+
+    def start(self) -> None:
+        """A new process."""
+        if self.current is not None or self.is_done:
+            return
+        self.lives += 1
+        self.wall_jumps_us += self.world.chooser.wall_step(self.name, self.lives)
+        life = Life(self, self.lives)
+        self.current = life
+        self.world.tasks.enter(lambda: self._run(life))
+
+    def _run(self, life: Life) -> None:
+        """The program, in a task. What it raises is a defect of what is simulated, and the run's finding."""
+        self.program(life)
+        if life.is_alive:
+            life.end()
+            if life is self.current:
+                self.current = None
+                self.is_done = True
+                self.world.node_is_done(self)
+
+    # What befalls it.
+
+    def befall(self, life: Life, trouble: Trouble) -> None:
+        """A crash, a pause, or a replacement while the old process only sleeps."""
+        if trouble.verb == "power":
+            self.world.cut_power(trouble.for_us)
+        elif trouble.is_end:
+            self.crash(life, "memory lost")
+            self.start_after(trouble.for_us)
+        else:
+            self._stand_still(life, trouble)
+
+    def crash(self, life: Life, why: str, fault: str = "") -> None:
+        """This life is over; what it had in memory is gone."""
+        for end in life.incarnations:
+            code = fault or ("F8" if end.endswith("/sender") else "F10")
+            self.world.row_of(life, end, "crash", detail=as_detail({"text": why, "fault": code}))
+        life.end()
+        if self.current is life:
+            self.current = None
+        if life in self.zombies:
+            self.zombies.remove(life)
+
+    def _stand_still(self, life: Life, trouble: Trouble) -> None:
+        for end in life.incarnations:
+            self.world.row_of(life, end, "pause", detail=as_detail({"fault": "F28"}))
+        life.pause()
+        back = Happening("resume", lambda: self._resume(life))
+        self.world.at(self.world.now + trouble.for_us, self, back)
+        if trouble.verb == "zombie" and self.current is life:
+            self.current = None
+            self.zombies.append(life)
+            self.start_after(trouble.for_us // 2)
+
+    def _resume(self, life: Life) -> None:
+        if life.is_alive and life.is_away:
+            for end in life.incarnations:
+                self.world.row_of(life, end, "resume")
+            life.resume()
+
+    def start_after(self, delay_us: int) -> None:
+        """The next life comes after this time."""
+        again = Happening(f"life {self.lives + 1}", self.start)
+        self.world.at(self.world.now + delay_us, self, again)
+
+    def heal(self) -> None:
+        """Whoever was away is back, and nothing that was replaced goes on."""
+        for zombie in list(self.zombies):
+            self.crash(zombie, "ended for good", "F28")
+        if self.current is not None:
+            self._resume(self.current)
+        elif not self.is_done:
+            self.start()
+
+
+def _never() -> bool:
+    return False

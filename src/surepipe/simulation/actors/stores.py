@@ -1,0 +1,339 @@
+"""Stores, routes and traces as one process of a world has them: each use is a point at which it may end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+
+from surepipe.actors.routes import Landing
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.tracing import Columns
+from surepipe.audit.trace import Row
+from surepipe.core.store_requests import (
+    AppendRun,
+    CommitPosition,
+    Committed,
+    Level,
+    Stored,
+    StoreOutcome,
+    StoreRequest,
+    Unavailable,
+    WaitForMore,
+)
+from surepipe.guarantees import hops
+from surepipe.simulation.actors.lives import Life, Waiter
+from surepipe.simulation.events import Event, FrameFlight
+from surepipe.simulation.network import Link
+from surepipe.simulation.stores.calls import PLAIN, StoreFates, StoreVerbs, is_write, name_of
+from surepipe.simulation.stores.store import SimulatedStore
+from surepipe.simulation.world import as_detail, digests_of
+from surepipe.storage.memory import MemoryTransaction
+
+
+class StoreBell:
+    """Wakes whoever waits for a store to have more."""
+
+    def __init__(self) -> None:
+        self._waiters: list[Waiter] = []
+
+    def add(self, waiter: Waiter) -> None:
+        """Call this one at the next write."""
+        self._waiters.append(waiter)
+
+    def remove(self, waiter: Waiter) -> None:
+        """Not any more."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+
+    def ring(self) -> None:
+        """Something was written."""
+        for waiter in self._waiters:
+            waiter.life.call(waiter)
+
+
+class SharedStore:
+    """A store of the world, and who waits for it."""
+
+    def __init__(self, store: SimulatedStore) -> None:
+        self.store = store
+        self.bell = StoreBell()
+        self.interrupts = 0
+        self.asked: dict[str, int] = {}
+        store.on_write = self.bell.ring
+
+    def named(self, call: str) -> str:
+        """A call by a name that comes up once."""
+        number = self.asked[call] = self.asked.get(call, 0) + 1
+        return call if number == 1 else f"{call} #{number}"
+
+
+class LifeStore(StoreVerbs):
+    """A store in the hands of one process."""
+
+    def __init__(self, shared: SharedStore, life: Life) -> None:
+        self._shared = shared
+        self._store = shared.store
+        self._life = life
+        self._fates: StoreFates = life.world.chooser
+        self.name = shared.store.name
+        self.kind = shared.store.kind
+        self._interrupts = 0
+
+    @property
+    def level(self) -> Level:
+        """What it keeps through what, as it declares."""
+        return self._store.level
+
+    def _do(self, request: StoreRequest) -> StoreOutcome:
+        life = self._life
+        if isinstance(request, WaitForMore):
+            return self._wait(request)
+        name = name_of(request)
+        trouble = life.trouble_at(f"{self.name} {name}")
+        if trouble is not None and trouble.is_end and trouble.point < 0:
+            life.meet(trouble)
+        outcome = self._asked(request, name)
+        if trouble is not None:
+            life.meet(trouble)
+        return outcome
+
+    def _asked(self, request: StoreRequest, name: str) -> StoreOutcome:
+        fate = self._fates.store(self.name, self._shared.named(name), is_write=is_write(request))
+        if fate.delay_us:
+            self._life.sleep(fate.delay_us)
+        is_heard = fate.verb != "unknown"
+        outcome = self._store.call(request, fate if is_heard else PLAIN)
+        if outcome is not None:
+            self._tell(request, outcome)
+        return outcome if outcome and is_heard else Unavailable("no answer, on purpose")
+
+    def _wait(self, request: WaitForMore) -> StoreOutcome:
+        self._life.check()
+        seen = self._interrupts
+        self._life.wait(
+            lambda: self._store.has_more(request) or seen != self._interrupts,
+            request.timeout_us,
+            self._shared.bell,
+        )
+        outcome = self._store.call(request)
+        return Unavailable("no answer, on purpose") if outcome is None else outcome
+
+    def stop_waiting(self) -> None:
+        """Every wait of this process is over."""
+        self._interrupts += 1
+        self._shared.bell.ring()
+
+    @contextmanager
+    def transaction(self) -> Generator[MemoryTransaction]:
+        """Everything that is added is done at once at the end, or nothing of it."""
+        life = self._life
+        life.check()
+        transaction = MemoryTransaction()
+        yield transaction
+        requests = list(transaction.requests)
+        name = name_of(requests)
+        trouble = life.trouble_at(f"{self.name} {name}")
+        if trouble is not None and trouble.is_end and trouble.point < 0:
+            life.meet(trouble)
+        fate = self._fates.store(self.name, self._shared.named(name), is_write=True)
+        if fate.delay_us:
+            life.sleep(fate.delay_us)
+        is_heard = fate.verb != "unknown"
+        done = self._store.call_all(requests, fate if is_heard else PLAIN)
+        is_done = done is not None and all(isinstance(one, Stored | Committed) for one in done)
+        if done is not None and is_done:
+            # What the transaction settles is settled by its commit: told the other way round, a position would be
+            # committed beyond messages that nobody has settled yet.
+            for change in transaction.changes:
+                change()
+            for request, outcome in zip(requests, done, strict=True):
+                self._tell(request, outcome, is_all=True)
+        if done is None or not is_heard:
+            is_done, done = False, (Unavailable("no answer, on purpose"),) * len(requests)
+        transaction.done, transaction.outcomes = is_done, done
+        if not is_done:
+            life.world.note(self.name, 1, "refused")
+        if trouble is not None:
+            life.meet(trouble)
+
+    def _tell(self, request: StoreRequest, outcome: StoreOutcome, *, is_all: bool = False) -> None:
+        """A row of what a pipe's stream has now.
+
+        ``is_all``: nobody else tells of it. What the transaction of one pipe puts into the next one's stream has
+        no sender that would say that it was accepted, or confirmed.
+        """
+        world = self._life.world
+        if getattr(request, "stream", "") not in world.streams:
+            return
+        if isinstance(request, AppendRun) and isinstance(outcome, Stored) and outcome.new:
+            start = len(request.payloads) - outcome.new
+            facts: Mapping[str, object] = {"index": outcome.first_index, "stream": request.stream}
+            for kind in ("accepted", "appended", "confirmed") if is_all else ("appended",):
+                world.note(
+                    self.name,
+                    1,
+                    kind,
+                    detail=as_detail(facts) if kind == "appended" else "",
+                    pipe=f"{request.stream}@{request.producer}",
+                    epoch=request.epoch,
+                    seq=request.first + start,
+                    count=outcome.new,
+                    digests=digests_of(request.payloads[start:]),
+                )
+        elif isinstance(request, CommitPosition) and isinstance(outcome, Committed):
+            facts = {
+                "next": request.next,
+                "stream": request.stream,
+                "reader": request.reader,
+            }
+            world.note(self.name, 1, "committed", detail=as_detail(facts), pipe=request.stream)
+
+
+class LifeTrace:
+    """The rows that the ends of a process write, as rows of the world."""
+
+    with_digests = True
+    with_reasons = True
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def write(self, columns: Columns) -> None:
+        """One row. What a process says after its end was never said."""
+        life = self._life
+        kind, node = str(columns["kind"]), str(columns["node"])
+        if not life.is_alive or kind in ("run", "end"):
+            return
+        world = life.world
+        detail = str(columns.get("detail", ""))
+        if kind == "start":
+            number = world.incarnations.get(node, 0) + 1
+            world.incarnations[node] = life.incarnations[node] = number
+            detail = '{"confirms":"stored"}' if '"confirms"' in detail else ""
+        if kind == "dead" and self._is_repeated(columns):
+            return
+        world.rows.append(
+            Row(
+                world.run_name,
+                node,
+                life.incarnations.get(node, 1),
+                len(world.rows),
+                "",
+                world.now,
+                kind,
+                str(columns.get("pipe", "")),
+                _number(columns, "epoch"),
+                _number(columns, "seq"),
+                _number(columns, "count"),
+                attempt=_number(columns, "attempt"),
+                digests=str(columns.get("digests", "")),
+                detail=detail,
+            )
+        )
+
+    def _is_repeated(self, columns: Columns) -> bool:
+        """A letter that its stream had already: it is appended by identity, so it is there once."""
+        letter = (str(columns.get("pipe", "")), _number(columns, "epoch"), _number(columns, "seq"))
+        known = self._life.world.letters
+        if letter in known:
+            return True
+        known[letter] = None
+        return False
+
+
+def _number(columns: Columns, name: str) -> int:
+    found = columns.get(name, 0)
+    return found if isinstance(found, int) else 0
+
+
+# Routes.
+
+
+class ActorPort:
+    """One end of a pipe as the network knows it: who listens there now."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.heard: Link | None = None
+        self.landings: dict[Life, Landing] = {}
+        self.held: list[FrameFlight] = []
+        """Frames for a process that has not begun yet: a link holds them until it has a connection."""
+        self.was_open = False
+
+    def take(self, event: Event) -> None:
+        """A frame arrives: whoever listens hears it, also one that was replaced and does not know."""
+        assert isinstance(event, FrameFlight)
+        assert self.heard is not None
+        if not self.was_open:
+            self.held.append(event)
+            return
+        alive = [life for life in self.landings if life.is_alive]
+        if not alive:
+            self.heard.lost(event, reason="node down")
+        for number, life in enumerate(alive):
+            flight = (
+                event if not number else self.heard.copied(event, event.copy + 100 * number, "F28")
+            )
+            self._arrive(life, flight)
+
+    def _arrive(self, life: Life, flight: FrameFlight) -> None:
+        incarnation = life.incarnations.get(self.name, life.number)
+        facts = {"frame": flight.kind}
+        life.world.tell_frame(self.name, incarnation, "arrived", flight, facts)
+        self.landings[life].put(flight.frame)
+
+
+class SimulatedSide:
+    """One side of a route, in one process."""
+
+    def __init__(self, life: Life, port: ActorPort, out: Link | None) -> None:
+        self.has_reverse = True
+        self._life = life
+        self._port = port
+        self._out = out
+
+    @property
+    def room(self) -> int:
+        """Nobody knows how much the other end takes."""
+        return 1 << 30
+
+    def open(self, landing: Landing, runtime: Runtime) -> None:
+        """Listen."""
+        del runtime
+        port = self._port
+        port.landings[self._life] = landing
+        port.was_open = True
+        for flight in port.held:
+            self._life.world.at(self._life.world.now, port, flight)
+        port.held.clear()
+
+    def send(self, frame: object) -> None:
+        """Put a frame on the link: a point at which the process may end."""
+        life = self._life
+        if not life.is_alive or self._out is None:
+            return
+        out = self._out
+        incarnation = life.incarnations.get(self._port.name, 1)
+        life.at(f"send {self._port.name}", _bind(out, frame, incarnation))
+
+    def taken(self) -> None:
+        """Nobody waits for room here."""
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._port.landings.pop(self._life, None)
+
+
+def _bind(out: Link, frame: object, incarnation: int) -> Callable[[], None]:
+    return lambda: out.transmit(frame, incarnation, "")
+
+
+class SimulatedRoute:
+    """Both sides, in the hands of one process."""
+
+    def __init__(
+        self, declared: hops.Route, sender: SimulatedSide, receiver: SimulatedSide
+    ) -> None:
+        self.declared = declared
+        self.sender = sender
+        self.receiver = receiver

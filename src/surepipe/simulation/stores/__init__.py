@@ -1,0 +1,1 @@
+"""Stores of a simulated world, and everything that goes wrong with them."""

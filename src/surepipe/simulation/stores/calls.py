@@ -1,0 +1,225 @@
+"""Store calls of a world: how they are named in decisions and traces, and what may befall them.
+
+A call is named by what it says, never by when it is made. A ``StoreFates`` is asked for its fate under that name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from surepipe.core.store_requests import (
+    AppendOutcome,
+    AppendRun,
+    ClaimOutcome,
+    ClaimReader,
+    CommitOutcome,
+    CommitPosition,
+    CreateOutcome,
+    CreateStream,
+    DescribeStream,
+    Failed,
+    Full,
+    GetOutcome,
+    GetPosition,
+    Hint,
+    IdentifyEntry,
+    IdentifyOutcome,
+    InfoOutcome,
+    OpenOutcome,
+    OpenProducer,
+    ReadFrom,
+    ReadOutcome,
+    Retention,
+    StoreOutcome,
+    StoreRequest,
+    TrimBefore,
+    TrimOutcome,
+    Unavailable,
+    WaitForMore,
+)
+from surepipe.errors import MisuseError
+
+Calls = StoreRequest | Sequence[StoreRequest]
+"""One request, or those of a transaction."""
+
+
+def is_write(call: Calls) -> bool:
+    """True for what may change the store."""
+    if isinstance(call, Sequence):
+        return True
+    return isinstance(
+        call, CreateStream | OpenProducer | AppendRun | TrimBefore | ClaimReader | CommitPosition
+    )
+
+
+def name_of(call: Calls) -> str:  # noqa: PLR0911 - one line per request
+    """The name of a call, such as ``append orders p e1 5+3``. A repeat has the same; the caller counts them."""
+    match call:
+        case CreateStream(stream, partitions):
+            return f"create {stream} {partitions}"
+        case OpenProducer(stream, producer, epoch, base):
+            return f"open {stream} {producer} e{epoch} {base}"
+        case AppendRun(stream, producer, epoch, first, payloads):
+            return f"append {stream} {producer} e{epoch} {first}+{len(payloads)}"
+        case ReadFrom(stream, index):
+            return f"read {stream} {index}"
+        case IdentifyEntry(stream, index):
+            return f"identify {stream} {index}"
+        case TrimBefore(stream, before):
+            return f"trim {stream} {before}"
+        case WaitForMore(stream, index):
+            return f"wait {stream} {index}"
+        case DescribeStream(stream):
+            return f"info {stream}"
+        case ClaimReader(stream, reader):
+            return f"claim {stream} {reader}"
+        case GetPosition(stream, reader):
+            return f"get {stream} {reader}"
+        case CommitPosition(stream, reader, owner, _, following):
+            return f"commit {stream} {reader} o{owner} {following}"
+        case _:
+            return f"all of ({'; '.join(map(name_of, call))})"
+
+
+REFUSALS: Mapping[str, Failed | Unavailable | Full] = {
+    "bound": Full("max_bytes, on purpose"),
+    "busy": Unavailable("locked by another process, on purpose"),
+    "disk-full": Unavailable("no room on the disk, on purpose"),
+    "io": Unavailable("the disk gave an error, on purpose"),
+    "loading": Unavailable("LOADING, on purpose"),
+    "moved": Unavailable("MOVED, on purpose"),
+    "out-of-memory": Unavailable("OOM, on purpose"),
+    "read-only": Failed("it can't be written, on purpose"),
+    "rights": Failed("NOPERM, on purpose"),
+    "wrong-type": Failed("WRONGTYPE, on purpose"),
+}
+"""What stores say in place of doing a call, and what that is to the caller. Only appends can be told ``bound``."""
+
+
+class CallFate(Protocol):
+    """What befalls a call.
+
+    ``verb``: empty (nothing), ``slow`` (after ``delay_us``), ``lost`` (not done, no answer), ``unknown`` (done, no
+    answer), ``refuse`` (not done; ``reason`` is a key of ``REFUSALS``), ``late`` (no answer; done before the next
+    call, when the caller may have given it up).
+    """
+
+    @property
+    def verb(self) -> str: ...
+
+    @property
+    def delay_us(self) -> int: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class StoreFates(Protocol):
+    """Who decides what befalls calls, such as the chooser of a world."""
+
+    def store(self, store: str, call: str, *, is_write: bool) -> CallFate:
+        """The fate of a call, by the name of the store and of the call."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainFate:
+    """A fate as a record; as built: nothing."""
+
+    verb: str = ""
+    delay_us: int = 0
+    reason: str = ""
+
+
+PLAIN = PlainFate()
+
+
+class NoFates:
+    """Nothing befalls any call."""
+
+    def store(self, store: str, call: str, *, is_write: bool) -> CallFate:
+        """Nothing."""
+        del store, call, is_write
+        return PLAIN
+
+
+def refusal_of(call: Calls, reason: str) -> Failed | Unavailable | Full:
+    """What a store answers that refuses for this reason. Raises MisuseError for one that no store has."""
+    if reason not in REFUSALS:
+        raise MisuseError(f"no store refuses for {reason!r}; reasons are {', '.join(REFUSALS)}")
+    found = REFUSALS[reason]
+    return (
+        Unavailable(found.bound)
+        if isinstance(found, Full) and not isinstance(call, AppendRun)
+        else found
+    )
+
+
+# The methods of a store as requests: for a store that is asked by requests, so that it can be called too.
+
+
+class StoreVerbs(ABC):
+    """Each method of ``StreamStore`` and ``IndexStore`` asks ``_do``, which gives an outcome of that request."""
+
+    @abstractmethod
+    def _do(self, request: StoreRequest) -> StoreOutcome:
+        """The outcome of a request."""
+
+    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
+        """See ``StreamStore.create``."""
+        return cast("CreateOutcome", self._do(CreateStream(stream, partitions, retention)))
+
+    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
+        """See ``StreamStore.open_producer``."""
+        return cast("OpenOutcome", self._do(OpenProducer(stream, producer, epoch, base)))
+
+    def append(
+        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+    ) -> AppendOutcome:
+        """See ``StreamStore.append``."""
+        run = AppendRun(stream, producer, epoch, first, payloads)
+        return cast("AppendOutcome", self._do(run))
+
+    def read(
+        self,
+        stream: str,
+        index: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: int | None = None,
+    ) -> ReadOutcome:
+        """See ``StreamStore.read``."""
+        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
+        return cast("ReadOutcome", self._do(request))
+
+    def identify(self, stream: str, index: int) -> IdentifyOutcome:
+        """See ``StreamStore.identify``."""
+        return cast("IdentifyOutcome", self._do(IdentifyEntry(stream, index)))
+
+    def trim(self, stream: str, before: int) -> TrimOutcome:
+        """See ``StreamStore.trim``."""
+        return cast("TrimOutcome", self._do(TrimBefore(stream, before)))
+
+    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
+        """See ``StreamStore.wait``."""
+        request = WaitForMore(stream, index, timeout_us)
+        return cast("Hint | Failed | Unavailable", self._do(request))
+
+    def info(self, stream: str) -> InfoOutcome:
+        """See ``StreamStore.info``."""
+        return cast("InfoOutcome", self._do(DescribeStream(stream)))
+
+    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+        """See ``IndexStore.claim``."""
+        return cast("ClaimOutcome", self._do(ClaimReader(stream, reader, claimant)))
+
+    def get(self, stream: str, reader: str) -> GetOutcome:
+        """See ``IndexStore.get``."""
+        return cast("GetOutcome", self._do(GetPosition(stream, reader)))
+
+    def commit(self, request: CommitPosition) -> CommitOutcome:
+        """See ``IndexStore.commit``."""
+        return cast("CommitOutcome", self._do(request))

@@ -51,7 +51,12 @@ def test_time_that_rows_tell_rings_the_alarm_too() -> None:
     """spark SP-15: the next row comes after the deadline, so the notice stands before what it lets through."""
     receiver = KeyedReceiver("c", LAYER)
     said = receiver.take([arrival(1), arrival(3), arrival(2, 2 * SECOND)])
-    assert [type(one).__name__ for one in said] == ["KeyedMessage", "Remark", "KeyedMessage", "KeyedMessage"]
+    assert [type(one).__name__ for one in said] == [
+        "KeyedMessage",
+        "Remark",
+        "KeyedMessage",
+        "KeyedMessage",
+    ]
 
 
 def test_a_clock_that_goes_back_is_no_harm() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -570,6 +570,16 @@ def _audited(judge: Judge, book: Book, edges: _Edges) -> PipeAudit:
     findings = [
         _finding(judge, book, one) if one != "P2" else _loss(judge, book, edges) for one in AUDITED
     ]
+    loss = next(one for one in findings if one.id == "P2")
+    if (
+        loss.count and loss.outcome is PropertyOutcome.UNDECIDED
+    ):  # what was passed over is what nobody knows of
+        findings = [
+            replace(one, outcome=PropertyOutcome.UNDECIDED, cases=(), why=loss.why)
+            if one.id == "P6g" and one.outcome is PropertyOutcome.VIOLATED
+            else one
+            for one in findings
+        ]
     if why := edges.hole(book.pipe):
         findings = [AuditFinding(one.id, PropertyOutcome.UNDECIDED, why=why) for one in findings]
     claim = judge.books.claim_on(book.pipe)

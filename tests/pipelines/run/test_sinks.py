@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.core.store_requests import Batch, Level
+from surepipe.core.store_requests import Batch, CommitPosition, Committed, Level, Owner, StreamInfo
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Sink
 from surepipe.pipelines.calling import Unwritable
-from surepipe.pipelines.run.writers import IntoStream, StoreCursor
+from surepipe.pipelines.run.writers import IntoStream, StoreCursor, passed_in
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
 from surepipe.pipelines.sinks.others import ParquetFolder, Posted, Printed
 from surepipe.pipelines.stages import About
@@ -188,6 +188,23 @@ def test_a_stream_in_transactions_has_what_was_done_only(store: SqliteStore) -> 
     batch = store.read("booked", 1, 10, 1 << 20)
     assert isinstance(batch, Batch)
     assert [codec.decode(p) for run in batch.entries for p in run.payloads] == [1, 2, 3, 4]
+
+
+def test_a_reader_that_stands_between_two_lives_of_a_writer_has_passed_the_first(
+    store: SqliteStore,
+) -> None:
+    """A life that was killed told nothing of what it had in work; its successor does (spark SP-18)."""
+    codec = choose_codec("auto")
+    committed(store, IntoStream(store, "booked", "shop/out", codec), 1, 1, 2)
+    committed(store, IntoStream(store, "booked", "shop/out", codec), 3, 3)
+    owner = store.claim("booked", "r", 1)
+    assert isinstance(owner, Owner)
+    for following, told in ((2, [("shop/out", 1, 1)]), (3, [("shop/out", 2, 0)])):
+        place = CommitPosition("booked", "r", owner.number, 1, following, revision=following)
+        assert isinstance(store.commit(place), Committed)
+        info = store.info("booked")
+        assert isinstance(info, StreamInfo)
+        assert list(passed_in(store, info, "booked")) == told
 
 
 def test_rows_of_parquet_are_whole_files_and_a_repeat_is_the_same_file(tmp_path: Path) -> None:

@@ -239,3 +239,14 @@ def test_what_a_killed_receiver_had_in_work_is_lost_where_nobody_confirmed_it() 
     pipe = audit(killed_as_it_stored("1-2; confirm 4-5")).pipe(PIPE)
     assert pipe.finding("P2").outcome is VIOLATED
     assert pipe.lost == 1
+
+
+def test_what_nobody_knows_of_breaks_neither_loss_nor_gaps() -> None:
+    """Over a store a confirm tells nothing of 3. The receiver that was killed may have stored it."""
+    rows = killed_as_it_stored("1-2; confirm 4-5")
+    for row in rows:
+        if row.kind == Kind.START:
+            row.detail = json.dumps({"confirms": "stored"})
+    pipe = audit(rows).pipe(PIPE)
+    assert {pipe.finding(one).outcome for one in ("P2", "P6g")} == {UNDECIDED}
+    assert "nobody knows whether it had stored them" in pipe.finding("P6g").why

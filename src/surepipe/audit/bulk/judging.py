@@ -532,6 +532,8 @@ class _Judgement:
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
         if self._is_doubtful(name, count):
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
+            if found[Atom.GAP_FREE] is PropertyOutcome.VIOLATED:  # what was passed over is the same
+                found[Atom.GAP_FREE] = PropertyOutcome.UNDECIDED
         if untold:  # nobody knows what these are, so nobody knows whether they are repeats
             for atom in (Atom.NO_DUPLICATE, Atom.MONOTONIC, Atom.GAP_FREE):
                 if found[atom] is PropertyOutcome.HELD:

@@ -90,7 +90,11 @@ class WriterTrace(Protocol):
 
 def passed_in(store: Store, info: StreamInfo, stream: str) -> Iterator[tuple[str, int, int]]:
     """Producer, epoch and seq of the last message that all readers of a stream have passed, where they have passed
-    any; nothing of a producer whose next message stands too far behind."""
+    any; nothing of a producer whose next message stands too far behind.
+
+    A seq of 0: all of its earlier epochs, and nothing of this one. Each life of a writer has an epoch of its own,
+    so a reader often stands just there, behind what a life that was killed had in work.
+    """
     if not info.readers:
         return
     following: dict[str, tuple[int, int]] = {}
@@ -108,7 +112,7 @@ def passed_in(store: Store, info: StreamInfo, stream: str) -> Iterator[tuple[str
             break
         index = found.next
     for producer, (epoch, seq) in following.items():
-        if seq > 1:
+        if (epoch, seq) > (1, 1):
             yield producer, epoch, seq - 1
 
 

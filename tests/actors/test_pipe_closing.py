@@ -94,13 +94,16 @@ def test_closing_in_vain_names_what_is_not_confirmed_and_leaves_no_thread(
     runtime: Runtime,
 ) -> None:
     """The handler always raises."""
+    tried: list[object] = []
 
     def handler(message: object) -> None:
+        tried.append(message)
         raise ValueError(message)
 
     pipe = Pipe("p", runtime=runtime)
     pipe.receive(handler)
     pipe.send_many(["a", "b"])
+    await_that(runtime, lambda: bool(tried), "a first attempt: the messages have their numbers")
     with pytest.raises(NotConfirmed, match="1 to 2") as caught:
         pipe.close(0.2)
     assert [(first, last) for _, first, last in caught.value.ranges] == [(1, 2)]

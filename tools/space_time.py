@@ -5,12 +5,24 @@ A scene is a list of marks at times; ``draw`` turns it into text, the same for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from tools.svg import Point, box, cross, document, line, patch, triangle, words
+from surepipe.drawing.svg import (
+    TEXT,
+    Area,
+    PathShape,
+    Picture,
+    Point,
+    Rectangle,
+    Shape,
+    Words,
+    cross,
+    width_of,
+    write_svg,
+)
 
 LANES_TOP = 92
 STEP = 26
@@ -94,46 +106,81 @@ def _end_of(mark: Mark) -> float:
     return mark.end if isinstance(mark, Span) else mark.at
 
 
+RULES = """
+ text{fill:var(--ink)} path.wait{stroke:var(--warn);stroke-width:4}
+ path.sent{stroke:var(--blue);stroke-width:2} path.again{stroke:var(--blue);stroke-width:4}
+ path.back{stroke:var(--soft);stroke-width:2;stroke-dasharray:6 4}
+ path.delivered{stroke:var(--good);stroke-width:2} path.lost{stroke:var(--bad);stroke-width:2}
+ path.dashed{stroke-dasharray:6 4} path.cross{stroke:var(--bad);stroke-width:4}
+ .head.sent,.head.again,text.sent,text.again{fill:var(--blue)} .head.back,text.back,text.dropped{fill:var(--soft)}
+ .head.delivered,text.delivered{fill:var(--good)} text.lost{fill:var(--bad)} text.wait,text.held{fill:var(--warn)}
+ .box{fill:var(--pane);stroke:var(--soft);stroke-width:1.5}
+ .box.delivered{stroke:var(--good);fill:var(--goodpane)} .box.held{stroke:var(--warn);fill:var(--warnpane)}
+ .box.dropped{stroke-dasharray:3 2}
+"""
+"""Blue travels, green arrives, red is lost, amber waits."""
+WIDTH = 760
+
+
+def scene_picture(
+    name: str, title: str, description: str, height: int, marks: Sequence[Shape | Words]
+) -> str:
+    """The marks below a title, as an SVG document."""
+    return write_svg(
+        Picture(
+            WIDTH,
+            height,
+            title,
+            description,
+            shapes=tuple(mark for mark in marks if not isinstance(mark, Words)),
+            words=(
+                Words((24, 34), title, "title"),
+                *(mark for mark in marks if isinstance(mark, Words)),
+            ),
+        ),
+        name,
+        RULES,
+    )
+
+
 def draw(scene: Scene) -> str:
     """The picture as an SVG document."""
     height = round(_y(scene.end) + 78)
-    body = [
+    marks = [
         *_lanes(scene, _y(scene.end) + 14),
         *(part for mark in scene.marks if isinstance(mark, Span) for part in _span(scene, mark)),
         *(part for mark in scene.marks if isinstance(mark, Frame) for part in _frame(scene, mark)),
         *(part for mark in scene.marks if isinstance(mark, Note) for part in _note(scene, mark)),
-        words((24, height - 24), scene.outcome, "outcome"),
+        Words((24, height - 24), scene.outcome, "outcome"),
     ]
-    return document(scene.name, scene.title, scene.description, height=height, body=body)
+    return scene_picture(scene.name, scene.title, scene.description, height, marks)
 
 
 def _y(time: float) -> float:
     return LANES_TOP + time * STEP
 
 
-def _lanes(scene: Scene, bottom: float) -> list[str]:
-    parts: list[str] = []
+def _lanes(scene: Scene, bottom: float) -> Iterator[Shape | Words]:
     for number, (name, x) in enumerate(zip(scene.lanes, scene.xs, strict=True)):
-        parts.append(words((x, LANES_TOP - 24), name, "lane", "middle"))
+        yield Words((x, LANES_TOP - 24), name, "lane", "middle")
         top = LANES_TOP - 14.0
         for span in scene.marks:
             if isinstance(span, Span) and span.absent and span.lane == number:
-                parts.append(line((x, top), (x, _y(span.start)), "life"))
-                parts.append(line((x, _y(span.start)), (x, _y(span.end)), "life absent"))
+                yield PathShape(((x, top), (x, _y(span.start))), "life")
+                yield PathShape(((x, _y(span.start)), (x, _y(span.end))), "life gone")
                 top = _y(span.end)
-        parts.append(line((x, top), (x, bottom), "life"))
-    return parts
+        yield PathShape(((x, top), (x, bottom)), "life")
 
 
-def _span(scene: Scene, span: Span) -> list[str]:
+def _span(scene: Scene, span: Span) -> Iterator[Shape | Words]:
     x, top, bottom = scene.xs[span.lane], _y(span.start), _y(span.end)
-    parts = [] if span.absent else [line((x, top), (x, bottom), "wait")]
+    if not span.absent:
+        yield PathShape(((x, top), (x, bottom)), "wait")
     outward, anchor = _outward(span.lane)
     lines = span.text.split("\n")
     first = (top + bottom) / 2 + 5 - (len(lines) - 1) * 9
     for number, text in enumerate(lines):
-        parts.append(words((x + 14 * outward, first + 18 * number), text, "wait", anchor))
-    return parts
+        yield Words((x + 14 * outward, first + 18 * number), text, "wait", anchor)
 
 
 def _outward(lane: int) -> tuple[int, str]:
@@ -141,52 +188,42 @@ def _outward(lane: int) -> tuple[int, str]:
     return (-1, "end") if lane == 0 else (1, "start")
 
 
-def _frame(scene: Scene, frame: Frame) -> list[str]:
+def _frame(scene: Scene, frame: Frame) -> Iterator[Shape | Words]:
     from_x, to_x = scene.xs[frame.source], scene.xs[frame.target]
     start: Point = (round(from_x + (to_x - from_x) * frame.begins), _y(frame.at))
     end: Point = (to_x, _y(frame.at + frame.takes))
     direction = 1 if to_x > from_x else -1
     if frame.lost:
         end = _between(start, end, 0.6)
-        dashed = " dashed" if frame.tone is Tone.BACK else ""
         anchor = "start" if direction > 0 else "end"
-        beside = (end[0] + 16 * direction, end[1] + 14)
-        return [
-            line(start, end, f"lost{dashed}"),
-            *cross(end),
-            words(beside, "lost", "lost", anchor),
-            *_label(_between(start, end, 0.5), frame.text, "lost"),
-        ]
-    tip, y = end[0] - 4 * direction, end[1]
-    back = tip - 12 * direction
-    return [
-        line(start, (tip - 6 * direction, y - 0.5), frame.tone),
-        triangle([(tip, y), (back, y - 7), (back, y + 5)], frame.tone),
-        *_label(_between(start, end, 0.3), frame.text, frame.tone),
-    ]
+        yield PathShape((start, end), "lost dashed" if frame.tone is Tone.BACK else "lost")
+        yield from cross(end, reach=8)
+        yield Words((end[0] + 16 * direction, end[1] + 14), "lost", "lost", anchor)
+        yield _label(_between(start, end, 0.5), frame.text, "lost")
+        return
+    tip = (end[0] - 4 * direction, end[1])
+    yield PathShape((start, tip), frame.tone, head=True)
+    yield _label(_between(start, end, 0.3), frame.text, frame.tone)
 
 
 def _between(start: Point, end: Point, way: float) -> Point:
     return (start[0] + (end[0] - start[0]) * way, start[1] + (end[1] - start[1]) * way)
 
 
-def _label(middle: Point, text: str, style: str) -> list[str]:
+def _label(middle: Point, text: str, style: str) -> Words:
     """The words on an arrow, on a patch of background so that the line doesn't cross them."""
-    x, y = middle
-    return [patch(middle, 8.6 * len(text) + 10), words((x, y + 5), text, style, "middle")]
+    return Words((middle[0], middle[1] + 5), text, style, "middle", patch=True)
 
 
-def _note(scene: Scene, note: Note) -> list[str]:
+def _note(scene: Scene, note: Note) -> Iterator[Shape | Words]:
     outward, anchor = _outward(note.lane)
     x, y = scene.xs[note.lane] + 14.0 * outward, _y(note.at)
-    parts: list[str] = []
     for text in note.boxes if outward > 0 else reversed(note.boxes):
-        width = 12.0 + 9 * len(text)
+        width = 12.0 + width_of(text, TEXT)
         left = x if outward > 0 else x - width
-        parts.append(box((left, y - 11), width, 22, note.tone))
-        parts.append(words((left + width / 2, y + 5), text, note.tone, "middle"))
+        yield Area(Rectangle(left, y - 11, left + width, y + 11), f"box {note.tone}", 5)
+        yield Words((left + width / 2, y + 5), text, note.tone, "middle")
         x += (width + 5) * outward
     if note.text:
         x += 4 * outward if note.boxes else 0
-        parts.append(words((x, y + 5), note.text, note.tone, anchor))
-    return parts
+        yield Words((x, y + 5), note.text, note.tone, anchor)

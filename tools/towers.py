@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tools.svg import box, cross, document, line, triangle, words
+from collections.abc import Iterator
+
+from surepipe.drawing.svg import Area, PathShape, Rectangle, Shape, Words, cross
+from tools.space_time import scene_picture
 
 TITLE = "a stack: order outside, retry inside"
 DESCRIPTION = (
@@ -26,45 +29,34 @@ def draw() -> str:
         *_between(1, "1 2 3", "1 3 2"),
         *_route("1 2 3, then 2 again", "route: loses 2", "1 3 2"),
     ]
-    return document("stack", TITLE, DESCRIPTION, height=344, body=body)
+    return scene_picture("stack", TITLE, DESCRIPTION, 344, body)
 
 
-def _panel(floor: int, name: str, sending: str, receiving: str) -> list[str]:
-    parts: list[str] = []
+def _panel(floor: int, name: str, sending: str, receiving: str) -> Iterator[Shape | Words]:
     y = TOP + floor * FLOOR
     for x, duty in ((LEFT, sending), (RIGHT, receiving)):
-        parts.append(box((x - 110, y), 220, TALL))
-        parts.append(words((x, y + (19 if duty else 28)), name, "lane", "middle"))
+        yield Area(Rectangle(x - 110, y, x + 110, y + TALL), "box", 5)
+        yield Words((x, y + (19 if duty else 28)), name, "lane", "middle")
         if duty:
-            parts.append(words((x, y + 38), duty, "back", "middle"))
-    return parts
+            yield Words((x, y + 38), duty, "back", "middle")
 
 
-def _between(floor: int, down: str, up: str) -> list[str]:
+def _between(floor: int, down: str, up: str) -> Iterator[Shape | Words]:
     """What the sending end passes down from a floor, and the receiving end up to it."""
     top = TOP + floor * FLOOR + TALL
     bottom = top + FLOOR - TALL
     outcome = "delivered" if floor == 0 else "sent"
-    return [
-        line((LEFT, top), (LEFT, bottom - 8), "sent"),
-        triangle([(LEFT, bottom), (LEFT - 6, bottom - 12), (LEFT + 6, bottom - 12)], "sent"),
-        words((LEFT + 14, (top + bottom) / 2 + 5), down, "sent"),
-        line((RIGHT, bottom), (RIGHT, top + 8), outcome),
-        triangle([(RIGHT, top), (RIGHT - 6, top + 12), (RIGHT + 6, top + 12)], outcome),
-        words((RIGHT + 14, (top + bottom) / 2 + 5), up, outcome),
-    ]
+    yield PathShape(((LEFT, top), (LEFT, bottom)), "sent", head=True)
+    yield Words((LEFT + 14, (top + bottom) / 2 + 5), down, "sent")
+    yield PathShape(((RIGHT, bottom), (RIGHT, top)), outcome, head=True)
+    yield Words((RIGHT + 14, (top + bottom) / 2 + 5), up, outcome)
 
 
-def _route(into: str, loss: str, out: str) -> list[str]:
+def _route(into: str, loss: str, out: str) -> Iterator[Shape | Words]:
     top = TOP + 2 * FLOOR + TALL
     bottom, middle = top + 32, (LEFT + RIGHT) / 2
-    return [
-        line((LEFT, top), (LEFT, bottom), "sent"),
-        line((LEFT, bottom), (RIGHT, bottom), "sent"),
-        line((RIGHT, bottom), (RIGHT, top + 8), "sent"),
-        triangle([(RIGHT, top), (RIGHT - 6, top + 12), (RIGHT + 6, top + 12)], "sent"),
-        words((LEFT + 14, bottom - 10), into, "sent"),
-        *cross((middle, bottom)),
-        words((middle, bottom + 28), loss, "lost", "middle"),
-        words((RIGHT - 14, bottom - 10), out, "sent", "end"),
-    ]
+    yield PathShape(((LEFT, top), (LEFT, bottom), (RIGHT, bottom), (RIGHT, top)), "sent", head=True)
+    yield Words((LEFT + 14, bottom - 10), into, "sent")
+    yield from cross((middle, bottom), reach=8)
+    yield Words((middle, bottom + 28), loss, "lost", "middle")
+    yield Words((RIGHT - 14, bottom - 10), out, "sent", "end")

@@ -110,7 +110,7 @@ def test_a_picture_can_be_read(file: str) -> None:
 def _extent(words: ET.Element) -> tuple[float, float]:
     """Where a line of text begins and ends, generously: 9 pixels a letter."""
     x, wide = float(words.attrib["x"]), 9.0 * len(words.text or "")
-    start = {"start": x, "middle": x - wide / 2, "end": x - wide}[words.attrib["text-anchor"]]
+    start = {"start": x, "middle": x - wide / 2, "end": x - wide}[words.get("text-anchor", "start")]
     return start, start + wide
 
 

@@ -14,9 +14,9 @@ import pytest
 from examples.orders import CENTS, Order, adds_up, is_large, price
 from surepipe.cli.app import COMMANDS, GROUPS
 from surepipe.cli.exits import Exit
+from surepipe.drawing.flow import svg_of
 from surepipe.pipelines import assess, load, loads
-from surepipe.pipelines.drawing.diagram import diagram_of
-from surepipe.pipelines.drawing.svg import svg_of
+from surepipe.pipelines.diagram import diagram_of
 from surepipe.pipelines.loading import SECTIONS
 from surepipe.pipelines.simulate.ends import Outcome
 from surepipe.pipelines.wording import keys_of

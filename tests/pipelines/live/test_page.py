@@ -9,10 +9,10 @@ import pytest
 
 from surepipe.actors.notices import PipeNotice
 from surepipe.core.effects import NoticeKind
+from surepipe.drawing.flow import svg_of
 from surepipe.observe.status import LetterSeen, Part, PipeFlow, StoreSeen
 from surepipe.observe.watch import RunFacts
-from surepipe.pipelines.drawing.diagram import diagram_of
-from surepipe.pipelines.drawing.svg import svg_of
+from surepipe.pipelines.diagram import diagram_of
 from surepipe.pipelines.live import live_page
 from surepipe.pipelines.live.page import is_worrying, live_diagram
 from tests.pipelines.live.plans import Shop

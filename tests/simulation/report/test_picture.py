@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surepipe.drawing.svg import SIZES, TEXT, Area, PathShape, Picture, width_of, wrapped, write_svg
 from surepipe.simulation.report.page import caption, picture
-from surepipe.simulation.report.picture import Caption, lay_out, write_svg
+from surepipe.simulation.report.picture import RULES, Caption, lay_out
 from surepipe.simulation.report.story import NETWORK, Arrow, FrameEnd, Step, Story, fold
-from surepipe.simulation.report.svg import SIZES, TEXT, Area, PathShape, Picture, width_of, wrapped
 from surepipe.simulation.report.telling import tell
 from surepipe.simulation.report.told import ROWS_MAX, told
 from tests.simulation.report.test_story import about, long_run
@@ -99,7 +99,7 @@ def test_no_words_overlap_in_any_story(story: Story, differs: int) -> None:
     laid = lay_out(story, replace(PLAIN, differs=differs, difference="Here the two part."))
     assert overlaps(laid) == []
     assert outside(laid) == []
-    ET.fromstring(write_svg(laid, "any"))
+    ET.fromstring(write_svg(laid, "any", RULES))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -113,9 +113,9 @@ def test_the_message_has_one_strong_colour_and_the_broken_step_a_box(name: str) 
         if isinstance(s, PathShape) and s.style.startswith("frame") and s.head
     ]
     assert frames
-    svg = write_svg(laid, name)
-    assert f"#{name} path.focus{{stroke-width:3}}" in svg
-    assert "prefers-color-scheme:dark" in svg
+    svg = write_svg(laid, name, RULES)
+    assert f"#{name} path.focus{{stroke-width:3;" in svg
+    assert "prefers-color-scheme: dark" in svg
 
 
 @pytest.mark.parametrize("name", CASES)

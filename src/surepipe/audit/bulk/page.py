@@ -11,54 +11,27 @@ from html import escape
 from surepipe.audit.bulk.verdict import BREAKS, AuditMoment, BulkAudit, ChannelFigures
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.trace_audit import STANDINGS, Judged, Standing
+from surepipe.drawing.page import CardRow, alone, bar, cards, document, plot, tile
+from surepipe.drawing.svg import path, text
 from surepipe.guarantees.claims import Atom
 
-# How the page of an audit looks, in light and dark: the colours of the other pages.
-
-
-STYLE = """
-:root{color-scheme:light dark;--ink:#1f2328;--soft:#57606a;--page:#fff;--line:#d0d7de;--pane:#f6f8fa;
---good:#116329;--warn:#9a6700;--bad:#a40e26;--badpane:#ffebe9;--flow:#54aeff}
-@media (prefers-color-scheme:dark){:root{--ink:#f0f6fc;--soft:#9198a1;--page:#0d1117;--line:#3d444d;
---pane:#161b22;--good:#56d364;--warn:#e3b341;--bad:#ff7b72;--badpane:#2d1214;--flow:#1f6feb}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:1200px;padding:16px 20px 40px;background:var(--page);color:var(--ink);
-font:15px/1.45 "DejaVu Sans",Verdana,"Segoe UI",sans-serif;font-variant-numeric:tabular-nums}
-h1{font-size:22px;line-height:1.2;margin:0} h2{font-size:16px;margin:28px 0 8px} h3{font-size:15px;margin:0}
-p{margin:4px 0} .what{color:var(--soft);font-size:13px;overflow-wrap:anywhere}
-.what b{font-weight:normal;color:var(--ink)}
-.verdict{font-size:18px;font-weight:bold} .good{color:var(--good)} .warn{color:var(--warn)} .bad{color:var(--bad)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:8px;margin:14px 0}
-.tiles div{border:1px solid var(--line);border-radius:8px;background:var(--pane);padding:8px 12px}
-.tiles dt{color:var(--soft);font-size:12px} .tiles dd{margin:0;font-size:22px;font-weight:bold;line-height:1.25;
-color:var(--ink)} .tiles .bad{border-color:var(--bad);background:var(--badpane)} .tiles .bad dd{color:var(--bad)}
-figure{margin:0;overflow-x:auto;border:1px solid var(--line);border-radius:8px;padding:8px}
-figure svg{display:block;width:100%;min-width:660px;height:auto}
-svg text{fill:var(--ink);font-size:13px} svg .soft{fill:var(--soft)}
-svg .flow{fill:var(--flow)} svg .lost{fill:var(--bad)} svg .dead{fill:var(--warn)} svg .wait{fill:var(--soft)}
-svg .again{fill:#bf5af2} svg .late{fill:#d4922a} svg .axis{stroke:var(--line)}
+_RULES = """
+body{max-width:1200px;padding:16px 20px 40px} .what b{font-weight:normal;color:var(--ink)}
+.verdict{font-size:18px;font-weight:bold} .tiles .bad dd{color:var(--bad)} .framed{padding:8px}
+.plot{width:100%;min-width:660px;height:auto} .plot text{fill:var(--ink);font-size:13px}
+.plot .soft{fill:var(--soft)} .plot .flow{fill:var(--bar)} .plot .lost{fill:var(--bad)}
+.plot .dead{fill:var(--warn)} .plot .wait{fill:var(--soft)} .plot .again{fill:var(--violet)}
+.plot .late{fill:var(--orange)} .plot .axis{stroke:var(--line)}
 .beside{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:8px}
 section{border:1px solid var(--line);border-radius:8px;padding:10px 14px}
 .atoms{display:flex;flex-wrap:wrap;gap:4px 8px;font-size:13px}
 .atoms span{border:1px solid currentColor;border-radius:10px;padding:0 10px}
-ul{margin:6px 0 0;padding-left:20px;font-size:13px} li{overflow-wrap:anywhere}
-table{border-collapse:collapse;width:100%;font-size:13px}
-th,td{text-align:right;vertical-align:top;padding:6px 0 6px 12px;border-bottom:1px solid var(--line);
-font-weight:normal} td{white-space:nowrap} thead th{color:var(--soft);font-size:12px;vertical-align:bottom}
-tr>:first-child{text-align:left;padding-left:0} tbody th{font-weight:bold;overflow-wrap:anywhere}
-td{color:var(--ink)} td.nil{color:var(--soft)} footer{margin-top:24px;font-size:12px;color:var(--soft)}
-@media (max-width:760px){body{padding:12px}
-.tiles{grid-template-columns:repeat(2,1fr)}
-.cards thead{position:absolute;left:-9999px} .cards,.cards tbody{display:block}
-.cards tr{display:grid;grid-template-columns:repeat(2,1fr);column-gap:16px;border:1px solid var(--line);
-border-radius:8px;padding:6px 12px;margin-bottom:8px}
-.cards tbody :is(th,td){display:flex;justify-content:space-between;gap:8px;padding:3px 0;border:0}
-.cards tbody th{grid-column:1/-1;display:block;border-bottom:1px solid var(--line);margin-bottom:4px}
-.cards td::before{content:attr(data-is);color:var(--soft)}}
+tr.bad{color:inherit} tr.bad th{color:var(--bad)}
+@media (max-width:760px){body{padding:12px} .tiles{grid-template-columns:repeat(2,1fr)}}
 """
 
 
-# The plots of an audit, as SVG within the page: whole numbers of units, no library, no script.
+# The plots of an audit, as SVG within the page.
 
 
 WIDTH = 1120
@@ -85,11 +58,16 @@ def balance(found: BulkAudit) -> str:
     for words, kind, number in parts:
         share = 100 * number / sent if sent else 0
         told = f"{words} {number:,} ({_percent(share)})"
-        body.append(f'<rect class="{kind}" x="{left}" y="50" width="12" height="12"/>')
-        body.append(f'<text x="{left + 18}" y="61">{told}</text>')
+        body += _sample(kind, told, left, 61)
         left += 40 + 8 * len(told)
-    text = f"Of {sent:,} sent: " + ", ".join(f"{number:,} {words}" for words, _, number in parts)
-    return _svg(WIDTH, 72, text, body)
+    says = f"Of {sent:,} sent: " + ", ".join(f"{number:,} {words}" for words, _, number in parts)
+    return plot(WIDTH, 72, says, body)
+
+
+def _sample(kind: str, words: str, x: int, foot: int) -> Iterator[str]:
+    """What a colour stands for."""
+    yield bar(kind, x, foot - 11, 12, 12)
+    yield text((x + 18, foot), words)
 
 
 def _percent(share: float) -> str:
@@ -112,7 +90,7 @@ def _pieces(
         at = max(range(len(shown)), key=lambda place: shown[place][1])
         shown[at] = (shown[at][0], shown[at][1] - over)
     for kind, size in shown:
-        yield f'<rect class="{kind}" x="{x}" y="{y}" width="{size}" height="{height}"/>'
+        yield bar(kind, x, y, size, height)
         x += size
 
 
@@ -129,9 +107,7 @@ def over_time(moments: Sequence[AuditMoment]) -> str:
             2, round((WIDTH - 4) * (moment.until_us - moment.since_us) / (until - since)) - 2
         )
         size = round(high * moment.came / most)
-        body.append(
-            f'<rect class="flow" x="{x}" y="{24 + high - size}" width="{width}" height="{size}"/>'
-        )
+        body.append(bar("flow", x, 24 + high - size, width, size))
         half = max(1, width // 2)
         for kind, number, at in (
             ("lost", moment.passed_over, x),
@@ -139,28 +115,20 @@ def over_time(moments: Sequence[AuditMoment]) -> str:
         ):
             if number:
                 size = max(_LEAST, round(low * number / worst))
-                body.append(
-                    f'<rect class="{kind}" x="{at}" y="{26 + high}" width="{half}" height="{size}"/>'
-                )
+                body.append(bar(kind, at, 26 + high, half, size))
     line = 25 + high
-    body.append(f'<line class="axis" x1="0" x2="{WIDTH}" y1="{line}" y2="{line}"/>')
-    body.append(
-        f'<text class="soft" x="0" y="14">at most {most:,} came out in {_duration(moments[0])}</text>'
-    )
-    foot = line + low + 22
-    body.append(f'<text class="soft" x="0" y="{foot}">0 s</text>')
-    whole = _seconds(until - since)
-    body.append(f'<text class="soft" x="{WIDTH - 4}" y="{foot}" text-anchor="end">{whole}</text>')
+    body.append(path(((0, line), (WIDTH, line)), "axis"))
+    most_told = f"at most {most:,} came out in {_duration(moments[0])}"
+    foot, whole = line + low + 22, _seconds(until - since)
+    body += (text((0, 14), most_told, "soft"), text((0, foot), "0 s", "soft"))
+    body.append(text((WIDTH - 4, foot), whole, "soft", "end"))
     if worst:
-        body.append(f'<rect class="lost" x="330" y="{foot - 11}" width="12" height="12"/>')
-        body.append(f'<text x="348" y="{foot}">passed over</text>')
-        body.append(f'<rect class="again" x="480" y="{foot - 11}" width="12" height="12"/>')
-        body.append(f'<text x="498" y="{foot}">late or again, at most {worst:,}</text>')
+        body += _sample("lost", "passed over", 330, foot)
+        body += _sample("again", f"late or again, at most {worst:,}", 480, foot)
     else:
-        body.append(f'<text x="330" y="{foot}">nothing passed over, late or again</text>')
-    return _svg(
-        WIDTH, foot + 8, "What came out over time, and below the line what went wrong", body
-    )
+        body.append(text((330, foot), "nothing passed over, late or again"))
+    says = "What came out over time, and below the line what went wrong"
+    return plot(WIDTH, foot + 8, says, body)
 
 
 def _duration(moment: AuditMoment) -> str:
@@ -190,13 +158,11 @@ def channels_by_trouble(channels: Sequence[ChannelFigures]) -> str:
         told = _troubles(one)
         size = max(_LEAST * len(told), round(room * sum(number for _, _, number in told) / most))
         words = ", ".join(f"{number:,} {what}" for _, what, number in told)
-        body.append(
-            f'<text x="{_NAME_WIDTH - 10}" y="{y + 16}" text-anchor="end">{_name(one)}</text>'
-        )
+        body.append(text((_NAME_WIDTH - 10, y + 16), _name(one), anchor="end"))
         parts = [(kind, number) for kind, _, number in told]
         body += _pieces(parts, size, y=y + 3, height=_ROW - 8, x=_NAME_WIDTH)
-        body.append(f'<text class="soft" x="{_NAME_WIDTH + size + 10}" y="{y + 16}">{words}</text>')
-    return _svg(WIDTH, 8 + len(channels) * _ROW, "The channels in which most went wrong", body)
+        body.append(text((_NAME_WIDTH + size + 10, y + 16), words, "soft"))
+    return plot(WIDTH, 8 + len(channels) * _ROW, "The channels in which most went wrong", body)
 
 
 def _troubles(one: ChannelFigures) -> list[tuple[str, str, int]]:
@@ -213,14 +179,7 @@ def _troubles(one: ChannelFigures) -> list[tuple[str, str, int]]:
 
 def _name(one: ChannelFigures) -> str:
     name = one.channel
-    return escape(name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…")
-
-
-def _svg(width: int, height: int, says: str, body: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(says)}">'
-        f"<title>{escape(says)}</title>{''.join(body)}</svg>"
-    )
+    return name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…"
 
 
 WORST_MAX = 8
@@ -265,12 +224,7 @@ def page(
 ) -> str:
     """The whole page. ``judged``: every promise; those of the channels when None."""
     promises = list(found.judged()) if judged is None else judged
-    lines = [
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{escape(title)}: {escape(_verdict(found, promises)[1])}</title>",
-        f"<style>{STYLE}</style>\n</head>\n<body>",
+    parts = (
         *_head(found, title, promises),
         *_tiles(found),
         *_promises(promises, notes),
@@ -278,9 +232,8 @@ def page(
         *_worst(found),
         *_all(found),
         *_foot(found),
-        "</body>\n</html>",
-    ]
-    return "\n".join(lines) + "\n"
+    )
+    return document(f"{title}: {_verdict(found, promises)[1]}", alone(_RULES), parts)
 
 
 def _verdict(found: BulkAudit, judged: Sequence[Judged]) -> tuple[str, str]:
@@ -312,8 +265,8 @@ def _head(found: BulkAudit, title: str, judged: Sequence[Judged]) -> Iterator[st
         f'<p class="what">sent: <b>{escape(found.sent)}</b> · delivered: <b>{escape(found.delivered)}</b> · '
         f"{channels}</p></header>"
     )
-    for text in found.broken:
-        yield f'<p class="warn">{escape(text)}</p>'
+    for reason in found.broken:
+        yield f'<p class="warn">{escape(reason)}</p>'
     if not found.at_rest:
         yield '<p class="what">More may come: what is missing counts as in flight, not as lost.</p>'
 
@@ -342,8 +295,8 @@ def _tiles(found: BulkAudit) -> Iterator[str]:
     yield '<dl class="tiles">'
     for words, name in _TILES:
         number = found.total(name)
-        tone = ' class="bad"' if _BAD.get(name) in one.broken_promises and number else ""
-        yield f'<div{tone}><dt>{words}</dt><dd title="{number}">{_short(number)}</dd></div>'
+        tone = "bad" if _BAD.get(name) in one.broken_promises and number else ""
+        yield tile(words, _short(number), tone, exact=str(number))
     yield "</dl>"
 
 
@@ -357,13 +310,13 @@ def _short(number: int) -> str:
 def _figures(found: BulkAudit) -> Iterator[str]:
     if len(found.channels) == 1:
         yield "<h2>Where everything went</h2>"
-        yield f"<figure>{balance(found)}</figure>"
+        yield balance(found)
     if found.moments:
         yield "<h2>When it happened</h2>"
-        yield f"<figure>{over_time(found.moments)}</figure>"
+        yield over_time(found.moments)
     if len(found.channels) > 1 and found.worst(1):
         yield "<h2>Which channels</h2>"
-        yield f"<figure>{channels_by_trouble(found.worst(WORST_MAX))}</figure>"
+        yield channels_by_trouble(found.worst(WORST_MAX))
 
 
 def _worst(found: BulkAudit) -> Iterator[str]:
@@ -408,9 +361,6 @@ def _examples(one: ChannelFigures) -> Iterator[str]:
         yield f"<ul>{''.join(f'<li>{escape(str(case))}</li>' for case in shown)}</ul>"
 
 
-# The table. On a narrow window each row stands as a card, and each cell says what it is.
-
-
 def _all(found: BulkAudit) -> Iterator[str]:
     bad = found.worst(ROWS_MAX)
     shown = [*bad, *(one for one in found.channels if one not in bad)][:ROWS_MAX]
@@ -422,16 +372,12 @@ def _all(found: BulkAudit) -> Iterator[str]:
         if len(shown) == len(found.channels)
         else (f"<h2>{len(shown)} of {len(found.channels):,} channels, worst first</h2>")
     )
-    yield "<table class='cards'><thead><tr><th>channel</th>"
-    yield "".join(f"<th>{name}</th>" for name, _ in _COLUMNS) + "</tr></thead><tbody>"
-    for one in shown:
-        yield f'<tr class="{"bad" if one.is_broken else ""}"><th scope="row">{escape(one.channel)}</th>'
-        for words, name in _COLUMNS:
-            number = int(getattr(one, name))
-            nil = ' class="nil"' if not number else ""
-            yield f'<td data-is="{words}"{nil}>{number:,}</td>'
-        yield "</tr>"
-    yield "</tbody></table>"
+    yield from cards("channel", [_row(one) for one in shown])
+
+
+def _row(one: ChannelFigures) -> CardRow:
+    cells = [(words, f"{int(getattr(one, name)):,}") for words, name in _COLUMNS]
+    return CardRow(escape(one.channel), cells, "bad" if one.is_broken else "", ("0",))
 
 
 def _foot(found: BulkAudit) -> Iterator[str]:

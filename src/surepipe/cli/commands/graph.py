@@ -28,9 +28,9 @@ def graph(
 
     Gives SVG that stands by itself and suits light and dark pages: surepipe graph pipeline.yaml -o pipeline.svg
     """
+    from surepipe.drawing.flow import dot_of, mermaid_of, svg_of
     from surepipe.pipelines import load
-    from surepipe.pipelines.drawing.diagram import diagram_of
-    from surepipe.pipelines.drawing.svg import dot_of, mermaid_of, svg_of
+    from surepipe.pipelines.diagram import diagram_of
 
     if dot and mermaid:
         complain("--dot and --mermaid are two pictures: ask for one")

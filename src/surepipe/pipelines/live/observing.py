@@ -16,6 +16,7 @@ from surepipe.actors.notices import PipeNotice, log_notice
 from surepipe.actors.tracing import TraceSink
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import Store
+from surepipe.drawing.flow import STYLE
 from surepipe.errors import ConfigurationError
 from surepipe.observe.health import StoreWatch
 from surepipe.observe.latency import Latencies
@@ -25,8 +26,7 @@ from surepipe.observe.serving import DEFAULT_PORT, LOCAL, Answer, ListenAddress,
 from surepipe.observe.status import LetterSeen, Part, PipeFlow, State, StoreSeen
 from surepipe.observe.watch import RunFacts, Tee, Watch
 from surepipe.pipelines.assessing import Assessment, Verdict
-from surepipe.pipelines.drawing.diagram import diagram_of
-from surepipe.pipelines.drawing.svg import STYLE
+from surepipe.pipelines.diagram import diagram_of
 from surepipe.pipelines.links import link
 from surepipe.pipelines.live.page import PAGE_SCRIPT, PAGE_STYLE, live_page
 from surepipe.pipelines.ordering import MAIN_NODE

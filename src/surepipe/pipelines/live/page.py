@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
+from surepipe.drawing.flow import Diagram, FlowArrow, PartBox, lay_out, svg_of
+from surepipe.drawing.page import STYLE, CardRow, cards, document, tile
 from surepipe.guarantees.claims import Fault, faults_text
 from surepipe.observe.numbers import compact, milliseconds, seconds
 from surepipe.observe.status import Part, PipeFlow, Status
 from surepipe.observe.watch import HISTORY_MAX, SAMPLE_S
-from surepipe.pipelines.drawing.diagram import Diagram, FlowArrow, PartBox
-from surepipe.pipelines.drawing.layout import lay_out
-from surepipe.pipelines.drawing.svg import svg_of
 
 # The flow of a plan, as ``surepipe graph`` draws it, with what happens in it just now.
 #
@@ -88,13 +87,12 @@ SPARK_WIDTH, SPARK_HEIGHT = 300, 28
 
 def live_page(diagram: Diagram, status: Status) -> str:
     """The whole page."""
-    lines = [
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>{escape(status.name)}: {status.state}</title>",
+    head = (
         '<link rel="icon" href="data:,"><link rel="stylesheet" href="/page.css">',
         f'<noscript><meta http-equiv="refresh" content="{REFRESH_S}"></noscript>',
-        '<script src="/page.js" defer></script>\n</head>\n<body>',
+        '<script src="/page.js" defer></script>',
+    )
+    parts = (
         f'<p id="silent" role="alert" hidden>{_SILENT}</p>',
         '<main id="live">',
         *_head(status),
@@ -105,9 +103,9 @@ def live_page(diagram: Diagram, status: Status) -> str:
         *_others(status),
         *_notices(status),
         "</main>",
-        f"<footer>{_FOOT}</footer>\n</body>\n</html>",
-    ]
-    return "\n".join(lines) + "\n"
+        f"<footer>{_FOOT}</footer>",
+    )
+    return document(f"{status.name}: {status.state}", head, parts)
 
 
 def _head(status: Status) -> Iterator[str]:
@@ -138,17 +136,15 @@ def _tiles(status: Status) -> Iterator[str]:
     outs = [moment.out_per_s for moment in status.history]
     waits = [moment.waiting for moment in status.history]
     yield '<dl class="tiles">'
-    yield _tile("in, per second", compact(status.in_per_s), ins)
-    yield _tile("out, per second", compact(status.out_per_s), outs)
-    yield _tile("waiting", compact(waiting), waits)
-    yield _tile("sent again", compact(status.total("retransmitted")))
-    yield _tile("dead letters", compact(dead), tone="warn" if dead else "")
+    for words, shown, past in (
+        ("in, per second", status.in_per_s, ins),
+        ("out, per second", status.out_per_s, outs),
+        ("waiting", waiting, waits),
+        ("sent again", status.total("retransmitted"), ()),
+    ):
+        yield tile(words, compact(shown), html=_past(words, past))
+    yield tile("dead letters", compact(dead), "warn" if dead else "")
     yield "</dl>"
-
-
-def _tile(words: str, shown: str, past: Sequence[float | None] = (), tone: str = "") -> str:
-    kind = f' class="{tone}"' if tone else ""
-    return f"<div{kind}><dt>{words}</dt><dd>{shown}</dd>{_past(words, past)}</div>"
 
 
 def _past(words: str, past: Sequence[float | None]) -> str:
@@ -188,11 +184,12 @@ def _letters(status: Status) -> Iterator[str]:
 
 def _figure(diagram: Diagram) -> str:
     """A picture that is a little too wide is made smaller; one that would be too small then is scrolled."""
-    scrolls = " class='scrolls'" if lay_out(diagram).width > SHRUNK_MAX else ""
-    return f"<figure{scrolls} tabindex='0' aria-label='The pipeline'>{svg_of(diagram, headed=False)}</figure>"
+    scrolls = " scrolls" if lay_out(diagram).width > SHRUNK_MAX else ""
+    svg = svg_of(diagram, headed=False)
+    return f"<figure class='framed{scrolls}' tabindex='0' aria-label='The pipeline'>{svg}</figure>"
 
 
-# Tables. On a narrow window each row stands as a card, and each cell says what it is.
+# Tables.
 
 
 def _pipes(status: Status) -> Iterator[str]:
@@ -200,18 +197,14 @@ def _pipes(status: Status) -> Iterator[str]:
         return
     yield "<h2>Pipes</h2>"
     lanes = max((part.flow.lanes or 0 for part in status.pipes if part.flow), default=0)
-    heads = [name for name, _ in _cells(PipeFlow(lanes=lanes or None))]
-    yield "<table class='cards'><thead><tr><th>pipe</th>"
-    yield "".join(f"<th>{name}</th>" for name in heads) + "</tr></thead><tbody>"
-    for part in status.pipes:
-        yield f'<tr class="{_tone(part)}"><th scope="row">{escape(part.name)}{_promise(part)}</th>'
-        cells = dict(_cells(part.flow or PipeFlow()))
-        for name in heads:
-            value = cells.get(name, compact(None))
-            nil = ' class="nil"' if value in _NIL else ""
-            yield f'<td data-is="{name}"{nil}>{value}</td>'
-        yield "</tr>"
-    yield "</tbody></table>"
+    names = [name for name, _ in _cells(PipeFlow(lanes=lanes or None))]
+    yield from cards("pipe", [_row(part, names) for part in status.pipes])
+
+
+def _row(part: Part, names: Sequence[str]) -> CardRow:
+    known = dict(_cells(part.flow or PipeFlow()))
+    cells = [(name, known.get(name, compact(None))) for name in names]
+    return CardRow(f"{escape(part.name)}{_promise(part)}", cells, _tone(part), _NIL)
 
 
 def _cells(flow: PipeFlow) -> Iterator[tuple[str, str]]:
@@ -288,55 +281,28 @@ def _notices(status: Status) -> Iterator[str]:
 # How the page looks, and the few lines of script that renew it.
 
 
-PAGE_STYLE = """
-:root{color-scheme:light dark;--ink:#1f2328;--soft:#57606a;--page:#fff;--line:#d0d7de;--pane:#f6f8fa;
---good:#116329;--warn:#9a6700;--warnpane:#fff8c5;--bad:#a40e26}
-@media (prefers-color-scheme:dark){:root{--ink:#f0f6fc;--soft:#9198a1;--page:#0d1117;--line:#3d444d;
---pane:#161b22;--good:#56d364;--warn:#e3b341;--warnpane:#272115;--bad:#ff7b72}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:1400px;padding:12px 16px 40px;background:var(--page);color:var(--ink);
-font:15px/1.45 "DejaVu Sans",Verdana,"Segoe UI",sans-serif;font-variant-numeric:tabular-nums}
+PAGE_STYLE = (
+    STYLE
+    + """
 header{display:flex;flex-wrap:wrap;align-items:baseline;gap:4px 14px;color:var(--soft);font-size:13px}
-h1{font-size:22px;line-height:1.2;margin:0;color:var(--ink);overflow-wrap:anywhere}
-h2{font-size:16px;margin:24px 0 6px}
-.state{border:1px solid currentColor;border-radius:10px;padding:0 10px;font-weight:bold}
+h1{color:var(--ink)} .state{border:1px solid currentColor;border-radius:10px;padding:0 10px;font-weight:bold}
 .running{color:var(--good)} .starting,.stopping,.silentstore{color:var(--warn)}
-.store{font-weight:normal} .store.silentstore{font-weight:bold}
-svg.past{display:block;width:100%;height:28px;margin-top:4px}
+.store.silentstore{font-weight:bold}
+svg.past{display:block;width:100%;height:28px;margin-top:4px} .tiles .warn dd{color:var(--warn)}
 .past polyline{fill:none;stroke:var(--soft);stroke-width:1.5;vector-effect:non-scaling-stroke}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:8px;margin:12px 0}
-.tiles div{border:1px solid var(--line);border-radius:8px;background:var(--pane);padding:8px 12px}
-.tiles dt{color:var(--soft);font-size:12px} .tiles dd{margin:0;font-size:24px;font-weight:bold;line-height:1.2}
-.tiles .warn{border-color:var(--warn);background:var(--warnpane)} .tiles .warn dd{color:var(--warn)}
-figure{margin:0;overflow-x:auto;border:1px solid var(--line);border-radius:8px}
-figure svg{display:block;margin:0 auto}
-figure:not(.scrolls) svg{max-width:max(100%,1200px);height:auto}
-figure svg .page{fill:none} svg text.promise{font-size:12px} svg .under{fill:var(--page)}
+figure svg{margin:0 auto} figure:not(.scrolls) svg{max-width:max(100%,1200px);height:auto}
+figure svg .page{fill:none;stroke:none} svg .under{fill:var(--page)}
 svg text.live,svg text.flow{fill:var(--ink);font-variant-numeric:tabular-nums;white-space:pre}
 svg text.flow{font-weight:bold} svg .pipe.warn .box{stroke:var(--warn);stroke-width:3} svg .away{opacity:.55}
-table{border-collapse:collapse;width:100%;font-size:13px}
-th,td{text-align:right;vertical-align:top;padding:6px 0 6px 12px;border-bottom:1px solid var(--line);
-font-weight:normal} td{white-space:nowrap} .few td{white-space:normal}
-thead th{color:var(--soft);font-size:12px;vertical-align:bottom} tr>:first-child{text-align:left;padding-left:0}
-tbody th{font-weight:bold;overflow-wrap:anywhere} th small{display:block;font-weight:normal;font-size:12px;
-color:var(--soft);max-width:44em} th small b{color:var(--good)}
-.few :is(td,th){text-align:left} td.nil{color:var(--soft)} tr.warn th{color:var(--warn)} tr.away{color:var(--soft)}
-ol{padding:0;margin:0;list-style:none;font-size:13px} li{padding:4px 0;border-bottom:1px solid var(--line);
-overflow-wrap:anywhere} time{color:var(--soft)} footer{margin-top:24px;font-size:12px;color:var(--soft)}
-a{color:inherit} #silent{border:2px solid var(--bad);border-radius:8px;color:var(--bad);padding:6px 12px;
-margin:0 0 12px}
+th small{display:block;font-weight:normal;font-size:12px;color:var(--soft);max-width:44em}
+th small b{color:var(--good)} .few{width:100%} tr.warn{color:inherit} tr.warn th{color:var(--warn)}
+tr.away{color:var(--soft)} ol{padding:0;margin:0;list-style:none;font-size:13px}
+li{padding:4px 0;border-bottom:1px solid var(--line)} time{color:var(--soft)}
+#silent{border:2px solid var(--bad);border-radius:8px;color:var(--bad);padding:6px 12px;margin:0 0 12px}
 .silent main{opacity:.6}
-@media (max-width:760px){
-figure{max-height:75vh;overflow:auto}
-.tiles div:first-child{grid-column:1/-1}
-.cards thead{position:absolute;left:-9999px} .cards,.cards tbody{display:block}
-.cards tr{display:grid;grid-template-columns:repeat(2,1fr);column-gap:16px;border:1px solid var(--line);
-border-radius:8px;padding:6px 12px;margin-bottom:8px}
-.cards tbody :is(th,td){display:flex;justify-content:space-between;gap:8px;padding:3px 0;border:0}
-.cards tbody th{grid-column:1/-1;display:block;border-bottom:1px solid var(--line);margin-bottom:4px}
-.cards td::before{content:attr(data-is);color:var(--soft)}}
-@media (max-width:360px){.cards tr{grid-template-columns:minmax(0,1fr)}}
+@media (max-width:760px){figure{max-height:75vh;overflow:auto} .tiles div:first-child{grid-column:1/-1}}
 """
+)
 
 PAGE_SCRIPT = """'use strict';
 const every = 1000;

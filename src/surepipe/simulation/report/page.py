@@ -6,33 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html import escape
 
-from surepipe.simulation.report.picture import Caption, lay_out, write_svg
+from surepipe.drawing.page import alone, document
+from surepipe.simulation.report.picture import Caption, written
 from surepipe.simulation.report.story import Step, Story
 from surepipe.simulation.report.text import write_text
 from surepipe.simulation.report.told import Told, faults_used, headline, numbered, told, verdict
 from surepipe.simulation.report.words import listing, node_words
 from surepipe.simulation.results import Counterexample
 
-# How a page looks, in light and dark.
-
-
-STYLE = """
-:root{color-scheme:light dark;--ink:#1f2328;--soft:#57606a;--page:#fff;--line:#d0d7de;--strong:#b3005e;
---pane:#f6f8fa}
-@media (prefers-color-scheme:dark){:root{--ink:#f0f6fc;--soft:#9198a1;--page:#010409;--line:#3d444d;
---strong:#ff8ac4;--pane:#0d1117}}
-*{box-sizing:border-box} body{margin:0 auto;max-width:1600px;padding:10px 12px 40px;background:var(--page);
-color:var(--ink);font:15px/1.45 "DejaVu Sans",Verdana,"Segoe UI",sans-serif}
-h1{font-size:21px;line-height:1.25;margin:4px 0;color:var(--strong)} h2{font-size:17px;margin:26px 0 6px}
-p{margin:4px 0;max-width:75em} .what{color:var(--soft);font-size:13px}
-.beside{display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start;margin-top:8px}
-figure{margin:0;overflow-x:auto;max-width:100%} svg{display:block}
-table{border-collapse:collapse;font-size:14px} th,td{text-align:left;vertical-align:top;padding:4px 12px 4px 0;
-border-bottom:1px solid var(--line)} th{color:var(--soft);font-weight:normal} a{color:inherit}
+_RULES = """
+body{max-width:1600px;padding:10px 12px} h1{font-size:21px;line-height:1.25;margin:4px 0;color:var(--strong)}
+p{max-width:75em} .beside{display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start;margin-top:8px}
+table{font-size:14px} td{padding:4px 12px 4px 0} thead th{font-size:14px}
 td.effect{color:var(--strong);font-weight:bold} tr.breaks{outline:2px solid var(--strong)}
-tr.fault td:nth-child(3){font-weight:bold} tr:target{background:#f5c84240} tr.fold{color:var(--soft)}
-pre{background:var(--pane);border:1px solid var(--line);border-radius:6px;padding:10px 12px;overflow-x:auto;
-font:13px/1.4 "DejaVu Sans Mono",Consolas,monospace} code{font:13px "DejaVu Sans Mono",Consolas,monospace}
+tr.fault td:nth-child(3){font-weight:bold} tr:target{background:var(--marked)} tr.fold{color:var(--soft)}
 """
 
 
@@ -55,15 +42,14 @@ def page(found: Counterexample) -> str:
         f"<pre>{escape(write_text(whole))}</pre>",
         *_plain("Options", _options(found)),
         *_plain("Script", _decisions(found)),
-        "</body>",
-        "</html>",
     ]
-    return "\n".join(parts) + "\n"
+    violation = found.violation
+    return document(f"{violation.property}: {violation.sentence}", alone(_RULES), parts)
 
 
 def picture(found: Counterexample, name: str) -> str:
     """The space-time diagram alone, as an SVG document."""
-    return write_svg(lay_out(told(found).numbered().story, caption(found)), name)
+    return written(told(found).numbered().story, caption(found), name)
 
 
 def caption(found: Counterexample, *, brief: bool = False) -> Caption:
@@ -80,11 +66,6 @@ def caption(found: Counterexample, *, brief: bool = False) -> Caption:
 
 
 def _head(found: Counterexample) -> Iterator[str]:
-    yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-    yield f"<title>{escape(found.violation.property)}: {escape(found.violation.sentence)}</title>"
-    yield f"<style>{STYLE}</style>\n</head>\n<body>"
     yield f"<h1>{escape(found.violation.sentence)}</h1>"
     yield f'<p class="what">{escape(" · ".join(headline(found)))}</p>'
 
@@ -92,11 +73,11 @@ def _head(found: Counterexample) -> Iterator[str]:
 def _figures(told: Told) -> Iterator[str]:
     main = caption(told.found, brief=True)
     if told.beside is None:
-        yield _figure(write_svg(lay_out(told.story, main), "broken", table="step"))
+        yield _figure(written(told.story, main, "broken", table="step"))
         return
     place = told.parts_at
     main = replace(main, differs=place, difference="First difference.")
-    yield _figure(write_svg(lay_out(told.story, main), "broken", table="step"))
+    yield _figure(written(told.story, main, "broken", table="step"))
     holds = Caption(
         title="The nearest schedule that holds",
         sentence="",
@@ -104,7 +85,7 @@ def _figures(told: Told) -> Iterator[str]:
         differs=min(place, len(told.beside.steps) - 1),
         difference="Here the two part.",
     )
-    yield _figure(write_svg(lay_out(told.beside, holds), "holds"))
+    yield _figure(written(told.beside, holds, "holds"))
 
 
 def _figure(svg: str) -> str:
@@ -112,9 +93,9 @@ def _figure(svg: str) -> str:
 
 
 def _table(story: Story) -> Iterator[str]:
-    yield "<h2>Step by step</h2>\n<table>"
+    yield "<h2>Step by step</h2>\n<table><thead>"
     effect = f"what that did to {escape(story.focus)}" if story.focus else ""
-    yield f"<tr><th></th><th>node</th><th>what happened</th><th>{effect}</th></tr>"
+    yield f"<tr><th></th><th>node</th><th>what happened</th><th>{effect}</th></tr></thead>"
     for place, (number, step) in enumerate(numbered(story.steps), start=1):
         link = f'<a href="#broken-step-{place}">{number}</a>' if not step.folded else number
         node = escape(node_words(step.node))

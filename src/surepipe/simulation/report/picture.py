@@ -1,4 +1,4 @@
-"""Space-time diagrams of counterexamples: what stands where (``layout``), and how that is written (``svg``)."""
+"""Space-time diagrams of counterexamples: a line for each node, time downward, a row for each step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from surepipe.audit.trace import Kind, Row
-from surepipe.simulation.report.story import NETWORK, Arrow, FrameEnd, Step, Story
-from surepipe.simulation.report.svg import (
+from surepipe.drawing.svg import (
+    BOLD,
     LINE,
     SIZES,
     TEXT,
@@ -20,14 +20,34 @@ from surepipe.simulation.report.svg import (
     Rectangle,
     Shape,
     Words,
+    cross,
     width_of,
     wrapped,
     write_svg,
 )
+from surepipe.simulation.report.story import NETWORK, Arrow, FrameEnd, Step, Story
 from surepipe.simulation.report.told import numbered
 from surepipe.simulation.report.words import fact, facts, node_words
 
-__all__ = ["Caption", "lay_out", "write_svg"]
+RULES = """
+ .sentence,.effect,.label.focus{fill:var(--strong)} .number,.note,.fault,.verdict,.differs{fill:var(--ink)}
+ .head,.fork{fill:var(--grey)}
+ .head.focus,.fork.focus{fill:var(--strong)} path.frame{stroke:var(--grey)} path.control{stroke-dasharray:6 4}
+ path.flying{stroke-dasharray:1 4} path.cross,path.crash{stroke:var(--ink);stroke-width:3}
+ path.focus{stroke-width:3;stroke:var(--strong)} path.fold{stroke:var(--grey);stroke-dasharray:2 3}
+ .holds{stroke:var(--strong);stroke-width:7;stroke-opacity:.45}
+ .start{fill:var(--page);stroke:var(--ink);stroke-width:2} .boxed{fill:none;stroke:var(--strong);stroke-width:3}
+ .differing{fill:none;stroke:var(--soft);stroke-width:1.5;stroke-dasharray:7 4}
+ .band{fill:var(--grey);fill-opacity:.2;stroke:var(--soft);stroke-dasharray:2 3}
+ .hatch{fill:none;stroke:var(--soft)} .stripe{stroke:var(--soft)} a{text-decoration:underline}
+ .spot{fill:none;stroke:none} g:target>.spot{fill:var(--marked)}
+"""
+"""The message concerned has one strong colour and thicker lines, everything else is grey."""
+
+
+def written(story: Story, caption: Caption, name: str, *, table: str = "") -> str:
+    """The picture as SVG; ``name`` and ``table`` as ``write_svg`` has them."""
+    return write_svg(lay_out(story, caption), name, RULES, table=table)
 
 
 # Where the columns and rows of a picture are.
@@ -64,9 +84,6 @@ class Grid:
 # Arrows for frames: those that arrive, die on the way, are copied, or are still on their way at the end.
 
 
-CROSS = 7
-
-
 def arrow_shapes(arrow: Arrow, grid: Grid) -> list[Shape]:
     """Everything that shows one frame; nothing for a frame to somewhere outside the picture."""
     source, target = grid.x(arrow.source), grid.x(arrow.target)
@@ -84,12 +101,16 @@ def arrow_shapes(arrow: Arrow, grid: Grid) -> list[Shape]:
     fork: list[Shape] = []
     if arrow.fork >= 0:
         start = _fork_point(start, end, grid.rows[arrow.fork].y)
-        fork = [Dot(start, style)]
+        fork = [Dot(start, "fork focus" if arrow.is_focus else "fork")]
     if arrow.fate is FrameEnd.ARRIVED:
         return [*fork, PathShape((start, end), style, head=True)]
     if arrow.fate is FrameEnd.LOST:
         place = (_dies(source, target, grid), end[1])
-        return [*fork, PathShape((start, place), style), *cross(place, style)]
+        return [
+            *fork,
+            PathShape((start, place), style),
+            *cross(place, "cross focus" if arrow.is_focus else "cross"),
+        ]
     half = (start[0] + (end[0] - start[0]) * 0.45, max(end[1], start[1] + 10))
     return [*fork, PathShape((start, half), f"{style} flying")]
 
@@ -104,16 +125,6 @@ def _dies(source: float, target: float, grid: Grid) -> float:
     passed = [x for x in grid.xs if min(source, target) <= x <= max(source, target)]
     left, right = (passed[0], passed[1]) if target > source else (passed[-2], passed[-1])
     return left + (right - left) * CROSS_SHARE
-
-
-def cross(at: Point, style: str = "frame") -> list[Shape]:
-    """Here something is lost."""
-    x, y = at
-    strokes = f"cross{' focus' if 'focus' in style else ''}"
-    return [
-        PathShape(((x - CROSS, y - CROSS), (x + CROSS, y + CROSS)), strokes),
-        PathShape(((x - CROSS, y + CROSS), (x + CROSS, y - CROSS)), strokes),
-    ]
 
 
 # The lines of the nodes: broken by a crash until the restart, hatched while paused; and bands for partitions.
@@ -150,7 +161,7 @@ def _life(story: Story, grid: Grid, node: str, top: float, bottom: float) -> Ite
             alive, since = False, y
         elif row.kind == Kind.START and not alive:
             yield PathShape(((x, since + 8), (x, y)), "life gone")
-            yield Dot((x, y), "start")
+            yield Dot((x, y), "start", 5)
             alive, since = True, y
         elif row.kind == Kind.PAUSE:
             paused = y
@@ -178,7 +189,7 @@ def zigzag(x: float, y: float) -> tuple[Point, ...]:
 
 
 def _pause(x: float, top: float, bottom: float) -> Area:
-    return Area(Rectangle(x - 6, top, x + 6, bottom), "hatch")
+    return Area(Rectangle(x - 6, top, x + 6, bottom), "hatch", hatched=True)
 
 
 def _bands(story: Story, grid: Grid) -> Iterator[Shape]:
@@ -229,6 +240,7 @@ _VERBS = {"begins": CUT, "ends": HEAL}
 
 
 SIGN = 34
+ROUND = {"boxed": 6, "differing": 6}
 ROW = 22
 
 
@@ -292,13 +304,14 @@ def _sign(sign: str, at: Point) -> list[Shape]:
         return [
             PathShape(span, "frame", head=True),
             PathShape(branch, "frame", head=True),
-            Dot((x + 8, y), "frame"),
+            Dot((x + 8, y), "fork"),
         ]
     if sign == "crash":
         return [PathShape(zigzag(x + SIGN / 2, y), "crash")]
     if sign == "start":
-        return [Dot((x + SIGN / 2, y), "start")]
-    return [Area(Rectangle(x, y - 8, x + SIGN, y + 8), f"{sign} sample")]
+        return [Dot((x + SIGN / 2, y), "start", 5)]
+    box = Rectangle(x, y - 8, x + SIGN, y + 8)
+    return [Area(box, f"{sign} sample", ROUND.get(sign, 0), hatched=sign == "hatch")]
 
 
 _LINES = {
@@ -523,8 +536,7 @@ def _gap_width(cells: Sequence[_Cells], gap: int, notes: float) -> float:
 
 
 def _wide(text: str, style: str) -> float:
-    bold = style in ("effect", "fault", "verdict") or style.startswith("label focus")
-    return width_of(text, TEXT, bold=bold)
+    return width_of(text, TEXT, bold=style.removesuffix(" aside") in BOLD)
 
 
 def _rows(cells: Sequence[_Cells], top: float, lanes: int) -> list[RowPlace]:
@@ -647,9 +659,9 @@ def _frames_around(story: Story, caption: Caption, grid: Grid) -> list[Shape]:
         row = grid.rows[place]
         box = Rectangle(EDGE / 2, row.box.top, grid.width - EDGE / 2, row.box.bottom)
         if step.violates:
-            shapes.append(Area(box, "boxed"))
+            shapes.append(Area(box, "boxed", ROUND["boxed"]))
         elif place == caption.differs:
-            shapes.append(Area(box, "differing"))
+            shapes.append(Area(box, "differing", ROUND["differing"]))
         elif step.folded:
             shapes.append(PathShape(((GUTTER, row.y), (grid.width - EDGE, row.y)), "fold"))
     return shapes

@@ -1,24 +1,84 @@
-"""Where everything stands: columns by how far it is from a source, rows so that few arrows cross.
-
-The steps are those that layered drawings have: each box goes one column after the last that feeds it, an arrow
-over several columns gets a bend in each of them, the order within a column is improved by averages of the
-neighbours' places, and then boxes move up and down towards what they are joined to. Stores stand below. Texts
-are measured cautiously, so none leaves its box. The same diagram gives the same layout.
-"""
+"""Boxes and arrows between them: where everything stands, and the picture as SVG, DOT or Mermaid."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from surepipe.pipelines.drawing.diagram import Diagram, FlowArrow, PartBox
+from surepipe.drawing.style import resolved
+from surepipe.drawing.svg import (
+    BASE,
+    SIZES,
+    Point,
+    Rectangle,
+    arrow_head,
+    document,
+    rectangle,
+    text,
+    width_of,
+)
+
+# What is in the picture.
+
+
+@dataclass(frozen=True, slots=True)
+class PartBox:
+    """A part: its role, its name, and what it says about itself. ``refused``: the pipe can't be.
+
+    ``live``: what it does just now, in a picture of a running pipeline; ``tone`` how that is: busy, warn, bad,
+    or away when it runs elsewhere.
+    """
+
+    role: str
+    name: str
+    lines: tuple[str, ...]
+    refused: bool = False
+    live: tuple[str, ...] = ()
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowArrow:
+    """A way of messages; ``kind`` is flow, or dead for dead letters, or uses for a store that keeps something."""
+
+    start: str
+    end: str
+    kind: str = "flow"
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagram:
+    """Everything that is drawn. Names of stores begin with ``store:``, as a node may have the same name."""
+
+    title: str
+    boxes: tuple[PartBox, ...]
+    arrows: tuple[FlowArrow, ...]
+
+    @property
+    def flow(self) -> tuple[FlowArrow, ...]:
+        """The ways of messages."""
+        return tuple(arrow for arrow in self.arrows if arrow.kind == "flow")
+
+    @property
+    def description(self) -> str:
+        """The picture in words, for those who can't see it."""
+        return "; ".join(f"{arrow.start} to {arrow.end}" for arrow in self.flow)
+
+
+# Where everything stands: columns by how far it is from a source, rows so that few arrows cross.
+#
+# The steps are those that layered drawings have: each box goes one column after the last that feeds it, an arrow
+# over several columns gets a bend in each of them, the order within a column is improved by averages of the
+# neighbours' places, and then boxes move up and down towards what they are joined to. Stores stand below. Texts
+# are measured cautiously, so none leaves its box. The same diagram gives the same layout.
+
 
 LINE, PAD, NAME_LINE = 17.0, 12.0, 21.0
 COLUMN_GAP, ROW_GAP, STORE_GAP = 64.0, 26.0, 76.0
 MARGIN, TITLE = 24.0, 44.0
-SMALL, LARGE = 7.4, 8.6
-"""Widths of a sign of 12 px and of 14 px bold, at the most, in the fonts that the picture asks for."""
+WORDS, NAME = SIZES["small"], SIZES["name"]
 SIGNS_MAX = 38
 SWEEPS = 6
 
@@ -83,10 +143,22 @@ def shorten(text: str) -> str:
 
 def size_of(box: PartBox) -> tuple[float, float]:
     """Width and height of a box."""
-    name = len(shorten(box.name.removeprefix("store:"))) * LARGE
-    lines = (*box.lines, *box.live)
-    words = max((len(shorten(line)) for line in lines), default=0) * SMALL
-    return max(110.0, name, words) + 2 * PAD, NAME_LINE + LINE * len(lines) + 2 * PAD - 4
+    lines = list(_lines(box))
+    words = (width_of(line, WORDS, bold=style == "promise") for line, style in lines)
+    width = max(110.0, width_of(_name(box), NAME, bold=True), *words)
+    return width + 2 * PAD, NAME_LINE + LINE * len(lines) + 2 * PAD - 4
+
+
+def _name(box: PartBox) -> str:
+    return shorten(box.name.removeprefix("store:"))
+
+
+def _lines(box: PartBox) -> Iterator[tuple[str, str]]:
+    """The words below the name, each with its style; what a pipe promises stands out."""
+    for number, line in enumerate(box.lines, start=1):
+        yield shorten(line), "promise" if box.role == "pipe" and number == len(box.lines) else ""
+    for line in box.live:
+        yield shorten(line), "live"
 
 
 def lay_out(diagram: Diagram) -> Layout:
@@ -282,4 +354,173 @@ def _way_down(
 
 
 def _title_width(title: str) -> float:
-    return MARGIN + len(title) * 11.0
+    return MARGIN + width_of(title, SIZES["title"], bold=True)
+
+
+# The layout as SVG.
+
+
+_RULES = """
+ text{font-size:12px} .promise{fill:var(--good)} .refused .promise{fill:var(--bad)}
+ .box{fill:var(--pane);stroke:var(--soft);stroke-width:1.5} .pipe .box{fill:var(--bluepane);stroke:var(--blue)}
+ .stage .box{fill:var(--violetpane);stroke:var(--violet)} .store .box{fill:var(--warnpane);stroke:var(--warn)}
+ .refused .box{fill:var(--badpane);stroke:var(--bad);stroke-width:2.5} .lid{stroke:var(--warn)}
+ path.flow{stroke:var(--ink);stroke-width:1.8} .head.flow{fill:var(--ink)}
+ path.uses{stroke:var(--warn);stroke-width:1.3;stroke-dasharray:3 4} text.uses{fill:var(--warn)}
+ path.dead{stroke:var(--bad);stroke-dasharray:8 4} .head.dead,text.dead{fill:var(--bad)}
+"""
+STYLE = resolved(BASE + _RULES)
+"""The style sheet within each picture: pages that allow no other know it by its hash."""
+
+
+def svg_of(diagram: Diagram, *, headed: bool = True) -> str:
+    """The picture. The same diagram gives the same text. ``headed``: with its title above it."""
+    layout = lay_out(diagram)
+    body = [text((MARGIN, MARGIN + 16), diagram.title, "title")] if headed else []
+    for path in layout.paths:
+        body += _line(path)
+    for path in layout.paths:
+        body += _label(path, layout.paths)
+    for placed in layout.boxes:
+        body += _box(placed)
+    return document(
+        body,
+        title=f"Pipeline {diagram.title}",
+        description=diagram.description,
+        size=(layout.width, layout.height),
+        style=STYLE,
+        top=0 if headed else round(TITLE),
+    )
+
+
+def _line(path: ArrowPath) -> Iterator[str]:
+    """A curve that leaves and enters level, or upright towards a store; what carries messages has a head."""
+    steps = ["M{:.1f} {:.1f}".format(*path.points[0])]
+    for (x1, y1), (x2, y2) in pairwise(path.points):
+        half_x, half_y = (x1 + x2) / 2, (y1 + y2) / 2
+        if path.kind != "flow":
+            steps.append(f"C{x1:.1f} {half_y:.1f} {x2:.1f} {half_y:.1f} {x2:.1f} {y2:.1f}")
+        elif abs(y1 - y2) < 1:
+            steps.append(f"L{x2:.1f} {y2:.1f}")
+        else:
+            steps.append(f"C{half_x:.1f} {y1:.1f} {half_x:.1f} {y2:.1f} {x2:.1f} {y2:.1f}")
+    yield f'<path class="{path.kind}" d="{" ".join(steps)}"/>'
+    x, y = path.points[-1]
+    if path.kind != "uses":
+        before = (x - LINE, y) if path.kind == "flow" else (x, y - LINE)
+        yield arrow_head(before, (x, y), path.kind)
+
+
+def _label(path: ArrowPath, paths: Sequence[ArrowPath]) -> Iterator[str]:
+    """The words of a line, on a piece of background: where it has come below all boxes, or beside a flow."""
+    if path.label:
+        x, y = path.points[-2] if path.kind != "flow" else _beside(path, paths)
+        half = width_of(path.label, WORDS, bold=True) / 2 + 3
+        yield rectangle(Rectangle(x - half, y - 4, x + half, y + 13), "under")
+        yield text((x, y + 9), path.label, path.kind, "middle")
+
+
+def _beside(path: ArrowPath, paths: Sequence[ArrowPath]) -> Point:
+    """Beside the level end of a flow, away from where it comes from; its beginning, if others end there."""
+    (x1, y1), (x2, y2) = path.points[-2:]
+    shares_end = sum(other.points[-1] == (x2, y2) for other in paths) > 1
+    is_rising = y2 < y1 + 1
+    if shares_end:
+        (x1, y1), (x2, y2) = path.points[:2] if len(path.points) == 2 else path.points[1:3]
+        return (x1 + x2) / 2, y1 + (6 if y2 < y1 - 1 else -16)
+    return (x1 + x2) / 2 - 4, y2 + (-16 if is_rising else 6)
+
+
+def _box(placed: Placed) -> Iterator[str]:
+    box, x, y = placed.box, placed.x, placed.y
+    role = " ".join(filter(None, (box.role, "refused" * box.refused, box.tone)))
+    radius = {"source": 22, "sink": 22, "pipe": 4}.get(box.role, 8)
+    frame = Rectangle(x, y, x + placed.width, y + placed.height)
+    yield f'<g class="{role}">{rectangle(frame, "box", radius)}'
+    if box.role == "store":
+        yield f'<path class="lid" d="M{x:.1f} {y + 6:.1f} h{placed.width:.1f}"/>'
+    middle, foot = x + placed.width / 2, y + PAD + 12
+    yield text((middle, foot), _name(box), "name", "middle")
+    for number, (line, style) in enumerate(_lines(box)):
+        yield text((middle, foot + NAME_LINE + number * LINE - 2), line, style, "middle")
+    yield "</g>"
+
+
+# A diagram as text for other tools: DOT for Graphviz, Mermaid for pages that draw it.
+
+
+_DOT_SHAPES = {
+    "source": "oval",
+    "pipe": "box",
+    "stage": "component",
+    "sink": "oval",
+    "store": "cylinder",
+}
+_MERMAID = {
+    "source": ("([", "])"),
+    "pipe": ("[", "]"),
+    "stage": ("[[", "]]"),
+    "sink": ("([", "])"),
+    "store": ("[(", ")]"),
+}
+_DOT_LINES = {"flow": "", "uses": "style=dotted, arrowhead=none", "dead": "style=dashed, color=red"}
+
+
+def dot_of(diagram: Diagram) -> str:
+    """Graphviz."""
+    lines = [f"digraph {_quoted(diagram.title)} {{", "  rankdir=LR;"]
+    lines += [
+        f"  {_quoted(box.name)} [shape={_DOT_SHAPES[box.role]}, label={_dot_label(box)}];"
+        for box in diagram.boxes
+    ]
+    lines += [
+        f"  {_quoted(arrow.start)} -> {_quoted(arrow.end)}{_dot_line(arrow)};"
+        for arrow in diagram.arrows
+    ]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def mermaid_of(diagram: Diagram) -> str:
+    """Mermaid. Parts are numbered, since its names may not have every sign."""
+    numbers = {box.name: f"p{number}" for number, box in enumerate(diagram.boxes)}
+    lines = ["flowchart LR"]
+    for box in diagram.boxes:
+        opening, closing = _MERMAID[box.role]
+        lines.append(f'  {numbers[box.name]}{opening}"{_mermaid_label(box)}"{closing}')
+    lines += [
+        f"  {numbers[arrow.start]} {_mermaid_line(arrow)} {numbers[arrow.end]}"
+        for arrow in diagram.arrows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _words(box: PartBox) -> tuple[str, ...]:
+    return (box.name.removeprefix("store:"), *box.lines)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _dot_label(box: PartBox) -> str:
+    return _quoted("\n".join(_words(box))).replace("\n", "\\n")
+
+
+def _dot_line(arrow: FlowArrow) -> str:
+    label = f"label={_quoted(arrow.label)}" if arrow.label else ""
+    said = ", ".join(word for word in (_DOT_LINES[arrow.kind], label) if word)
+    return f" [{said}]" if said else ""
+
+
+def _mermaid_label(box: PartBox) -> str:
+    words = (
+        word.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+        for word in _words(box)
+    )
+    return "<br>".join(words)
+
+
+def _mermaid_line(arrow: FlowArrow) -> str:
+    label = f"|{arrow.label}|" if arrow.label else ""
+    return {"flow": "-->", "uses": "-.-", "dead": "-.->"}[arrow.kind] + label

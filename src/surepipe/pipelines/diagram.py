@@ -1,10 +1,10 @@
-"""What is in the picture of a plan: boxes with a few words, and arrows between them."""
+"""The picture of a plan: its parts as boxes, the ways of its messages as arrows, its stores below them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from surepipe.drawing.flow import Diagram, FlowArrow, PartBox
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.links import AnyStore, Node, link
 from surepipe.pipelines.models.pipes import PipePart
@@ -28,51 +28,6 @@ from surepipe.pipelines.models.stages import (
 )
 from surepipe.pipelines.models.stores import MemoryStorePart, SqliteStorePart
 from surepipe.pipelines.plan import Plan
-
-
-@dataclass(frozen=True, slots=True)
-class PartBox:
-    """A part: its role, its name, and what it says about itself. ``refused``: the pipe can't be.
-
-    ``live``: what it does just now, in a picture of a running pipeline; ``tone`` how that is: busy, warn, bad,
-    or away when it runs elsewhere.
-    """
-
-    role: str
-    name: str
-    lines: tuple[str, ...]
-    refused: bool = False
-    live: tuple[str, ...] = ()
-    tone: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FlowArrow:
-    """A way of messages; ``kind`` is flow, or dead for dead letters, or uses for a store that keeps something."""
-
-    start: str
-    end: str
-    kind: str = "flow"
-    label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Diagram:
-    """Everything that is drawn. Names of stores begin with ``store:``, as a node may have the same name."""
-
-    title: str
-    boxes: tuple[PartBox, ...]
-    arrows: tuple[FlowArrow, ...]
-
-    @property
-    def flow(self) -> tuple[FlowArrow, ...]:
-        """The ways of messages."""
-        return tuple(arrow for arrow in self.arrows if arrow.kind == "flow")
-
-    @property
-    def description(self) -> str:
-        """The picture in words, for those who can't see it."""
-        return "; ".join(f"{arrow.start} to {arrow.end}" for arrow in self.flow)
 
 
 def diagram_of(plan: Plan, assessment: Assessment | None = None) -> Diagram:

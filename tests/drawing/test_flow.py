@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.drawing.flow import (
+    Diagram,
+    FlowArrow,
+    Layout,
+    PartBox,
+    Placed,
+    dot_of,
+    lay_out,
+    mermaid_of,
+    shorten,
+    svg_of,
+)
 from surepipe.pipelines import load, loads
-from surepipe.pipelines.drawing.diagram import Diagram, FlowArrow, PartBox, diagram_of
-from surepipe.pipelines.drawing.layout import Layout, Placed, lay_out, shorten
-from surepipe.pipelines.drawing.svg import dot_of, mermaid_of, svg_of
+from surepipe.pipelines.diagram import diagram_of
 from tests.pipelines.files import pipe, pipeline
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.yaml"

@@ -1,0 +1,1 @@
+"""Pages and pictures in one look: colours, SVG, boxes and arrows, HTML."""

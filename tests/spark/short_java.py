@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from surepipe.spark.class_archive import archive_options
-from surepipe.spark.java import find_java
+from surepipe.spark.java import archive_options, find_java
 
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 

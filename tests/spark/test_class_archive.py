@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.spark.class_archive import archive_for, archive_options
-from surepipe.spark.java import JavaHome
+from surepipe.spark.java import JavaHome, archive_for, archive_options
 
 JAVA = JavaHome(Path("/java/17"), 17, "PATH")
 OTHER = JavaHome(Path("/other/17"), 17, "PATH")

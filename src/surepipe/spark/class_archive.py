@@ -11,12 +11,10 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
-from zlib import crc32
 
 from surepipe.errors import ConfigurationError
-from surepipe.spark.java import JavaHome, find_java
+from surepipe.spark.java import archive_for, find_java
 
 _ENDS_WITHIN_S = 300.0
 _TRAINING = """
@@ -27,19 +25,6 @@ sources: {{lines: {{kind: jsonl, path: "{folder}/lines.jsonl"}}}}
 pipes: {{all: {{from: lines, route: {{kind: sqlite, store: main}}}}}}
 sinks: {{out: {{from: all, kind: stream, store: main, stream: out}}}}
 """
-
-
-def archive_for(java: JavaHome) -> Path:
-    """Where the archive is, when it was made: in the environment, whose Spark it belongs to."""
-    of_java = f"{java.version}-{crc32(str(java.path).encode()):08x}"
-    folder = Path(sys.prefix) / "var" / "surepipe"
-    return folder / f"spark-{version('pyspark')}-java-{of_java}.jsa"
-
-
-def archive_options(java: JavaHome) -> str:
-    """The options with which Java takes the archive; empty when there is none."""
-    archive = archive_for(java)
-    return f'-Xshare:auto "-XX:SharedArchiveFile={archive}"' if archive.is_file() else ""
 
 
 def make_archive() -> Path:

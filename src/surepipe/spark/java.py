@@ -13,9 +13,11 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from zlib import crc32
@@ -164,3 +166,16 @@ def _script(java: Path) -> str:
         "done\n"
         f'exec {shlex.quote(str(java))} "$@"\n'
     )
+
+
+def archive_for(java: JavaHome) -> Path:
+    """Where the archive is, when it was made: in the environment, whose Spark it belongs to."""
+    of_java = f"{java.version}-{crc32(str(java.path).encode()):08x}"
+    folder = Path(sys.prefix) / "var" / "surepipe"
+    return folder / f"spark-{version('pyspark')}-java-{of_java}.jsa"
+
+
+def archive_options(java: JavaHome) -> str:
+    """The options with which Java takes the archive; empty when there is none."""
+    archive = archive_for(java)
+    return f'-Xshare:auto "-XX:SharedArchiveFile={archive}"' if archive.is_file() else ""

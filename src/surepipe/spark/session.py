@@ -26,8 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.spark.class_archive import archive_options
-from surepipe.spark.java import JavaHome, find_java
+from surepipe.spark.java import JavaHome, archive_options, find_java
 from surepipe.spark.shipping import archives_of
 
 if TYPE_CHECKING:

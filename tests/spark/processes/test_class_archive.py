@@ -6,8 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from surepipe.spark.class_archive import archive_for
-from surepipe.spark.java import find_java
+from surepipe.spark.java import archive_for, find_java
 from tests.packaging.repository import ROOT
 from tests.spark.short_java import OPTIONS, surroundings
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
-from surepipe.audit.bulk import statements as sql
+import surepipe.audit.bulk.statements as sql
 from surepipe.audit.bulk.engine import TOLD, AuditEngine, Cell, Columns, integers
 from surepipe.audit.bulk.logs import (
     Place,

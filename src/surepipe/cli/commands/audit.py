@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surepipe.cli.exits import Exit
-from surepipe.cli.output import Line, line, show, show_json
+from surepipe.cli.output import Line, line, show, show_json, write_file
 from surepipe.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from surepipe.audit.bulk import AuditEngine, BulkAudit, ChannelFigures
     from surepipe.audit.trace import Row
     from surepipe.audit.trace_audit import Audit, Judged
     from surepipe.guarantees.claims import Atom
@@ -92,17 +95,16 @@ def audit(  # noqa: PLR0917 - the options of a command
     What a pipe promised, and the trace can't show, is no success: a trace that was cut short by a kill shows no
     loss, only messages that had not come yet. Run the pipeline to its end with the same --trace, and audit again.
     """
-    from surepipe.cli.auditing import Wish, audit_in_bulk, is_bulk
 
-    asks_for_bulk = is_bulk(places) or page is not None or at_rest or bool(expect)
+    asks_for_bulk = _is_bulk(places) or page is not None or at_rest or bool(expect)
     if engine is EngineName.TRACE and asks_for_bulk:
         raise ConfigurationError(
             "--engine trace reads files of traces, and knows no --page, --at-rest or --expect: use --engine local"
         )
     if engine in (EngineName.LOCAL, EngineName.SPARK) or asks_for_bulk:
         chosen = "spark" if engine is EngineName.SPARK else "local"
-        wish = Wish(places, chosen, master, expect, str(match), at_rest, page, as_json, plan)
-        _leave(audit_in_bulk(wish))
+        wish = _Wish(places, chosen, master, expect, str(match), at_rest, page, as_json, plan)
+        _leave(_audit_in_bulk(wish))
         return
     _audit_rows(places, plan, as_json=as_json)
 
@@ -128,12 +130,12 @@ def _audit_rows(traces: Sequence[str], plan: Path | None, *, as_json: bool) -> N
             (one.pipe, one.accepted, one.settled, one.dead, one.is_whole) for one in result.pipes
         ]
         rows = sorted((row for file in files for row in file if row.kind in FACTS), key=_time_of)
-        notes = accounted(plan, counted, rows, judged)
-    code = code_of(judged)
+        notes = _accounted(plan, counted, rows, judged)
+    code = _code_of(judged)
     if as_json:
-        show_json(_document(result, code) | ends_document(judged, notes))
+        show_json(_document(result, code) | _ends_document(judged, notes))
     else:
-        show(_lines(result, judged, notes))
+        show(_lines(result.lines(), judged, notes))
     _leave(code)
 
 
@@ -141,7 +143,7 @@ def _time_of(row: Row) -> int:
     return row.time_us
 
 
-def accounted(
+def _accounted(
     file: Path,
     counted: Sequence[tuple[str, int, int, int, bool]],
     rows: Sequence[Row],
@@ -158,7 +160,7 @@ def accounted(
     return found.notes
 
 
-def code_of(judged: Sequence[Judged]) -> Exit:
+def _code_of(judged: Sequence[Judged]) -> Exit:
     """Broken before not judged, and held only where there was something to hold."""
     standings = {str(one.standing) for one in judged}
     if "broken" in standings:
@@ -171,7 +173,7 @@ FACTS = frozenset(("run", "start", "crash", "end", "made", "opened"))
 STYLES = {"held": "good", "broken": "bad", "not judged": "warn"}
 
 
-def ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]:
+def _ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]:
     """The last lines: what could not be counted, each promise that is not known to hold, and those that are."""
     yield line("")
     yield from (line(("note: ", "dim"), note) for note in notes)
@@ -192,16 +194,13 @@ def ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]:
         yield line(("held: ", "" if open_ones else "good"), f"{part}: {', '.join(promises)}")
 
 
-def _lines(result: Audit, judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[Line]:
-    for text in result.lines():
+def _lines(texts: Iterable[str], judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[Line]:
+    for text in texts:
         is_broken = ": broken" in text or text.startswith("broken trace")
         style = "bad" if is_broken else "head" if not text.startswith(" ") else ""
-        yield line((text.strip(), style) if style else text.strip(), indent=_indent(text))
-    yield from ends(judged, notes)
-
-
-def _indent(text: str) -> int:
-    return len(text) - len(text.lstrip())
+        indent = len(text) - len(text.lstrip())
+        yield line((text.strip(), style) if style else text.strip(), indent=indent)
+    yield from _ends(judged, notes)
 
 
 def _document(result: Audit, code: Exit) -> dict[str, object]:
@@ -237,10 +236,156 @@ def _document(result: Audit, code: Exit) -> dict[str, object]:
     }
 
 
-def ends_document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, object]:
+def _ends_document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, object]:
     """Every promise, and what could not be counted, for machines."""
     told = [
         {"part": one.part, "promise": one.promise, "standing": str(one.standing), "why": one.why}
         for one in judged
     ]
     return {"judged": told, "notes": list(notes)}
+
+
+# In bulk: two logs of any size, in this process or on Spark.
+
+
+PLACES_MAX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What the command line asks for."""
+
+    places: Sequence[str]
+    engine: str
+    master: str
+    expect: str
+    match: str
+    at_rest: bool
+    page: Path | None
+    as_json: bool
+    plan: Path | None = None
+
+
+def _is_bulk(places: Sequence[str]) -> bool:
+    """True for what only an audit in bulk can read: streams, and folders of traces."""
+    return any(("#" in text and not Path(text).exists()) or Path(text).is_dir() for text in places)
+
+
+def _audit_in_bulk(wish: _Wish) -> Exit:
+    """Judge, show, and say how it went. Raises SurepipeError for what can't be read."""
+    from surepipe.audit.bulk import Question, judge, place_of
+    from surepipe.audit.bulk.page import page
+
+    if len(wish.places) > PLACES_MAX:
+        raise ConfigurationError(
+            f"{len(wish.places)} places are given: name two, SENT and DELIVERED, and put more traces into a folder"
+        )
+    places = [place_of(text) for text in wish.places]
+    question = Question(
+        sent=places[0],
+        delivered=places[-1],
+        at_rest=True if wish.at_rest else None,
+        expect=_expected(wish.expect),
+        match="identity" if wish.match == "identity" else "payload",
+        timeline=wish.page is not None,
+    )
+    with _engine(wish) as engine:
+        found = judge(engine, question)
+    judged, notes = list(found.judged()), list[str]()
+    if wish.plan is not None:
+        counted = [
+            (one.channel, one.sent, one.settled, one.dead, not one.is_unreadable)
+            for one in found.channels
+        ]
+        notes = _accounted(wish.plan, counted, found.facts, judged, _expected(wish.expect))
+    code = _code_of(judged)
+    if wish.as_json:
+        show_json(_document_in_bulk(found, code) | _ends_document(judged, notes))
+    else:
+        show(_lines(found.lines(), judged, notes))
+    if wish.page is not None:
+        title = " → ".join(dict.fromkeys((Path(found.sent).name, Path(found.delivered).name)))
+        wish.page.parent.mkdir(parents=True, exist_ok=True)
+        if wish.as_json:
+            wish.page.write_text(page(found, f"Audit: {title}", judged, notes), encoding="utf-8")
+        else:
+            write_file(wish.page, page(found, f"Audit: {title}", judged, notes))
+    return code
+
+
+@contextmanager
+def _engine(wish: _Wish) -> Generator[AuditEngine]:
+    if wish.engine == "local":
+        from surepipe.audit.bulk import DuckEngine
+
+        local = DuckEngine()
+        try:
+            yield local
+        finally:
+            local.close()
+        return
+    from surepipe.spark.session import SparkOptions, open_session
+
+    session = open_session(SparkOptions(master=wish.master, app_name="surepipe audit"))
+    try:
+        from surepipe.spark.audit import SparkEngine
+
+        yield SparkEngine(session)
+    finally:
+        session.stop()
+
+
+def _expected(text: str) -> frozenset[Atom] | None:
+    from surepipe.guarantees.claims import Atom
+
+    if not text:
+        return None
+    names = {str(atom): atom for atom in Atom}
+    words = [word.strip() for word in text.split(",")]
+    unknown = [word for word in words if word not in names]
+    if unknown:
+        raise ConfigurationError(
+            f"--expect does not know {', '.join(unknown)}: write some of {', '.join(names)}, with commas"
+        )
+    return frozenset(names[word] for word in words)
+
+
+_NUMBERS = (
+    *("sent", "settled", "dead", "waiting", "lost", "unknown", "repeated", "out_of_order"),
+    *("gaps", "passed_over", "widest", "foreign", "untold"),
+)
+
+
+def _document_in_bulk(found: BulkAudit, code: Exit) -> dict[str, object]:
+    return {
+        "exit": int(code),
+        "engine": found.engine,
+        "sent": found.sent,
+        "delivered": found.delivered,
+        "at_rest": found.at_rest,
+        "torn": found.torn,
+        "broken": list(found.broken),
+        "channels": [_channel(one) for one in found.channels],
+    }
+
+
+def _channel(one: ChannelFigures) -> dict[str, object]:
+    return {
+        "channel": one.channel,
+        **{name: getattr(one, name) for name in _NUMBERS},
+        "atoms": {
+            str(atom): {"outcome": str(known), "promised": atom in one.promised}
+            for atom, known in one.outcomes.items()
+        },
+        "why": one.why,
+        "examples": [
+            {
+                "what": case.what,
+                "first": case.low,
+                "last": case.high,
+                "epoch": case.epoch,
+                "seq": case.seq,
+            }
+            for case in one.examples
+        ],
+    }

@@ -8,35 +8,20 @@ that loses or repeats a message is then a violation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from surepipe.guarantees.claims import Atom
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import Outcome, canonical
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
-from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
 from surepipe.simulation.actors.world import ActorSubject, ActorWorld, play
 from surepipe.simulation.chance.actors import NodeSeeds
 from surepipe.simulation.options import Options
 
-Ends = Mapping[str, Sequence[str]]
 DAY_US = 86_400_000_000
-
-
-@dataclass(frozen=True)
-class Reference:
-    """``expected``: what each end is to have, where that can be said. ``unreached``: a sentence for each end that
-    is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
-    gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
-    with the keys of effects when each call is made once more, as a second attempt."""
-
-    expected: Ends = field(default_factory=dict[str, Sequence[str]])
-    unreached: tuple[str, ...] = ()
-    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
-    is_refused: bool = False
-    slips: tuple[str, ...] = ()
 
 
 class _AnotherDay(NodeSeeds):

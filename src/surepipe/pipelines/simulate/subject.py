@@ -27,8 +27,23 @@ from surepipe.simulation.explore.hops import STATES_MAX, HopExplored, explore_ho
 from surepipe.simulation.promises import Promise
 
 if TYPE_CHECKING:
-    from surepipe.pipelines.simulate.reference import Reference
     from surepipe.pipelines.simulate.sandbox import Double
+
+Ends = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """``expected``: what each end is to have, where that can be said. ``unreached``: a sentence for each end that
+    is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
+    gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
+    with the keys of effects when each call is made once more, as a second attempt."""
+
+    expected: Ends = field(default_factory=dict[str, Sequence[str]])
+    unreached: tuple[str, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_refused: bool = False
+    slips: tuple[str, ...] = ()
 
 
 TIMER_US = 200_000

@@ -33,7 +33,7 @@ class Entry:
 
     def look(self, confirm: int = 0) -> None:
         """A step of the actor: drain, get ``confirm`` messages out of the way, publish the room."""
-        self.intake.bell.take_down()
+        self.intake.bell.rung = False
         items, _ = self.intake.drain()
         for item in items:
             payloads = item.payloads if isinstance(item, Mark) else (item,)

@@ -114,7 +114,7 @@ def test_a_bell_tells_once_until_the_actor_looks() -> None:
     for _ in range(100):
         bell.ring()
     assert told == [RING]
-    bell.take_down()
+    bell.rung = False
     bell.ring()
     assert told == [RING, RING]
 

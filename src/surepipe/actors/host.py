@@ -1,7 +1,11 @@
-"""What both ends of a pipe have in common: an actor around a machine.
+"""Nodes and the ends that live in them: an actor with one inbox around any number of machines.
 
-The step is always the same: take one event, give it to the machine with ``now``, perform the effects in order (the
-last of them re-arms the one deadline). Nothing about the protocol is decided here.
+A ``Node`` is an address; its actor comes and goes. An ``End`` is what callers hold of one machine, a ``Host`` one
+life of that machine. An end has a node for itself unless it is given one, and then shares its actor, its inbox and
+its lives with the other ends there: a pipe's sender is a node with one end, a relay one with several.
+
+The step is always the same: take one event, give it to its machine with ``now``, perform the effects in order (the
+last of them re-arms the machine's one deadline). Nothing about the protocol is decided here.
 """
 
 from __future__ import annotations
@@ -9,10 +13,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Container, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import cast
+from typing import Any, Generic, TypeVar, cast
 
 import pykka
 
@@ -37,13 +42,17 @@ from surepipe.core.effects import (
     WakeAt,
 )
 from surepipe.core.machine import Machine
+from surepipe.errors import MisuseError
+
+M = TypeVar("M", bound=Machine)
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to an actor; ``ask`` returns what it answers."""
+    """A question to an actor about one of its ends; ``ask`` returns what it answers."""
 
-    question: Callable[[Host], object]
+    question: Callable[[Host[Any]], object]
+    end: str
 
 
 @dataclass(slots=True)
@@ -56,7 +65,6 @@ class Surroundings:
     transmit: Callable[[object], None]
     notices: Notices
     clerk: Callable[[tuple[object, Request]], object] | None
-    died: Callable[[Host, BaseException], None]
     silences: Silences
     woken: Callable[[], object] | None = None
     """Told whenever the deadline has passed, before the machine hears of it."""
@@ -65,9 +73,11 @@ class Surroundings:
     due: bool = False
     is_route_back: bool = False
 
-    def put(self, frame: object) -> None:
-        """From the route: a frame has arrived."""
-        self.frames.put(frame)
+    put: Callable[[object], None] = field(init=False)
+    """From the route: a frame has arrived."""
+
+    def __post_init__(self) -> None:
+        self.put = self.frames.put
 
     @property
     def room(self) -> int:
@@ -90,13 +100,21 @@ class Surroundings:
         self.bell.ring()
 
 
-class Host(ABC):
-    """One life of one end: the actor that hosts a machine."""
+class Host(ABC, Generic[M]):
+    """One life of one end: a machine, and what becomes of its effects."""
+
+    machine: M
+    """The machine of this life, once it is built."""
+
+    takes_always = False
+    """True where more than the one box may hold frames."""
 
     def __init__(self, around: Surroundings) -> None:
         self.around = around
+        self.is_built = False
+        """False while the stores that a life begins with are not answering."""
         self.now = around.runtime.now
-        self.perform_by_type: dict[type[Effect], Callable[..., None]] = {
+        self.perform_by_type: dict[type[Effect], Callable[..., object]] = {
             Transmit: self._transmit,
             WakeAt: self._wake_at,
             Notice: self.notice,
@@ -104,34 +122,17 @@ class Host(ABC):
             DeadLetter: self._post,
             Call: self._request,
         }
+        self.moves = 0
+        """How many effects and answers this life has had."""
         self._answers: deque[tuple[int, object]] = deque()
         self.over = False
         """True when this life is over, and what still comes concerns it no more."""
         self.mismatch = ""
         """How the other end is configured differently, once the machine has met it."""
 
-    # The actor.
+    # Its turn in the actor.
 
-    def receive(self, message: object) -> object:
-        """Look into the boxes, begin, answer a question, or die as told."""
-        match message:
-            case Ring():
-                self.look()
-            case Start():
-                self._begin()
-            case Ask(question):
-                return question(self)
-            case Kill():
-                raise Killed("the actor was told to die")
-            case _:
-                raise TypeError(f"an end takes no {type(message).__name__}")
-        return None
-
-    def died(self, error: BaseException) -> None:
-        """Tell the end."""
-        self.around.died(self, error)
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """The start of a life."""
         around = self.around
         if around.alarm is not None:
@@ -143,33 +144,38 @@ class Host(ABC):
     def look(self) -> None:
         """Everything that waits becomes an event: first time, then frames, then answers, then the rest."""
         around = self.around
-        around.bell.take_down()
+        around.bell.rung = False  # before the boxes are emptied: what comes after that rings again
         if self.over:
             return
-        for notice in around.silences.news():
-            around.notices.tell(notice)
+        silences = around.silences
+        if silences.oldest is not None or silences.told:
+            for notice in silences.news():
+                around.notices.tell(notice)
         is_due, around.due = around.due, False
         if not self.is_built:
             if is_due:
-                self._begin()
+                self.begin()
             return
-        machine = self.machine
         if is_due:
             if around.woken is not None:
                 around.woken()
-            self.perform(machine.wake(self.now()))
-        self.take_frames()
+            self.perform(self.machine.wake(self.now()))
+        if around.frames.items or self.takes_always:
+            self.take_frames()
         while self._answers:
-            self.perform(machine.answer(*self._answers.popleft(), self.now()))
+            self.moves += 1
+            self.perform(self.machine.answer(*self._answers.popleft(), self.now()))
         self.look_further()
 
     def take_frames(self) -> None:
         """Every frame that has arrived is an event."""
+        machine, now = self.machine, self.now
         for frame in self.around.frames.take():
-            self.perform(self.machine.frame(frame, self.now()))
+            self.perform(machine.frame(frame, now()))
 
     def perform(self, effects: list[Effect]) -> None:
         """Perform effects in order."""
+        self.moves += len(effects)
         by_type = self.perform_by_type
         for effect in effects:
             by_type[type(effect)](effect)
@@ -180,16 +186,6 @@ class Host(ABC):
         self.around.alarm.set(at)
 
     # What ends add.
-
-    @property
-    @abstractmethod
-    def machine(self) -> Machine:
-        """The machine of this life."""
-
-    @property
-    @abstractmethod
-    def is_built(self) -> bool:
-        """False while the stores that a life begins with are not answering."""
 
     @abstractmethod
     def build(self) -> bool:
@@ -250,7 +246,7 @@ class Host(ABC):
         return self.machine.gauges() if self.is_built else {}
 
 
-# What both ends of a pipe have: an actor kept at a stable address, its inbox, its alarm, its clerk.
+# Nodes, and what every end keeps from life to life.
 
 
 ASK_S = 5.0
@@ -299,8 +295,139 @@ def end_options(
     )
 
 
+class NodeActor:
+    """One life of a node: the actor that gives each of its hosts its turn."""
+
+    def __init__(self, node: Node, hosts: Mapping[str, Host[Any]]) -> None:
+        self._node = node
+        self.hosts = hosts
+
+    def receive(self, message: object) -> object:
+        """Look into the boxes, begin, answer a question, or die as told."""
+        match message:
+            case Ring():
+                for host in self.hosts.values():
+                    host.look()
+            case Start():
+                for host in self.hosts.values():
+                    host.begin()
+            case Ask(question, end):
+                return question(self.hosts[end])
+            case Kill():
+                raise Killed("the actor was told to die")
+            case _:
+                raise TypeError(f"a node takes no {type(message).__name__}")
+        return None
+
+    def died(self, error: BaseException) -> None:
+        """Tell the node."""
+        self._node.died(self.hosts, error)
+
+
+class Node:
+    """An address with one actor at a time and one inbox, where any number of ends live under their names.
+
+    They begin, crash and begin anew together. Add all of them before the first is started: starting one starts
+    the node.
+    """
+
+    def __init__(self, address: str, options: EndOptions) -> None:
+        self.address = address
+        self.options = options
+        self.bell = Bell()
+        self.ends: dict[str, End] = {}
+        self._hosts: dict[str, Host[Any]] = {}
+        self._left: set[str] = set()
+        """Ends that have no further life here, though others may."""
+        self._keeper: ActorKeeper | None = None
+
+    def add(self, end: End) -> None:
+        """Let an end live here. Raises MisuseError when the name is taken, or the node has begun."""
+        if self._keeper is not None or end.address in self.ends:
+            why = "has begun already" if self._keeper is not None else "has an end of that name"
+            raise MisuseError(f"{end.address} can't be added to node {self.address}, which {why}")
+        self.ends[end.address] = end
+
+    @property
+    def keeper(self) -> ActorKeeper:
+        """Who keeps the actor at its address."""
+        assert self._keeper is not None
+        return self._keeper
+
+    @property
+    def is_started(self) -> bool:
+        """True from the first start on."""
+        return self._keeper is not None
+
+    @property
+    def is_alive(self) -> bool:
+        """False between two lives and after the last."""
+        return self._keeper is not None and self._keeper.is_alive
+
+    def start(self) -> None:
+        """Open the routes of all ends and begin the first life. A second call does nothing."""
+        if self._keeper is not None:
+            return
+        keeper = self._keeper = ActorKeeper(
+            self.options.runtime, self.address, self._new_life, self._gave_up, self.options.restarts
+        )
+        self.bell.tell = keeper.tell
+        for end in self.ends.values():
+            end.open()
+        keeper.start()
+
+    def crash(self) -> None:
+        """Let the actor die as a defect would, for fault injection. It gets another life after a while."""
+        self.keeper.tell(KILL)
+
+    def ask(self, question: Ask) -> object:
+        """What the actor answers. LookupError between two lives, and where the end has none any more."""
+        if self._keeper is None:
+            raise LookupError(f"{self.address} has not begun")
+        return self._keeper.ask(question, ASK_S)
+
+    def _new_life(self) -> NodeActor:
+        self._hosts = {
+            name: end.new_life() for name, end in self.ends.items() if name not in self._left
+        }
+        return NodeActor(self, self._hosts)
+
+    def died(self, hosts: Mapping[str, Host[Any]], error: BaseException) -> None:
+        """From the actor. Each end hears of it, and the keeper last, even where one of them raises."""
+        with ExitStack() as steps:
+            steps.callback(self.keeper.died, error)
+            for name, host in hosts.items():
+                steps.callback(self.ends[name].died, host, error)
+
+    def renew(self, wait_s: float) -> None:
+        """From the actor itself: it can't go on, and the next life begins after a while. No death is counted."""
+        for name, host in self._hosts.items():
+            self.ends[name].ended(host, "begins anew")
+        self.keeper.renew(wait_s)
+
+    def retire(self, end: End) -> None:
+        """This end gets no further life. The node goes on while it has another one."""
+        self._left.add(end.address)
+        if len(self._left) == len(self.ends):
+            self.keeper.retire()
+
+    def leave(self, end: End, timeout: float) -> bool:
+        """This end is closed; with the last one the actor ends. False when it is still busy after ``timeout``."""
+        self._left.add(end.address)
+        if len(self._left) < len(self.ends):
+            if end.address in self._hosts:
+                self._hosts[end.address].over = True
+            return True
+        self.keeper.stop()
+        return self.keeper.join(timeout)
+
+    def _gave_up(self, why: str) -> None:
+        for end in self.ends.values():
+            end.gave_up(why)
+
+
 class End:
-    """What both ends have: an actor kept at an address, its inbox, its alarm, its clerk."""
+    """What every end has from life to life: a place in a node, its inbox, its deadline, its clerks."""
 
     side_name = "end"
 
@@ -312,8 +439,10 @@ class End:
         stores: Stores,
         *,
         settles_first: bool = False,
+        node: Node | None = None,
     ) -> None:
-        """``settles_first``: messages are settled before they are handled."""
+        """``settles_first``: messages are settled before they are handled. ``node``: where it
+        lives; None for alone."""
         self.name = name
         self.options = options
         self.runtime = options.runtime
@@ -328,86 +457,75 @@ class End:
         self._stores = stores
         self._retired: dict[str, int] = {}
         self._clerks: dict[str, Running] = {}
-        self._is_started = False
         self._is_stopped = False
         self._final = False
         self.silences = Silences(self.runtime.now)
-        bell = Bell(self._tell)
+        self.node = node or Node(self.address, options)
+        self.node.add(self)
         self.around = Surroundings(
             runtime=self.runtime,
-            bell=bell,
-            frames=Box(bell, options.frames_max),
+            bell=self.node.bell,
+            frames=Box(self.node.bell, options.frames_max),
             transmit=side.send,
             notices=Notices(name, self.side_name, options.notices),
             clerk=self._ask_clerk if stores.any else None,
-            died=self._died,
             silences=self.silences,
         )
-        self._keeper: ActorKeeper | None = None
-
-    def _tell(self, message: object) -> None:
-        if self._keeper is not None:
-            self._keeper.tell(message)
-
-    @property
-    def keeper(self) -> ActorKeeper:
-        """The address of the end's actor."""
-        assert self._keeper is not None
-        return self._keeper
 
     def start(self) -> None:
-        """Open the route and begin the first life. A second call does nothing."""
-        if self._is_started:
-            return
-        self._is_started = True
+        """Start the node, if it has not begun: its ends open their routes and begin their first lives."""
+        self.node.start()
+
+    def open(self) -> None:
+        """From the node, which begins: start the clerks and open the route."""
         if self._trace is not None and self._trace.with_reasons:
             self.around.woken = partial(self._trace.woken, self.address, self.traced_pipe)
         self.around.alarm = self.runtime.alarm(self.around.ring)
-        self._keeper = ActorKeeper(
-            self.runtime, self.address, self._new_life, self._gave_up, self.options.restarts
-        )
         for name in self._stores.clerks:
             address = f"{self.address}-{name}"
             clerk = Clerk(address, self._stores, self.silences)
             self._clerks[name] = self.runtime.start(clerk, address)
         self._side.open(self.around, self.runtime)
-        self._keeper.start()
 
     @property
     def address(self) -> str:
-        """The stable address of this end, which is also the name of its thread."""
+        """The stable address of this end. A node that it has for itself has the same, and so has the thread."""
         return f"{self.name}/{self.side_name}"
+
+    @property
+    def keeper(self) -> ActorKeeper:
+        """Who keeps the end's actor at its address."""
+        return self.node.keeper
 
     def _ask_clerk(self, message: tuple[object, Request]) -> None:
         self._clerks[self._stores.clerk_for(message[1])].tell(message)
 
     def crash(self) -> None:
         """Let the actor die as a defect would, for fault injection. It gets another life after a while."""
-        self.keeper.tell(KILL)
+        self.node.crash()
 
     @property
     def is_alive(self) -> bool:
         """False between two lives and after the last."""
-        return self._keeper is not None and self._keeper.is_alive
+        return self.node.is_alive
 
     def stop(self, timeout: float) -> bool:
         """End all threads of this end; False when one of them is still busy after ``timeout`` seconds."""
-        if not self._is_started or self._is_stopped:
+        if not self.node.is_started or self._is_stopped:
             return True
         self._is_stopped = True
         self._side.close()
         self._retired, self._final = self.counters(), True
         is_at_rest = self._trace is not None and self.asked_at_rest()
-        self.keeper.stop()
-        is_ended = self.keeper.join(timeout)
+        is_ended = self.node.leave(self, timeout)
         for name, clerk in self._clerks.items():
             if name == WAITER:
                 self._stop_waiter(clerk, timeout)
             else:
                 clerk.stop()
                 is_ended = clerk.join(timeout) and is_ended
-        assert self.around.alarm is not None
-        self.around.alarm.close()
+        if self.around.alarm is not None:
+            self.around.alarm.close()
         if self._trace is not None:
             self._trace.end(self.address, self.traced_pipe, at_rest=is_at_rest)
         return is_ended
@@ -425,31 +543,30 @@ class End:
 
     # Lives.
 
-    def renew(self, host: Host, wait_s: float) -> None:
-        """From the actor itself: it can't go on, and the next life begins after a while. No death is counted."""
+    def new_life(self) -> Host[Any]:
+        """From the node: the host of a life that is about to begin."""
+        raise NotImplementedError
+
+    def gave_up(self, why: str) -> None:
+        """From the node: there is no further life."""
+        raise NotImplementedError
+
+    def ended(self, host: Host[Any], why: str) -> None:
+        """A life is over; what it counted is kept."""
         host.over = True
         self._retire(host)
         if self._trace is not None:
-            self._trace.crash(self.address, self.traced_pipe, "begins anew")
-        self.keeper.renew(wait_s)
+            self._trace.crash(self.address, self.traced_pipe, why)
 
-    def _new_life(self) -> Host:
-        raise NotImplementedError
-
-    def _gave_up(self, why: str) -> None:
-        raise NotImplementedError
-
-    def _died(self, host: Host, error: BaseException) -> None:
+    def died(self, host: Host[Any], error: BaseException) -> None:
+        """From the node: its actor has died."""
         host.over = True
         self.around.frames.clear()  # what was in the inbox is gone with the actor
         if self._trace is not None:
             self._trace.crash(self.address, self.traced_pipe, type(error).__name__)
-        try:
-            self._retire(host)
-        finally:
-            self.keeper.died(error)
+        self._retire(host)
 
-    def _retire(self, host: Host) -> None:
+    def _retire(self, host: Host[Any]) -> None:
         for name, count in host.counters().items():
             self._retired[name] = self._retired.get(name, 0) + count
 
@@ -460,18 +577,22 @@ class End:
         """How rows of a trace name the messages of this end."""
         return self.name
 
-    def is_at_rest(self, host: Host) -> bool:
+    def is_at_rest(self, host: Host[Any]) -> bool:
         """In the actor: nothing is left to do, as far as this end knows."""
         return host.is_built and not len(self.around.frames)
 
     def asked_at_rest(self) -> bool:
         """Whether nothing is left to do, as far as this end knows; False while nobody can say."""
         try:
-            return bool(self.keeper.ask(Ask(self.is_at_rest), ASK_S))
+            return bool(self.ask(self.is_at_rest))
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             return False
 
     # Questions.
+
+    def ask(self, question: Callable[[Host[Any]], object]) -> object:
+        """What the host of this end answers. LookupError where it has no life now; pykka's errors."""
+        return self.node.ask(Ask(question, self.address))
 
     def counters(self) -> dict[str, int]:
         """Everything counted since the end was made, over all its lives."""
@@ -483,18 +604,18 @@ class End:
             for name in {**self._retired, **counted}
         }
         total["frames_dropped"] = self.around.frames.dropped
-        total["restarts"] = self._keeper.restarts if self._keeper else 0
+        total["restarts"] = self.keeper.restarts if self.node.is_started else 0
         return total
 
     def gauges(self) -> dict[str, int]:
         """What stands in the end's machine now; empty between two lives."""
         return dict(self._asked(lambda host: host.gauges()))
 
-    def _asked(self, question: Callable[[Host], Mapping[str, int]]) -> Mapping[str, int]:
-        if self._keeper is None or self._final:
+    def _asked(self, question: Callable[[Host[Any]], Mapping[str, int]]) -> Mapping[str, int]:
+        if self._final:
             return {}
         try:
-            answer = self._keeper.ask(Ask(question), ASK_S)
+            answer = self.ask(question)
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             return {}
         return cast("Mapping[str, int]", answer)

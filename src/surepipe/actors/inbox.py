@@ -25,24 +25,27 @@ class Ring:
 RING = Ring()
 
 
+def _nobody(message: object) -> None:
+    """There is no actor yet. Its first message will be that it begins, and then it looks."""
+
+
 class Bell:
-    """Tells an actor, once until it looks, that its boxes hold something."""
+    """Tells an actor, once until it looks, that its boxes hold something.
 
-    __slots__ = ("_tell", "rung")
+    The actor sets ``rung`` to False before it looks. ``tell`` is set by whoever keeps the actor.
+    """
 
-    def __init__(self, tell: Callable[[object], object]) -> None:
-        self._tell = tell
+    __slots__ = ("rung", "tell")
+
+    def __init__(self, tell: Callable[[object], object] = _nobody) -> None:
+        self.tell = tell
         self.rung = False
 
     def ring(self) -> None:
         """Tell the actor, if it isn't told already."""
         if not self.rung:
             self.rung = True
-            self._tell(RING)
-
-    def take_down(self) -> None:
-        """The actor is about to look."""
-        self.rung = False
+            self.tell(RING)
 
 
 class WatchfulBell(Bell):
@@ -50,8 +53,8 @@ class WatchfulBell(Bell):
 
     __slots__ = ("_look_after",)
 
-    def __init__(self, tell: Callable[[object], object], look_after: Callable[[], object]) -> None:
-        super().__init__(tell)
+    def __init__(self, look_after: Callable[[], object]) -> None:
+        super().__init__()
         self._look_after = look_after
 
     def ring(self) -> None:
@@ -64,41 +67,43 @@ class WatchfulBell(Bell):
 class Box(Generic[T]):
     """A bounded box: what doesn't fit is dropped and counted. For frames, where that is route loss."""
 
-    __slots__ = ("_bell", "_bound", "_items", "dropped")
+    __slots__ = ("_bell", "_bound", "dropped", "items")
 
     def __init__(self, bell: Bell, bound: int) -> None:
         self._bell = bell
         self._bound = bound
-        self._items: list[T] = []
+        self.items: list[T] = []
         self.dropped = 0
 
     def put(self, item: T) -> None:
         """Add an item for the actor, or drop it when the box is full."""
-        if len(self._items) >= self._bound:
+        if len(self.items) >= self._bound:
             self.dropped += 1
             return
-        self._items.append(item)
-        self._bell.ring()
+        self.items.append(item)
+        bell = self._bell
+        if not bell.rung:
+            bell.ring()
 
     def take(self) -> list[T]:
         """Everything in the box, oldest first."""
         # One slice and one deletion, each atomic: what others append in between stays for the next time.
-        taken = self._items[:]
-        del self._items[: len(taken)]
+        taken = self.items[:]
+        del self.items[: len(taken)]
         return taken
 
     def take_one(self) -> T | None:
         """The oldest item, if there is one."""
-        return self._items.pop(0) if self._items else None
+        return self.items.pop(0) if self.items else None
 
     @property
     def room(self) -> int:
         """How many more items fit."""
-        return max(0, self._bound - len(self._items))
+        return max(0, self._bound - len(self.items))
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self.items)
 
     def clear(self) -> None:
         """Lose what is in the box, with the actor that it was for."""
-        self._items.clear()
+        self.items.clear()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from random import Random
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from surepipe.actors.runtime import Alarm, Runtime
+from surepipe.core.effects import Addressed
 from surepipe.core.timing import below
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees import hops
@@ -24,7 +25,7 @@ from surepipe.pipes.options import micros
 class Landing(Protocol):
     """Where a side puts what arrives: the inbox of an end. None of it blocks."""
 
-    def put(self, frame: object) -> None:
+    def put(self, frame: object, /) -> None:
         """A frame has arrived."""
         ...
 
@@ -104,7 +105,8 @@ class LocalSide:
         self.has_reverse = has_reverse
         self.lost = 0
         self._may_send = may_send
-        self._landing: Landing | None = None
+        self.landing: Landing | None = None
+        """Where the end of this side takes its frames; None while it is closed."""
         self._other: LocalSide | None = None
 
     def join(self, other: LocalSide) -> None:
@@ -114,12 +116,12 @@ class LocalSide:
     def open(self, landing: Landing, runtime: Runtime) -> None:
         """Begin to take frames."""
         del runtime
-        self._landing = landing
+        self.landing = landing
 
     @property
     def _there(self) -> Landing | None:
         assert self._other is not None
-        return self._other._landing
+        return self._other.landing
 
     @property
     def room(self) -> int:
@@ -129,7 +131,8 @@ class LocalSide:
 
     def send(self, frame: object) -> None:
         """Give the frame to the other side; it is lost when that one is not open."""
-        there = self._there
+        assert self._other is not None
+        there = self._other.landing
         if there is None or not self._may_send:
             self.lost += 1
         else:
@@ -143,7 +146,7 @@ class LocalSide:
 
     def close(self) -> None:
         """Take nothing more."""
-        self._landing = None
+        self.landing = None
 
 
 class LocalRoute:
@@ -154,6 +157,67 @@ class LocalRoute:
         self.sender = LocalSide(has_reverse=not one_way)
         self.receiver = LocalSide(has_reverse=not one_way, may_send=not one_way)
         self.sender.join(self.receiver)
+
+
+class NamedSides:
+    """Sides of several routes as one, for a machine that names the route of each frame (see ``Addressed``).
+
+    A frame for a name that is not there is lost, as on any route. ``room`` is that of the fullest.
+    """
+
+    def __init__(self, sides: Mapping[str, RouteSide]) -> None:
+        self._sides = dict(sides)
+        self.lost = 0
+
+    @property
+    def has_reverse(self) -> bool:
+        """True when each of them has it."""
+        return all(side.has_reverse for side in self._sides.values())
+
+    @property
+    def room(self) -> int:
+        """What fits on whichever route."""
+        return min((side.room for side in self._sides.values()), default=0)
+
+    def open(self, landing: Landing, runtime: Runtime) -> None:
+        """Begin to carry on all of them."""
+        for name, side in self._sides.items():
+            side.open(_NamedLanding(landing, name), runtime)
+
+    def send(self, frame: object) -> None:
+        """Carry the frame on the route that it names."""
+        side = self._sides.get(frame.route) if isinstance(frame, Addressed) else None
+        if side is None or not isinstance(frame, Addressed):
+            self.lost += 1
+        else:
+            side.send(frame.frame)
+
+    def taken(self) -> None:
+        """There is room again: whoever sends here may know."""
+        for side in self._sides.values():
+            side.taken()
+
+    def close(self) -> None:
+        """Carry nothing more. A second call does nothing."""
+        for side in self._sides.values():
+            side.close()
+
+
+class _NamedLanding:
+    """An inbox as the side of one of several routes sees it."""
+
+    def __init__(self, landing: Landing, name: str) -> None:
+        self._landing = landing
+        self._name = name
+        self.wake = landing.wake
+        self.reconnected = landing.reconnected
+
+    def put(self, frame: object) -> None:
+        self._landing.put(Addressed(self._name, frame))
+
+    @property
+    def room(self) -> int:
+        return self._landing.room
 
 
 @runtime_checkable

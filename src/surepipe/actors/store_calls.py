@@ -220,10 +220,10 @@ class Silences:
         self._now = now
         self._lock = threading.Lock()
         self._open: dict[str, dict[object, _Open]] = {}
-        self._told: dict[str, int] = {}
+        self.told: dict[str, int] = {}
         """Since when each store has been silent of which that was told."""
         self._quiet_until: dict[str, int] = {}
-        self._first: int | None = None
+        self.oldest: int | None = None
         """The start of the oldest call without an answer."""
 
     def began(self, store: str, asker: object, what: str, patience_us: int = 0) -> None:
@@ -236,8 +236,8 @@ class Silences:
             calls[asker] = (
                 _Open(since, what) if before is None else _Open(before.since, before.what)
             )
-            if self._first is None or since < self._first:
-                self._first = since
+            if self.oldest is None or since < self.oldest:
+                self.oldest = since
 
     def ended(self, store: str, asker: object, *, answered: bool) -> None:
         """The call has ended. An answer to one makes up for those of others that had failed before."""
@@ -249,7 +249,7 @@ class Silences:
             del calls[asker]
             for other in [one for one, call in calls.items() if not call.is_under_way]:
                 del calls[other]
-            self._first = min(
+            self.oldest = min(
                 (call.since for each in self._open.values() for call in each.values()), default=None
             )
 
@@ -269,22 +269,22 @@ class Silences:
     def news(self) -> list[Notice]:
         """What has fallen silent since this was asked last, and what answers again."""
         now = self._now()
-        if not self._told and (self._first is None or now - self._first < SILENT_US):
+        if not self.told and (self.oldest is None or now - self.oldest < SILENT_US):
             return []
         news: list[Notice] = []
         with self._lock:
             for store, calls in self._open.items():
                 is_new = now >= self._quiet_until.get(store, now)
-                bound = SILENT_US if is_new or store in self._told else SILENT_AGAIN_US
+                bound = SILENT_US if is_new or store in self.told else SILENT_AGAIN_US
                 late = [call for call in calls.values() if now - call.since >= bound]
                 since = min((call.since for call in late), default=now)
-                if late and store not in self._told:
-                    self._told[store], self._quiet_until[store] = since, now + AGAIN_US
+                if late and store not in self.told:
+                    self.told[store], self._quiet_until[store] = since, now + AGAIN_US
                     waits = ", ".join(dict.fromkeys(call.what for call in late))
                     detail = f"store {store} has not answered for {_seconds(now - since)}: {waits}"
                     news.append(Notice(NoticeKind.SILENT, 0, (), detail))
-                elif not late and store in self._told:
-                    silent_us = now - self._told.pop(store)
+                elif not late and store in self.told:
+                    silent_us = now - self.told.pop(store)
                     detail = f"store {store} answers again, after {_seconds(silent_us)}"
                     news.append(Notice(NoticeKind.RECOVERED, 0, (), detail))
         return news

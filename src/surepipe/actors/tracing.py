@@ -399,8 +399,8 @@ def _text(facts: Mapping[str, object]) -> str:
 
 
 def after(
-    note: Callable[[EffectT], object], perform: Callable[..., None]
-) -> Callable[[EffectT], None]:
+    note: Callable[[EffectT], object], perform: Callable[..., object]
+) -> Callable[[EffectT], object]:
     """Perform an effect, after it was noted."""
 
     def both(effect: EffectT) -> None:

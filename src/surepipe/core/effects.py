@@ -86,6 +86,17 @@ class Transmit:
 
 
 @record
+class Addressed:
+    """A frame and the name of its route, where a machine has several: the one it goes to, or came by.
+
+    It stands in the place of the frame, in ``Transmit`` and as what ``Machine.frame`` is given.
+    """
+
+    route: str
+    frame: object
+
+
+@record
 class Accepted:
     """Messages ``first .. first + count - 1`` of this epoch were taken (with a journal: and stored)."""
 

@@ -19,7 +19,11 @@ class RangeSet:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         for first, last in ranges:
-            self.add(first, last)
+            if first <= last and (not self._lasts or first > self._lasts[-1] + 1):
+                self._firsts.append(first)
+                self._lasts.append(last)
+            else:
+                self.add(first, last)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return zip(self._firsts, self._lasts, strict=True)
@@ -77,13 +81,17 @@ class RangeSet:
         right = bisect_right(self._firsts, last)
         if left >= right:
             return
-        keep: list[tuple[int, int]] = []
-        if self._firsts[left] < first:
-            keep.append((self._firsts[left], first - 1))
-        if self._lasts[right - 1] > last:
-            keep.append((last + 1, self._lasts[right - 1]))
-        self._firsts[left:right] = [a for a, _ in keep]
-        self._lasts[left:right] = [b for _, b in keep]
+        low, high = self._firsts[left], self._lasts[right - 1]
+        firsts: list[int] = []
+        lasts: list[int] = []
+        if low < first:
+            firsts.append(low)
+            lasts.append(first - 1)
+        if high > last:
+            firsts.append(last + 1)
+            lasts.append(high)
+        self._firsts[left:right] = firsts
+        self._lasts[left:right] = lasts
 
     def discard_below(self, bound: int) -> None:
         """Take every number below ``bound`` out of the set."""
@@ -96,6 +104,8 @@ class RangeSet:
             return ()
         left = bisect_left(self._lasts, first)
         right = bisect_right(self._firsts, last)
+        if right - left == 1:
+            return ((max(first, self._firsts[left]), min(last, self._lasts[left])),)
         return tuple(
             (max(first, self._firsts[at]), min(last, self._lasts[at])) for at in range(left, right)
         )

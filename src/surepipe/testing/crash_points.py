@@ -28,7 +28,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import ParamSpec, TypeVar, cast
 
-from surepipe.actors.host import Host
+from surepipe.actors.host import NodeActor
 from surepipe.actors.runtime import Actor
 from surepipe.actors.store_calls import Asking, Clerk, Request
 from surepipe.actors.threads import RunningThread, ThreadRuntime
@@ -100,30 +100,31 @@ class CrashingRuntime(ThreadRuntime):
 def _pointed(actor: Actor, points: CrashPoints) -> Actor:
     if isinstance(actor, Clerk):
         return _PointedClerk(actor, points)
-    if isinstance(actor, Host):
-        actor.perform_by_type = {
-            kind: _around(points, _spelled(kind), act)
-            for kind, act in actor.perform_by_type.items()
-        }
-        return _PointedHost(actor, points)
+    if isinstance(actor, NodeActor):
+        for host in actor.hosts.values():
+            host.perform_by_type = {
+                kind: _around(points, _spelled(kind), act)
+                for kind, act in host.perform_by_type.items()
+            }
+        return _PointedNode(actor, points)
     return actor
 
 
-class _PointedHost:
+class _PointedNode:
     """A sender or receiver: a point before and after each event."""
 
-    def __init__(self, host: Host, points: CrashPoints) -> None:
-        self._host = host
+    def __init__(self, node: NodeActor, points: CrashPoints) -> None:
+        self._node = node
         self._points = points
 
     def receive(self, message: object) -> object:
         self._points.reach("before-event")
-        answer = self._host.receive(message)
+        answer = self._node.receive(message)
         self._points.reach("after-event")
         return answer
 
     def died(self, error: BaseException) -> None:
-        self._host.died(error)
+        self._node.died(error)
 
 
 class _PointedClerk:
@@ -166,7 +167,7 @@ def _asked_for(request: Request) -> object:
             return request
 
 
-def _around(points: CrashPoints, name: str, act: Callable[..., None]) -> Callable[..., None]:
+def _around(points: CrashPoints, name: str, act: Callable[..., object]) -> Callable[..., None]:
     before, after = f"before-{name}", f"after-{name}"
 
     def perform(effect: object) -> None:

@@ -22,12 +22,12 @@ class ChannelSurroundings(Surroundings):
 
     waiting: Box[object] | None = None
 
-    def put(self, frame: object) -> None:
-        """From the route: a frame has arrived."""
-        if self.waiting is not None and isinstance(frame, Numbered):
-            self.waiting.put(frame)
-        else:
-            self.frames.put(frame)
+    def __post_init__(self) -> None:
+        self.put = self.frames.put if self.waiting is None else self._put_either
+
+    def _put_either(self, frame: object) -> None:
+        assert self.waiting is not None
+        (self.waiting if isinstance(frame, Numbered) else self.frames).put(frame)
 
     @property
     def room(self) -> int:
@@ -35,7 +35,7 @@ class ChannelSurroundings(Surroundings):
         return self.frames.room if self.waiting is None else self.waiting.room
 
 
-class ChannelActor(Host):
+class ChannelActor(Host[ChannelMachine]):
     """One life of one end. ``looked`` is called after each step.
 
     The two actors inside are never started: they share the machine, the bell and the alarm of this one, which
@@ -52,7 +52,7 @@ class ChannelActor(Host):
         super().__init__(around)
         self._build = build
         self._looked = looked
-        self._channel: ChannelMachine | None = None
+        self.takes_always = True
         self.is_quiet = True
         """For other threads: nothing that arrived was in work at the end of the last step."""
         self.sending, self.receiving = parts(self)
@@ -61,20 +61,10 @@ class ChannelActor(Host):
         for part in (self, self.sending, self.receiving):
             part.perform_by_type = by_type
 
-    @property
-    def machine(self) -> ChannelMachine:
-        """The machine of this life."""
-        assert self._channel is not None
-        return self._channel
-
-    @property
-    def is_built(self) -> bool:
-        """False before the start of the life."""
-        return self._channel is not None
-
     def build(self) -> bool:
         """Build the machine; works of a former life are void."""
-        self._channel = self._build()
+        self.machine = self._build()
+        self.is_built = True
         return self.sending.build() and self.receiving.build()
 
     def take_frames(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from surepipe.actors.channels.actor import (
     ChannelActor,
@@ -82,7 +83,6 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
             transmit=around.transmit,
             notices=around.notices,
             clerk=around.clerk,
-            died=around.died,
             silences=around.silences,
             waiting=None if waiting_max is None else Box(around.bell, waiting_max),
         )
@@ -102,7 +102,8 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
 
     # Lives.
 
-    def _new_life(self) -> ChannelActor:
+    def new_life(self) -> ChannelActor:
+        """From the node: the host of a life that is about to begin."""
         self._host = ChannelActor(self._inside, self._new_channel, self._parts, self.status.notify)
         self._actor = self._host.receiving
         return self._host
@@ -131,29 +132,31 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
     def _handler_address(self) -> str:
         return f"{self.address}-handler"  # both ends may be in one process
 
-    def _sender_of(self, host: Host) -> SenderActor:
+    def _sender_of(self, host: Host[Any]) -> SenderActor:
         assert isinstance(host, ChannelActor)
         return host.sending
 
-    def _receiver_of(self, host: Host) -> ReceiverActor:
+    def _receiver_of(self, host: Host[Any]) -> ReceiverActor:
         assert isinstance(host, ChannelActor)
         return host.receiving
 
-    def _close_machine(self, host: Host) -> None:
+    def _close_machine(self, host: Host[Any]) -> None:
         assert isinstance(host, ChannelActor)
         host.close()
 
-    def _died(self, host: Host, error: BaseException) -> None:
+    def died(self, host: Host[Any], error: BaseException) -> None:
+        """From the node: its actor has died."""
         if self._inside.waiting is not None:
             self._inside.waiting.clear()
         try:
-            super()._died(host, error)
+            super().died(host, error)
         finally:
             self.status.notify()
 
-    def _gave_up(self, why: str) -> None:
-        SenderEnd._gave_up(self, why)
-        ReceiverEnd._gave_up(self, why)
+    def gave_up(self, why: str) -> None:
+        """From the node, or the consumer's keeper: there is no further life."""
+        SenderEnd.gave_up(self, why)
+        ReceiverEnd.gave_up(self, why)
         self.status.notify()
 
     def _stop_for_good(self, host: SenderActor) -> None:
@@ -220,7 +223,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
 
     def _settle_all(self, end: int) -> None:
         """Meanwhile the handler works on, and what it sends is sent too."""
-        if not self._is_started or self.intake.refusal is not None:
+        if not self.node.is_started or self.intake.refusal is not None:
             return
         try:
             self.flush(self._left(end))

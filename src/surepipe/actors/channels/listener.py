@@ -53,7 +53,7 @@ class ListenerActor:
         """Look at everything that has arrived."""
         match message:
             case Ring() | Start():
-                self._bell.take_down()
+                self._bell.rung = False
                 for frame in self._frames.take():
                     self._look_at(frame)
             case Kill():

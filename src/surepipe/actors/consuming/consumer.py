@@ -381,7 +381,7 @@ class ConsumerActor:
         """Ring: consume what is there. Start: the same, after what the former life left behind."""
         if isinstance(message, Kill):
             raise Killed("the consumer was told to die")
-        self._bell.take_down()
+        self._bell.rung = False
         while (work := self._queue.take()) is not None:
             self.run(work)
 
@@ -423,7 +423,7 @@ class ConsumerTask:
         """As ``ConsumerActor.receive``."""
         if isinstance(message, Kill):
             raise Killed("the consumer was told to die")
-        self._bell.take_down()
+        self._bell.rung = False
         while (work := self._queue.take()) is not None:
             self._queue.handler_thread = self._queue.here()
             try:

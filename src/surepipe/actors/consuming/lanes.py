@@ -190,7 +190,7 @@ class LaneActor:
         """Ring, and the start of a life: take what is there. What is left for the next turn rings again."""
         if isinstance(message, Kill):
             raise Killed("the lane was told to die")
-        self._bell.take_down()
+        self._bell.rung = False
         work = self._queue.take_for(self._lane)
         if work is not None:
             self.run(work)
@@ -233,7 +233,7 @@ class LaneTask:
         """As ``LaneActor.receive``."""
         if isinstance(message, Kill):
             raise Killed("the lane was told to die")
-        self._bell.take_down()
+        self._bell.rung = False
         while (work := self._queue.take_for(self._lane)) is not None:
             try:
                 await consume_in_task(self._loop, work)

@@ -95,8 +95,9 @@ class Mark:
             self.open = tuple(self._concerned(unconfirmed))
         self.done = not self.open
 
-    def _concerned(self, unconfirmed: Iterable[tuple[int, Ranges]]) -> Iterable[Item]:
+    def _concerned(self, unconfirmed: Iterable[tuple[int, Ranges]]) -> list[Item]:
         assert self.target is not None
+        found: list[Item] = []
         epoch, last = self.target
         first = last - len(self.payloads) + 1 if self.payloads else 0
         for other, ranges in unconfirmed:
@@ -104,9 +105,10 @@ class Mark:
                 continue
             for low, high in ranges:
                 if other < epoch:
-                    yield (other, low, high)
+                    found.append((other, low, high))
                 elif low <= last and high >= first:
-                    yield (epoch, max(low, first), min(high, last))
+                    found.append((epoch, max(low, first), min(high, last)))
+        return found
 
 
 class Ledger:
@@ -128,11 +130,15 @@ class Ledger:
                 singles.append(item)
                 continue
             ordinal += len(singles) + len(item.payloads)
-            runs += [sized(singles), sized(item.payloads)]
-            singles = []
+            if singles:
+                runs.append(sized(singles))
+                singles = []
+            if item.payloads:
+                runs.append(sized(item.payloads))
             self._adopt(item, ordinal)
-        runs.append(sized(singles))
-        return joined([run for run in runs if run])
+        if singles:
+            runs.append(sized(singles))
+        return joined(runs)
 
     def _adopt(self, mark: Mark, ordinal: int) -> None:
         if mark.until is Until.TAKEN:
@@ -180,7 +186,11 @@ class Ledger:
         """Compare all marks with what is unconfirmed now; True when one of them is resolved."""
         for mark in self.marks:
             mark.look(unconfirmed)
-        left = [mark for mark in self.marks if not (mark.resolved or mark.abandoned)]
+        left = [
+            mark
+            for mark in self.marks
+            if not (mark.done or mark.error is not None or mark.abandoned)
+        ]
         changed = len(left) < len(self.marks)
         self.marks = left
         return changed
@@ -442,7 +452,9 @@ class SenderEntry:
 
     def _wait_for(self, mark: Mark, timeout: float | None) -> None:
         try:
-            self.signal.wait(lambda: mark.resolved or self._over is not None, timeout)
+            self.signal.wait(
+                lambda: mark.done or mark.error is not None or self._over is not None, timeout
+            )
         finally:
             mark.abandoned = True
         if mark.error is not None:
@@ -480,6 +492,8 @@ class SenderEntry:
     def drain(self) -> tuple[list[bytes | Mark], bool]:
         """Everything put so far, in order, and whether there are marks in it."""
         items = self._items[:]
+        if not items:
+            return items, False
         del self._items[: len(items)]
         if self._marks_taken == self._marks_put:  # then no mark can be among them
             self._drained += len(items)
@@ -496,7 +510,8 @@ class SenderEntry:
             self._capacity = max(self._capacity, units)
             if self.refusal is None:
                 self._promised = max(self._promised, self._drained + self._voided + units)
-                self._count_voids()
+                if self._voids:
+                    self._count_voids()
                 grown = self._promised > self.limit
                 self.limit = self._promised
             else:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import pykka
 
@@ -26,7 +26,7 @@ from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, Leas
 from surepipe.actors.ends.receiver_actor import IN_DOUBT, ProgressCheck, ReceiverActor
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
 from surepipe.actors.ends.stores import CommittableState
-from surepipe.actors.host import ASK_S, Ask, End, EndOptions, Host
+from surepipe.actors.host import End, EndOptions, Host, Node
 from surepipe.actors.inbox import Bell, WatchfulBell
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
@@ -75,13 +75,17 @@ class ReceiverEnd(End):
         gave_up: Callable[[str], None] | None = None,
         key_of: KeyOf | None = None,
         terms: Terms | None = None,
+        node: Node | None = None,
     ) -> None:
         """``key_of`` tells the key of a payload, where the boundary has lanes; it is called in the end's actor.
-        ``apart``: the reader's position is in another store than the stream. ``terms`` as for the sender."""
+        ``apart``: the reader's position is in another store than the stream. ``terms``, ``node``: as for a
+        sender."""
         stores = Stores.of(state, dead_letter, stream, apart=apart)
         self._boundary = boundary or BoundaryOptions()
         settles_first = self._boundary.boundary is Boundary.BEFORE
-        super().__init__(name, side, options or EndOptions(), stores, settles_first=settles_first)
+        super().__init__(
+            name, side, options or EndOptions(), stores, settles_first=settles_first, node=node
+        )
         self._layers = tuple(layers)
         self._state = state
         self._stream = stream
@@ -113,11 +117,10 @@ class ReceiverEnd(End):
         self._asks_for_end = False
         self._look_again_at = 0
 
-    def start(self) -> None:
-        """Open the route and begin the first incarnation."""
-        if not self._is_started:
-            self._progress.alarm = self.runtime.alarm(self._progress.ring)
-        super().start()
+    def open(self) -> None:
+        """From the node, which begins: start the clerks and open the route."""
+        self._progress.alarm = self.runtime.alarm(self._progress.ring)
+        super().open()
 
     def _build_receiver(self) -> ReceiverStack:
         self._lives += 1
@@ -142,7 +145,8 @@ class ReceiverEnd(End):
         with self.silences.asking(self._stores.kept_in, "load", "the receiver's state waits"):
             return state.load()
 
-    def _new_life(self) -> Host:
+    def new_life(self) -> Host[Any]:
+        """From the node: the host of an incarnation that is about to begin."""
         actor = ReceiverActor(
             self.around,
             self.works,
@@ -158,16 +162,15 @@ class ReceiverEnd(End):
             actor.traced_by(ReceiverTrace(self._trace, self.address, self.traced_pipe))
         return actor
 
-    def is_at_rest(self, host: Host) -> bool:
+    def is_at_rest(self, host: Host[Any]) -> bool:
         """Nothing is in work, and over a stream everything in it is settled."""
-        machine = self._receiver_of(host).machine if host.is_built else None
-        if not super().is_at_rest(host) or machine is None or not machine.idle:
+        actor = self._receiver_of(host)
+        if not super().is_at_rest(host) or not actor.machine.idle:
             return False
-        return self._stream is None or self._is_at_end_of(self._stream, machine)
+        return self._stream is None or self._is_at_end_of(self._stream, actor.place)
 
     @staticmethod
-    def _is_at_end_of(stream: StreamAccess, machine: object) -> bool:
-        place = place_of(machine)
+    def _is_at_end_of(stream: StreamAccess, place: StreamPlace | None) -> bool:
         try:
             if place is None:
                 return False
@@ -180,7 +183,8 @@ class ReceiverEnd(End):
         """The sender is configured differently: nothing of it is handled. The actor stays, to tell it why."""
         self._end_works(StacksDiffer(f"pipe {self.name} stopped: {why}"), why)
 
-    def _gave_up(self, why: str) -> None:
+    def gave_up(self, why: str) -> None:
+        """From the node, or a consumer's keeper: there is no further life."""
         self._end_works(PipeStopped(f"pipe {self.name} stopped: {why}"), why)
 
     def _end_works(self, error: PipeStopped, why: str) -> None:
@@ -198,13 +202,13 @@ class ReceiverEnd(End):
         self._require_no_consumer()
         works = self.works
         if isinstance(works, LaneQueue):
-            bells = [Bell(self._teller(lane)) for lane in range(works.lanes)]
+            bells = [Bell() for _ in range(works.lanes)]
             works.serve_lanes(bells)
             for lane, bell in enumerate(bells):
-                self._keep(f"-{lane}", self._new_lane(works, loop, lane, bell))
+                self._keep(f"-{lane}", bell, self._new_lane(works, loop, lane, bell))
         else:
-            bell = Bell(self._teller(0))
-            self._keep("", lambda: ConsumerActor(works, loop, bell, self._consumer_died))
+            bell = Bell()
+            self._keep("", bell, lambda: ConsumerActor(works, loop, bell, self._consumer_died))
             works.serve(bell)
 
     def run_coroutines_on(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
@@ -224,13 +228,15 @@ class ReceiverEnd(End):
 
         works = self.works
         if isinstance(works, LaneQueue):
-            bells = [self._watchful_bell(lane) for lane in range(works.lanes)]
+            bells = [self._watchful_bell() for _ in range(works.lanes)]
             works.serve_lanes(bells)
             for lane, bell in enumerate(bells):
-                self._keep(f"-{lane}", self._new_lane_task(start, works, loop, lane, bell))
+                self._keep(f"-{lane}", bell, self._new_lane_task(start, works, loop, lane, bell))
         else:
-            bell = self._watchful_bell(0)
-            self._keep("", lambda: start(ConsumerTask(works, loop, bell, self._consumer_died), ""))
+            bell = self._watchful_bell()
+            self._keep(
+                "", bell, lambda: start(ConsumerTask(works, loop, bell, self._consumer_died), "")
+            )
             works.serve(bell)
 
     def _require_no_consumer(self) -> None:
@@ -240,12 +246,12 @@ class ReceiverEnd(End):
                 "make it pass them on to several"
             )
 
-    def _watchful_bell(self, lane: int) -> Bell:
+    def _watchful_bell(self) -> Bell:
         def look_after() -> None:
             for task in self._tasks:
                 task.look_after()
 
-        return WatchfulBell(self._teller(lane), look_after)
+        return WatchfulBell(look_after)
 
     def _new_lane_task(
         self,
@@ -257,18 +263,16 @@ class ReceiverEnd(End):
     ) -> Callable[[], RunningTask]:
         return lambda: start(LaneTask(lane, works, loop, bell, self._lane_died), f"-{lane}")
 
-    def _teller(self, lane: int) -> Callable[[object], object]:
-        return lambda message: lane < len(self._consumers) and self._consumers[lane].tell(message)
-
     def _new_lane(
         self, works: LaneQueue, loop: Loop, lane: int, bell: Bell
     ) -> Callable[[], LaneActor]:
         return lambda: LaneActor(lane, works, loop, bell, self._lane_died)
 
-    def _keep(self, suffix: str, make: Callable[[], Actor | RunningTask]) -> None:
+    def _keep(self, suffix: str, bell: Bell, make: Callable[[], Actor | RunningTask]) -> None:
         address = f"{self._handler_address}{suffix}"
-        keeper = ActorKeeper(self.runtime, address, make, self._gave_up, self.options.restarts)
+        keeper = ActorKeeper(self.runtime, address, make, self.gave_up, self.options.restarts)
         self._consumers.append(keeper)
+        bell.tell = keeper.tell
         keeper.start()
 
     def crash_consumer(self, lane: int = 0) -> None:
@@ -310,20 +314,18 @@ class ReceiverEnd(End):
         """What each lane has in work; nothing where there are no lanes."""
         return self.works.leases() if isinstance(self.works, LaneQueue) else []
 
-    def _died(self, host: Host, error: BaseException) -> None:
+    def died(self, host: Host[Any], error: BaseException) -> None:
+        """From the node: its actor has died."""
         self.works.begin()  # what its consumer still does can't be committed any more
-        super()._died(host, error)
+        super().died(host, error)
 
     # Over a stream, and with effects in a transaction.
 
-    def looked(self, actor: ReceiverActor) -> bool:
+    def looked(self, actor: ReceiverActor, place: StreamPlace) -> bool:
         """Note how far a stream was read; True when that is as far as was asked for."""
-        place = place_of(actor.machine)
-        if place is None:
-            return True
         if place.phase is Phase.STOPPED and not self.works.ended:
             why = "it was replaced, or its stream is not what it was: the notice before this says which"
-            (self.mismatched if actor.mismatch else self._gave_up)(actor.mismatch or why)
+            (self.mismatched if actor.mismatch else self.gave_up)(actor.mismatch or why)
         if (place.incarnation, place.work.next) != (self.incarnation, self.place):
             self.incarnation, self.place = place.incarnation, place.work.next
             self.works.signal.notify()
@@ -357,7 +359,7 @@ class ReceiverEnd(End):
         elif isinstance(trouble, FencedOut):
             self.replaced(actor, f"owner {trouble.by} receives in its place now")
         elif self._committed_state is None:
-            self.renew(actor, BUILD_AGAIN_US / 1_000_000)
+            self.node.renew(BUILD_AGAIN_US / 1_000_000)
         else:
             actor.in_doubt.append(work)
             self._look_again_at = self.runtime.now() + BUILD_AGAIN_US
@@ -387,7 +389,7 @@ class ReceiverEnd(End):
                 work = actor.in_doubt[0]
                 stored = state.look_again(work.tried[1] if work.tried is not None else None)
                 if stored is None:
-                    self.renew(actor, 0)
+                    self.node.renew(0)
                     return
                 actor.clear_doubt(work, stored=stored)
         except StoreUnavailable:
@@ -399,9 +401,9 @@ class ReceiverEnd(End):
     def replaced(self, actor: ReceiverActor, why: str) -> None:
         """A store says that a later owner receives. This end stays ended: to begin again would depose that one."""
         actor.over = True
-        self.keeper.retire()
+        self.node.retire(self)
         self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
-        self._gave_up(why)
+        self.gave_up(why)
 
     def state_after(self, work: Work, through: int) -> bytes | None:
         """From the consumer: the state to commit with effects; None when that work's incarnation is gone.
@@ -412,9 +414,7 @@ class ReceiverEnd(End):
         if isinstance(work.owner, ReceiverActor) and work.owner.over:
             return None  # the next one may be waiting for the very store that the consumer holds
         try:
-            answer = self.keeper.ask(
-                Ask(lambda host: self._receiver_of(host).state_after(work, through)), ASK_S
-            )
+            answer = self.ask(lambda host: self._receiver_of(host).state_after(work, through))
         except (LookupError, pykka.ActorDeadError):
             return None
         except pykka.Timeout:
@@ -425,11 +425,11 @@ class ReceiverEnd(End):
 
     def fenced(self, actor: ReceiverActor) -> None:
         """Another incarnation has the state now. (Where a stream's reader hears of it first, see ``looked``.)"""
-        place = place_of(actor.machine)
+        place = actor.place
         if place is None or place.phase is not Phase.STOPPED:
             actor.over = True
-            self.keeper.retire()
-            self._gave_up(
+            self.node.retire(self)
+            self.gave_up(
                 "another process receives in its place now: the notice before this says which"
             )
 
@@ -482,11 +482,11 @@ class ReceiverEnd(End):
             self._actor.ending = True
         self.around.bell.ring()
 
-    def _close_machine(self, host: Host) -> None:
+    def _close_machine(self, host: Host[Any]) -> None:
         """In the actor: deliver nothing more, and confirm what is settled."""
         self._receiver_of(host).close()
 
-    def _receiver_of(self, host: Host) -> ReceiverActor:
+    def _receiver_of(self, host: Host[Any]) -> ReceiverActor:
         """The part of this end's actor that receives."""
         assert isinstance(host, ReceiverActor)
         return host
@@ -510,20 +510,20 @@ class ReceiverEnd(End):
         False when a handler is still busy after ``timeout`` seconds: its thread goes on, what it handles is
         not confirmed. A coroutine handler is cancelled then.
         """
-        if not self._is_started or self._is_stopped:
+        if not self.node.is_started or self._is_stopped:
             self.works.end()
             self.coroutines.close()
             return True
         end = self.runtime.now() + round(timeout * 1_000_000)
         is_ended = self.stop_consuming(timeout) or self._cancel_tasks()
         try:
-            self.keeper.ask(Ask(self._close_machine), ASK_S)
+            self.ask(self._close_machine)
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             logger.debug("%s is between two lives: there is nothing to confirm", self.address)
         left = max(0, end - self.runtime.now()) / 1_000_000
         is_ended = super().stop(max(left, 1.0)) and is_ended
-        assert self._progress.alarm is not None
-        self._progress.alarm.close()
+        if self._progress.alarm is not None:
+            self._progress.alarm.close()
         self.coroutines.close()
         return is_ended
 
@@ -532,9 +532,3 @@ class ReceiverEnd(End):
         for task in self._tasks:
             task.cancel()
         return bool(self._tasks) and all(task.join(CANCEL_S) for task in self._tasks)
-
-
-def place_of(machine: object) -> StreamPlace | None:
-    """Where a receiver's machine stands in its stream; None when it has none."""
-    innermost = machine.layers[-1] if isinstance(machine, ReceiverStack) else None
-    return innermost if isinstance(innermost, StreamPlace) else None

@@ -16,7 +16,9 @@ from surepipe.actors.tracing import ReceiverTrace, after
 from surepipe.core.effects import Deliver, Effect, Notice, NoticeKind, Ranges
 from surepipe.core.machine import CommittedMachine, ReceiverMachine
 from surepipe.errors import Fenced, StoreUnavailable
+from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.stream.position import StreamPlace
 
 HANDED_WORKS_MAX = 2
 IN_DOUBT = b""
@@ -71,11 +73,17 @@ class ReceivingMachine(ReceiverMachine, Protocol):
         ...
 
 
+def place_of(machine: object) -> StreamPlace | None:
+    """Where a receiver's machine stands in its stream; None when it has none."""
+    innermost = machine.layers[-1] if isinstance(machine, ReceiverStack) else None
+    return innermost if isinstance(innermost, StreamPlace) else None
+
+
 class Watcher(Protocol):
     """What an end wants to know of its receiver, and to decide for it."""
 
-    def looked(self, actor: ReceiverActor) -> bool:
-        """After each look; False while there is more to come than what the machine has in work."""
+    def looked(self, actor: ReceiverActor, place: StreamPlace) -> bool:
+        """After each look over a stream; False while more is to come than what the machine has in work."""
         ...
 
     def troubled(self, actor: ReceiverActor, work: Work) -> None:
@@ -99,7 +107,7 @@ class Watcher(Protocol):
         ...
 
 
-class ReceiverActor(Host):
+class ReceiverActor(Host[ReceivingMachine]):
     """One incarnation of a receiver."""
 
     def __init__(
@@ -118,13 +126,14 @@ class ReceiverActor(Host):
         self._progress = progress
         self._build = build
         self._frames_taken = taken
-        self._machine: ReceivingMachine | None = None
         self._handed = False
         self._to_look_at: deque[Work] = deque()
         self.in_doubt: list[Work] = []
         """Works of which nobody knows whether they are committed. Nothing else is, until that is known."""
         self._handed_out_through = self._taken_back_through = 0
         """Tickets."""
+        self.place: StreamPlace | None = None
+        """Where the machine stands in its stream, if it reads one."""
         self.ending = False
         self.closing = False
         self.failed_after_handed = 0
@@ -162,21 +171,10 @@ class ReceiverActor(Host):
         if self._trace is not None and self.machine.boundary.boundary is not Boundary.BEFORE:
             self._trace.settled(work, work.last if self._handed else work.done)
 
-    @property
-    def machine(self) -> ReceivingMachine:
-        """The machine of this incarnation."""
-        assert self._machine is not None
-        return self._machine
-
-    @property
-    def is_built(self) -> bool:
-        """False while the state store is not answering."""
-        return self._machine is not None
-
     def build(self) -> bool:
         """Build the machine from the stored state; works of a former incarnation are void."""
         try:
-            self._machine = self._build()
+            self.machine = self._build()
         except StoreUnavailable:
             self.retry_build_at(self.now() + BUILD_AGAIN_US)
             return False
@@ -184,20 +182,25 @@ class ReceiverActor(Host):
             assert self._watcher is not None, "only an end with a state has anything to lose"
             self._watcher.replaced(self, str(error))
             return False
-        self._handed = self._machine.boundary.boundary is Boundary.HANDED
+        self.is_built = True
+        self._handed = self.machine.boundary.boundary is Boundary.HANDED
+        self.place = place_of(self.machine)
         self._works.begin()
         return True
 
     def look_further(self) -> None:
         """Report to the machine what consumers have done."""
-        self._look_at_finished()
+        if self._to_look_at:
+            self._look_at_finished()
         if self._progress.due:
             self._look_at_slow_work()
         if self.in_doubt and self._watcher is not None:
             self._watcher.clear_doubts(self)
         if not self.machine.confirms and len(self.around.frames):
             self.take_frames()
-        is_all = self._watcher is None or self._watcher.looked(self)
+        is_all = (
+            self._watcher is None or self.place is None or self._watcher.looked(self, self.place)
+        )
         if self.ending and is_all and self.machine.idle and not len(self.around.frames):
             self._works.end()
 

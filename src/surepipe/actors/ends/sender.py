@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import pykka
 
 from surepipe.actors.ends.intake import Item, Ledger, Mark, SenderEntry, describe
-from surepipe.actors.host import ASK_S, Ask, End, EndOptions, Host, Surroundings
+from surepipe.actors.host import End, EndOptions, Host, Node, Surroundings
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.store_calls import Journal, Stores, StreamAccess
@@ -69,7 +69,7 @@ class SendingMachine(SenderMachine, Protocol):
         ...
 
 
-class SenderActor(Host):
+class SenderActor(Host[SendingMachine]):
     """One life of a sender. ``stopped`` is called when the machine stops for good, ``drained`` when the
     intake is closed and everything that was taken is confirmed (or sent, where nothing confirms)."""
 
@@ -92,9 +92,9 @@ class SenderActor(Host):
         self._drained = drained
         self._route_room = route_room
         self._replaced = replaced
-        self._machine: SendingMachine | None = None
         self._held: list[bytes] = []
         self._offering: list[bytes] = []
+        self._resolved_at = -1
         self._is_closing = False
         self._is_drained = False
         self._is_stopped = False
@@ -121,21 +121,11 @@ class SenderActor(Host):
             self._trace.loaded(outcome)
         super().answered(ticket, outcome)
 
-    @property
-    def machine(self) -> SendingMachine:
-        """The machine of this life."""
-        assert self._machine is not None
-        return self._machine
-
-    @property
-    def is_built(self) -> bool:
-        """False while the journal is not answering."""
-        return self._machine is not None
-
     def build(self) -> bool:
         """Build the machine from what the journal holds."""
         try:
-            self._machine = self._build()
+            self.machine = self._build()
+            self.is_built = True
         except StoreUnavailable:
             self.retry_build_at(self.now() + BUILD_AGAIN_US)
         except Fenced as error:
@@ -146,42 +136,36 @@ class SenderActor(Host):
 
     def look_further(self) -> None:
         """Take in what was sent, say how much room is left, and resolve what somebody waits for."""
-        machine, intake = self.machine, self._intake
+        machine, intake, ledger = self.machine, self._intake, self.ledger
         if self.around.is_route_back:
             self.around.is_route_back = False
             self.perform(machine.route_is_back(self.now()))
-        self._take_in()
+        items, has_marks = intake.drain()
+        payloads = ledger.offering(items) if has_marks else cast("list[bytes]", items)
+        if payloads or self._held:
+            if self._held:  # what the machine had no room for, against expectation, goes first
+                payloads, self._held = [*self._held, *payloads], []
+            self._offering = payloads
+            ledger.offered(len(payloads))
+            if self._trace is not None:
+                self._trace.offered(payloads)
+            self.perform(machine.send(payloads, self.now()))
+            self._offering = []
+        if has_marks:
+            intake.notify()
         if intake.refusal is not None:
             self._close()
-        if self.ledger.marks and self.ledger.resolve(machine.unconfirmed()):
-            intake.notify()
+        # What is unconfirmed changes with an effect or an answer, or not at all.
+        if ledger.marks and (has_marks or self.moves != self._resolved_at):
+            self._resolved_at = self.moves
+            if ledger.resolve(machine.unconfirmed()):
+                intake.notify()
         # What is never sent again must not meet a full inbox: there the route's room is a bound too.
         room = machine.room if machine.confirms else min(machine.room, self._route_room())
         intake.publish(room, machine.room_bytes, len(self._held))
         if machine.stopped and not self._is_stopped:
             self._is_stopped = True
             self._stopped(self)
-
-    def _take_in(self) -> None:
-        items, has_marks = self._intake.drain()
-        if has_marks:
-            self._offer(self.ledger.offering(items))
-            self._intake.notify()
-        elif items or self._held:
-            self._offer(cast("list[bytes]", items))
-
-    def _offer(self, payloads: list[bytes]) -> None:
-        """Offer to the machine. What it has no room for, against expectation, is offered again next time."""
-        if self._held:
-            payloads = [*self._held, *payloads]
-            self._held = []
-        if payloads:
-            self._offering = payloads
-            self.ledger.offered(len(payloads))
-            if self._trace is not None:
-                self._trace.offered(payloads)
-            self.perform(self.machine.send(payloads, self.now()))
-            self._offering = []
 
     def _close(self) -> None:
         if self._intake.drained and not self._held:
@@ -222,8 +206,8 @@ class SenderEnd(End):
 
     ``intake`` is where messages go in, as payloads. Without a journal what is not confirmed is lost when the
     sender crashes; the next ``flush`` names it. ``apart``: the journal is in another store than the stream, and
-    goes on when that one hangs. ``terms``: what the other end, which is configured apart, must have. Raises
-    ConfigurationError before anything is started.
+    goes on when that one hangs. ``terms``: what the other end, which is configured apart, must have. ``node``:
+    where it lives, None for alone. Raises ConfigurationError before anything is started.
     """
 
     side_name = "sender"
@@ -246,9 +230,10 @@ class SenderEnd(End):
         apart: bool = False,
         drained: Callable[[], None] | None = None,
         terms: Terms | None = None,
+        node: Node | None = None,
     ) -> None:
         stores = Stores.of(journal, undeliverable, stream, apart=apart)
-        super().__init__(name, side, options or EndOptions(), stores)
+        super().__init__(name, side, options or EndOptions(), stores, node=node)
         self._layers = tuple(layers)
         self._journal = journal
         self._terms = terms
@@ -313,7 +298,8 @@ class SenderEnd(End):
         self._last_life = max(hint, self._last_life + 1)
         return self._last_life
 
-    def _new_life(self) -> Host:
+    def new_life(self) -> Host[Any]:
+        """From the node: the host of a life that is about to begin."""
         actor = SenderActor(
             self.around,
             self.intake,
@@ -339,7 +325,7 @@ class SenderEnd(End):
             return self.name
         return sender_pipe(self.name, outermost.producer or self.name)
 
-    def is_at_rest(self, host: Host) -> bool:
+    def is_at_rest(self, host: Host[Any]) -> bool:
         """All that was taken is confirmed, or was sent where nothing confirms."""
         return super().is_at_rest(host) and self._sender_of(host).machine.idle
 
@@ -352,13 +338,14 @@ class SenderEnd(End):
         """True when what was accepted outlives the sender."""
         return self._journal is not None
 
-    def _died(self, host: Host, error: BaseException) -> None:
+    def died(self, host: Host[Any], error: BaseException) -> None:
+        """From the node: its actor has died."""
         try:
             self._account_for(self._sender_of(host))
         finally:  # a machine that died half-way may not even say what it held
-            super()._died(host, error)
+            super().died(host, error)
 
-    def _sender_of(self, host: Host) -> SenderActor:
+    def _sender_of(self, host: Host[Any]) -> SenderActor:
         """The part of this end's actor that sends."""
         assert isinstance(host, SenderActor)
         return host
@@ -382,7 +369,7 @@ class SenderEnd(End):
         self.intake.notify()
 
     def _stop_for_good(self, host: SenderActor) -> None:
-        self.keeper.retire()  # fenced, or given up: another life would only do harm
+        self.node.retire(self)  # fenced, or given up: another life would only do harm
         items = _items(host.machine.unconfirmed())
         left = f"; not confirmed: {describe(items)}" if items else ""
         kind = StacksDiffer if host.mismatch else PipeStopped
@@ -390,30 +377,31 @@ class SenderEnd(End):
 
     def _replaced(self, why: str) -> None:
         """The journal was taken over. This end stays ended: to begin again would depose the later life."""
-        self.keeper.retire()
+        self.node.retire(self)
         self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
-        self._gave_up(why)
+        self.gave_up(why)
 
     def refused_by_store(self, why: str) -> None:
         """The stream can't be used, which nobody could know while its store was away: nothing more is accepted."""
         self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
-        self._gave_up(why)
+        self.gave_up(why)
 
     def met_other_reader(self, why: str) -> None:
         """A reader of the stream is configured differently. It reads nothing; what is sent is for the others."""
         self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
 
-    def _gave_up(self, why: str) -> None:
+    def gave_up(self, why: str) -> None:
+        """From the node: there is no further life."""
         self.intake.end(PipeStopped, f"pipe {self.name} stopped: {why}")
 
     def give_up(self, why: str) -> None:
         """The pipe is of no use any more: whoever sends or waits is told PipeStopped."""
-        self._gave_up(why)
+        self.gave_up(why)
 
     def unconfirmed(self) -> list[Item]:
         """What was accepted and is not confirmed, as (epoch, first, last)."""
         try:
-            answer = self.keeper.ask(Ask(lambda host: _open_items(self._sender_of(host))), ASK_S)
+            answer = self.ask(lambda host: _open_items(self._sender_of(host)))
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             return []
         return cast("list[Item]", answer)
@@ -436,7 +424,7 @@ class SenderEnd(End):
             return
         self.finish()
         try:
-            if self._is_started:
+            if self.node.is_started:
                 self.intake.finish(timeout)
         finally:
             self.stop(timeout)

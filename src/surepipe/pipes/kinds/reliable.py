@@ -158,7 +158,8 @@ class Sender(RetrySender):
         elif frame.closed:
             self._go_quiet()
             self.take_facts(frame.cum, ())
-            self._skip_settled()
+            if self.settled_through >= self.next:
+                self._skip_settled()
             self.port.epoch_closed(frame.cum, "the receiver has gone on to a later epoch")
         elif is_own and frame.expected > self.next:
             self.port.count("impossible")
@@ -204,14 +205,15 @@ class Sender(RetrySender):
 
     def fill(self) -> None:
         """Transmit what may be transmitted, without what is known to be settled."""
-        self._skip_settled()
+        if self.settled_through >= self.next:
+            self._skip_settled()
         super().fill()
 
     def _skip_settled(self) -> None:
-        if self.settled_through < self.next or not self.backlog:
+        if not self.backlog.count:
             return
         first: int = self.next
-        last: int = min(first + len(self.backlog) - 1, self.settled_through)
+        last: int = min(first + self.backlog.count - 1, self.settled_through)
         self.backlog.take(last - first + 1, self.backlog.size_bytes, at_least_one=False)
         self.base = self.next = self.begun_at = last + 1
         self.port.confirmed(first, last)
@@ -408,12 +410,16 @@ class Receiver(ReceiverLayer):
         The carrier is answered at once, because our own sender keeps each message until we confirm it. Held
         messages that kept the carrier's window occupied could keep out those that they wait for.
         """
-        self.port.settle(token)
+        if token is not None:
+            self.port.settle(token)
         if not isinstance(frame, Data):
             self.wrong_state()
         elif not self._is_current(frame):
             return
-        elif not frame.payloads or not 1 <= frame.base <= frame.first <= _highest_first(frame):
+        elif (
+            not frame.payloads
+            or not 1 <= frame.base <= frame.first <= MAX_NUMBER - len(frame.payloads) + 1
+        ):
             self.port.count("impossible")
         else:
             self._raise_base(frame.base)
@@ -435,13 +441,11 @@ class Receiver(ReceiverLayer):
         now, last = self.port.now, frame.first + len(frame.payloads) - 1
         offered = self.buffer.offer(frame.first, frame.payloads, now)
         self.clock.arrived(now, last, frame.stamp, ask=frame.ask)
-        if self._count_ignored(offered) or offered.opened:
+        if not offered.is_plain and (self._count_ignored(offered) or offered.opened):
             self.clock.hurry(now)
         self._take_offered(offered)
 
     def _count_ignored(self, offered: Offered) -> int:
-        if offered.is_plain:
-            return 0
         over_limit = sum(last - first + 1 for first, last in offered.over_limit)
         ignored = {
             "duplicate": offered.duplicate + offered.repeated,
@@ -533,6 +537,8 @@ class Receiver(ReceiverLayer):
         sender would never send those again, and a receiver that starts anew would wait for them before it goes on.
         """
         highest = self.buffer.expected - 1
+        if highest == cum:
+            return (), ()
         if self.port.has_lanes:
             return (), ((cum + 1, highest),) if highest > cum else ()
         settled = self.buffer.settled_above
@@ -604,7 +610,3 @@ class Receiver(ReceiverLayer):
             "in_work": self.buffer.in_work,
             "held_bytes": self.buffer.size_bytes,
         }
-
-
-def _highest_first(frame: Data) -> int:
-    return MAX_NUMBER - len(frame.payloads) + 1

@@ -106,7 +106,8 @@ def require_count(verb: str, count: object) -> None:
 
 def require_run(verb: str, first: object, count: int) -> None:
     """Refuse a run that begins or ends outside the numbers that exist."""
-    require_number(verb, first)
+    if type(first) is not int or not 0 <= first <= MAX_NUMBER:
+        require_number(verb, first)
     if cast(int, first) + count - 1 > MAX_NUMBER:
         raise broken_duty(verb, first, f"{count} numbers from here end above 2**63 - 2")
 

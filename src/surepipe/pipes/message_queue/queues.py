@@ -96,7 +96,7 @@ class KeyedValues(Generic[V]):
 
     def cut(self, count: int) -> None:
         """Remove the ``count`` least keys."""
-        if count == len(self):
+        if count == len(self.keys) - self.start:
             self.keys.clear()
             self.values.clear()
             self.start = 0
@@ -285,10 +285,9 @@ class RunShelf(Generic[M]):
         is_small = count <= SMALL_MAX
         if first == self._next and is_small and self._may_extend(count):
             row.values[-1].extend(payloads)
-        elif is_small:
-            row.put(first, list(payloads))
-        elif count <= CHUNK_MAX:
-            row.put(first, payloads)
+        elif count <= CHUNK_MAX:  # above all others, as the numbers of runs increase
+            row.keys.append(first)
+            row.values.append(list(payloads) if is_small else payloads)
         else:
             for begin in range(0, count, CHUNK_MAX):
                 row.put(first + begin, payloads[begin : begin + CHUNK_MAX])
@@ -304,7 +303,7 @@ class RunShelf(Generic[M]):
     def remove_through(self, number: int) -> int:
         """Take out whole chunks, then the beginning of the one that holds ``number``."""
         row = self._row
-        place = row.place_of(number)
+        place = bisect_right(row.keys, number, row.start) - 1
         if place < row.start:
             return 0
         within = number - row.keys[place] + 1
@@ -314,7 +313,7 @@ class RunShelf(Generic[M]):
             removed += len(chunk)
             self.size_bytes -= size_of(chunk)
         row.cut(whole)
-        if row and row.keys[row.start] <= number:
+        if row.start < len(row.keys) and row.keys[row.start] <= number:
             removed += self._cut_front_chunk(within)
         self.count -= removed
         return removed
@@ -548,7 +547,8 @@ class _ShelvedQueue(Generic[M]):
         the end.
         """
         require_run("enqueue_run", first, len(payloads))
-        self._form.builder("enqueue_run")
+        if self._form.build is None:
+            self._form.builder("enqueue_run")
         if payloads and first <= self._high:
             held = self._shelf.first_held(first, first + len(payloads) - 1)
             if held is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from surepipe.core.payloads import Payloads, joined, sized
+from surepipe.core.payloads import NOTHING, Payloads, joined, sized
 from surepipe.core.snapshot import stateful
 
 
@@ -33,29 +33,38 @@ class Backlog:
     def put(self, payloads: Sequence[bytes], start: int = 0) -> int:
         """Take as many of ``payloads[start:]`` as there is room for, and say how many."""
         end = min(start + max(self.count_max - self.count, 0), len(payloads))
-        run = sized(payloads)
+        run = payloads if isinstance(payloads, Payloads) else sized(payloads)
         if end - start < len(run):
             run = run.part(start, end)
         room = self.size_max_bytes - self.size_bytes
         if run.size_bytes > room:
             run = run.within(room, at_least_one=not self.count)
-        self._add(run)
+        if run:
+            self._add(run)
         return len(run)
 
     def _add(self, run: Payloads) -> None:
-        if run:
-            self._runs.append(run)
-            self.count += len(run)
-            self.size_bytes += run.size_bytes
+        self._runs.append(run)
+        self.count += len(run)
+        self.size_bytes += run.size_bytes
 
     def put_owed(self, payloads: Sequence[bytes]) -> int:
         """Take all of these, whatever the bounds say, and say how many they are."""
-        self._add(sized(payloads))
+        if payloads:
+            self._add(sized(payloads))
         return len(payloads)
 
     def take(self, count: int, size_bytes: int, *, at_least_one: bool) -> Payloads:
         """Remove and return the longest beginning within so many messages and bytes."""
-        run = self._peek(count)
+        first = self._runs[0] if self._runs else NOTHING
+        if (
+            not self._offset
+            and len(first) <= count
+            and (len(self._runs) < 2 or len(first) == count)
+        ):
+            run = first
+        else:
+            run = self._peek(count)
         if run.size_bytes > size_bytes:
             run = run.within(size_bytes, at_least_one=at_least_one)
         self._drop(len(run))

@@ -17,6 +17,7 @@ is asked after with a Probe and not sent again.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import ClassVar
 
 from surepipe.core.effects import NoticeKind, Ranges
@@ -26,6 +27,7 @@ from surepipe.pipes.retry.flights import NEVER, STAMPS_MAX, Flight
 from surepipe.pipes.retry.window import WindowSender
 from surepipe.pipes.wire.frames import MAX_NUMBER, Confirm, Frame, Nack, Probe
 
+_LAST = itemgetter(1)
 FORMER_MAX = 4
 """Earlier incarnations of the receiver that are remembered, so that their late frames change no hint."""
 
@@ -59,7 +61,7 @@ class RetrySender(WindowSender):
             fault = "stale_link"
         elif frame.epoch != self.epoch:
             fault = "stale_epoch"
-        elif highest > self.highest_known:
+        elif highest >= self.next and highest > self.highest_known:
             fault = "impossible"
         elif not self.linked:
             fault = "wrong_state"
@@ -76,7 +78,9 @@ class RetrySender(WindowSender):
         return MAX_NUMBER if self.epoch < self.port.life else self.next - 1
 
     def _confirm(self, frame: Confirm) -> None:
-        highest = max(frame.cum, _highest(frame.done), _highest(frame.held))
+        highest = frame.cum
+        if frame.done or frame.held:
+            highest = max(highest, _highest(frame.done), _highest(frame.held))
         if not self._is_acceptable(frame, highest):
             return
         news = self._take_incarnation(frame.incarnation)
@@ -381,4 +385,4 @@ class RetrySender(WindowSender):
 
 def _highest(ranges: Ranges) -> int:
     """The highest number spoken of, whatever order the ranges are in."""
-    return max(last for _, last in ranges) if ranges else 0
+    return max(map(_LAST, ranges)) if ranges else 0

@@ -128,8 +128,9 @@ class WindowSender(SenderLayer):
     @property
     def room(self) -> int:
         """Messages that would be taken now: what the backlog has room for, and what may leave at once."""
-        window = 0 if self.backlog else max(self._allowance(), 0)
-        return window + max(self.options.backlog - len(self.backlog), 0)
+        waiting = self.backlog.count
+        window = 0 if waiting else max(self._allowance(), 0)
+        return window + max(self.options.backlog - waiting, 0)
 
     @property
     def room_bytes(self) -> int:
@@ -150,13 +151,13 @@ class WindowSender(SenderLayer):
 
         What is dropped comes again through ``send`` when the epoch is taken anew, and then it has room.
         """
-        self.owed = self.in_flight + len(self.backlog)
+        self.owed = self.in_flight + self.backlog.count
         self._reset(epoch, base)
         self.link = self.rng.getrandbits(63) + 1
 
     def send(self, payloads: Sequence[bytes]) -> int:
         """Take what fits; transmit what may be transmitted."""
-        taken, run = 0, sized(payloads)
+        taken, run = 0, payloads if isinstance(payloads, Payloads) else sized(payloads)
         if self.owed:
             taken = self.backlog.put_owed(run.part(0, self.owed))
             self.owed -= taken
@@ -177,14 +178,14 @@ class WindowSender(SenderLayer):
 
     def unconfirmed(self) -> Ranges:
         """Numbers of everything unconfirmed."""
-        return self.done.missing(self.base, self.next + len(self.backlog) - 1)
+        return self.done.missing(self.base, self.next + self.backlog.count - 1)
 
     def gauges(self) -> dict[str, int]:
         """What stands now. Times are in microseconds."""
         oldest = self.flights.runs[0].since if self.flights else self.port.now
         return {
             "in_flight": self.in_flight,
-            "backlog": len(self.backlog),
+            "backlog": self.backlog.count,
             "in_flight_bytes": self.queue.size_bytes,
             "backlog_bytes": self.backlog.size_bytes,
             "rto_us": self.round_trips.rto,
@@ -200,7 +201,7 @@ class WindowSender(SenderLayer):
             self.credit_waits = 0
             return
         runs: list[tuple[int, Payloads]] = []
-        while run := self._next_run(len(runs)):
+        while self.backlog.count and (run := self._next_run(len(runs))):
             runs.append((self.next, run))
             taken = self.queue.enqueue_run(self.next, run)
             assert taken == len(run), f"{taken} of {len(run)} messages fit a window that had room"
@@ -213,9 +214,9 @@ class WindowSender(SenderLayer):
     def _next_run(self, frames: int) -> Payloads:
         """The next run that may leave after so many frames of this step; empty when none may."""
         allowance = self._allowance()
-        if not self.backlog.count or allowance <= 0:
+        if allowance <= 0:
             return NOTHING
-        is_alone = not len(self.queue)
+        is_alone = self.queue.empty()
         if not is_alone and self.port.carrier_room <= frames:
             return NOTHING  # a full carrier: new frames wait for what is on the way
         room = self.options.window_bytes - self.queue.size_bytes
@@ -242,7 +243,8 @@ class WindowSender(SenderLayer):
     def _transmit_new(self, first: int, run: Payloads, deadline: int, *, ask: bool) -> None:
         now = self.port.now
         flight = Flight(first, first + len(run) - 1, now, now, deadline)
-        flight.deadline = self._bounded(flight, deadline)
+        if self.give_up_after != NEVER:
+            flight.deadline = self._bounded(flight, deadline)
         self._pass_down(flight, run, ask=ask)
         self.flights.add(flight)
         self.port.count("transmitted", len(run))
@@ -296,8 +298,13 @@ class WindowSender(SenderLayer):
 
     def take_facts(self, cum: int, done: Ranges) -> bool:
         """These messages are settled, for ever: report what was not known. True when there was any."""
-        if not done and (cum < self.base or not self.done):
-            return self._settle_through(cum)
+        if not done and (cum < self.base or not self.done):  # the usual case, without ranges
+            base, end = self.base, min(cum, self.next - 1)
+            if end < base:
+                return False
+            self._raise_base(end + 1)
+            self.port.confirmed(base, end)
+            return True
         fresh: list[tuple[int, int]] = []
         sent = self.next - 1  # an earlier life may have sent more of this epoch
         for first, last in ((self.base, cum), *done):
@@ -309,15 +316,6 @@ class WindowSender(SenderLayer):
             for part in fresh:
                 self.port.confirmed(*part)
         return bool(fresh)
-
-    def _settle_through(self, cum: int) -> bool:
-        """The usual case of ``take_facts``, without ranges."""
-        base, end = self.base, min(cum, self.next - 1)
-        if end < base:
-            return False
-        self._raise_base(end + 1)
-        self.port.confirmed(base, end)
-        return True
 
     def _advance_base(self) -> None:
         """What is done from the base on is behind it."""
@@ -348,7 +346,7 @@ class WindowSender(SenderLayer):
     def _watch_credit(self) -> None:
         """Blocked by the limit with nothing on the way: only a question can bring the credit (T-8)."""
         is_blocked = (
-            self.linked and self.backlog and self.base == self.next and self.limit < self.next
+            self.linked and self.backlog.count and self.base == self.next and self.limit < self.next
         )
         if not is_blocked:
             self.credit_at = NEVER

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, cast
+from functools import partial
+from typing import ClassVar, ParamSpec, cast
 
 from surepipe.core import snapshot
 from surepipe.core.effects import (
@@ -204,6 +205,7 @@ def _assert_buffer(buffer: ReorderBuffer) -> None:
         )
 
 
+P = ParamSpec("P")
 _FORWARD = (Numbered, Data, Probe, Open)
 _BACKWARD = (Confirm, Nack, Opened, Unknown, Refused)
 _FRAMES = _FORWARD + _BACKWARD
@@ -242,9 +244,19 @@ class Stack:
             "rng",
             "reverse",
             "boundary",
-            "_has_confirms",
+            "confirms",
         ),
-        *("ports", "layers", "intake", "desk", "take_confirm", "agreement", "_effects", "_todo"),
+        *(
+            "ports",
+            "layers",
+            "producer_of",
+            "intake",
+            "desk",
+            "take_confirm",
+            "agreement",
+            "effects",
+            "_todo",
+        ),
     )
     agreement: Agreement | None = None
     """What is known of the other end's stack, where the two are configured apart."""
@@ -261,7 +273,8 @@ class Stack:
         self.digest = stack_digest(layers)
         self.rng = rng
         self.reverse = reverse
-        self._has_confirms = _confirms(self.options)
+        self.confirms = _confirms(self.options)
+        """True when the sender learns what is settled, and sends again what is not."""
         self.asserts = False
         self.now = 0
         self.started = False
@@ -270,8 +283,10 @@ class Stack:
         self._last_ticket: int = 0
         self._callers: dict[int, int] = {}
         self._counts: dict[str, int] = fresh_counters()
-        self._effects: list[Effect] = []
-        self._todo: deque[Callable[[], None]] = deque()
+        self.effects: list[Effect] = []
+        """What this step has to be performed so far."""
+        self.ports: Sequence[_LayerPort] = ()
+        self._todo: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
 
     def __str__(self) -> str:
         return composition(self.options)
@@ -280,16 +295,16 @@ class Stack:
 
     def emit(self, effect: Effect) -> None:
         """Add to the effects of this step."""
-        self._effects.append(effect)
+        self.effects.append(effect)
 
     @property
     def emitted(self) -> int:
         """How many effects this step has so far."""
-        return len(self._effects)
+        return len(self.effects)
 
     def emit_before(self, emitted: int, effect: Effect) -> None:
         """Put an effect in front of those that came after so many."""
-        self._effects.insert(emitted, effect)
+        self.effects.insert(emitted, effect)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
@@ -316,9 +331,9 @@ class Stack:
         """The answer to this ticket matters no more."""
         self._callers.pop(ticket, None)
 
-    def later(self, todo: Callable[[], None]) -> None:
+    def later(self, todo: Callable[P, object], *args: P.args, **named: P.kwargs) -> None:
         """Do this when the layer that runs now has returned."""
-        self._todo.append(todo)
+        self._todo.append((partial(todo, **named) if named else todo, args))
 
     # The step.
 
@@ -328,28 +343,38 @@ class Stack:
                 f"time went back from {self.now} to {now}: machines need a monotonic clock"
             )
         self.now = now
-        self._effects = []
+        for port in self.ports:
+            port.now = now
+        self.effects = []
 
     def _run(self) -> None:
         while self._todo:
-            self._todo.popleft()()
+            todo, args = self._todo.popleft()
+            todo(*args)
 
-    def _finish(self, deadline: int | None) -> list[Effect]:
+    def _finish(
+        self, deadline: int | None, layers: Iterable[SenderLayer | ReceiverLayer]
+    ) -> list[Effect]:
+        """The end of a step. ``deadline`` is the earliest one above the layers, which may have an earlier one."""
+        for layer in layers:
+            at = layer.deadline
+            if at is not None and (deadline is None or at < deadline):
+                deadline = at
         if deadline != self._armed:
             self._armed = deadline
-            self._effects.append(WakeAt(deadline))
+            self.effects.append(WakeAt(deadline))
         if self.asserts:
             self._assert()
-        return self._effects
+        return self.effects
 
     def _assert(self) -> None:
         """Nothing touches a machine between two steps, so what holds after one holds before the next."""
         assert_layers(self._parts())
-        if len(self._effects) > 1:
-            assert_deadline([type(effect) for effect in self._effects].count(WakeAt))
+        if len(self.effects) > 1:
+            assert_deadline([type(effect) for effect in self.effects].count(WakeAt))
 
-    def _decoded(self, frame: object) -> Frame | None:
-        frame = codec.decoded(frame)
+    def _known(self, frame: object) -> Frame | None:
+        """A decoded frame that this stack may have been sent; what is none is counted."""
         if isinstance(frame, codec.NotAFrame):
             self.count(frame.counter)
             return None
@@ -415,6 +440,8 @@ class Stack:
         """Go on from an exported state. This machine must have been built with the same arguments."""
         for part, value in zip((self, *self._parts()), cast("list[object]", state), strict=True):
             snapshot.restore_attributes(part, value)
+        for port in self.ports:
+            port.now = self.now
 
 
 class _LayerPort:
@@ -428,10 +455,8 @@ class _LayerPort:
         self.has_reverse = stack.reverse
         self.stack_digest = stack.digest
         self.is_innermost = layer == len(stack.options) - 1
-
-    @property
-    def now(self) -> int:
-        return self.stack.now
+        self.now = stack.now
+        self.count = stack.count
 
     @property
     def differs(self) -> str:
@@ -439,10 +464,7 @@ class _LayerPort:
 
     def control(self, frame: Frame) -> None:
         if self.has_reverse:
-            self.stack.emit(Transmit(frame))
-
-    def count(self, name: str, amount: int = 1) -> None:
-        self.stack.count(name, amount)
+            self.stack.effects.append(Transmit(frame))
 
     def notice(self, kind: NoticeKind, epoch: int, ranges: Ranges = (), detail: str = "") -> None:
         self.stack.emit(Notice(kind, epoch, ranges, detail))
@@ -481,7 +503,7 @@ class _SenderPort(_LayerPort):
 
     def pass_down(self, frame: Frame) -> bool:
         if self.is_innermost:
-            self.stack.emit(Transmit(frame))
+            self.stack.effects.append(Transmit(frame))
             return True
         return self.sender.layers[self.layer + 1].send([codec.encode(frame)]) == 1
 
@@ -490,27 +512,26 @@ class _SenderPort(_LayerPort):
             self.sender.intake.confirmed(first, last)
         else:
             above = self.sender.layers[self.layer - 1]
-            self.stack.later(lambda: above.carried(first, last))
+            self.stack.later(above.carried, first, last)
 
     def fenced(self, known: int, *, answered: bool) -> None:
         # An index layer over a raw route gets no answer of its own; one to a layer above shows that its receiver
         # let our epoch through. One to a layer below says nothing: it carries, and confirms, what is then refused.
         was_served = answered or any(layer.taken for layer in self.sender.layers[: self.layer])
-        intake = self.sender.intake
-        self.stack.later(lambda: intake.fenced(known, answered=was_served))
+        self.stack.later(self.sender.intake.fenced, known, answered=was_served)
 
     def reached(self, through: int) -> None:
         if self.layer == 0:
             self.sender.intake.reached(through)
 
     def epoch_closed(self, through: int, detail: str) -> None:
-        self.stack.later(lambda: self.sender.intake.epoch_closed(through, detail))
+        self.stack.later(self.sender.intake.epoch_closed, through, detail)
 
     def raise_life(self, above: int) -> None:
-        self.stack.later(lambda: self.sender.intake.raise_life(above))
+        self.stack.later(self.sender.intake.raise_life, above)
 
     def stop(self, detail: str, kind: NoticeKind = NoticeKind.FENCED) -> None:
-        self.stack.later(lambda: self.sender.intake.stop(kind, detail))
+        self.stack.later(self.sender.intake.stop, kind, detail)
 
     def give_up(self, first: int, payloads: Sequence[bytes], attempts: int, since: int) -> None:
         self.sender.give_up(self.layer, first, payloads, attempts, since)
@@ -534,10 +555,10 @@ class SenderStack(Stack):
         super().__init__(pipe, layers, rng, reverse=reverse)
         if terms is not None:
             self.agreement = Agreement(terms, self.tag, sends=True)
-        self.ports = [_SenderPort(self, number) for number in range(len(layers))]
+        self.ports = ports = [_SenderPort(self, number) for number in range(len(layers))]
         self.layers: list[SenderLayer] = [
             sender_layer(option, port, rng)
-            for option, port in zip(self.options, self.ports, strict=True)
+            for option, port in zip(self.options, ports, strict=True)
         ]
         limit = layers[0].message_max_bytes
         self.intake: Intake = (
@@ -649,15 +670,16 @@ class SenderStack(Stack):
     def frame(self, frame: object, now: int) -> list[Effect]:
         """A frame of the reverse path has arrived."""
         self._begin(now)
-        frame = codec.decoded(frame)
+        if not isinstance(frame, _FRAMES):
+            frame = codec.decoded(frame)
         if isinstance(frame, Introduction):
             if self._introduced(frame):
                 if self.intake.stopped:  # by a refusal, which could not say what the other end has
                     self.emit(Notice(NoticeKind.MISMATCH, 0, (), self.differs))
                 self.intake.stop(NoticeKind.MISMATCH, self.differs)
             return self._end()
-        known = self._decoded(frame)
-        if known is not None and not self.intake.active:
+        known, intake = self._known(frame), self.intake
+        if known is not None and not (intake.begun and not intake.stopped):
             self.count("wrong_state")
         elif known is not None and isinstance(known, _BACKWARD):
             self.layers[known.layer].control(known)
@@ -722,22 +744,22 @@ class SenderStack(Stack):
         return self._end()
 
     def _end(self) -> list[Effect]:
-        self._run()
+        if self._todo:
+            self._run()
         self.intake.finish_step()
-        self._run()
-        deadline = self.intake.deadline
+        if self._todo:
+            self._run()
+        intake = self.intake
+        deadline = intake.deadline
         if self.agreement is not None:
             deadline = earlier(deadline, self.agreement.again_at)
         for posting in self.undeliverable.values():
             deadline = earlier(deadline, posting.repeat_at)
-        if self.intake.active:
-            for layer in self.layers:
-                deadline = earlier(deadline, layer.deadline)
-        return self._finish(deadline)
+        return self._finish(deadline, self.layers if intake.begun and not intake.stopped else ())
 
     def _assert(self) -> None:
         super()._assert()
-        if self._has_confirms and self.intake.begun:
+        if self.confirms and self.intake.begun:
             first = self.layers[0]
             waiting = first.in_flight + backlog_of(first) + self.intake.backlog
             assert_balance(self._counts, loaded=self.intake.loaded, waiting=waiting)
@@ -753,11 +775,6 @@ class SenderStack(Stack):
     def room_bytes(self) -> int:
         """How many more payload bytes ``send`` would accept now."""
         return 0 if self.closing else self.intake.room_bytes
-
-    @property
-    def confirms(self) -> bool:
-        """True when this stack ever says ``Confirmed``."""
-        return self._has_confirms
 
     @property
     def idle(self) -> bool:
@@ -819,19 +836,19 @@ class _ReceiverPort(_LayerPort):
         if self.layer == 0:
             self.receiver.desk.take(epoch, first, payloads)
         else:
-            self.stack.later(lambda: self.receiver.carry(self.layer - 1, epoch, first, payloads))
+            self.stack.later(self.receiver.carry, self.layer - 1, epoch, first, payloads)
 
     def settle(self, token: Token | None) -> None:
         if token is not None:
             below = self.receiver.layers[self.layer + 1]
             epoch, seq = token
-            self.stack.later(lambda: below.settled(epoch, seq, seq))
+            self.stack.later(below.settled, epoch, seq, seq)
 
     def refuse(self, token: Token | None) -> None:
         if token is not None:
             below = self.receiver.layers[self.layer + 1]
             epoch, seq = token
-            self.stack.later(lambda: below.refused(epoch, seq, seq))
+            self.stack.later(below.refused, epoch, seq, seq)
 
 
 class ReceiverStack(Stack):
@@ -865,11 +882,12 @@ class ReceiverStack(Stack):
                 "give the receiver a state store, or use boundary 'processed'"
             )
         self.incarnation = rng.getrandbits(63) + 1
-        self.ports = [_ReceiverPort(self, number) for number in range(len(layers))]
+        self.ports = ports = [_ReceiverPort(self, number) for number in range(len(layers))]
         self.layers: list[ReceiverLayer] = [
             receiver_layer(option, port, rng)
-            for option, port in zip(self.options, self.ports, strict=True)
+            for option, port in zip(self.options, ports, strict=True)
         ]
+        self.producer_of = self.layers[0].producer_of
         self.desk = self._new_desk(key_of)
         if state is not None:
             for layer, cursor in zip(self.layers, decode_state(state), strict=True):
@@ -909,15 +927,11 @@ class ReceiverStack(Stack):
 
     def settle_outermost(self, epoch: int, first: int, last: int) -> None:
         """Answer the outermost layer: settled."""
-        self.later(lambda: self.layers[0].settled(epoch, first, last))
+        self.later(self.layers[0].settled, epoch, first, last)
 
     def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
         """Answer the outermost layer: refused."""
-        self.later(lambda: self.layers[0].refused(epoch, first, last))
-
-    def producer_of(self, epoch: int) -> str:
-        """Who wrote the messages of this epoch that are in work, where that is part of their identity."""
-        return self.layers[0].producer_of(epoch)
+        self.later(self.layers[0].refused, epoch, first, last)
 
     def cursors(self, epoch: int, also: Ranges) -> list[object]:
         """The cursors of all layers. Those below may lag: what they repeat, the outermost drops."""
@@ -946,7 +960,7 @@ class ReceiverStack(Stack):
             if self.take_confirm is not None and self.take_confirm(payload):
                 self.layers[layer + 1].settled(epoch, seq, seq)
                 continue
-            frame = self._decoded(payload)
+            frame = self._known(codec.decoded(payload))
             if frame is None:
                 self.layers[layer + 1].refused(epoch, seq, seq)
             elif frame.layer != layer or not isinstance(frame, Numbered | Data):
@@ -960,12 +974,13 @@ class ReceiverStack(Stack):
     def frame(self, frame: object, now: int) -> list[Effect]:
         """A frame of the forward path has arrived."""
         self._begin(now)
-        frame = codec.decoded(frame)
+        if not isinstance(frame, _FRAMES):
+            frame = codec.decoded(frame)
         if isinstance(frame, Introduction):
             if self._introduced(frame):
                 self.emit(Notice(NoticeKind.MISMATCH, 0, (), self.differs))
             return self._end()
-        known = self._decoded(frame)
+        known = self._known(frame)
         if known is not None:
             self._dispatch(known)
         return self._end()
@@ -1057,25 +1072,20 @@ class ReceiverStack(Stack):
         return self._end()
 
     def _end(self) -> list[Effect]:
-        self._run()
+        if self._todo:
+            self._run()
         self.desk.finish_step()
-        self._run()
+        if self._todo:
+            self._run()
         if self.closing:
             for layer in self.layers:
                 layer.finish()
         deadline = self.desk.deadline
         if self.agreement is not None:
             deadline = earlier(deadline, self.agreement.again_at)
-        for layer in self.layers:
-            deadline = earlier(deadline, layer.deadline)
-        return self._finish(deadline)
+        return self._finish(deadline, self.layers)
 
     # Questions.
-
-    @property
-    def confirms(self) -> bool:
-        """True when the sender of this stack learns what is settled, and sends again what is not."""
-        return self._has_confirms
 
     @property
     def has_room(self) -> bool:

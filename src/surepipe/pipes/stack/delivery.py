@@ -383,8 +383,6 @@ class DeskBase(ABC):
 
     def _decide(self) -> tuple[int, ...]:
         """Give up what waits for that, as much as there is room for: from now on each state says so."""
-        if not self.postings:
-            return ()
         room = LETTERS_AT_ONCE - sum(posting.is_decided for posting in self.postings.values())
         waiting = [number for number, one in self.postings.items() if not one.is_decided]
         for number in waiting[: max(0, room)]:
@@ -402,7 +400,9 @@ class DeskBase(ABC):
         self.unsaved[-1][1].add(first, last)
 
     def _save_next(self) -> None:
-        if self._host_may_be_storing or self.saving is not None or self.stopped:
+        if not (self.unsaved or self.postings) or self.saving is not None or self.stopped:
+            return
+        if self._host_may_be_storing:
             return
         letters = self._decide()
         if self.unsaved or letters:

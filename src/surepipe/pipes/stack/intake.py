@@ -21,7 +21,7 @@ from surepipe.core.effects import (
     RejectReason,
     Renumbered,
 )
-from surepipe.core.payloads import sized
+from surepipe.core.payloads import Payloads, sized
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
 from surepipe.pipes.stack.layers import SenderLayer
@@ -101,16 +101,12 @@ class Intake:
     @property
     def room(self) -> int:
         """Messages that would be taken now."""
-        return self.outermost.room if self._takes else 0
+        return 0 if self.closed or self.stopped or self.renumbered else self.outermost.room
 
     @property
     def room_bytes(self) -> int:
         """Payload bytes that would be taken now."""
-        return self.outermost.room_bytes if self._takes else 0
-
-    @property
-    def _takes(self) -> bool:
-        return not (self.closed or self.stopped or self.renumbered)
+        return 0 if self.closed or self.stopped or self.renumbered else self.outermost.room_bytes
 
     @property
     def active(self) -> bool:
@@ -154,7 +150,8 @@ class Intake:
             self.next += taken
         if taken < len(fitting):
             reason = RejectReason.FULL
-        self.reject(reason, len(payloads) - taken)
+        if taken < len(payloads):
+            self.reject(reason, len(payloads) - taken)
 
     def admissible(self, payloads: Sequence[bytes]) -> tuple[Sequence[bytes], RejectReason]:
         """The prefix that may be offered at all, and why not the rest."""
@@ -162,7 +159,7 @@ class Intake:
             return (), RejectReason.STOPPED
         if self.closed:
             return (), RejectReason.CLOSED
-        run = sized(payloads)
+        run = payloads if isinstance(payloads, Payloads) else sized(payloads)
         if run.longest <= self.message_max_bytes:
             return run, RejectReason.FULL
         for small, payload in enumerate(run):
@@ -251,6 +248,9 @@ class Intake:
 
     def unconfirmed(self) -> list[tuple[int, Ranges]]:
         """What was accepted and is not confirmed, oldest epoch first."""
-        ranges = RangeSet(self.outermost.unconfirmed())
-        ranges.add(self.next - len(self.renumbered), self.next - 1)
-        return [(self.epoch, tuple(ranges))] if ranges else []
+        ranges = self.outermost.unconfirmed()
+        if self.renumbered:
+            more = RangeSet(ranges)
+            more.add(self.next - len(self.renumbered), self.next - 1)
+            ranges = tuple(more)
+        return [(self.epoch, ranges)] if ranges else []

@@ -133,9 +133,9 @@ class ReorderBuffer:
     def offer(self, first: int, payloads: Sequence[bytes], now: int) -> Offered:
         """Take what is new and has room, and return what may be handed up because of it."""
         last = first + len(payloads) - 1
-        if first == self.expected and not self.held and last <= self.limit:
+        if first == self.expected and not self._firsts and last <= self.settled + self.held_max:
             size = size_of(payloads)
-            if self.size_bytes + size <= self.held_max_bytes:
+            if self._working_bytes + size <= self.held_max_bytes:
                 self.holes.arrived(first, last, now)
                 self._hand_up(last, size)
                 return Offered(first, payloads, kept=((first, last),), is_plain=True)

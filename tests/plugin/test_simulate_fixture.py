@@ -102,7 +102,7 @@ def test_workers_of_xdist_add_up_to_one_summary(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.count("schedules tried") == 1
     assert "10 schedules tried" in done.stdout
-    assert "keep test_books.BOOK between calls" in done.stdout
+    assert "keep test_books.BOOK (test_books.py:" in done.stdout
     (page,) = (tmp_path / "pages").glob("*.html")
     assert f"page: {page.relative_to(tmp_path)}" in done.stdout
 

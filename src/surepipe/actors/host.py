@@ -488,6 +488,11 @@ class End:
         self._side.open(self.around, self.runtime)
 
     @property
+    def is_started(self) -> bool:
+        """False before ``start``."""
+        return self._is_started
+
+    @property
     def address(self) -> str:
         """The stable address of this end. A node that it has for itself has the same, and so has the thread."""
         return f"{self.name}/{self.side_name}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from surepipe.actors.codecs import guarded, marked
-from surepipe.actors.ends.face import SendingFace
+from surepipe.actors.ends.face import SendingFace, StartingFace
 from surepipe.actors.ends.intake import Until
 from surepipe.actors.ends.stores import lives_of
 from surepipe.core.store_requests import CommitPosition
@@ -27,7 +27,7 @@ class Replayed:
         return f"{self.count} {letters} replayed, {how}"
 
 
-class ReplayingFace(SendingFace):
+class ReplayingFace(SendingFace, StartingFace):
     """Sending dead letters again. Whoever derives from this sets ``sender`` and ``_journal``."""
 
     _journal: StoreJournal | None

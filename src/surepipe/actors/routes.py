@@ -21,6 +21,9 @@ from surepipe.guarantees import hops
 from surepipe.guarantees.claims import Fault, Faults
 from surepipe.pipes.options import micros
 
+HELD_MAX = 16
+"""Frames that a link holds while nobody is connected; what comes later is lost."""
+
 
 class Landing(Protocol):
     """Where a side puts what arrives: the inbox of an end. None of it blocks."""

@@ -33,6 +33,8 @@ from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.report.words import in_words
 
 FIRST_LINE_RUNS = 20
+CANARY = "canary"
+"""What is missing where the judge does not see a planted error."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,11 @@ class Findings:
         claim = verdict.explanation.headline if verdict.explanation else "refused"
         if self.failure:
             return line(f"{verdict.name}: {claim}; see above")
-        is_short = self.missing or self.unreached
-        style = "warn" if is_short or self.unjudged else "good"
-        word = "not exercised" if is_short else "not judged" if self.unjudged else "held"
-        return line((f"{word} ", style), f"in {self.runs} schedules  {verdict.name}: {claim}")
+        word, style = "held", "warn" if self.missing else "good"
+        if self.unreached or self.unjudged or CANARY in self.missing:
+            word, style = "not exercised" if self.unreached else "not judged", "warn"
+        but = " but for what was not exercised, see below" if self.missing else ""
+        return line((f"{word} ", style), f"in {self.runs} schedules{but}  {verdict.name}: {claim}")
 
     def as_document(self) -> dict[str, object]:
         """For machines."""
@@ -204,7 +207,7 @@ def _campaign(
         found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
         found.left_out = dict(results[0].left_out) if results else {}
         found.notes += simulation.notes(found.dead, found.runs)
-        found.unjudged = tuple(simulation.swallowed())
+        found.unjudged = tuple(simulation.unjudged())
         broken: list[Broken | None] = []
         if request.faults is None and not _is_late(request, started):
             broken += workers.broken(untolerated(simulation.subject))

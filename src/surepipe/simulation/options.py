@@ -76,6 +76,8 @@ class Options:
     """messages offered at once on top of the others"""
     too_large: int = 0
     """offers of a message above the largest that is allowed"""
+    unreadable: int = 0
+    """rows that can't be read, of each source that has dead letters for them"""
     load_messages: int = 8
     """new messages in a drain with load"""
     chaos_us: int = 0

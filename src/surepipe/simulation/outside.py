@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Outside:
         self._keys_of: dict[tuple[str, str], tuple[str, Hashable]] = {}
         self.slips: dict[str, None] = {}
         """What is wrong with the keys that it was given, in words."""
+        self.asked_by: dict[tuple[str, Hashable], str] = {}
+        """Who asked for each effect first, and where: ``stage (file:line)``."""
 
     def _enter_run(self) -> None:
         world = _current[-1] if _current else None
@@ -91,6 +93,8 @@ class Outside:
         world = self._world
         assert world is not None
         (message, call), stage = world.handling, world.speaking
+        if (action, value) not in self.asked_by:
+            self.asked_by[action, value] = f"{stage}{_caller()}"
         calls = self._asked.setdefault((stage, message, action, value), {})
         keys = calls.setdefault(call, [])
         keys.append(None if key is None else str(key))
@@ -109,12 +113,8 @@ class Outside:
 
     def _slip(self, what: str) -> None:
         """The caller of ``do`` has made a mistake; where that is."""
-        frame = inspect.currentframe()
-        for _ in range(3):
-            frame = frame.f_back if frame is not None else None
-        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
         self.slips.setdefault(
-            f"{what} ({place}): a key names one effect of one message at every attempt, such as context.id.key"
+            f"{what}{_caller()}: a key names one effect of one message at every attempt, such as context.id.key"
         )
 
     def _do(self, action: str, value: Hashable, key: object) -> bool:
@@ -139,6 +139,10 @@ class Outside:
         self._enter_run()
         return dict(self._done.get(action, {}))
 
+    def done(self) -> Iterator[tuple[str, Hashable]]:
+        """Each effect that happened."""
+        return ((action, value) for action, values in self._done.items() for value in values)
+
     def repeated(self) -> list[str]:
         """Effects that happened more than once, in words."""
         return [
@@ -147,6 +151,14 @@ class Outside:
             for value, count in done.items()
             if count > 1
         ]
+
+
+def _caller() -> str:
+    """Where the user's code called ``do``."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return f" ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})" if frame else ""
 
 
 def _ordinal(number: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from surepipe.cli.app import run
 from surepipe.cli.exits import Exit
-from surepipe.pipelines.simulate.blame import swallowed_by
+from surepipe.pipelines.simulate.blame import unjudged_by
 from surepipe.pipelines.simulate.ends import Outcome
 from surepipe.pipelines.simulate.memory import LARGE, ProcessMemory, project_modules
 from surepipe.pipelines.simulate.simulating import NotExercised, SimulationFailed, simulation_of
@@ -104,7 +104,8 @@ def _stages(folder: Path, text: str) -> Path:
 def test_a_message_that_only_a_failed_attempt_has_seen_is_found_lost(folder: Path) -> None:
     """A home-made dedupe drops the second attempt; its first one was never committed (simulation X-24, X-25)."""
     with pytest.raises(
-        SimulationFailed, match=r"P2 no loss[\s\S]*stages keep .*\.SEEN between calls"
+        SimulationFailed,
+        match=rf"P2 no loss[\s\S]*stages keep {MODULE}\.SEEN \({MODULE}\.py:6\) between calls",
     ):
         simulation_of(_stages(folder, SEEN_BEFORE)).run(range(40))
 
@@ -160,7 +161,8 @@ def test_only_what_stages_import_of_the_same_project_is_theirs(
 def test_numbers_that_begin_anew_after_a_crash_are_found(folder: Path) -> None:
     """A counter in a global numbers what the stage gives (simulation X-25)."""
     with pytest.raises(
-        SimulationFailed, match=r"P[234] [\s\S]*stages keep .*\.number between calls"
+        SimulationFailed,
+        match=rf"P[234] [\s\S]*stages keep {MODULE}\.number \({MODULE}\.py:5\) between calls",
     ):
         simulation_of(_stages(folder, NUMBERED)).run(range(40))
 
@@ -366,11 +368,48 @@ class _Swallows:
 @pytest.mark.parametrize("stage", [_raises_again, _expects_one, _falls_back, len])
 def test_a_stage_that_lets_the_rest_be_raised_is_not_blamed(stage: type) -> None:
     """It raises again, expects one kind, gives something else, or has no source."""
-    assert list(swallowed_by("stage price", stage)) == []
+    assert list(unjudged_by("stage price", stage)) == []
 
 
 @pytest.mark.parametrize("stage", [_Swallows, _Swallows()])
 def test_a_class_is_read_where_it_is_called(stage: type) -> None:
     """By its bare ``except`` at the end, with file and line."""
-    (said,) = swallowed_by("stage price", stage)
+    (said,) = unjudged_by("stage price", stage)
     assert f"stage price catches every exception at {__file__}:" in said
+
+
+OWN_CHANCE = """
+import random
+CHANCE = random.Random(7)
+def price(order):
+    return {**order, "lot": CHANCE.random()}
+"""
+BOOKED_LATER = """
+from surepipe.simulation import Outside
+BOOKS = Outside("books")
+HELD = []
+def price(order):
+    HELD.append(order["order"])
+    if len(HELD) == 3:
+        while HELD:
+            BOOKS.do("book", HELD[0], key=HELD[0])
+            del HELD[0]
+    return order
+"""
+
+
+def test_chance_that_a_simulation_cannot_replace_is_found_with_its_line(folder: Path) -> None:
+    """X-25: all runs of one process go one way, so no run shows it."""
+    with pytest.raises(
+        SimulationFailed, match=rf"stage price draws from CHANCE at .*{MODULE}\.py:5,"
+    ):
+        simulation_of(_stages(folder, OWN_CHANCE)).run(range(2))
+
+
+def test_an_effect_that_was_put_off_and_lost_with_its_process_is_found(folder: Path) -> None:
+    """X-24, X-25: the messages are at the sink, and settled; what was to be done with them is done by nobody."""
+    with pytest.raises(
+        SimulationFailed,
+        match=rf"books book \d was never done[\s\S]*without faults price\s+\({MODULE}\.py:9\)",
+    ):
+        simulation_of(_stages(folder, BOOKED_LATER)).run(range(40))

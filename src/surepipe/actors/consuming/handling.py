@@ -24,7 +24,7 @@ from surepipe.actors.consuming.consumer import (
 )
 from surepipe.actors.consuming.coroutines import in_task, require_plain
 from surepipe.actors.consuming.lanes import Lease
-from surepipe.actors.ends.face import ReceivingFace
+from surepipe.actors.ends.face import ReceivingFace, StartingFace
 from surepipe.errors import MisuseError
 
 CoroutineHandler: TypeAlias = Callable[[object], Awaitable[object]]
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     )
 
 
-class HandlingFace(ReceivingFace):
+class HandlingFace(ReceivingFace, StartingFace):
     """Receiving by handlers and loops. Whoever derives from this sets ``receiver`` and ``_commits``."""
 
     _commits: Commits | None

@@ -16,6 +16,7 @@ from surepipe.actors.consuming.coroutines import HandlerKind, in_task, in_thread
 from surepipe.actors.ends.intake import Until
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
+from surepipe.actors.host import End
 from surepipe.errors import MisuseError, PipeClosed
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]
@@ -95,6 +96,35 @@ class Named:
             self._closed()
             self.warn_of_unconfirmed()
             self._end(1.0)
+
+
+class StartingFace(Named):
+    """What begins when it is made, or when it is told to. Whoever derives from this calls ``_begin``."""
+
+    _ends: tuple[End, ...] = ()
+
+    def _begin(self, *ends: End, start: bool) -> None:
+        self._ends = ends
+        if start:
+            self.start()
+
+    @property
+    def is_started(self) -> bool:
+        """False before ``start``, where the constructor was told to wait for that."""
+        return any(end.is_started for end in self._ends)
+
+    def start(self) -> None:
+        """Begin to send and to take messages; a second call does nothing. Only for what was made with
+        ``start=False``. Raises what opening a route raises; then it is closed."""
+        if self._is_closed:
+            raise PipeClosed(f"{self.noun} {self.name} is closed")
+        try:
+            for end in self._ends:
+                end.start()
+        except BaseException:
+            self._end(1.0)
+            raise
+        self._opened()
 
 
 class SendingFace(Named):

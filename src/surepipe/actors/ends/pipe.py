@@ -56,6 +56,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     the message, the name of an item or attribute, or a path such as ``"order.customer"``, and always tells the
     same for the same message. Only with boundary ``"processed"``, and for handlers that may run on many threads.
 
+    ``start=False``: nothing is sent and nothing is taken before ``start()``, so that a program can make everything
+    that a message needs, and give its handler, before the first one comes: with boundary ``"handed"`` a message
+    that waits for a handler counts as settled, and would end with a program that fails while it begins.
+
     ``guarantee`` says what all this promises, computed with the levels that the stores really have. Raises
     ConfigurationError for a layer or option that is wrong, CompositionError for what can't keep its promise, and
     StoreUnavailable when a store does not answer. None of them leaves a thread behind.
@@ -92,6 +96,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         seed: int | None = None,
         runtime: Runtime | None = None,
         trace: TraceSink | None = None,
+        start: bool = True,
     ) -> None:
         options = end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max)
         super().__init__(name, codec)
@@ -121,13 +126,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         )
         self._commits = parts.commits(self.receiver)
         self._put = self.sender.intake.entry(self._codec)
-        try:
-            self.receiver.start()
-            self.sender.start()
-        except BaseException:
-            self._end(1.0)
-            raise
-        self._opened()
+        self._begin(self.receiver, self.sender, start=start)
 
     async def __aenter__(self) -> AsyncPipe:
         """The async face, for the loop that runs here."""
@@ -153,6 +152,9 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         """
         self.check_outside("close", loops=False)
         if self._is_closed:
+            return
+        if not self.is_started:
+            self.abort()
             return
         self._closed()
         self.sender.finish()

@@ -512,8 +512,9 @@ class ReceiverEnd(End):
         """
         if not self.node.is_started or self._is_stopped:
             self.works.end()
+            is_ended = self._is_stopped or self.stop_consuming(timeout)
             self.coroutines.close()
-            return True
+            return is_ended
         end = self.runtime.now() + round(timeout * 1_000_000)
         is_ended = self.stop_consuming(timeout) or self._cancel_tasks()
         try:

@@ -68,6 +68,7 @@ class PipeSender(ReplayingFace):
         seed: int | None = None,
         runtime: Runtime | None = None,
         trace: TraceSink | None = None,
+        start: bool = True,
     ) -> None:
         super().__init__(name, codec)
         parts = Assembly(
@@ -84,12 +85,7 @@ class PipeSender(ReplayingFace):
         self._journal = parts.journal
         self.sender = parts.sender()
         self._put = self.sender.intake.entry(self._codec)
-        try:
-            self.sender.start()
-        except BaseException:
-            self._end(1.0)
-            raise
-        self._opened()
+        self._begin(self.sender, start=start)
 
     async def __aenter__(self) -> AsyncSender:
         """The async face, for the loop that runs here."""
@@ -144,6 +140,7 @@ class PipeReceiver(HandlingFace):
         seed: int | None = None,
         runtime: Runtime | None = None,
         trace: TraceSink | None = None,
+        start: bool = True,
     ) -> None:
         super().__init__(name, codec)
         parts = Assembly(
@@ -163,12 +160,7 @@ class PipeReceiver(HandlingFace):
         self._composition = parts.composition
         self.receiver = parts.receiver(self._codec)
         self._commits = parts.commits(self.receiver)
-        try:
-            self.receiver.start()
-        except BaseException:
-            self._end(1.0)
-            raise
-        self._opened()
+        self._begin(self.receiver, start=start)
 
     async def __aenter__(self) -> AsyncReceiver:
         """The async face, for the loop that runs here."""
@@ -230,6 +222,7 @@ class StreamSender(ReplayingFace):
         seed: int | None = None,
         runtime: Runtime | None = None,
         trace: TraceSink | None = None,
+        start: bool = True,
     ) -> None:
         super().__init__(name, codec)
         options = end_options(notices, restarts, seed, runtime, trace)
@@ -240,8 +233,7 @@ class StreamSender(ReplayingFace):
         self._journal = parts.journal
         self.sender = parts.sender()
         self._put = self.sender.intake.entry(self._codec)
-        self.sender.start()
-        self._opened()
+        self._begin(self.sender, start=start)
 
     async def __aenter__(self) -> AsyncSender:
         """The async face, for the loop that runs here."""
@@ -299,6 +291,7 @@ class StreamReceiver(HandlingFace):
         seed: int | None = None,
         runtime: Runtime | None = None,
         trace: TraceSink | None = None,
+        start: bool = True,
     ) -> None:
         super().__init__(name, codec)
         options = end_options(notices, restarts, seed, runtime, trace)
@@ -317,8 +310,7 @@ class StreamReceiver(HandlingFace):
         self._composition = parts.composition
         self.receiver = parts.receiver(self._codec)
         self._commits = parts.commits(self.receiver)
-        self.receiver.start()
-        self._opened()
+        self._begin(self.receiver, start=start)
 
     async def __aenter__(self) -> AsyncStreamReceiver:
         """The async face, for the loop that runs here."""

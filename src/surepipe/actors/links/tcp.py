@@ -21,7 +21,7 @@ from typing import cast
 from surepipe.actors.links.connection import Connection, Limits
 from surepipe.actors.links.network import NETWORK, SocketLoop
 from surepipe.actors.links.security import OneMachine, Security, address_of, require_suitable
-from surepipe.actors.routes import Landing
+from surepipe.actors.routes import HELD_MAX, Landing
 from surepipe.actors.runtime import Runtime
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees import hops
@@ -36,8 +36,6 @@ BYE_S = 1.0
 """How long the last bytes get to leave."""
 WAIT_MIN_S = 0.05
 WAIT_MAX_S = 5.0
-HELD_MAX = 16
-"""Frames that wait while nobody is connected; later ones are lost, and sent again by those who need them."""
 KNOWN_MAX = 65_536
 """Pipes whose whereabouts are remembered; frames of others go to everybody who is connected."""
 

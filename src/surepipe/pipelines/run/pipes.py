@@ -55,7 +55,7 @@ class PipeMaker:
         self.routes: list[Route] = []
 
     def make(self, pipe: PipePart, letters: DeadLetterPlace | None) -> AnyFace:
-        """The pipe, or its end that this node has. Raises ConfigurationError, StoreUnavailable."""
+        """The pipe, or its end that this node has, not started. Raises ConfigurationError, StoreUnavailable."""
         sends = sends_at(self._plan, pipe, self._node)
         receives = receives_at(self._plan, pipe, self._node)
         if pipe.stream_store is not None:
@@ -103,6 +103,7 @@ class PipeMaker:
                 seed=env.seed,
                 runtime=env.runtime,
                 trace=trace,
+                start=False,
             )
         if sends:
             return StreamSender(
@@ -116,6 +117,7 @@ class PipeMaker:
                 seed=env.seed,
                 runtime=env.runtime,
                 trace=trace,
+                start=False,
             )
         return StreamReceiver(
             name,
@@ -134,6 +136,7 @@ class PipeMaker:
             seed=env.seed,
             runtime=env.runtime,
             trace=trace,
+            start=False,
         )
 
     def _framed(
@@ -163,6 +166,7 @@ class PipeMaker:
                 seed=env.seed,
                 runtime=env.runtime,
                 trace=env.trace,
+                start=False,
             )
         if route is None:
             raise ConfigurationError(
@@ -179,6 +183,7 @@ class PipeMaker:
                 seed=env.seed,
                 runtime=env.runtime,
                 trace=env.trace,
+                start=False,
             )
         return PipeReceiver(
             name,
@@ -196,6 +201,7 @@ class PipeMaker:
             seed=env.seed,
             runtime=env.runtime,
             trace=env.trace,
+            start=False,
         )
 
     def _key(self, pipe: PipePart) -> KeyChoice | None:

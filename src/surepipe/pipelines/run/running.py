@@ -181,6 +181,17 @@ class Engine:
             feed.prepare()
         for name, flow in flows.items():
             self._consume(self.plan.pipe(name), flow)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take messages, now that all is open and each pipe has its handler.
+
+        1. The first pipe's receiver takes a message, and settles it: with boundary "handed" as soon as it lies in
+        the handler's inbox, with "before" earlier still. 2. The stream of the second pipe can't be opened: its
+        store does not answer. 3. This process ends, nobody has handled the message, and nobody sends it again.
+        """
+        for face in self.faces.values():
+            face.start()
         for feed in self.feeds.values():
             feed.start()
 
@@ -517,6 +528,9 @@ class Engine:
         feed.close(left())
 
     def _close_pipe(self, pipe: PipePart, left: Callable[[], float]) -> None:
+        if not self.faces[pipe.name].is_started:
+            self.faces[pipe.name].abort()
+            return
         longest = PARTING_S if self._ways.leaves_some(pipe.name) else left()
         try:
             self.faces[pipe.name].close(min(longest, left()))

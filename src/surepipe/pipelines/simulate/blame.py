@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from random import Random, SystemRandom
 from textwrap import dedent
 from typing import TypeAlias, cast
 
@@ -160,10 +163,7 @@ def _carried(subject: PlanSubject, plain: Plain, run: _Run, place: _Place) -> Ca
     )
 
 
-# Stages that catch whatever goes wrong and then give nothing: their message is dropped without a word.
-#
-# No schedule shows that: a stage that gives nothing says that its message goes no further, and so it is in the
-# run without faults too. So the functions are read instead.
+# What no schedule shows, or shows without saying why: the functions are read for it.
 
 
 Function: TypeAlias = Callable[..., object]
@@ -171,24 +171,118 @@ Function: TypeAlias = Callable[..., object]
 _EVERYTHING = frozenset({"Exception", "BaseException"})
 
 
-def swallowed_by(name: str, function: Function) -> Iterator[str]:
-    """A sentence for each place where the function of this part catches everything and gives nothing."""
+def unjudged_by(name: str, function: Function) -> Iterator[str]:
+    """A sentence for each place where the function of this part does what no run can be held against.
+
+    A stage that catches everything and then gives nothing says that its message goes no further; it says so in the
+    run without faults, too. Chance that a simulation can't replace goes one way in every run of one process.
+    """
+    found = _source_of(function)
+    if found is None:  # it has no source, or is a piece of a line
+        return
+    tree, file, first = found
+    for handler in dict.fromkeys(_swallowing(tree)):
+        yield (
+            f"{name} catches every exception at {file}:{first + handler.lineno} and then gives nothing, "
+            "so a message for which anything fails is dropped without a word: catch only what you expect, and let "
+            "the rest be raised. Then the message is tried again, and becomes a dead letter in the end"
+        )
+    for one, line in _private_chance(function, tree):
+        yield (
+            f"{name} draws from {one} at {file}:{first + line}, which is chance of its own: a simulation can't "
+            "replace it, and a message that is tried again gets another answer. Draw from context.random, which "
+            "gives a message the same numbers at each attempt, or make the answer from the message alone"
+        )
+
+
+def _source_of(function: Function) -> tuple[ast.Module, str, int] | None:
+    """What is called, as written: its tree, its file, and how many lines stand before it."""
     body: object = inspect.unwrap(function)
     if not inspect.isroutine(body):
         owner: type = body if inspect.isclass(body) else type(body)
         body = getattr(owner, "__call__")  # noqa: B004, B009 - what a call of its instance runs
     try:
         lines, first = inspect.getsourcelines(cast("Function", body))
-        file = inspect.getsourcefile(cast("Function", body))
-        tree = ast.parse(dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):  # it has no source, or a piece of a line
-        return
-    for handler in dict.fromkeys(_swallowing(tree)):
-        yield (
-            f"{name} catches every exception at {file}:{first + handler.lineno - 1} and then gives nothing, "
-            "so a message for which anything fails is dropped without a word: catch only what you expect, and let "
-            "the rest be raised. Then the message is tried again, and becomes a dead letter in the end"
-        )
+        file = inspect.getsourcefile(cast("Function", body)) or ""
+        return ast.parse(dedent("".join(lines))), file, first - 1
+    except (OSError, TypeError, SyntaxError):
+        return None
+
+
+def _private_chance(function: Function, tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Generators of random numbers that stand beside the function, and where it first names each of them."""
+    body = inspect.unwrap(function)
+    known = getattr(body, "__globals__", None) or vars(sys.modules.get(type(body).__module__, ast))
+    seen: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in seen:
+            seen.add(node.id)
+            value = known.get(node.id)
+            if isinstance(value, Random) and not isinstance(value, SystemRandom):
+                yield node.id, node.lineno
+
+
+_CHANGING = frozenset(
+    (
+        *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem"),
+        *("popleft", "remove", "setdefault", "update"),
+    )
+)
+
+
+def changed_at(name: str) -> str:
+    """The file and line of the first statement, in any function of its module, that changes a global; empty where
+    none is found. ``name`` is that of its module, and its own (with that of its class)."""
+    parts = name.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        module = sys.modules.get(".".join(parts[:end]))
+        if module is None:
+            continue
+        try:
+            tree = ast.parse(inspect.getsource(module))
+        except (OSError, TypeError, SyntaxError):
+            return ""
+        functions = [
+            one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        inside = (node for one in functions for node in ast.walk(one))
+        lines = [
+            node.lineno
+            for node in inside
+            if isinstance(node, ast.stmt) and _changes(node, parts[-1])
+        ]
+        return f"{os.path.basename(module.__file__ or '')}:{min(lines)}" if lines else ""
+    return ""
+
+
+def _changes(statement: ast.stmt, name: str) -> bool:
+    """It gives the name, or a part of it, another value, or calls what changes it."""
+    if isinstance(statement, ast.Assign | ast.Delete):
+        targets = statement.targets
+    elif isinstance(statement, ast.AugAssign | ast.AnnAssign):
+        targets = [statement.target]
+    else:
+        targets = []
+    nested = (ast.stmt, ast.ExceptHandler)
+    calls = [
+        node.func.value
+        for child in ast.iter_child_nodes(statement)
+        if not isinstance(child, nested)
+        for node in ast.walk(child)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _CHANGING
+    ]
+    return any(_is_in(target, name) for target in (*targets, *calls))
+
+
+def _is_in(target: ast.expr, name: str) -> bool:
+    """The name itself, or something in it: ``TOTAL``, ``TOTALS[key]``, ``self.total``."""
+    while isinstance(target, ast.Subscript | ast.Attribute):
+        if isinstance(target, ast.Attribute) and target.attr == name:
+            return True
+        target = target.value
+    return isinstance(target, ast.Name) and target.id == name
 
 
 def _swallowing(tree: ast.Module) -> Iterator[ast.ExceptHandler]:

@@ -23,6 +23,7 @@ from surepipe.simulation.actors.world import ActorWorld, play, result_of
 from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chance.actors import NodeScript, NodeSeeds
 from surepipe.simulation.chance.chooser import Chooser
+from surepipe.simulation.chance.randomness import draws
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.exercised import DRAINED, STRUCK, exercised
 from surepipe.simulation.faults import BY_ID, CATALOGUE, FaultKind, Mode, draw_options, kinds_at
@@ -128,12 +129,17 @@ def draw_for(
     if has_check and Atom.NO_LOSS in promise.claim and mode == Mode.CLAIM:
         promise = replace(promise, claim={Atom.NO_LOSS.value: promise.claim[Atom.NO_LOSS]})
     drawn = draw_options(seed, promise, mode=mode, kinds=kinds, messages=messages, base=base)
+    if mode != Mode.NONE and not kinds:  # by chance of its own: all else of a seed stays as it is
+        drawn = replace(drawn, unreadable=draws(seed, "unreadable").pick((0, 0, 1, 3)))
     return within_reach(subject, drawn)
 
 
 def within_reach(subject: PlanSubject, options: Options) -> Options:
     """The options without what can't happen to this plan, or to actors at all."""
     without: dict[str, int | str] = {}
+    letters = (getattr(source, "dead_letter", None) for source in subject.plan.sources)
+    if not any(letters):
+        without["unreadable"] = 0
     if not is_open(subject.plan):
         without["too_large"] = 0
     if not can_be_flooded(subject.plan):

@@ -33,7 +33,15 @@ from surepipe.pipelines.models.stages import (
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.run.file_log import FileLog
 from surepipe.pipelines.run.running import Engine
-from surepipe.pipelines.simulate.ends import Ends, Outcome, about_what, canonical, judge_ends
+from surepipe.pipelines.simulate.ends import (
+    Effect,
+    Ends,
+    Outcome,
+    about_what,
+    canonical,
+    effects_of,
+    judge_ends,
+)
 from surepipe.pipelines.simulate.functions import Calls, Functions, VirtualClock, with_all_it_gives
 from surepipe.pipelines.simulate.memory import ProcessMemory
 from surepipe.pipelines.simulate.sources_and_sinks import (
@@ -43,7 +51,9 @@ from surepipe.pipelines.simulate.sources_and_sinks import (
     RecorderInLife,
     RowsInLife,
     SeededRows,
+    Unreadable,
     WorldFile,
+    with_unreadable,
 )
 from surepipe.pipelines.simulate.visitors import Visitor
 from surepipe.pipelines.stages import About, Context, StageCall
@@ -61,6 +71,7 @@ from surepipe.simulation.actors.stores import (
 from surepipe.simulation.actors.world import ActorWorld
 from surepipe.simulation.network import Link
 from surepipe.simulation.world import as_detail
+from surepipe.storage.letters import decode as letter_of
 
 # The world as the engine of one simulated process sees it.
 
@@ -209,6 +220,7 @@ class PlanDeployment:
         expected: Mapping[str, Sequence[str]],
         *,
         slips: Sequence[str] = (),
+        effects: Mapping[Effect, str] | None = None,
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan
@@ -230,6 +242,7 @@ class PlanDeployment:
         self._ways = ways
         self._expected = expected
         self._slips = slips
+        self._effects = effects or {}
         self._through: dict[str, _Through] = {}
         self._is_through = False
         self._visitor: Visitor | None = None
@@ -261,7 +274,8 @@ class PlanDeployment:
     def _begin_sources(self, world: ActorWorld) -> None:
         chooser, last = world.chooser, 0
         for source in self.plan.sources:
-            messages = list(self._messages[source.name])[: world.options.messages]
+            messages = self._messages[source.name][: world.options.messages]
+            messages = with_unreadable(source, messages, world.options)
             due: list[int] = []
             at = number = 0
             while len(due) < len(messages):
@@ -420,12 +434,12 @@ class PlanDeployment:
     def dead(self) -> int:
         """How many letters lie in dead-letter streams."""
         parts = [part for part in self.plan.parts if isinstance(part, Trying | ReadSource)]
-        named = {part.dead_letter for part in parts}
-        total = 0
-        for one in sorted(filter(None, named)):
-            store, _, stream = one.partition("/")
-            total += len(self._payloads(store, stream))
-        return total
+        named = sorted(filter(None, {part.dead_letter for part in parts}))
+        return sum(len(self._letters_in(one)) for one in named)
+
+    def _letters_in(self, written: str) -> list[bytes]:
+        store, _, stream = written.partition("/")
+        return self._payloads(store, stream)
 
     def outcome(self, world: ActorWorld) -> Outcome:
         """The run, as a user's check sees it."""
@@ -446,8 +460,11 @@ class PlanDeployment:
         """What the sinks have, against what each way promises; and what the user's check says."""
         outcome = self.outcome(world)
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
-        ends = Ends(self.at_ends(outcome.delivered), outcome.dead, self._expected)
+        put_aside = dict(self._put_aside())
+        dead = outcome.dead - sum(put_aside.values())
+        ends = Ends(self.at_ends(outcome.delivered), dead, self._expected)
         found = list(judge_ends(world, ends, self._ways, doubts))
+        found += self._judge_unreadable(world, put_aside, doubts)
         if self._visitor is not None and not world.limit:
             found += self._judge_visitor(self._visitor, world)
         if self.functions.check is not None and not world.limit:
@@ -460,18 +477,75 @@ class PlanDeployment:
             Violation("stage", "idempotency key", len(world.rows) - 1, f"{slip}.")
             for slip in dict.fromkeys((*slips, *self._slips))
         ]
+        found += self._judge_effects(world, dead, doubts)
         return found
+
+    def _put_aside(self) -> Iterator[tuple[tuple[str, bytes], int]]:
+        """Of each row of a source that can't be read: how many dead letters there are of it."""
+        for source in self.plan.sources:
+            if not isinstance(source, ReadSource) or source.dead_letter is None:
+                continue
+            letters = [letter_of(one).payload for one in self._letters_in(source.dead_letter)]
+            for row in self.rows[source.name].messages:
+                if isinstance(row, Unreadable):
+                    yield (source.name, row.content), letters.count(row.content)
+
+    def _judge_unreadable(
+        self,
+        world: ActorWorld,
+        put_aside: Mapping[tuple[str, bytes], int],
+        doubts: Mapping[str, Atom | None],
+    ) -> Iterator[Violation]:
+        """A row that can't be read is among the dead letters, once, where no message may be lost."""
+        if world.limit or not self._keeps_all(world):
+            return
+        for (source, content), times in put_aside.items():
+            row = f"{source}: the row {content.decode()!r} can't be read, and"
+            step = len(world.rows) - 1
+            if not times and doubts[source] is not Atom.NO_LOSS:
+                yield Violation("P2", "no loss", step, f"{row} is not among the dead letters.")
+            elif times > 1 and doubts[source] is None:
+                yield Violation(
+                    "P3", "no duplicate", step, f"{row} is a dead letter {times} times."
+                )
+
+    def _judge_effects(
+        self, world: ActorWorld, dead: int, doubts: Mapping[str, Atom | None]
+    ) -> Iterator[Violation]:
+        """What was never done outside, though no message may be lost, and none became a dead letter.
+
+        1. A stage puts a message into a list, and returns. 2. The message is settled. 3. The process ends, and the
+        list with it: what was to be done with the message is done by nobody, and no sink shows that.
+        """
+        missing = self._effects.keys() - effects_of(world).keys()
+        if not missing or world.limit or dead or Atom.NO_LOSS in doubts.values():
+            return
+        if not self._keeps_all(world):
+            return
+        outside, action, value = first = min(missing, key=repr)
+        more = f", nor were {len(missing) - 1} more" if len(missing) > 1 else ""
+        yield Violation(
+            "stage",
+            "effect lost",
+            len(world.rows) - 1,
+            f"{outside} {action} {value!r} was never done{more}: without faults {self._effects[first]} does it. "
+            "What a stage keeps for later is lost with its process: do it while the message is handled, or keep "
+            "it in a store, in the message's transaction.",
+        )
+
+    def _keeps_all(self, world: ActorWorld) -> bool:
+        """Whether no way may lose a message in this run."""
+        faults = frozenset(world.faults)
+        return all(
+            Atom.NO_LOSS in claim and faults <= frozenset(claim[Atom.NO_LOSS])
+            for claim in self._ways.values()
+        )
 
     def _judge_visitor(self, visitor: Visitor, world: ActorWorld) -> Iterator[Violation]:
         if not visitor.offered:
             return
-        faults = frozenset(world.faults)
-        keeps_all = all(
-            Atom.NO_LOSS in claim and faults <= frozenset(claim[Atom.NO_LOSS])
-            for claim in self._ways.values()
-        )
         came = {canonical(message) for sink in self._contents().values() for message in sink}
-        yield from visitor.judge(came, len(world.rows) - 1, keeps_all=keeps_all)
+        yield from visitor.judge(came, len(world.rows) - 1, keeps_all=self._keeps_all(world))
 
 
 def _decoded(payload: bytes) -> object:

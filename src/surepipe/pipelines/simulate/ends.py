@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
@@ -20,6 +21,8 @@ from surepipe.simulation.actors.world import ActorWorld
 from surepipe.simulation.outside import Outside
 from surepipe.simulation.world import as_detail
 
+Effect: TypeAlias = tuple[str, str, Hashable]
+"""Of something outside: its name, what was done, and with which value."""
 Claims = Mapping[Way, Mapping[str, Sequence[str]]]
 
 
@@ -182,6 +185,15 @@ class Outcome:
         called = "your check" if name == "<lambda>" else f"check {name}"
         told = f"{'; '.join(repeated[:3])}: " if repeated else ""
         return Violation("user", called, step, f"{told}{called} does not hold ({why}).")
+
+
+def effects_of(world: ActorWorld) -> dict[Effect, str]:
+    """What was done outside in a run, and who asked for it."""
+    return {
+        (outside.name, *effect): outside.asked_by.get(effect, "")
+        for outside in world.outsides
+        for effect in outside.done()
+    }
 
 
 def _never(us: int | None) -> None:

@@ -34,7 +34,7 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
 )
 from surepipe.pipelines.run.flow import is_met_twice, on_branch
-from surepipe.pipelines.simulate.ends import canonical
+from surepipe.pipelines.simulate.ends import Effect, canonical, effects_of
 from surepipe.pipelines.simulate.functions import Calls, VirtualClock, short, with_all_it_gives
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.pipes.stack.boundary import Boundary
@@ -101,6 +101,8 @@ class Plain:
     """of each message that a pipe handed over: what each stage answered for it"""
     slips: tuple[str, ...] = ()
     """what is wrong with the keys of effects outside, in words"""
+    effects: dict[Effect, str] = field(default_factory=dict[Effect, str])
+    """what was done outside, and who asked for it"""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ class PlainRun:
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = tuple(slip for outside in world.outsides for slip in outside.slips)
+        self.found.effects = effects_of(world)
         world.outcome = self.found
         return ()
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from surepipe.guarantees.claims import Atom
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.simulate.deployment import PlanDeployment
-from surepipe.pipelines.simulate.ends import Outcome, canonical
+from surepipe.pipelines.simulate.ends import Outcome, canonical, effects_of
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
 from surepipe.simulation.actors.world import ActorSubject, ActorWorld, play
@@ -43,7 +43,7 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         wanted = [canonical(row) for row in rows[:messages]]
         return replace(subject, expected={handler.name: wanted})
     found = reference_of(subject, messages)
-    return replace(subject, expected=found.expected, slips=found.slips)
+    return replace(subject, expected=found.expected, slips=found.slips, effects=found.effects)
 
 
 def reference_of(subject: PlanSubject, messages: int) -> Reference:
@@ -76,7 +76,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     world, own = play(subject, calm, NodeSeeds(calm))
     if world.limit == "refused":
         return Reference()
-    first, second = _ends(world), _ends(played(subject, otherwise, another_day=True))
+    other = played(subject, otherwise, another_day=True)
+    first, second = _ends(world), _ends(other)
     by_hand = plainly(subject, calm)
     back = plainly(subject, otherwise, backwards=True)
     said, unsure = _said(subject, by_hand, back), by_hand.unsure | back.unsure
@@ -91,7 +92,9 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     unreached = tuple(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in own)
     slips = plainly(subject, calm, twice=True).slips
-    return Reference(expected, unreached, left_out, is_refused, slips)
+    steady = effects_of(other).keys() & by_hand.effects.keys() & back.effects.keys()
+    effects = {what: who for what, who in effects_of(world).items() if what in steady}
+    return Reference(expected, unreached, left_out, is_refused, slips, effects)
 
 
 def _agreed(

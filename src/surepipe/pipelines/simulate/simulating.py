@@ -27,7 +27,7 @@ from surepipe.pipelines.models.sources import PythonSource
 from surepipe.pipelines.models.stages import PythonSink, StagePart
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.simulate.blame import pointed, swallowed_by
+from surepipe.pipelines.simulate.blame import changed_at, pointed, unjudged_by
 from surepipe.pipelines.simulate.campaign import (
     PlanFailure,
     PlanResult,
@@ -286,10 +286,10 @@ class Simulation:
         self.check_twice(numbers[:TWICE], found.digests)
         if found.missing and len(numbers) >= EXERCISED_FROM:
             raise NotExercised(
-                f"{self.subject.name}: nothing broke in {found.runs} runs, but these never happened: "
+                f"{self.subject.name}: what happened in {found.runs} runs held, but these never happened: "
                 f"{', '.join(found.missing)}. Give it more seeds or more messages."
             )
-        unjudged = (*found.unreached, *self.swallowed())
+        unjudged = (*found.unreached, *self.unjudged())
         if unjudged:
             told = "\n".join(unjudged)
             raise NotExercised(
@@ -390,7 +390,7 @@ class Simulation:
             where.write_text(page(example), encoding="utf-8")
         text = text_report(example) + (f"Page: {where}\n" if where else "")
         text += "".join(f"{line}\n" for line in self._whose(example))
-        notes = (*self.notes(), *self.swallowed())
+        notes = (*self.notes(), *self.unjudged())
         text += "".join(f"Note: {note}.\n" for note in notes)
         return SimulationFailed(text, where, script)
 
@@ -427,6 +427,7 @@ class Simulation:
                 continue
             kept = sorted(changed.intersection(globals_in(finder.find(path))))
             if kept:
+                kept = [_with_place(one) for one in kept]
                 yield (
                     f"{stage} keeps {' and '.join(kept)} between calls: a crash loses that, and a message "
                     "that is tried again meets what its first attempt left. Answer from the message alone, or "
@@ -443,19 +444,19 @@ class Simulation:
             )
         names = {*self.memory, *self.subject.memory.changed}
         if names:
-            yield told(sorted(names))
+            yield told(map(_with_place, sorted(names)))
         for sink in self.not_compared:
             yield (
                 f"what {sink} gets was not compared, as it is not the same in all runs without faults (by the "
                 "time, by chance or by the order, say): write a check for it (simulate: check:)"
             )
 
-    def swallowed(self) -> Iterator[str]:
+    def unjudged(self) -> Iterator[str]:
         """What no run can judge, because it happens in the runs without faults too."""
         finder = Functions()
         for name, path in _paths(self.subject.plan):
             if path not in self.subject.plan.simulate.replace and path != HANDLER:
-                yield from swallowed_by(name, finder.find(path))
+                yield from unjudged_by(name, finder.find(path))
 
     def _example(self, result: RunResult, before: int) -> Counterexample:
         violation = result.violations[0]
@@ -541,7 +542,13 @@ def _in_words(decision: Decision) -> str:
 
 
 def _hint(memory: Sequence[str]) -> str:
-    return f"; {told(memory)}" if memory else ""
+    return f"; {told(map(_with_place, memory))}" if memory else ""
+
+
+def _with_place(name: str) -> str:
+    """A global, and where it is changed."""
+    place = changed_at(name)
+    return f"{name} ({place})" if place else name
 
 
 def simulation_of(

@@ -27,6 +27,7 @@ from surepipe.pipelines.models.sources import (
     FileSource,
     HttpSource,
     JsonlSource,
+    ReadSource,
     replays,
 )
 from surepipe.pipelines.models.stages import AnySink, CsvSink, HttpSink, JsonlSink, PythonSink
@@ -36,7 +37,29 @@ from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
 from surepipe.pipelines.stages import About
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
+from surepipe.simulation.options import Options
 from surepipe.storage.memory import MemoryTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A row that is no message: a broken line of JSON, say, or a row of CSV that is too short."""
+
+    content: bytes
+
+
+def with_unreadable(
+    source: AnySource, messages: Sequence[object], options: Options
+) -> list[object]:
+    """The messages of a source, and rows among them that can't be read, where it has dead letters for these."""
+    found = list(messages)
+    if not isinstance(source, ReadSource) or source.dead_letter is None:
+        return found
+    source_of_chance = draws(options.seed, f"unreadable {source.name}")
+    for number in range(1, options.unreadable + 1):
+        text = f"{number}" if isinstance(source, CsvSource) else f'{{"unreadable": {number}, '
+        found.insert(source_of_chance.below(len(found) + 1), Unreadable(text.encode()))
+    return found
 
 
 @dataclass(slots=True)
@@ -86,13 +109,18 @@ class RowsInLife:
         end = self._at
         while end < len(rows.messages) and end - self._at < rows_max and rows.due_us[end] <= now:
             end += 1
-        found = [
-            SourceRow(deepcopy(rows.messages[number]), str(number + 1))
-            for number in range(self._at, end)
-        ]
+        found = [self._row(number, rows.messages[number]) for number in range(self._at, end)]
         self._at = end
         rows.read = max(rows.read, end)
         return found
+
+    def _row(self, number: int, message: object) -> SourceRow:
+        after = str(number + 1)
+        if isinstance(message, Unreadable):
+            return SourceRow(
+                message.content, after, f"{self._rows.part.name}:{after} can't be read"
+            )
+        return SourceRow(deepcopy(message), after)
 
     def taken(self, rows: Sequence[SourceRow]) -> None:
         """A client that posts is answered now."""

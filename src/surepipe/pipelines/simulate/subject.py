@@ -19,6 +19,7 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.simulate.deployment import PlanDeployment, stream_of
+from surepipe.pipelines.simulate.ends import Effect
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.memory import ProcessMemory
 from surepipe.pipes.options import BacklogOptions, StreamOptions, micros
@@ -37,13 +38,15 @@ class Reference:
     """``expected``: what each end is to have, where that can be said. ``unreached``: a sentence for each end that
     is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
     gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
-    with the keys of effects when each call is made once more, as a second attempt."""
+    with the keys of effects when each call is made once more, as a second attempt. ``effects``: what is done
+    outside in each run without faults, however its messages come, and who asks for it."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     is_refused: bool = False
     slips: tuple[str, ...] = ()
+    effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
 
 
 TIMER_US = 200_000
@@ -62,6 +65,8 @@ class PlanSubject:
     """of each sink: what comes out when nothing goes wrong"""
     slips: tuple[str, ...] = ()
     """what a second attempt at each message shows of the keys of effects"""
+    effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
+    """what is done outside when nothing goes wrong, and who asks for it"""
     references: dict[int, Reference] = field(
         default_factory=dict[int, "Reference"], compare=False, repr=False
     )
@@ -171,6 +176,7 @@ class PlanSubject:
             self.ways,
             self.expected,
             slips=self.slips,
+            effects=self.effects,
             memory=self.memory,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
-from surepipe.actors.routes import Landing
+from surepipe.actors.routes import HELD_MAX, Landing
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.tracing import Columns
 from surepipe.audit.trace import Row
@@ -265,7 +265,10 @@ class ActorPort:
         assert isinstance(event, FrameFlight)
         assert self.heard is not None
         if not self.was_open:
-            self.held.append(event)
+            if len(self.held) < HELD_MAX:
+                self.held.append(event)
+            else:
+                self.heard.lost(event, reason="nobody is connected, and a link holds no more")
             return
         alive = [life for life in self.landings if life.is_alive]
         if not alive:

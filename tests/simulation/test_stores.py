@@ -30,6 +30,7 @@ from surepipe.core.store_requests import (
     ReadFrom,
     Retention,
     Stored,
+    Together,
     Trimmed,
     Unavailable,
     WaitForMore,
@@ -41,6 +42,7 @@ from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
 from surepipe.storage.memory import MemoryState
 from surepipe.storage.positions import ReceiverState
+from tests.contracts.keyed_contract import KeyedContract
 from tests.contracts.store_contract import (
     Bench,
     StoreContract,
@@ -115,7 +117,7 @@ def open_bench() -> SimulatedBench:
     return SimulatedBench()
 
 
-class TestContract(StoreContract):
+class TestContract(StoreContract, KeyedContract):
     """X-16: the suite that every store passes."""
 
     @pytest.fixture
@@ -355,9 +357,9 @@ def test_a_transaction_has_one_fate(bench: SimulatedBench) -> None:
     owner = owner_of(bench, 1, stream="in")
     run = AppendRun("s", "p", 1, 1, texts("a"))
     position = CommitPosition("in", "r", owner, 7, 2)
-    assert bench.store.call_all([run, position], PlainFate("lost")) is None
-    busy = REFUSALS["busy"]
-    assert bench.store.call_all([run, position], PlainFate("refuse", reason="busy")) == (busy, busy)
+    both = Together([run, position])
+    assert bench.store.call(both, PlainFate("lost")) is None
+    assert bench.store.call(both, PlainFate("refuse", reason="busy")) == REFUSALS["busy"]
     done: list[str] = []
     for verb, outcomes in (
         ("lost", (Unavailable("no answer, on purpose"),) * 2),
@@ -408,7 +410,7 @@ def test_calls_are_named_by_what_they_say_and_repeats_are_counted(bench: Simulat
         "disk looks: read s 1",
     ]
     run = AppendRun("s", "p", 1, 1, texts("a"))
-    assert name_of([run, run]) == "all of (append s p e1 1+1; append s p e1 1+1)"
+    assert name_of(Together([run, run])) == "all of (append s p e1 1+1; append s p e1 1+1)"
 
 
 def test_a_slow_call_lets_time_pass_and_so_does_a_wait(bench: SimulatedBench) -> None:

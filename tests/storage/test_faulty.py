@@ -36,6 +36,7 @@ from surepipe.storage.memory import MemoryStore, MemoryTransaction
 from surepipe.storage.redis.transaction import RedisTransaction
 from surepipe.storage.sqlite.store import SqliteStore
 from surepipe.storage.sqlite.transaction import SqliteTransaction
+from tests.contracts.keyed_contract import KeyedContract
 from tests.contracts.store_contract import (
     Bench,
     StoreContract,
@@ -83,7 +84,7 @@ def open_bench(any_bench: MemoryBench | SqliteBench | RedisBench) -> FaultyBench
     return FaultyBench(any_bench)
 
 
-class TestContractWithAllFaultsOff(StoreContract):
+class TestContractWithAllFaultsOff(StoreContract, KeyedContract):
     """S-2: the suite that every store passes."""
 
     @pytest.fixture

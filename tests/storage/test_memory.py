@@ -25,6 +25,7 @@ from surepipe.core.store_requests import (
     Trimmed,
 )
 from surepipe.storage.memory import MemoryStore
+from tests.contracts.keyed_contract import KeyedContract
 from tests.contracts.store_contract import (
     StoreContract,
     StrangerBench,
@@ -43,7 +44,7 @@ from tests.kit.memory_bench import MemoryBench
 FAILS_LOUDLY_AFTER_S = 30
 
 
-class TestContract(StoreContract, StrangerContract):
+class TestContract(StoreContract, KeyedContract, StrangerContract):
     """The suite that every store passes."""
 
     @pytest.fixture

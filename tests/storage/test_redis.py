@@ -40,6 +40,7 @@ from surepipe.storage.redis.scripts import NAMES, script
 from surepipe.storage.redis.store import RedisStore
 from surepipe.storage.redis.transaction import BYTES_MAX, PARTS_MAX, RedisTransaction
 from surepipe.testing.servers import Binary, RedisServer
+from tests.contracts.keyed_contract import KeyedContract
 from tests.contracts.store_contract import (
     Bench,
     StoreContract,
@@ -58,7 +59,7 @@ from tests.kit.redis_bench import RedisBench
 FAILS_LOUDLY_AFTER_S = 60
 
 
-class TestContract(StoreContract, StrangerContract):
+class TestContract(StoreContract, KeyedContract, StrangerContract):
     """The suite that every store passes, on each server."""
 
     @pytest.fixture

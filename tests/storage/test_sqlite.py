@@ -30,6 +30,7 @@ from surepipe.storage.sqlite.file import SqliteFile, connect
 from surepipe.storage.sqlite.store import POLL_MAX_US, SqliteStore
 from surepipe.storage.sqlite.streams import PAGE_MAX_BYTES
 from surepipe.storage.sqlite.writer import Writer
+from tests.contracts.keyed_contract import KeyedContract
 from tests.contracts.store_contract import (
     StoreContract,
     StrangerContract,
@@ -62,7 +63,7 @@ def open_at_one_level(tmp_path: Path) -> Iterator[SqliteBench]:
     bench.store.close()
 
 
-class TestContract(StoreContract, StrangerContract):
+class TestContract(StoreContract, KeyedContract, StrangerContract):
     """The suite that every store passes, so1-so10 and so12, at both levels."""
 
     @pytest.fixture

@@ -35,6 +35,7 @@ from surepipe.core.store_requests import (
     GetPosition,
     ReadFrom,
     Unavailable,
+    WaitForMark,
     WaitForMore,
 )
 from surepipe.errors import ConfigurationError, StoreUnavailable
@@ -152,7 +153,7 @@ class Stores:
     def clerk_for(self, request: Request) -> str:
         """Whose turn a request waits for."""
         match request:
-            case Call(_, WaitForMore()):
+            case Call(_, WaitForMore() | WaitForMark()):
                 return WAITER
             case DeadLetter():
                 return _LETTERS if self._has_letter_clerk else _CLERK
@@ -168,7 +169,7 @@ class Stores:
                 return self.letters_in, "a dead letter waits"
             case Call(_, AppendRun()):
                 return self.streams_in, "messages wait to be stored"
-            case Call(_, ReadFrom() | WaitForMore()):
+            case Call(_, ReadFrom() | WaitForMore() | WaitForMark()):
                 return self.streams_in, "reading waits"
             case Persist() | Call(_, ClaimReader() | GetPosition() | CommitPosition()):
                 return self.kept_in, "what is to be stored of this end waits"
@@ -325,7 +326,7 @@ class Clerk:
         asking, request = cast("tuple[Asking, Request]", message)
         store, what = self._stores.asked_for(request)
         asked = request.request if isinstance(request, Call) else None
-        patience_us = asked.timeout_us if isinstance(asked, WaitForMore) else 0
+        patience_us = asked.timeout_us if isinstance(asked, WaitForMore | WaitForMark) else 0
         self._silences.began(store, self._name, what, patience_us)
         is_answered = True
         try:

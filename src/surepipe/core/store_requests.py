@@ -1,8 +1,10 @@
 """What stores are asked and what they answer: the words that machines, hosts and stores share.
 
-Two interfaces. A ``StreamStore`` keeps streams: entries with dense indexes 1, 2, 3 ..., appended by identity. An
-``IndexStore`` keeps positions: the next index that a reader will read. A machine asks by
-``Call(ticket, request)``, the host executes the request with ``perform`` and answers the ticket with the outcome.
+Three interfaces. A ``StreamStore`` keeps streams: entries with dense indexes 1, 2, 3 ..., appended by identity. An
+``IndexStore`` keeps positions: the next index that a reader will read. A ``KeyedStore`` keeps values under keys in
+named tables, and marks that go up when something has changed; both are written ``Together`` with appends and
+commits, all or nothing. A machine asks by ``Call(ticket, request)``, the host executes the request with
+``perform`` and answers the ticket with the outcome.
 
 Every call answers with one of its outcomes, with ``Unavailable`` or with ``Failed``; exceptions of client
 libraries stop inside the store. Every write may be repeated, and says below what a repeat returns.
@@ -13,16 +15,21 @@ producers and positions of one partition know nothing of another.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, MisuseError
 
 STATE_MAX_BYTES = 64 * 1024
 """The longest ``state`` that a position may carry."""
+KEY_MAX_BYTES = 1024
+VALUE_MAX_BYTES = 4 << 20
+KEYS_MAX = 65_536
+"""A key of a table has 1 to so many bytes, a value at most so many, and one request at most so many keys."""
 
 
 class Level(IntEnum):
@@ -209,6 +216,77 @@ class CommitPosition:
     revision: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class DropStream:
+    """``KeyedVerbs.drop_stream``."""
+
+    stream: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKeys:
+    """``KeyedVerbs.read_keys``."""
+
+    table: str
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTable:
+    """``KeyedVerbs.load_table``."""
+
+    table: str
+    after: bytes
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForMark:
+    """``KeyedVerbs.wait_for_mark``."""
+
+    mark: str
+    seen: int
+    timeout_us: int
+
+
+# Three writes that are made only together with a write that says what it expects.
+
+
+@dataclass(frozen=True, slots=True)
+class PutValues:
+    """Let these keys of the table have these values. A table is there with its first key."""
+
+    table: str
+    pairs: Mapping[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class DropValues:
+    """Let the table have none of these keys."""
+
+    table: str
+    keys: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseMark:
+    """Let the mark go up by one, so that who waits for it looks again."""
+
+    mark: str
+
+
+JoinedRequest: TypeAlias = AppendRun | CommitPosition | PutValues | DropValues | RaiseMark
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """``KeyedVerbs.together``."""
+
+    requests: Sequence[JoinedRequest]
+    is_decided: bool = False
+
+
 StreamRequest: TypeAlias = (
     CreateStream
     | OpenProducer
@@ -220,7 +298,8 @@ StreamRequest: TypeAlias = (
     | DescribeStream
 )
 IndexRequest: TypeAlias = ClaimReader | GetPosition | CommitPosition
-StoreRequest: TypeAlias = StreamRequest | IndexRequest
+KeyedRequest: TypeAlias = DropStream | ReadKeys | LoadTable | WaitForMark | Together
+StoreRequest: TypeAlias = StreamRequest | IndexRequest | KeyedRequest
 
 
 # Outcomes that any call may have.
@@ -362,7 +441,7 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """No entry has had this index yet."""
+    """No entry has had this index yet; there is no stream of this name (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +526,47 @@ class Kept:
     position: Position
 
 
+# Outcomes of tables, of marks, and of several requests together.
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDropped:
+    """The stream is gone, with its producers, its readers' positions and all its partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundValues:
+    """The values of the keys, in their order; None where there is none."""
+
+    values: Sequence[bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Keys and values of a table in no order that means anything; ``after`` is where loading goes on, None at the
+    end."""
+
+    pairs: Sequence[tuple[bytes, bytes]]
+    after: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """The mark stands at this number; 0 if it was never raised."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The values are as they were to be, or the mark is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Untouched:
+    """Not looked at: the append that decides was refused, or it was stored before and this was done with it."""
+
+
 CreateOutcome: TypeAlias = Created | Exists | Mismatch | Failed | Unavailable
 OpenOutcome: TypeAlias = ProducerOpened | FencedOut | Failed | Unavailable
 AppendOutcome: TypeAlias = Stored | Gap | FencedOut | Full | Failed | Unavailable
@@ -457,6 +577,31 @@ InfoOutcome: TypeAlias = StreamInfo | Failed | Unavailable
 ClaimOutcome: TypeAlias = Owner | FencedOut | Failed | Unavailable
 GetOutcome: TypeAlias = NoPosition | Position | Failed | Unavailable
 CommitOutcome: TypeAlias = Committed | Kept | FencedOut | Failed | Unavailable
+DropOutcome: TypeAlias = StreamDropped | Absent | FencedOut | Failed | Unavailable
+ReadKeysOutcome: TypeAlias = FoundValues | Failed | Unavailable
+LoadOutcome: TypeAlias = TableRows | Failed | Unavailable
+MarkOutcome: TypeAlias = Marked | Failed | Unavailable
+JoinedOutcome: TypeAlias = AppendOutcome | CommitOutcome | Changed | Untouched
+
+
+@dataclass(frozen=True, slots=True)
+class AllDone:
+    """All of it is done; one outcome for each request, in order."""
+
+    outcomes: tuple[JoinedOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoneDone:
+    """Nothing of it was done; the outcomes say why: Stored, Committed and Changed are what would have been."""
+
+    outcomes: tuple[JoinedOutcome, ...]
+
+
+TogetherOutcome: TypeAlias = AllDone | NoneDone | Failed | Unavailable
+KeyedOutcome: TypeAlias = (
+    DropOutcome | ReadKeysOutcome | LoadOutcome | MarkOutcome | TogetherOutcome
+)
 StoreOutcome: TypeAlias = (
     CreateOutcome
     | OpenOutcome
@@ -468,6 +613,7 @@ StoreOutcome: TypeAlias = (
     | ClaimOutcome
     | GetOutcome
     | CommitOutcome
+    | KeyedOutcome
     | Hint
 )
 
@@ -579,28 +725,131 @@ class IndexStore(Protocol):
         ...
 
 
-class Store(StreamStore, IndexStore, Protocol):
-    """Streams and positions in one object."""
+@runtime_checkable
+class KeyedStore(Protocol):
+    """Values under keys, marks, and several requests at once; ``KeyedVerbs`` says what each does."""
+
+    def ask(self, request: KeyedRequest) -> KeyedOutcome:
+        """The outcome of the request."""
+        ...
 
 
-class Transaction(Protocol):
+class KeyedVerbs(ABC):
+    """Each verb asks one request of a ``KeyedStore``."""
+
+    @abstractmethod
+    def ask(self, request: KeyedRequest) -> KeyedOutcome:
+        """The outcome of the request."""
+
+    def read_keys(self, table: str, keys: Sequence[bytes]) -> ReadKeysOutcome:
+        """The values of these keys, all of one moment. Changes nothing, makes no table."""
+        return cast("ReadKeysOutcome", self.ask(ReadKeys(table, keys)))
+
+    def load_table(self, table: str, after: bytes = b"", limit: int = 1000) -> LoadOutcome:
+        """About ``limit`` keys with their values, from the beginning or from where the answer before ended.
+
+        What is there from the first answer to the last comes at least once, perhaps again; what is written
+        meanwhile comes or doesn't. So a table is loaded by its owner, who fenced the one before and writes nothing
+        meanwhile. ``after`` means something to this store object only. Changes nothing.
+        """
+        return cast("LoadOutcome", self.ask(LoadTable(table, after, limit)))
+
+    def wait_for_mark(self, mark: str, seen: int, timeout_us: int) -> MarkOutcome:
+        """Return when the mark stands elsewhere than at ``seen``, or after the timeout, with where it stands.
+
+        Early returns are fine. A store that went back may come to stand at ``seen`` again: a mark says when to
+        look, not what is there, and who waits looks now and then all the same.
+        """
+        return cast("MarkOutcome", self.ask(WaitForMark(mark, seen, timeout_us)))
+
+    def drop_stream(self, stream: str, epoch: int) -> DropOutcome:
+        """Remove the stream with all its partitions, entries, producers and positions, read or not.
+
+        Fenced when a producer has a higher epoch; Absent when there is no stream, so also for a repeat. What comes
+        later for it has Failed, and makes no stream. A name is used again under a higher epoch only, or not at
+        all: a drop that was given up may be done late.
+        """
+        return cast("DropOutcome", self.ask(DropStream(stream, epoch)))
+
+    def together(self, *requests: JoinedRequest, is_decided: bool = False) -> TogetherOutcome:
+        """All requests in one step, or none of them. One outcome for each, in ``AllDone`` or ``NoneDone``.
+
+        Values and marks have no identity by which a late repeat could be told from a newer write. So they are
+        written only beside something that has: the append that decides, or a commit, which is Kept when it comes
+        late. Other requests with them have Failed.
+
+        With ``is_decided`` the first request, an append, decides by its identity. New: all is done with it. Stored
+        before: all was done with it, so nothing is touched, and the answer is AllDone with Stored (``new`` 0) and
+        Untouched. Refused: NoneDone. An unknown outcome is asked again, with the same requests, until it is known.
+        Beside a run that is new every other append must be wholly new, and Failed says where one is not: somebody
+        else wrote under its identity.
+        """
+        return cast("TogetherOutcome", self.ask(Together(requests, is_decided)))
+
+
+class Store(StreamStore, IndexStore, KeyedStore, Protocol):
+    """Streams, positions and tables in one object."""
+
+
+class Transaction:
     """Writes that happen together when the block ends, or not at all.
 
     Each store adds its own means for the caller's own writes. After the block ``outcomes`` has one outcome per
-    request, in order. ``done`` is true when every one is Stored or Committed; otherwise nothing was written, by
-    the requests or by the caller. An exception in the block writes nothing and goes on to the caller.
+    request, in order. ``done`` is true when all of it is done (by this block, or before where an append decides);
+    otherwise nothing was written, by the requests or by the caller. An exception in the block writes nothing and
+    goes on to the caller.
     """
 
-    done: bool
-    outcomes: tuple[AppendOutcome | CommitOutcome, ...]
+    def __init__(self) -> None:
+        self.done = False
+        self.outcomes: tuple[JoinedOutcome, ...] = ()
+        self.requests: list[JoinedRequest] = []
+        self.is_decided = False
+
+    def add(self, request: JoinedRequest) -> None:
+        """Add a request."""
+        self.requests.append(request)
 
     def append(self, request: AppendRun) -> None:
-        """Add this append."""
-        ...
+        """Add an append."""
+        self.add(request)
 
     def commit(self, request: CommitPosition) -> None:
-        """Add this commit."""
-        ...
+        """Add a commit."""
+        self.add(request)
+
+    def decided_by(self, request: AppendRun) -> None:
+        """Add the append that decides (``KeyedVerbs.together``): before all others, else MisuseError."""
+        if self.requests:
+            raise MisuseError(
+                "the append that decides a transaction comes first: begin with decided_by"
+            )
+        self.add(request)
+        self.is_decided = True
+
+    def put(self, table: str, pairs: Mapping[bytes, bytes]) -> None:
+        """Add values: beside the append that decides, or a commit."""
+        self.add(PutValues(table, pairs))
+
+    def drop(self, table: str, keys: Sequence[bytes]) -> None:
+        """Add keys that are to go: beside the append that decides, or a commit."""
+        self.add(DropValues(table, keys))
+
+    def raise_mark(self, mark: str) -> None:
+        """Add a mark that goes up: beside the append that decides, or a commit."""
+        self.add(RaiseMark(mark))
+
+    def joined(self) -> Together:
+        """What was added, as one request."""
+        return Together(tuple(self.requests), self.is_decided and bool(self.requests))
+
+    def settle(self, outcome: TogetherOutcome) -> None:
+        """This came of it."""
+        self.done = isinstance(outcome, AllDone)
+        if isinstance(outcome, AllDone | NoneDone):
+            self.outcomes = outcome.outcomes
+        else:
+            self.outcomes = (outcome,) * len(self.requests)
 
 
 @runtime_checkable
@@ -620,7 +869,11 @@ def called(store: object) -> str:
 
 
 def perform(request: StoreRequest, streams: StreamStore, positions: IndexStore) -> StoreOutcome:
-    """Execute the request of a ``Call``. ``WaitForMore`` blocks as long as ``StreamStore.wait`` does."""
+    """Execute the request of a ``Call``. Waits block as long as the verbs of the store do."""
+    if isinstance(request, KeyedRequest):
+        if isinstance(streams, KeyedStore):
+            return streams.ask(request)
+        return Failed(f"a {called(streams)} store keeps no tables and no marks")
     if isinstance(request, ClaimReader | GetPosition | CommitPosition):
         return _perform_on_positions(request, positions)
     return _perform_on_streams(request, streams)

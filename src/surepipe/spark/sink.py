@@ -21,14 +21,13 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from surepipe.core.store_requests import (
-    AppendOutcome,
     AppendRun,
-    CommitOutcome,
     CommitPosition,
     Committed,
     Failed,
     Full,
     Gap,
+    JoinedOutcome,
     Kept,
     Stored,
     Unavailable,
@@ -279,7 +278,7 @@ class _Appender:
             self.place_stream, self.reader, self.owner, self.origin.life, stop, state=state
         )
         run = AppendRun(self.stream, self.producer, EPOCH, last + 1, payloads)
-        outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
+        outcomes: tuple[JoinedOutcome, ...] = ()
         for _ in range(ATTEMPTS):
             with self.store.transaction() as transaction:
                 if payloads:
@@ -292,7 +291,7 @@ class _Appender:
                 break
         return self._refused(outcomes)
 
-    def _refused(self, outcomes: Sequence[AppendOutcome | CommitOutcome]) -> bool:
+    def _refused(self, outcomes: Sequence[JoinedOutcome]) -> bool:
         """What a refusal means: False when another attempt is at work, else an error."""
         for outcome in reversed(outcomes):
             match outcome:

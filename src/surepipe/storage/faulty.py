@@ -28,6 +28,7 @@ from surepipe.core.store_requests import (
     CreateOutcome,
     CreateStream,
     DescribeStream,
+    DropStream,
     Failed,
     GetOutcome,
     GetPosition,
@@ -35,6 +36,10 @@ from surepipe.core.store_requests import (
     IdentifyEntry,
     IdentifyOutcome,
     InfoOutcome,
+    JoinedRequest,
+    KeyedOutcome,
+    KeyedRequest,
+    KeyedVerbs,
     Level,
     OpenOutcome,
     OpenProducer,
@@ -44,6 +49,7 @@ from surepipe.core.store_requests import (
     Store,
     StoreRequest,
     StreamInfo,
+    Together,
     Transaction,
     TransactionalStore,
     TrimBefore,
@@ -55,7 +61,10 @@ from surepipe.errors import MisuseError
 
 T = TypeVar("T")
 S = TypeVar("S")
-WRITES = (CreateStream, OpenProducer, AppendRun, TrimBefore, ClaimReader, CommitPosition)
+WRITES = (
+    *(CreateStream, OpenProducer, AppendRun, TrimBefore, DropStream),
+    *(ClaimReader, CommitPosition, Together),
+)
 
 
 class Misfortune(StrEnum):
@@ -149,7 +158,7 @@ def _no_sleep(micros: int) -> None:
     del micros
 
 
-class FaultyStore:
+class FaultyStore(KeyedVerbs):
     """Passes every call on, unless something happens to it. What happens depends on the seed and the calls only.
 
     Safe for threads as far as the store inside is; with several threads the order of their calls decides.
@@ -337,6 +346,9 @@ class FaultyStore:
         self, kind: type[StoreRequest], stream: str, act: Callable[[], T]
     ) -> T | Failed | Unavailable:
         self._names.add(stream)
+        return self._met(kind, act)
+
+    def _met(self, kind: type[StoreRequest], act: Callable[[], T]) -> T | Failed | Unavailable:
         match self._meet(kind, act):
             case Misfortune.OUTAGE:
                 return Unavailable("an outage, on purpose")
@@ -424,14 +436,21 @@ class FaultyStore:
         """See ``IndexStore.commit``."""
         return self._do(CommitPosition, request.stream, lambda: self.inside.commit(request))
 
-    # Both in one step.
+    # Tables, marks, and several requests in one step.
+
+    def ask(self, request: KeyedRequest) -> KeyedOutcome:
+        """See ``KeyedVerbs``."""
+        if isinstance(request, Together):
+            appends = (part for part in request.requests if isinstance(part, AppendRun))
+            self._names.update(run.stream for run in appends)
+        return self._met(type(request), lambda: self.inside.ask(request))
 
     @contextmanager
     def transaction(self) -> Generator[FaultyTransaction[Transaction]]:
         """A transaction of the store inside: with an outage nothing of it is done, with an unknown outcome all."""
         if not isinstance(self.inside, TransactionalStore):
             raise MisuseError(f"{type(self.inside).__name__} has no transactions")
-        requests: list[AppendRun | CommitPosition] = []
+        requests: list[Together] = []
         misfortune = self._meet(FaultyTransaction, lambda: self._transact(requests))
         faulty: FaultyTransaction[Transaction] | None = None
         self._note_open(1)
@@ -444,7 +463,7 @@ class FaultyStore:
         except _NotDone:
             assert faulty is not None
             if not faulty.is_opened:
-                requests += faulty.requests
+                requests.append(faulty.joined())
             outcome = (
                 Failed("refused, on purpose") if misfortune is Misfortune.REFUSED else Unavailable()
             )
@@ -455,41 +474,29 @@ class FaultyStore:
             outcome = Unavailable("done, and the answer was lost, on purpose")
         finally:
             self._note_open(-1)
-        faulty.outcomes = (outcome,) * len(faulty.requests)
+        faulty.settle(outcome)
 
     def _note_open(self, by: int) -> None:
         with self._lock:
             self._open += by
 
-    def _transact(self, requests: Sequence[AppendRun | CommitPosition]) -> None:
+    def _transact(self, requests: Sequence[Together]) -> None:
         """What a late transaction was to do; nobody hears what came of it."""
-        assert isinstance(self.inside, TransactionalStore)
-        if requests:
-            with self.inside.transaction() as transaction:
-                _add(requests, transaction)
-
-
-def _add(requests: Sequence[AppendRun | CommitPosition], transaction: Transaction) -> None:
-    for request in requests:
-        if isinstance(request, AppendRun):
-            transaction.append(request)
-        else:
-            transaction.commit(request)
+        for request in requests:
+            self.inside.ask(request)
 
 
 class _NotDone(Exception):
     """Makes the transaction inside undo everything."""
 
 
-class FaultyTransaction(Generic[T]):
+class FaultyTransaction(Transaction, Generic[T]):
     """A transaction whose end may be lost. ``inside`` is the store's own, for what only that one has."""
 
     def __init__(self, inside: T) -> None:
-        self.done = False
+        super().__init__()
         self.is_opened = False
         """Whether somebody asked for ``inside``."""
-        self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
-        self.requests: list[AppendRun | CommitPosition] = []
         self._inside = inside
 
     @property
@@ -498,15 +505,17 @@ class FaultyTransaction(Generic[T]):
         self.is_opened = True
         return self._inside
 
-    def append(self: FaultyTransaction[Transaction], request: AppendRun) -> None:
-        """Add an append."""
-        self._inside.append(request)
-        self.requests.append(request)
+    def add(self, request: JoinedRequest) -> None:
+        """Add a request."""
+        super().add(request)
+        assert isinstance(self._inside, Transaction)
+        self._inside.add(request)
 
-    def commit(self: FaultyTransaction[Transaction], request: CommitPosition) -> None:
-        """Add a commit."""
-        self._inside.commit(request)
-        self.requests.append(request)
+    def decided_by(self, request: AppendRun) -> None:
+        """Add the append that decides."""
+        super().decided_by(request)
+        assert isinstance(self._inside, Transaction)
+        self._inside.is_decided = True
 
     def take_over(self: FaultyTransaction[Transaction]) -> None:
         """What came of the transaction inside came of this one."""

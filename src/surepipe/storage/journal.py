@@ -40,7 +40,6 @@ from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
     Batch,
-    CommitOutcome,
     CommitPosition,
     Committed,
     Created,
@@ -52,6 +51,7 @@ from surepipe.core.store_requests import (
     Gap,
     Identity,
     IndexStore,
+    JoinedOutcome,
     Kept,
     Level,
     NoPosition,
@@ -546,9 +546,7 @@ class StoreJournal:
         )  # fmt: skip
 
 
-def _first_refusal(
-    stored: AppendOutcome | CommitOutcome, committed: Sequence[object]
-) -> AppendOutcome:
+def _first_refusal(stored: JoinedOutcome, committed: Sequence[object]) -> AppendOutcome:
     """Why nothing was done. A position that belongs to somebody else by now does not fence the journal."""
     if isinstance(stored, Gap | FencedOut | Full | Failed | Unavailable):
         return stored

@@ -1,4 +1,4 @@
-"""A store in memory: streams and positions with the full semantics, gone with the process (level ``none``).
+"""A store in memory: streams, positions, tables with the full semantics, gone with the process (level ``none``).
 
 For one process, for tests and for trying things out. Threads may share it. A test can make it crash
 (``crash``), go back to an earlier state (``snapshot``, ``roll_back``) and forget a stream (``delete``).
@@ -10,7 +10,7 @@ import secrets
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -20,20 +20,26 @@ from surepipe.core.store_requests import (
     STATE_MAX_BYTES,
     Absent,
     Ahead,
+    AllDone,
     AppendOutcome,
     AppendRun,
     Batch,
+    Changed,
     ClaimOutcome,
     CommitOutcome,
     CommitPosition,
     Committed,
     Created,
     CreateOutcome,
+    DropOutcome,
+    DropStream,
+    DropValues,
     Empty,
     Entries,
     Exists,
     Failed,
     FencedOut,
+    FoundValues,
     Full,
     Gap,
     GetOutcome,
@@ -42,28 +48,45 @@ from surepipe.core.store_requests import (
     IdentifyOutcome,
     Identity,
     InfoOutcome,
+    JoinedOutcome,
+    JoinedRequest,
     Kept,
+    KeyedOutcome,
+    KeyedRequest,
+    KeyedVerbs,
     Level,
+    LoadTable,
+    Marked,
     Mismatch,
+    NoneDone,
     NoPosition,
     OpenOutcome,
     Owner,
     Position,
     ProducerInfo,
     ProducerOpened,
+    PutValues,
+    RaiseMark,
     ReaderInfo,
     ReadFrom,
+    ReadKeys,
     ReadOutcome,
     Reset,
     Retention,
     Stored,
+    StreamDropped,
     StreamInfo,
+    TableRows,
+    Together,
+    Transaction,
     Trimmed,
     TrimOutcome,
+    WaitForMark,
     partition_of,
 )
 from surepipe.storage.complaints import tell_removed
 from surepipe.storage.positions import may_replace
+from surepipe.storage.together import perform_together, was_done_before, why_not
 
 # One stream in memory: pages of entries, and what is remembered of its producers. No locks: the store has one.
 
@@ -306,19 +329,60 @@ class _Reader:
     position: Position | None = None
 
 
+class MemoryTable:
+    """Values under keys. Loading sorts the keys once, and again when one has come or gone."""
+
+    def __init__(self, values: Mapping[bytes, bytes] | None = None) -> None:
+        self.values = dict(values or {})
+        self._sorted: list[bytes] | None = None
+
+    def set(self, key: bytes, value: bytes | None) -> bytes | None:
+        """Give the key a value, or none; what it had."""
+        before = self.values.get(key)
+        if (before is None) is not (value is None):
+            self._sorted = None
+        if value is None:
+            self.values.pop(key, None)
+        else:
+            self.values[key] = value
+        return before
+
+    def load(self, after: bytes, limit: int) -> TableRows:
+        """So many rows behind a key."""
+        if self._sorted is None:
+            self._sorted = sorted(self.values)
+        start = bisect_right(self._sorted, after)
+        keys = self._sorted[start : start + limit]
+        is_end = start + limit >= len(self._sorted)
+        return TableRows([(key, self.values[key]) for key in keys], None if is_end else keys[-1])
+
+
 @dataclass(slots=True)
 class MemoryState:
     """Everything a memory store holds, at one moment."""
 
     streams: dict[str, MemoryStream] = field(default_factory=dict[str, MemoryStream])
     readers: dict[str, dict[str, _Reader]] = field(default_factory=dict[str, dict[str, _Reader]])
+    tables: dict[str, MemoryTable] = field(default_factory=dict[str, MemoryTable])
+    marks: dict[str, int] = field(default_factory=dict[str, int])
 
     def copy(self) -> MemoryState:
         """An independent copy."""
         return MemoryState(
             {name: stream.copy() for name, stream in self.streams.items()},
             {name: dict(readers) for name, readers in self.readers.items()},
+            {name: MemoryTable(table.values) for name, table in self.tables.items()},
+            dict(self.marks),
         )
+
+
+@dataclass(slots=True)
+class MemoryPart:
+    """What some streams with their readers, some keys and some marks are at one moment."""
+
+    state: MemoryState
+    values: dict[tuple[str, bytes], bytes | None]
+    marks: dict[str, int]
 
 
 def _wall_clock_us() -> int:
@@ -333,8 +397,8 @@ def _wait_on_condition(condition: threading.Condition, timeout_us: int) -> None:
     condition.wait(timeout_us / 1_000_000)
 
 
-class MemoryStore:
-    """A ``StreamStore`` and an ``IndexStore`` that can do both in one transaction."""
+class MemoryStore(KeyedVerbs):
+    """A ``StreamStore``, an ``IndexStore`` and a ``KeyedStore`` that can do all in one transaction."""
 
     kind = "memory"
     name = "memory"
@@ -541,54 +605,138 @@ class MemoryStore:
 
         return Committed(), take_back
 
-    # Both in one step.
+    # Tables, marks, and several requests in one step.
+
+    def ask(self, request: KeyedRequest) -> KeyedOutcome:
+        """See ``KeyedVerbs``."""
+        with self._changed:
+            if refused := why_not(request):
+                return refused
+            match request:
+                case ReadKeys(table, keys):
+                    values = self._table(table).values
+                    return FoundValues([values.get(key) for key in keys])
+                case LoadTable(table, after, limit):
+                    return self._table(table).load(after, limit)
+                case WaitForMark(mark, seen, timeout_us):
+                    if self._state.marks.get(mark, 0) == seen:
+                        self._pause(self._changed, timeout_us)
+                    return Marked(self._state.marks.get(mark, 0))
+                case DropStream():
+                    return self._drop(request)
+                case Together():
+                    return self._together(request, ())
+
+    def _table(self, name: str) -> MemoryTable:
+        return self._state.tables.get(name) or MemoryTable()
+
+    def _drop(self, request: DropStream) -> DropOutcome:
+        names = self.partitions(request.stream)
+        if not names:
+            return Absent()
+        producers = (self._state.streams[name].producers.values() for name in names)
+        highest = max((epoch for each in producers for epoch, _ in each), default=0)
+        if request.epoch < highest:
+            return FencedOut(highest)
+        for name in names:
+            del self._state.streams[name]
+            self._state.readers.pop(name, None)
+        self._changed.notify_all()
+        return StreamDropped()
+
+    def partitions(self, stream: str) -> list[str]:
+        """The streams that one of this name consists of; none where there is no such stream."""
+        return [n for n in self._state.streams if n == stream or n.startswith(f"{stream}#")]
 
     @contextmanager
     def transaction(self) -> Generator[MemoryTransaction, None, None]:
         """See ``surepipe.core.store_requests.Transaction``. Other threads see all of it or nothing."""
         transaction = MemoryTransaction()
         yield transaction
-        self.finish(transaction)
+        transaction.settle(self.do_together(transaction.joined(), transaction.changes))
 
-    def finish(self, transaction: MemoryTransaction) -> None:
-        """Do what the transaction holds, or nothing of it, and give it its outcomes."""
+    def do_together(
+        self, request: Together, changes: Iterable[Callable[[], None]] = ()
+    ) -> AllDone | NoneDone | Failed:
+        """``KeyedVerbs.together``, with changes of the caller's own in the same step."""
         with self._changed:
-            self._finish(transaction)
+            return why_not(request) or self._together(request, changes)
 
-    def _finish(self, transaction: MemoryTransaction) -> None:
+    def _together(
+        self, request: Together, changes: Iterable[Callable[[], None]]
+    ) -> AllDone | NoneDone:
         undo: list[Callable[[], None]] = []
-        outcomes: list[AppendOutcome | CommitOutcome] = []
-        for request in transaction.requests:
-            outcome, take_back = (
-                self._append(request) if isinstance(request, AppendRun) else self._commit(request)
-            )
-            outcomes.append(outcome)
-            undo += [take_back] if take_back else []
-        transaction.outcomes = tuple(outcomes)
-        transaction.done = all(isinstance(outcome, Stored | Committed) for outcome in outcomes)
-        if not transaction.done:
+
+        def do(part: JoinedRequest) -> JoinedOutcome:
+            outcome, take_back = self._do_part(part)
+            undo.extend([take_back] if take_back else [])
+            return outcome
+
+        outcome = perform_together(request, do)
+        if isinstance(outcome, NoneDone):
             for undone in reversed(undo):
                 undone()
-        for change in transaction.changes if transaction.done else []:
-            change()
+        elif not was_done_before(request, outcome):
+            for change in changes:
+                change()
+        return outcome
+
+    def _do_part(self, part: JoinedRequest) -> tuple[JoinedOutcome, Callable[[], None] | None]:
+        match part:
+            case AppendRun():
+                return self._append(part)
+            case CommitPosition():
+                return self._commit(part)
+            case PutValues(table, pairs):
+                return self._set_values(table, pairs)
+            case DropValues(table, keys):
+                return self._set_values(table, dict.fromkeys(keys))
+            case RaiseMark(mark):
+                marks = self._state.marks
+                before = marks.get(mark)
+                marks[mark] = (before or 0) + 1
+                self._changed.notify_all()
+                return Changed(), lambda: _set(marks, mark, before)
+
+    def _set_values(
+        self, name: str, values: Mapping[bytes, bytes | None]
+    ) -> tuple[Changed, Callable[[], None]]:
+        table = self._state.tables.setdefault(name, MemoryTable())
+        before = {key: table.set(key, value) for key, value in values.items()}
+
+        def take_back() -> None:
+            for key, value in before.items():
+                table.set(key, value)
+
+        return Changed(), take_back
 
     # Misfortunes, on demand.
 
-    def part(self, *streams: str) -> MemoryState:
-        """A copy of what these streams and their readers are, for ``put_back``."""
+    def part(
+        self,
+        streams: Iterable[str],
+        values: Iterable[tuple[str, bytes]] = (),
+        marks: Iterable[str] = (),
+    ) -> MemoryPart:
+        """What these streams with their readers, these keys of tables and these marks are, for ``put_back``."""
         with self._changed:
-            kept = self._state
-            return MemoryState(
-                {name: kept.streams[name].copy() for name in streams if name in kept.streams},
-                {name: dict(kept.readers[name]) for name in streams if name in kept.readers},
+            kept, names = self._state, list(streams)
+            state = MemoryState(
+                {name: kept.streams[name].copy() for name in names if name in kept.streams},
+                {name: dict(kept.readers[name]) for name in names if name in kept.readers},
             )
+            found = {(name, key): self._table(name).values.get(key) for name, key in values}
+            return MemoryPart(state, found, {mark: kept.marks.get(mark, 0) for mark in marks})
 
-    def put_back(self, part: MemoryState, *streams: str) -> None:
-        """Let these streams and their readers be what they were; the part is used up."""
+    def put_back(self, part: MemoryPart, streams: Iterable[str]) -> None:
+        """Let these streams, and what else the part holds, be what they were; the part is used up."""
         with self._changed:
             for name in streams:
-                _set(self._state.streams, name, part.streams.get(name))
-                _set(self._state.readers, name, part.readers.get(name))
+                _set(self._state.streams, name, part.state.streams.get(name))
+                _set(self._state.readers, name, part.state.readers.get(name))
+            for (table, key), value in part.values.items():
+                self._state.tables.setdefault(table, MemoryTable()).set(key, value)
+            self._state.marks.update(part.marks)
             self._changed.notify_all()
 
     def crash(self) -> None:
@@ -615,32 +763,20 @@ class MemoryStore:
     def delete(self, stream: str) -> None:
         """Forget a stream with all its partitions, but not the positions of its readers."""
         with self._changed:
-            for name in [
-                n for n in self._state.streams if n == stream or n.startswith(f"{stream}#")
-            ]:
+            for name in self.partitions(stream):
                 del self._state.streams[name]
             self._changed.notify_all()
 
 
-class MemoryTransaction:
+class MemoryTransaction(Transaction):
     """What a transaction of a memory store will do when its block ends."""
 
     is_full = False
     """It takes any number of parts."""
 
     def __init__(self) -> None:
-        self.done = False
-        self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
-        self.requests: list[AppendRun | CommitPosition] = []
+        super().__init__()
         self.changes: list[Callable[[], None]] = []
-
-    def append(self, request: AppendRun) -> None:
-        """Add an append."""
-        self.requests.append(request)
-
-    def commit(self, request: CommitPosition) -> None:
-        """Add a commit."""
-        self.requests.append(request)
 
     def also(self, change: Callable[[], None]) -> None:
         """Make a change of the caller's own in the same step. It must not raise."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import HandlerKind, kind_of
 from surepipe.core.store_requests import Committed, Failed, Stored, Transaction
@@ -38,16 +38,6 @@ from surepipe.pipelines.stages import About, Context, StageCall
 logger = logging.getLogger("surepipe")
 PARTS_MAX = 1 << 20
 """Messages that one message may become at one stage."""
-
-
-@runtime_checkable
-class CountedTransaction(Protocol):
-    """A transaction that tells what was added to it, in the order of its outcomes."""
-
-    @property
-    def requests(self) -> Sequence[object]:
-        """So far."""
-        ...
 
 
 @dataclass(slots=True)
@@ -417,8 +407,8 @@ class Flow:
             following([message for message, _ in piece], piece[0][1], turn)
 
 
-def _added_to(transaction: object) -> int:
-    return len(transaction.requests) if isinstance(transaction, CountedTransaction) else 0
+def _added_to(transaction: Transaction | None) -> int:
+    return 0 if transaction is None else len(transaction.requests)
 
 
 def is_met_twice(plan: Plan, start: str, part: Node) -> bool:

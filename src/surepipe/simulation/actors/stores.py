@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from typing import cast
 
 from surepipe.actors.routes import HELD_MAX, Landing
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.tracing import Columns
 from surepipe.audit.trace import Row
 from surepipe.core.store_requests import (
+    AllDone,
     AppendRun,
     CommitPosition,
     Committed,
+    JoinedOutcome,
+    JoinedRequest,
     Level,
     Stored,
     StoreOutcome,
     StoreRequest,
+    Together,
+    TogetherOutcome,
     Unavailable,
+    WaitForMark,
     WaitForMore,
 )
 from surepipe.guarantees import hops
@@ -28,6 +35,7 @@ from surepipe.simulation.stores.calls import PLAIN, StoreFates, StoreVerbs, is_w
 from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.simulation.world import as_detail, digests_of
 from surepipe.storage.memory import MemoryTransaction
+from surepipe.storage.together import was_done_before
 
 
 class StoreBell:
@@ -86,7 +94,7 @@ class LifeStore(StoreVerbs):
 
     def _do(self, request: StoreRequest) -> StoreOutcome:
         life = self._life
-        if isinstance(request, WaitForMore):
+        if isinstance(request, WaitForMore | WaitForMark):
             return self._wait(request)
         name = name_of(request)
         trouble = life.trouble_at(f"{self.name} {name}")
@@ -103,11 +111,13 @@ class LifeStore(StoreVerbs):
             self._life.sleep(fate.delay_us)
         is_heard = fate.verb != "unknown"
         outcome = self._store.call(request, fate if is_heard else PLAIN)
-        if outcome is not None:
+        if isinstance(request, Together) and isinstance(outcome, AllDone):
+            self._tell_all(request, outcome)
+        elif outcome is not None:
             self._tell(request, outcome)
         return outcome if outcome and is_heard else Unavailable("no answer, on purpose")
 
-    def _wait(self, request: WaitForMore) -> StoreOutcome:
+    def _wait(self, request: WaitForMore | WaitForMark) -> StoreOutcome:
         self._life.check()
         seen = self._interrupts
         self._life.wait(
@@ -130,8 +140,8 @@ class LifeStore(StoreVerbs):
         life.check()
         transaction = MemoryTransaction()
         yield transaction
-        requests = list(transaction.requests)
-        name = name_of(requests)
+        request = transaction.joined()
+        name = name_of(request)
         trouble = life.trouble_at(f"{self.name} {name}")
         if trouble is not None and trouble.is_end and trouble.point < 0:
             life.meet(trouble)
@@ -139,24 +149,32 @@ class LifeStore(StoreVerbs):
         if fate.delay_us:
             life.sleep(fate.delay_us)
         is_heard = fate.verb != "unknown"
-        done = self._store.call_all(requests, fate if is_heard else PLAIN)
-        is_done = done is not None and all(isinstance(one, Stored | Committed) for one in done)
-        if done is not None and is_done:
+        done = self._store.call(request, fate if is_heard else PLAIN)
+        if isinstance(done, AllDone):
             # What the transaction settles is settled by its commit: told the other way round, a position would be
             # committed beyond messages that nobody has settled yet.
-            for change in transaction.changes:
+            for change in () if was_done_before(request, done) else transaction.changes:
                 change()
-            for request, outcome in zip(requests, done, strict=True):
-                self._tell(request, outcome, is_all=True)
-        if done is None or not is_heard:
-            is_done, done = False, (Unavailable("no answer, on purpose"),) * len(requests)
-        transaction.done, transaction.outcomes = is_done, done
-        if not is_done:
+            self._tell_all(request, done)
+        is_answered = done is not None and is_heard
+        unheard = Unavailable("no answer, on purpose")
+        transaction.settle(cast("TogetherOutcome", done) if is_answered else unheard)
+        if not transaction.done:
             life.world.note(self.name, 1, "refused")
         if trouble is not None:
             life.meet(trouble)
 
-    def _tell(self, request: StoreRequest, outcome: StoreOutcome, *, is_all: bool = False) -> None:
+    def _tell_all(self, request: Together, done: AllDone) -> None:
+        for one, outcome in zip(request.requests, done.outcomes, strict=True):
+            self._tell(one, outcome, is_all=True)
+
+    def _tell(
+        self,
+        request: StoreRequest | JoinedRequest,
+        outcome: StoreOutcome | JoinedOutcome,
+        *,
+        is_all: bool = False,
+    ) -> None:
         """A row of what a pipe's stream has now.
 
         ``is_all``: nobody else tells of it. What the transaction of one pipe puts into the next one's stream has

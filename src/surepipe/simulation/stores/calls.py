@@ -5,9 +5,10 @@ A call is named by what it says, never by when it is made. A ``StoreFates`` is a
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2s
 from typing import Protocol, cast
 
 from surepipe.core.store_requests import (
@@ -20,6 +21,8 @@ from surepipe.core.store_requests import (
     CreateOutcome,
     CreateStream,
     DescribeStream,
+    DropStream,
+    DropValues,
     Failed,
     Full,
     GetOutcome,
@@ -28,34 +31,38 @@ from surepipe.core.store_requests import (
     IdentifyEntry,
     IdentifyOutcome,
     InfoOutcome,
+    JoinedRequest,
+    KeyedOutcome,
+    KeyedRequest,
+    KeyedVerbs,
+    LoadTable,
     OpenOutcome,
     OpenProducer,
+    PutValues,
+    RaiseMark,
     ReadFrom,
+    ReadKeys,
     ReadOutcome,
     Retention,
     StoreOutcome,
     StoreRequest,
+    Together,
     TrimBefore,
     TrimOutcome,
     Unavailable,
+    WaitForMark,
     WaitForMore,
 )
 from surepipe.errors import MisuseError
 
-Calls = StoreRequest | Sequence[StoreRequest]
-"""One request, or those of a transaction."""
 
-
-def is_write(call: Calls) -> bool:
+def is_write(call: StoreRequest) -> bool:
     """True for what may change the store."""
-    if isinstance(call, Sequence):
-        return True
-    return isinstance(
-        call, CreateStream | OpenProducer | AppendRun | TrimBefore | ClaimReader | CommitPosition
-    )
+    streams = CreateStream | OpenProducer | AppendRun | TrimBefore | DropStream
+    return isinstance(call, streams | ClaimReader | CommitPosition | Together)
 
 
-def name_of(call: Calls) -> str:  # noqa: PLR0911 - one line per request
+def name_of(call: StoreRequest | JoinedRequest) -> str:  # noqa: PLR0911, PLR0912 - one line per request
     """The name of a call, such as ``append orders p e1 5+3``. A repeat has the same; the caller counts them."""
     match call:
         case CreateStream(stream, partitions):
@@ -80,8 +87,27 @@ def name_of(call: Calls) -> str:  # noqa: PLR0911 - one line per request
             return f"get {stream} {reader}"
         case CommitPosition(stream, reader, owner, _, following):
             return f"commit {stream} {reader} o{owner} {following}"
-        case _:
-            return f"all of ({'; '.join(map(name_of, call))})"
+        case DropStream(stream, epoch):
+            return f"drop {stream} e{epoch}"
+        case ReadKeys(table, keys):
+            return f"keys {table} {len(keys)} {_named(keys)}"
+        case LoadTable(table, after):
+            return f"load {table} {_named([after])}"
+        case WaitForMark(mark, seen):
+            return f"wait-mark {mark} {seen}"
+        case PutValues(table, pairs):
+            return f"put {table} {len(pairs)} {_named(list(pairs))}"
+        case DropValues(table, keys):
+            return f"drop-keys {table} {len(keys)} {_named(keys)}"
+        case RaiseMark(mark):
+            return f"raise {mark}"
+        case Together(requests):
+            return f"all of ({'; '.join(map(name_of, requests))})"
+
+
+def _named(keys: Sequence[bytes]) -> str:
+    """Keys in a few letters, the same for the same keys."""
+    return blake2s(repr(list(keys)).encode(), digest_size=4).hexdigest()
 
 
 REFUSALS: Mapping[str, Failed | Unavailable | Full] = {
@@ -146,7 +172,7 @@ class NoFates:
         return PLAIN
 
 
-def refusal_of(call: Calls, reason: str) -> Failed | Unavailable | Full:
+def refusal_of(call: StoreRequest, reason: str) -> Failed | Unavailable | Full:
     """What a store answers that refuses for this reason. Raises MisuseError for one that no store has."""
     if reason not in REFUSALS:
         raise MisuseError(f"no store refuses for {reason!r}; reasons are {', '.join(REFUSALS)}")
@@ -161,12 +187,16 @@ def refusal_of(call: Calls, reason: str) -> Failed | Unavailable | Full:
 # The methods of a store as requests: for a store that is asked by requests, so that it can be called too.
 
 
-class StoreVerbs(ABC):
-    """Each method of ``StreamStore`` and ``IndexStore`` asks ``_do``, which gives an outcome of that request."""
+class StoreVerbs(KeyedVerbs):
+    """Each method of ``Store`` asks ``_do``, which gives an outcome of that request."""
 
     @abstractmethod
     def _do(self, request: StoreRequest) -> StoreOutcome:
         """The outcome of a request."""
+
+    def ask(self, request: KeyedRequest) -> KeyedOutcome:
+        """See ``KeyedStore.ask``."""
+        return cast("KeyedOutcome", self._do(request))
 
     def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
         """See ``StreamStore.create``."""

@@ -46,6 +46,7 @@ from surepipe.core.store_requests import (
     StoreOutcome,
     StoreRequest,
     StreamInfo,
+    WaitForMark,
     WaitForMore,
 )
 from surepipe.errors import StoreUnavailable
@@ -89,7 +90,7 @@ class StreamWaiter:
 
     process: Process
     ticket: int
-    request: WaitForMore
+    request: WaitForMore | WaitForMark
 
 
 class WorldKeeper:
@@ -431,7 +432,7 @@ class WorldKeeper:
     def call(self, process: Process, effect: Call) -> None:
         """A store call takes its way there and back."""
         request = cast("StoreRequest", effect.request)
-        if isinstance(request, WaitForMore):
+        if isinstance(request, WaitForMore | WaitForMark):
             self._wait(StreamWaiter(process, effect.ticket, request))
             return
         store = "index" if isinstance(request, POSITIONS) else "stream"
@@ -507,8 +508,10 @@ class WorldKeeper:
     def _tell_waiters(self) -> None:
         waiting, self.waiters = self.waiters, []
         for waiter in waiting:
-            if self.stores["stream"].has_more(waiter.request):
-                call = self._named(f"{waiter.process.name} {name_of(waiter.request)}")
-                self._reply(waiter.process, waiter.ticket, Hint(), call)
+            request, store = waiter.request, self.stores["stream"]
+            if store.has_more(request):
+                call = self._named(f"{waiter.process.name} {name_of(request)}")
+                found = Hint() if isinstance(request, WaitForMore) else store.call(request)
+                self._reply(waiter.process, waiter.ticket, found, call)
             elif waiter.process.is_alive:
                 self.waiters.append(waiter)

@@ -28,29 +28,39 @@ from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from surepipe.core.store_requests import (
-    AppendOutcome,
+    AllDone,
     AppendRun,
     Batch,
-    CommitOutcome,
+    Changed,
     CommitPosition,
     Committed,
     Created,
     CreateStream,
+    DropStream,
+    DropValues,
     Failed,
-    Full,
     IdentifyEntry,
     Level,
+    LoadTable,
+    Marked,
     Owner,
     ProducerOpened,
+    PutValues,
+    RaiseMark,
     ReadFrom,
+    ReadKeys,
     Stored,
     StoreOutcome,
     StoreRequest,
+    StreamDropped,
     StreamInfo,
+    Together,
+    TogetherOutcome,
     TrimBefore,
     Trimmed,
     TrimOutcome,
     Unavailable,
+    WaitForMark,
     WaitForMore,
     partition_of,
     perform,
@@ -58,7 +68,6 @@ from surepipe.core.store_requests import (
 from surepipe.simulation.stores.calls import (
     PLAIN,
     CallFate,
-    Calls,
     NoFates,
     StoreFates,
     StoreVerbs,
@@ -66,7 +75,7 @@ from surepipe.simulation.stores.calls import (
     name_of,
     refusal_of,
 )
-from surepipe.storage.memory import MemoryState, MemoryStore, MemoryTransaction
+from surepipe.storage.memory import MemoryPart, MemoryState, MemoryStore, MemoryTransaction
 
 INCARNATION_STEP = 1_000_003
 FLUSH_US = 1_000_000
@@ -75,10 +84,10 @@ REMEMBER = 64
 
 @dataclass(frozen=True, slots=True)
 class _Undo:
-    """How one write is taken back: what its streams and their readers were before."""
+    """How one write is taken back: what its streams, readers, values and marks were before."""
 
     streams: tuple[str, ...]
-    before: MemoryState
+    before: MemoryPart
 
 
 def _stands() -> int:
@@ -148,7 +157,7 @@ class SimulatedStore(StoreVerbs):
         self._damaged: dict[str, list[int]] = {}
         self.refused: dict[tuple[str, int], int] = {}
         """How often damaged entries were asked for."""
-        self._late: list[Calls] = []
+        self._late: list[StoreRequest] = []
         self._asked: dict[str, int] = {}
 
     def _next_incarnation(self) -> int:
@@ -165,21 +174,14 @@ class SimulatedStore(StoreVerbs):
         done = self._under(request, fate, lambda: self._execute(request))
         return cast("StoreOutcome | None", done)
 
-    def call_all(
-        self, requests: Sequence[AppendRun | CommitPosition], fate: CallFate = PLAIN
-    ) -> tuple[AppendOutcome | CommitOutcome, ...] | None:
-        """The same for a transaction: one outcome for each request, and either all are done or none."""
-        done = self._under(requests, fate, lambda: self._execute_all(requests))
-        if isinstance(done, Failed | Unavailable | Full):
-            return (done,) * len(requests)
-        return cast("tuple[AppendOutcome | CommitOutcome, ...] | None", done)
-
-    def has_more(self, request: WaitForMore) -> bool:
-        """Whether the entry is there that a wait is for, or never will be."""
+    def has_more(self, request: WaitForMore | WaitForMark) -> bool:
+        """Whether what a wait is for is there, or never will be."""
+        if isinstance(request, WaitForMark):
+            return self._inside.wait_for_mark(request.mark, request.seen, 0) != Marked(request.seen)
         found = self._inside.info(request.stream)
         return not isinstance(found, StreamInfo) or found.next > request.index
 
-    def _under(self, call: Calls, fate: CallFate, act: Callable[[], object]) -> object:
+    def _under(self, call: StoreRequest, fate: CallFate, act: Callable[[], object]) -> object:
         if self.is_down:
             return None
         self._catch_up()
@@ -200,42 +202,57 @@ class SimulatedStore(StoreVerbs):
     def _catch_up(self) -> None:
         late, self._late = self._late, []
         for call in late:
-            if isinstance(call, Sequence):
-                self._execute_all(cast("Sequence[AppendRun | CommitPosition]", call))
-            else:
-                self._execute(call)
+            self._execute(call)
 
     # Doing.
 
-    def _execute(self, request: StoreRequest) -> StoreOutcome:
+    def _execute(
+        self, request: StoreRequest, changes: Sequence[Callable[[], None]] = ()
+    ) -> StoreOutcome:
+        """``changes``: those of the caller's own that happen together with the request."""
         if not is_write(request):
             return self._undamaged(request, perform(request, self._inside, self._inside))
-        streams = _streams_of(request)
-        before = self._before(streams)
-        outcome = perform(request, self._inside, self._inside)
+        streams = self._streams_of(request)
+        before = self._before(request, streams)
+        outcome = (
+            self._inside.do_together(request, changes)
+            if isinstance(request, Together)
+            else perform(request, self._inside, self._inside)
+        )
         if _has_changed(outcome):
             self._note(streams, before)
         return outcome
 
-    def _execute_all(
-        self,
-        requests: Sequence[AppendRun | CommitPosition],
-        transaction: MemoryTransaction | None = None,
-    ) -> tuple[AppendOutcome | CommitOutcome, ...]:
-        transaction = transaction or MemoryTransaction()
-        transaction.requests[:] = requests
-        streams = tuple(dict.fromkeys(request.stream for request in requests))
-        before = self._before(streams)
-        self._inside.finish(transaction)
-        if any(map(_has_changed, transaction.outcomes)) and transaction.done:
-            self._note(streams, before)
-        return transaction.outcomes
+    def _streams_of(self, request: StoreRequest) -> tuple[str, ...]:
+        """The streams that a write may change."""
+        match request:
+            case CreateStream(stream, partitions) if partitions > 1:
+                return tuple(partition_of(stream, n) for n in range(partitions))
+            case DropStream(stream):
+                return tuple(self._inside.partitions(stream))
+            case Together(requests):
+                named = (one for one in requests if isinstance(one, AppendRun | CommitPosition))
+                return tuple(dict.fromkeys(one.stream for one in named))
+            case ReadKeys() | LoadTable() | WaitForMark():
+                return ()
+            case _:
+                return (request.stream,)
 
-    def _before(self, streams: tuple[str, ...]) -> MemoryState:
+    def _before(self, request: StoreRequest, streams: tuple[str, ...]) -> MemoryPart:
         """What a write may have to be taken back to."""
-        return self._inside.part(*(streams if self._undo.maxlen else ()))
+        if not self._undo.maxlen:
+            return self._inside.part(())
+        requests = request.requests if isinstance(request, Together) else ()
+        values = [
+            (one.table, key)
+            for one in requests
+            if isinstance(one, PutValues | DropValues)
+            for key in (one.pairs if isinstance(one, PutValues) else one.keys)
+        ]
+        marks = [one.mark for one in requests if isinstance(one, RaiseMark)]
+        return self._inside.part(streams, values, marks)
 
-    def _note(self, streams: tuple[str, ...], before: MemoryState) -> None:
+    def _note(self, streams: tuple[str, ...], before: MemoryPart) -> None:
         """Something was written."""
         self._flush_if_due()
         self._undo.append(_Undo(streams, before))
@@ -302,7 +319,7 @@ class SimulatedStore(StoreVerbs):
     def _take_back(self, writes: int) -> None:
         for _ in range(writes):
             undo = self._undo.pop()
-            self._inside.put_back(undo.before, *undo.streams)
+            self._inside.put_back(undo.before, undo.streams)
         self._unflushed = max(0, self._unflushed - writes)
         self._heal()
 
@@ -386,7 +403,7 @@ class SimulatedStore(StoreVerbs):
     # For actors: each call meets its fate.
 
     def _do(self, request: StoreRequest) -> StoreOutcome:
-        if isinstance(request, WaitForMore) and not self.has_more(request):
+        if isinstance(request, WaitForMore | WaitForMark) and not self.has_more(request):
             seen = self._interrupts
             self._pause(
                 lambda: self.has_more(request) or seen != self._interrupts, request.timeout_us
@@ -394,7 +411,7 @@ class SimulatedStore(StoreVerbs):
         outcome = self.call(request, self._met(request))
         return Unavailable("no answer, on purpose") if outcome is None else outcome
 
-    def _met(self, call: Calls) -> CallFate:
+    def _met(self, call: StoreRequest) -> CallFate:
         name = name_of(call)
         count = self._asked[name] = self._asked.get(name, 0) + 1
         asked = name if count == 1 else f"{name} #{count}"
@@ -412,14 +429,12 @@ class SimulatedStore(StoreVerbs):
         """See ``surepipe.core.store_requests.Transaction``; it is one call, so one fate befalls all of it."""
         transaction = MemoryTransaction()
         yield transaction
-        requests = list(transaction.requests)
+        request = transaction.joined()
         done = self._under(
-            requests, self._met(requests), lambda: self._execute_all(requests, transaction)
+            request, self._met(request), lambda: self._execute(request, transaction.changes)
         )
-        if isinstance(done, Failed | Unavailable | Full) or done is None:
-            transaction.done = False
-            unheard = Unavailable("no answer, on purpose") if done is None else done
-            transaction.outcomes = (unheard,) * len(requests)
+        unheard = Unavailable("no answer, on purpose")
+        transaction.settle(unheard if done is None else cast("TogetherOutcome", done))
 
 
 def unread_of(found: StreamInfo) -> int:
@@ -427,15 +442,11 @@ def unread_of(found: StreamInfo) -> int:
     return min((reader.next for reader in found.readers), default=found.earliest)
 
 
-def _streams_of(request: StoreRequest) -> tuple[str, ...]:
-    """The streams that a write may change."""
-    if isinstance(request, CreateStream) and request.partitions > 1:
-        return tuple(partition_of(request.stream, n) for n in range(request.partitions))
-    return (request.stream,)
-
-
 def _has_changed(outcome: object) -> bool:
     """False for refusals and for a run that was stored already. Any other repeat counts as one more write."""
     if isinstance(outcome, Stored):
         return outcome.new > 0
-    return isinstance(outcome, Created | ProducerOpened | Trimmed | Owner | Committed)
+    if isinstance(outcome, AllDone):
+        return any(map(_has_changed, outcome.outcomes))
+    written = Created | ProducerOpened | Trimmed | Owner | Committed | Changed | StreamDropped
+    return isinstance(outcome, written)

@@ -18,11 +18,9 @@ from surepipe.actors.codecs import AutoCodec
 from surepipe.actors.consuming.consumer import error_text
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import (
-    AppendOutcome,
-    AppendRun,
     Batch,
-    CommitOutcome,
     CommitPosition,
+    JoinedRequest,
     Store,
     Transaction,
     TransactionalStore,
@@ -119,19 +117,12 @@ class EndPlaces:
         return call()
 
 
-@dataclass(slots=True)
-class Sealed:
+class Sealed(Transaction):
     """Stands for a transaction where the move of the place is all that has to be stored."""
 
-    done: bool = False
-    outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
-
-    def append(self, request: AppendRun) -> None:
-        """No sink of this kind appends."""
-        raise AssertionError(request)
-
-    def commit(self, request: CommitPosition) -> None:
-        """It is part of the move that follows."""
+    def add(self, request: JoinedRequest) -> None:
+        """A commit is part of the move that follows; no sink of this kind adds anything else."""
+        assert isinstance(request, CommitPosition), request
 
 
 @dataclass(slots=True)

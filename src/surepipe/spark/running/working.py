@@ -7,20 +7,13 @@ the dead letters, stored by its identity before the batch is done, so a batch th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, repeat
 from typing import Any, cast
 
 from surepipe.actors.codecs import Codec, Undecodable, choose_codec
 from surepipe.actors.consuming.consumer import GiveUp, error_text
 from surepipe.core.effects import Letter
-from surepipe.core.store_requests import (
-    AppendOutcome,
-    AppendRun,
-    CommitOutcome,
-    CommitPosition,
-    Transaction,
-)
+from surepipe.core.store_requests import JoinedRequest, Transaction
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, SurepipeError
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
@@ -107,23 +100,11 @@ def _entries(page: PageRow, producer: str, epoch: int, seq: int) -> Iterator[Ent
     return zip(indexes, producers, epochs, seqs, page.payloads, strict=True)
 
 
-@dataclass(slots=True)
-class NoTransaction:
+class NoTransaction(Transaction):
     """Stands where actors have a transaction: what fails in a turn is taken back, and nothing may be added."""
 
-    done: bool = False
-    outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
-
-    def append(self, request: AppendRun) -> None:
+    def add(self, request: JoinedRequest) -> None:
         """Refused. Raises MisuseError."""
-        self._refuse(request)
-
-    def commit(self, request: CommitPosition) -> None:
-        """Refused. Raises MisuseError."""
-        self._refuse(request)
-
-    @staticmethod
-    def _refuse(request: object) -> None:
         del request
         raise MisuseError(
             "stages on Spark have no transaction: what they return is written once, in one step with its index; "

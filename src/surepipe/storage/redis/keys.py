@@ -7,11 +7,14 @@
 | ``sp:{tag}:h:<stream>`` | hash   | head: incarnation, next, earliest, retention, readers     |
 | ``sp:{tag}:p:<stream>`` | hash   | producer to epoch and last seq                            |
 | ``sp:{tag}:i``          | hash   | reader to position and owner                              |
+| ``sp:{tag}:k:<table>``  | hash   | a table: key to value                                     |
+| ``sp:{tag}:m:<mark>``   | stream | a mark: one entry, whose id is how often it was raised     |
 | ``sp:{tag}:u:<name>``   | any    | the caller's own, for transactions                        |
 
 The braces make a Redis Cluster hash the tag only, so all keys of one tag live on one node and one script can
 change them together. The tag is the pipeline's name; with ``spread="stream"`` each stream (with its partitions)
-has a tag of its own, and then no transaction spans two streams.
+has a tag of its own, and then no transaction spans two streams. Tables and marks are tagged by their names as
+streams are: of one name with a stream they can be written with it.
 """
 
 from __future__ import annotations
@@ -72,12 +75,28 @@ class Keys:
         """Head, pages and producers, in the order in which scripts take them."""
         return [self.head(stream), self.pages(stream), self.producers(stream)]
 
+    def table(self, name: str) -> str:
+        """The keys and values of a table."""
+        return f"sp:{{{self.tag(name)}}}:k:{name}"
+
+    def mark(self, name: str) -> str:
+        """Where a mark stands."""
+        return f"sp:{{{self.tag(name)}}}:m:{name}"
+
     def own(self, name: str) -> str:
         """A key for the caller's own use, on the node where the pipeline is."""
         return f"sp:{{{self.pipeline}}}:u:{name}"
 
 
-TYPES = {"layout": "string", "s": "stream", "h": "hash", "p": "hash", "i": "hash"}
+TYPES = {
+    "layout": "string",
+    "s": "stream",
+    "h": "hash",
+    "p": "hash",
+    "i": "hash",
+    "k": "hash",
+    "m": "stream",
+}
 
 
 def type_of(key: str) -> str | None:

@@ -27,9 +27,12 @@ NAMES = (
     "claim",
     "commit",
     "create",
+    "drop",
     "get",
     "identify",
     "info",
+    "keys",
+    "load",
     "open",
     "read",
     "transaction",
@@ -72,7 +75,7 @@ def _gather(name: str, parts: dict[str, str]) -> None:
 logger = logging.getLogger("surepipe")
 PROBE_AGAIN_S = 30.0
 """Settings may be changed while the server runs, and one that throws messages away does so at once."""
-WRITING = frozenset({"append", "claim", "commit", "create", "open", "transaction", "trim"})
+WRITING = frozenset({"append", "claim", "commit", "create", "drop", "open", "transaction", "trim"})
 
 
 class Caller:

@@ -25,20 +25,34 @@ from surepipe.core.store_requests import (
     CommitOutcome,
     CommitPosition,
     CreateOutcome,
+    DropOutcome,
+    DropStream,
     Empty,
     Failed,
     GetOutcome,
     Hint,
     IdentifyOutcome,
     InfoOutcome,
+    JoinedOutcome,
+    KeyedOutcome,
+    KeyedRequest,
+    KeyedVerbs,
     Level,
+    LoadOutcome,
+    LoadTable,
+    Marked,
+    MarkOutcome,
     OpenOutcome,
     ReadFrom,
+    ReadKeys,
     ReadOutcome,
     Retention,
     StoreOutcome,
+    TableRows,
+    Together,
     TrimOutcome,
     Unavailable,
+    WaitForMark,
     partition_of,
 )
 from surepipe.errors import ConfigurationError, StoreUnavailable
@@ -57,19 +71,21 @@ from surepipe.storage.redis.link import (
 from surepipe.storage.redis.pages import PAGE_MAX_BYTES
 from surepipe.storage.redis.probe import Durability
 from surepipe.storage.redis.scripts import Caller
-from surepipe.storage.redis.transaction import RedisTransaction
+from surepipe.storage.redis.transaction import RedisTransaction, together
 from surepipe.storage.redis.values import (
     SIMPLE,
     Argument,
     Replies,
     append_outcome,
     batch_of,
+    bytes_of,
     commit_arguments,
     commit_outcome,
     create_outcome,
     list_of,
     missing,
     number_of,
+    pairs_of,
     raw_batch_of,
     raw_page_of,
     rest_of,
@@ -79,6 +95,7 @@ from surepipe.storage.redis.values import (
     too_long,
     trimmed_outcome,
 )
+from surepipe.storage.together import why_not
 
 # Reading whole pages past the scripts: for readers in bulk, whose pages are large.
 #
@@ -167,8 +184,8 @@ _NEW_SERVER = Unavailable(
 )
 
 
-class RedisStore:
-    """A ``StreamStore`` and an ``IndexStore`` on Redis, with transactions. Threads may share it.
+class RedisStore(KeyedVerbs):
+    """A ``StreamStore``, an ``IndexStore`` and a ``KeyedStore`` on Redis, with transactions. Threads may share it.
 
     Build one by URL, and close it in the end, or use it in a ``with`` block::
 
@@ -214,6 +231,8 @@ class RedisStore:
         self._clock = clock
         self._ends: dict[str, int] = {}
         self._is_closed = False
+        self._nonce = secrets.token_hex(4)
+        """Tells what this object gave as ``after`` from what another one did."""
         self._caller = Caller(
             link,
             keys.tag(""),
@@ -476,15 +495,18 @@ class RedisStore:
     def _block(self, stream: str, end: int, timeout_us: int) -> Hint | Failed | Unavailable:
         """Wait for the page that will begin at ``end``."""
         tag = self.keys.tag(stream)
-        micros = min(timeout_us, round(self._limits.block_s * 1_000_000))
-        block_ms = max(1, micros // 1000)  # 0 would mean for ever
         streams = ("STREAMS", self.keys.pages(stream), f"{end - 1}-0")
+        block_ms = self._block_ms(timeout_us)
         replies = self._waiting.call(tag, [("XREAD", "BLOCK", block_ms, "COUNT", 1, *streams)])
         if isinstance(replies, Unavailable | Failed):
             return replies
         if isinstance(replies[0], Exception):
             return meaning_of(replies[0], self._waiting.where(tag))
         return Hint()
+
+    def _block_ms(self, timeout_us: int) -> int:
+        micros = min(timeout_us, round(self._limits.block_s * 1_000_000))
+        return max(1, micros // 1000)  # 0 would mean for ever
 
     def stop_waiting(self) -> None:
         """Every ``wait`` that is under way answers Unavailable now; later ones connect anew."""
@@ -534,7 +556,7 @@ class RedisStore:
 
     def hop(
         self, source: CommitPosition, expected_next: int, outputs: AppendRun
-    ) -> tuple[AppendOutcome | CommitOutcome, ...]:
+    ) -> tuple[JoinedOutcome, ...]:
         """Append what was made of a batch, and move the reader past it, in one step (R-5).
 
         Done only when the reader's position is at ``expected_next`` (0: it has none yet), still the owner's,
@@ -545,6 +567,96 @@ class RedisStore:
             transaction.append(outputs)
             transaction.commit(source, expected_next)
         return transaction.outcomes
+
+    # Tables, marks, and several requests in one step.
+
+    def ask(self, request: KeyedRequest) -> KeyedOutcome:
+        """See ``KeyedVerbs``. Reading keys or a table is Unavailable once after the server was restarted or
+        replaced. A wait for a mark blocks as ``wait`` does."""
+        match request:
+            case Together():
+                return together(self._caller, self.keys, self._now(), request)
+            case WaitForMark():
+                return self._wait_for_mark(request)
+            case DropStream():
+                return self._drop(request)
+            case ReadKeys(table, keys):
+                outcome = why_not(request) or self._simple(
+                    "keys", table, [self.keys.table(table)], *keys
+                )
+                is_new = self._caller.is_new_to("keys", table)
+                return _NEW_SERVER if is_new else cast("KeyedOutcome", outcome)
+            case LoadTable(table):
+                outcome = why_not(request) or self._load(request)
+                return _NEW_SERVER if self._caller.is_new_to("load", table) else outcome
+
+    def _load(self, request: LoadTable) -> LoadOutcome:
+        """A cursor goes on only where it came from: after a failover loading begins anew, and rows come again."""
+        generation = self._caller.link.generation
+        life, _, cursor = request.after.partition(b":")
+        cursor = cursor if life == self._life_of(generation) else b"0"
+        keys = [self.keys.table(request.table)]
+        reply = self._run("load", request.table, keys, [cursor, request.limit])
+        if isinstance(reply, Unavailable | Failed):
+            return reply
+        if generation != self._caller.link.generation:
+            return _NEW_SERVER
+        following = bytes_of(reply[1])
+        pairs = list(pairs_of(reply[2]).items())
+        after = None if following == b"0" else self._life_of(generation) + b":" + following
+        return TableRows(pairs, after)
+
+    def _life_of(self, generation: int) -> bytes:
+        return f"{self._nonce}-{generation}".encode()
+
+    def _drop(self, request: DropStream) -> DropOutcome:
+        name = request.stream
+        tag = self.keys.tag(name)
+        heads = [self.keys.head(name), self.keys.head(partition_of(name, 0))]
+        while True:
+            found = self._caller.link.call(tag, [("HGET", head, "partitions") for head in heads])
+            if isinstance(found, Unavailable | Failed):
+                return found
+            for reply in found:
+                if isinstance(reply, Exception):
+                    return meaning_of(reply, self._caller.link.where(tag))
+            partitions = number_of(found[0] or found[1] or 1)
+            names = (
+                [name] if found[1] is None else [partition_of(name, n) for n in range(partitions)]
+            )
+            keys = [
+                self.keys.positions(tag),
+                *(key for each in names for key in self.keys.of_stream(each)),
+            ]
+            arguments: list[Argument] = [request.epoch, partitions, *map(prefix_of, names)]
+            answered = self._run("drop", name, keys, arguments)
+            if isinstance(answered, Unavailable | Failed) or answered[0] != b"again":
+                break
+        if isinstance(answered, Unavailable | Failed):
+            return answered
+        return cast("DropOutcome", _simple_outcome(answered, name))
+
+    def _wait_for_mark(self, request: WaitForMark) -> MarkOutcome:
+        tag, key = self.keys.tag(request.mark), self.keys.mark(request.mark)
+        found = self._mark(self._caller.link, tag, ("XREVRANGE", key, "+", "-", "COUNT", 1))
+        if not isinstance(found, Marked) or found.number != request.seen or request.timeout_us <= 0:
+            return found
+        wait = ("XREAD", "BLOCK", self._block_ms(request.timeout_us), "COUNT", 1, "STREAMS", key)
+        return self._mark(self._waiting, tag, (*wait, f"{request.seen}-0"), request.seen)
+
+    def _mark(self, link: RedisLink, tag: str, command: Command, seen: int = 0) -> MarkOutcome:
+        """Where a mark stands, by the last entry in a reply; without one at ``seen``."""
+        replies = link.call(tag, [command])
+        if isinstance(replies, Unavailable | Failed):
+            return replies
+        if isinstance(replies[0], Exception):
+            return meaning_of(replies[0], link.where(tag))
+        entries = list_of(replies[0] or [])
+        if entries and command[0] == "XREAD":
+            entries = list_of(list_of(entries[0])[1])
+        if not entries:
+            return Marked(seen)
+        return Marked(int(bytes_of(list_of(entries[0])[0]).partition(b"-")[0]))
 
     # Calling.
 

@@ -23,6 +23,7 @@ from surepipe.core.store_requests import (
     Exists,
     Failed,
     FencedOut,
+    FoundValues,
     Full,
     Gap,
     Held,
@@ -40,6 +41,7 @@ from surepipe.core.store_requests import (
     Retention,
     Stored,
     StoreOutcome,
+    StreamDropped,
     StreamInfo,
     Trimmed,
 )
@@ -248,8 +250,15 @@ SIMPLE: dict[bytes, Callable[[Replies], StoreOutcome]] = {
     b"owner": lambda reply: Owner(number_of(reply[1])),
     b"none": lambda _: NoPosition(),
     b"position": lambda reply: position_of(bytes_of(reply[1])),
+    b"dropped": lambda _: StreamDropped(),
+    b"values": lambda reply: FoundValues([value_of(each) for each in list_of(reply[1])]),
 }
 """Replies that say all by themselves."""
+
+
+def value_of(reply: object) -> bytes | None:
+    """A value of a table, or none."""
+    return None if reply is None else bytes_of(reply)
 
 
 def batch_of(reply: Replies, request: ReadFrom) -> Batch | Failed:
@@ -340,7 +349,7 @@ def _fitting(payloads: Sequence[bytes], size: int) -> int:
 
 def stream_info(reply: Replies) -> StreamInfo:
     """The head and the producers of a stream, as a record."""
-    head, producers = _pairs(reply[1]), _pairs(reply[2])
+    head, producers = pairs_of(reply[1]), pairs_of(reply[2])
     end = int(head[b"next"])
     positions = {
         name[2:].decode(): min(int(value), end)
@@ -362,6 +371,7 @@ def stream_info(reply: Replies) -> StreamInfo:
     )
 
 
-def _pairs(reply: Reply) -> dict[bytes, bytes]:
+def pairs_of(reply: Reply) -> dict[bytes, bytes]:
+    """Fields and values that came by turns."""
     flat = [bytes_of(part) for part in list_of(reply)]
     return dict(zip(flat[::2], flat[1::2], strict=True))

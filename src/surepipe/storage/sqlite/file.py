@@ -8,6 +8,11 @@ the layout has a table, not ``user_version``. All of them, with who writes them:
     surepipe_producers   one row per producer of a stream: epoch and last seq        (sqlite_streams)
     surepipe_pages       one row per page of messages, found by its first index      (sqlite_streams)
     surepipe_positions   one row per reader of a stream: owner, position, state      (sqlite_positions)
+    surepipe_keys        one row per key of a table: its value                       (sqlite_tables)
+    surepipe_marks       one row per mark that was ever raised: how often            (sqlite_tables)
+
+The last two came later. They hold nothing that the others lean on, so a file without them gets them when it is
+opened, and the version of the layout stays.
 """
 
 from __future__ import annotations
@@ -74,6 +79,17 @@ TABLES = (
         committed_by INTEGER,
         revision INTEGER,
         PRIMARY KEY (stream, reader))""",
+)
+
+LATER_TABLES = (
+    """CREATE TABLE IF NOT EXISTS surepipe_keys (
+        name TEXT NOT NULL,
+        key BLOB NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (name, key)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS surepipe_marks (
+        name TEXT PRIMARY KEY,
+        number INTEGER NOT NULL) WITHOUT ROWID""",
 )
 
 _TELLS: dict[int, tuple[type[Failed | Unavailable], str]] = {
@@ -283,11 +299,28 @@ def _make_or_check_layout(connection: sqlite3.Connection, path: str) -> None:
             "version that made it, let everything in it be delivered and the dead letters be replayed, then "
             "begin with a new file"
         )
+    if not _has_table(connection, "surepipe_marks"):
+        _make_later_tables(connection)
+
+
+def _has_table(connection: sqlite3.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    return connection.execute(query, (name,)).fetchone() is not None
+
+
+def _make_later_tables(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for table in LATER_TABLES:
+            connection.execute(table)
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
 
 
 def _found_layout(connection: sqlite3.Connection) -> int | None:
-    query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'surepipe_layout'"
-    if connection.execute(query).fetchone() is None:
+    if not _has_table(connection, "surepipe_layout"):
         return None
     (version,) = connection.execute("SELECT max(version) FROM surepipe_layout").fetchone()
     return int(version) if version is not None else -1
@@ -298,7 +331,7 @@ def _make_layout(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if _found_layout(connection) is None:
-            for table in TABLES:
+            for table in (*TABLES, *LATER_TABLES):
                 connection.execute(table)
             connection.execute("INSERT INTO surepipe_layout VALUES (?)", (LAYOUT,))
         connection.commit()

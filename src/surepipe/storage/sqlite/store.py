@@ -30,27 +30,38 @@ from surepipe.core.store_requests import (
     CommitOutcome,
     CommitPosition,
     CreateOutcome,
+    DropStream,
     Failed,
     GetOutcome,
     Hint,
     IdentifyOutcome,
     InfoOutcome,
+    KeyedOutcome,
+    KeyedRequest,
+    KeyedVerbs,
     Level,
+    LoadTable,
+    Marked,
     OpenOutcome,
     ReadFrom,
+    ReadKeys,
     ReadOutcome,
     Retention,
+    Together,
     TrimOutcome,
     Unavailable,
+    WaitForMark,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.pages import PagesOutcome
 from surepipe.storage.sqlite import positions as sqlite_positions
 from surepipe.storage.sqlite import streams as sqlite_retention
 from surepipe.storage.sqlite import streams as sqlite_streams
+from surepipe.storage.sqlite import tables as sqlite_tables
 from surepipe.storage.sqlite.file import Connect, SqliteFile, breaks_connection, connect
-from surepipe.storage.sqlite.transaction import SqliteTransaction
+from surepipe.storage.sqlite.transaction import SqliteTransaction, all_or_nothing
 from surepipe.storage.sqlite.writer import Blocks, Closed, Writer
+from surepipe.storage.together import why_not
 
 # Connections that read: one for each thread that is reading right now, and one that watches for changes.
 
@@ -172,8 +183,9 @@ def _wait_on_condition(condition: threading.Condition, timeout_us: int) -> None:
     condition.wait(timeout_us / 1_000_000)
 
 
-class SqliteStore:
-    """A ``StreamStore`` and an ``IndexStore`` that can do both, and SQL of the caller's, in one transaction.
+class SqliteStore(KeyedVerbs):
+    """A ``StreamStore``, an ``IndexStore`` and a ``KeyedStore`` that can do all, and SQL of the caller's, in one
+    transaction.
 
     Safe for threads. Not for a fork: a child process opens the file itself.
     """
@@ -357,8 +369,20 @@ class SqliteStore:
     def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
         """See ``StreamStore.wait``. What this process writes ends it at once, what another one writes within
         50 ms."""
+        found = self._watch_until(
+            lambda c: sqlite_streams.next_index(c, stream), lambda next: next > index, timeout_us
+        )
+        return Hint() if isinstance(found, int) else found
+
+    def _watch_until(
+        self,
+        step: Callable[[sqlite3.Connection], int | Failed],
+        is_enough: Callable[[int], bool],
+        timeout_us: int,
+    ) -> int | Failed | Unavailable:
+        """Look at a number each time when somebody has written, until it is enough or the time is over."""
         give_up_at, interrupts = self._monotonic() + timeout_us, self._interrupts
-        seen, poll_us = (0, 0), POLL_MIN_US
+        seen, poll_us, found = (0, 0), POLL_MIN_US, 0
         while True:
             commits = self._commits
             try:
@@ -366,15 +390,13 @@ class SqliteStore:
             except _ERRORS as error:
                 return self._outcome_of(error)
             if version != seen:
-                following = self._look(lambda c: sqlite_streams.next_index(c, stream))
-                if not isinstance(following, int):
-                    return following
-                if following > index:
-                    return Hint()
-                seen, poll_us = version, POLL_MIN_US
+                looked = self._look(step)
+                if not isinstance(looked, int) or is_enough(looked):
+                    return looked
+                found, seen, poll_us = looked, version, POLL_MIN_US
             left_us = give_up_at - self._monotonic()
             if left_us <= 0 or interrupts != self._interrupts:
-                return Hint()
+                return found
             self._pause_unless_changed(commits, min(poll_us, left_us))
             poll_us = min(2 * poll_us, POLL_MAX_US)
 
@@ -403,7 +425,27 @@ class SqliteStore:
         """See ``IndexStore.commit``."""
         return self._write(lambda c: sqlite_positions.commit(c, request))
 
-    # Both in one step.
+    # Tables, marks, and several requests in one step.
+
+    def ask(self, request: KeyedRequest) -> KeyedOutcome:
+        """See ``KeyedVerbs``. A wait for a mark ends as ``wait`` does."""
+        if refused := why_not(request):
+            return refused
+        match request:
+            case ReadKeys(table, keys):
+                return self._look(lambda c: sqlite_tables.read(c, table, keys))
+            case LoadTable(table, after, limit):
+                return self._look(lambda c: sqlite_tables.load(c, table, after, limit))
+            case WaitForMark(mark, seen, timeout_us):
+                found = self._watch_until(
+                    lambda c: sqlite_tables.mark_of(c, mark), lambda at: at != seen, timeout_us
+                )
+                return Marked(found) if isinstance(found, int) else found
+            case DropStream():
+                return self._write(lambda c: sqlite_streams.drop(c, request))
+            case Together():
+                now_us = self._clock()
+                return self._write(lambda c: all_or_nothing(c, request, now_us))
 
     @contextmanager
     def transaction(self) -> Generator[SqliteTransaction]:
@@ -426,7 +468,7 @@ class SqliteStore:
         try:
             transaction.finish(self._clock())
         except _ERRORS as error:
-            transaction.outcomes = tuple(self._outcome_of(error) for _ in transaction.requests)
+            transaction.settle(self._outcome_of(error))
 
     # For operators and tests.
 

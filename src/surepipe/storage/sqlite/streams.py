@@ -15,6 +15,8 @@ from surepipe.core.store_requests import (
     AppendRun,
     Batch,
     Created,
+    DropOutcome,
+    DropStream,
     Empty,
     Entries,
     Exists,
@@ -36,6 +38,7 @@ from surepipe.core.store_requests import (
     Reset,
     Retention,
     Stored,
+    StreamDropped,
     StreamInfo,
     Trimmed,
     TrimOutcome,
@@ -290,12 +293,31 @@ def _difference(known: StreamRow, partitions: int, retention: Retention) -> str:
 
 def delete(connection: sqlite3.Connection, stream: str) -> None:
     """Forget a stream with all its partitions, but not the positions of its readers."""
+    for number, _ in _partitions(connection, stream):
+        for table, column in (("pages", "stream"), ("producers", "stream"), ("streams", "id")):
+            connection.execute(f"DELETE FROM surepipe_{table} WHERE {column} = ?", (number,))
+
+
+def _partitions(connection: sqlite3.Connection, stream: str) -> list[tuple[int, str]]:
+    """Number and name of each."""
     rows = connection.execute("SELECT id, name FROM surepipe_streams").fetchall()
-    for number, name in rows:
-        if name == stream or name.startswith(f"{stream}#"):
-            connection.execute("DELETE FROM surepipe_pages WHERE stream = ?", (number,))
-            connection.execute("DELETE FROM surepipe_producers WHERE stream = ?", (number,))
-            connection.execute("DELETE FROM surepipe_streams WHERE id = ?", (number,))
+    return [(n, name) for n, name in rows if name == stream or name.startswith(f"{stream}#")]
+
+
+def drop(connection: sqlite3.Connection, request: DropStream) -> DropOutcome:
+    """Forget a stream with everything, unless a producer has a higher epoch."""
+    partitions = _partitions(connection, request.stream)
+    if not partitions:
+        return Absent()
+    query = "SELECT max(epoch) FROM surepipe_producers WHERE stream = ?"
+    epochs = [connection.execute(query, (number,)).fetchone()[0] for number, _ in partitions]
+    highest = max((epoch for epoch in epochs if epoch is not None), default=0)
+    if request.epoch < highest:
+        return FencedOut(highest)
+    delete(connection, request.stream)
+    for _, name in partitions:
+        connection.execute("DELETE FROM surepipe_positions WHERE stream = ?", (name,))
+    return StreamDropped()
 
 
 # Writing.

@@ -7,39 +7,37 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from surepipe.core.store_requests import (
-    AppendOutcome,
+    AllDone,
     AppendRun,
-    CommitOutcome,
+    Changed,
     CommitPosition,
-    Committed,
-    Stored,
+    DropValues,
+    JoinedOutcome,
+    JoinedRequest,
+    NoneDone,
+    PutValues,
+    RaiseMark,
+    Together,
+    Transaction,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.sqlite import positions as sqlite_positions
 from surepipe.storage.sqlite import streams as sqlite_streams
+from surepipe.storage.sqlite import tables as sqlite_tables
 from surepipe.storage.sqlite.file import SqliteFile, is_busy
 from surepipe.storage.sqlite.writer import Blocks, Closed, Writer
+from surepipe.storage.together import perform_together, was_done_before, why_not
 
 
-class SqliteTransaction:
+class SqliteTransaction(Transaction):
     """What a transaction of a SQLite store does when its block ends, together with the caller's own SQL."""
 
     def __init__(self, writer: Writer, file: SqliteFile, blocks: Blocks) -> None:
-        self.done = False
-        self.outcomes: tuple[AppendOutcome | CommitOutcome, ...] = ()
-        self.requests: list[AppendRun | CommitPosition] = []
+        super().__init__()
         self._writer = writer
         self._file = file
         self._blocks = blocks
         self._lent: sqlite3.Connection | None = None
-
-    def append(self, request: AppendRun) -> None:
-        """Add an append."""
-        self.requests.append(request)
-
-    def commit(self, request: CommitPosition) -> None:
-        """Add a commit."""
-        self.requests.append(request)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -114,42 +112,53 @@ class SqliteTransaction:
 
     def finish(self, now_us: int) -> None:
         """The block has ended: do everything, or nothing."""
-        if self._lent is None:
-            self.outcomes, self.done = self._writer.do(lambda c: self._all_or_nothing(c, now_us))
+        request = self.joined()
+        if refused := why_not(request):
+            self.settle(refused)
+            self.undo()
             return
-        found: list[tuple[AppendOutcome | CommitOutcome, ...]] = []
+        if self._lent is None:
+            self.settle(self._writer.do(lambda c: all_or_nothing(c, request, now_us)))
+            return
+        found: list[AllDone | NoneDone] = []
 
         def step(connection: sqlite3.Connection) -> bool:
-            outcomes, is_done = self._do_all(connection, now_us)
-            found.append(outcomes)
-            return is_done
+            found.append(_do_all(connection, request, now_us))
+            is_done = isinstance(found[0], AllDone)
+            return is_done and not was_done_before(request, found[0])
 
         self._lent = None
         self._blocks.let_go()
-        is_done = self._writer.commit_lent(step)
-        self.outcomes, self.done = found[0], is_done
-
-    def _all_or_nothing(
-        self, connection: sqlite3.Connection, now_us: int
-    ) -> tuple[tuple[AppendOutcome | CommitOutcome, ...], bool]:
-        """Within a group of writes of other threads, which must not be undone with these."""
-        connection.execute("SAVEPOINT surepipe_whole")
-        outcomes, is_done = self._do_all(connection, now_us)
-        if not is_done:
-            connection.execute("ROLLBACK TO surepipe_whole")
-        connection.execute("RELEASE surepipe_whole")
-        return outcomes, is_done
-
-    def _do_all(
-        self, connection: sqlite3.Connection, now_us: int
-    ) -> tuple[tuple[AppendOutcome | CommitOutcome, ...], bool]:
-        outcomes = tuple(_do(connection, request, now_us) for request in self.requests)
-        return outcomes, all(isinstance(outcome, Stored | Committed) for outcome in outcomes)
+        self._writer.commit_lent(step)
+        self.settle(found[0])
 
 
-def _do(
-    connection: sqlite3.Connection, request: AppendRun | CommitPosition, now_us: int
-) -> AppendOutcome | CommitOutcome:
-    if isinstance(request, AppendRun):
-        return sqlite_streams.append(connection, request, now_us)
-    return sqlite_positions.commit(connection, request)
+def all_or_nothing(
+    connection: sqlite3.Connection, request: Together, now_us: int
+) -> AllDone | NoneDone:
+    """Within a group of writes of other threads, which must not be undone with these."""
+    connection.execute("SAVEPOINT surepipe_whole")
+    outcome = _do_all(connection, request, now_us)
+    if isinstance(outcome, NoneDone):
+        connection.execute("ROLLBACK TO surepipe_whole")
+    connection.execute("RELEASE surepipe_whole")
+    return outcome
+
+
+def _do_all(connection: sqlite3.Connection, request: Together, now_us: int) -> AllDone | NoneDone:
+    return perform_together(request, lambda part: _do(connection, part, now_us))
+
+
+def _do(connection: sqlite3.Connection, request: JoinedRequest, now_us: int) -> JoinedOutcome:
+    match request:
+        case AppendRun():
+            return sqlite_streams.append(connection, request, now_us)
+        case CommitPosition():
+            return sqlite_positions.commit(connection, request)
+        case PutValues(table, pairs):
+            sqlite_tables.put(connection, table, pairs)
+        case DropValues(table, keys):
+            sqlite_tables.drop(connection, table, keys)
+        case RaiseMark(mark):
+            sqlite_tables.raise_mark(connection, mark)
+    return Changed()

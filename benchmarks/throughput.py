@@ -29,7 +29,7 @@ from rich.table import Table
 
 from surepipe import Pipe
 from surepipe.core.effects import Deliver, Effect, Transmit
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 
 PAYLOAD = b"x" * 100

@@ -34,7 +34,7 @@ from surepipe.audit.trace_file import TraceFile, TraceRecorder
 from surepipe.pipelines import Plan, assess, load
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.run import RealEnvironment, run
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 
 ROOT = Path(__file__).parents[1]
 PIPELINE = ROOT / "examples" / "orders.yaml"

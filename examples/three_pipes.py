@@ -23,7 +23,7 @@ from rich.table import Table
 
 from surepipe import FaultyRoute, LocalRoute, Pipe
 from surepipe.audit.predicates import PipeVerdict, PropertyOutcome, judge_trace
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 
 STACKS: Sequence[tuple[str, str]] = (
     ("strict-monotonic", "numbers messages, drops what comes late, never asks again"),

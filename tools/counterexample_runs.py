@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from surepipe.guarantees import derive
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.simulation.chance.randomness import draws
 from surepipe.simulation.chance.script import Script, load, save
 from surepipe.simulation.faults import chosen

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from surepipe.guarantees.claims import Atom, Fault, faults_told
+from surepipe.core.claims import Atom, Fault, faults_told
 from surepipe.simulation.chance.script import load
 from surepipe.simulation.subjects import HopSubject
 from tests.faults.cautious import CAUTIOUS, NOTES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from surepipe.core.claims import Claim, Fault
 from surepipe.core.store_requests import Level
-from surepipe.guarantees.claims import Claim, Fault
 from surepipe.guarantees.hops import LOCAL, LOSSY_ROUTE, TCP, Chain, Hop, Route, Store, one_way
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.boundary import Boundary
 
 SYNCED = Store("main", Level.POWER)

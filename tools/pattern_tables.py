@@ -7,10 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 
-from surepipe.core.effects import NOTICE_MEANING
-from surepipe.errors import CompositionError
-from surepipe.guarantees import check_claim, derive, derive_chain, refusals, warnings
-from surepipe.guarantees.claims import (
+from surepipe.core.claims import (
     DELIVERY_NAMES,
     MEANING,
     ORDER_NAMES,
@@ -25,12 +22,14 @@ from surepipe.guarantees.claims import (
     faults_text,
     in_order,
 )
-from surepipe.guarantees.declarations import DECLARATIONS
+from surepipe.core.effects import NOTICE_MEANING
+from surepipe.errors import CompositionError
+from surepipe.guarantees import check_claim, derive, derive_chain, refusals, warnings
 from surepipe.guarantees.derivation import Derived, DerivedChain
 from surepipe.guarantees.explain import HOST_WAITS
 from surepipe.guarantees.hops import Hop, composition
+from surepipe.pipes.catalogue import DECLARATIONS, KINDS
 from surepipe.pipes.channel import ChannelOptions
-from surepipe.pipes.options import KINDS
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stack.counters import FRAME_MEANING, MESSAGE_MEANING
 from tools.pattern_hops import CHANNELS, NEEDS, PATTERNS, SYNCED, WORKED, Worked, committed, hop
@@ -133,7 +132,7 @@ def requires(kind: str) -> str:
     texts = [f"**{needs_}** (`{when[0]}`)" for needs_, when in merged.items()]
     text = f"It requires {', or '.join(texts) if texts[1:] else f'**{rows[0].requires}**'}."
     outermost = PATTERNS[kind][0].layers[0]
-    if outermost.is_retry or kind == "stream":
+    if outermost.confirms:
         return text
     return f"{text} Over a route where nobody sends again it rests on its host: {HOST_WAITS}."
 

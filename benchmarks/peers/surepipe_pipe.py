@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from benchmarks.peers.handling import URL, handler, told_to_end
 from surepipe.actors.ends.remote import StreamReceiver, StreamSender
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.storage.redis.store import RedisStore
 
 PIPE = "peers"

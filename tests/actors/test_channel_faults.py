@@ -11,8 +11,8 @@ import pytest
 from surepipe import Channel, ChannelFace, FaultyRoute, Listener, LocalRoute, NotConfirmed
 from surepipe.actors import StepRuntime
 from surepipe.actors.runtime import Runtime
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.channel import CHANNEL_LAYER
-from surepipe.pipes.options import LayerText
 from surepipe.pipes.wire.frames import Data, Open, Opened
 from tests.actors.channel_kit import Answering, Keeping, ScriptedRoute
 from tests.actors.kit import PATIENCE_S, Noted, await_that

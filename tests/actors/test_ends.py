@@ -14,7 +14,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.steps import StepRuntime
 from surepipe.core.effects import JournalContents, SaveState, Write, WriteOutcome, WriteStored
 from surepipe.errors import ConfigurationError, StoreUnavailable
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from tests.actors.kit import PATIENCE_S, Noted, await_that
 from tests.kit.journal import MemoryJournal

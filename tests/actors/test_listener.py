@@ -18,7 +18,7 @@ from surepipe import (
 )
 from surepipe.actors import StepRuntime
 from surepipe.actors.runtime import Runtime
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from tests.actors.channel_kit import Answering, Keeping, ScriptedRoute
 from tests.actors.kit import PATIENCE_S, await_that
 

@@ -7,7 +7,8 @@ import pytest
 from surepipe import Pipe
 from surepipe.actors.ends.assembly import SIZES, with_long_runs
 from surepipe.actors.routes import LocalRoute
-from surepipe.pipes.options import KINDS, LayerText, RetryOptions, parse_layers
+from surepipe.pipes.catalogue import KINDS, LayerText, parse_layers
+from surepipe.pipes.options import RetryOptions
 from tests.actors.kit import PATIENCE_S
 
 

@@ -32,7 +32,7 @@ from surepipe.core.effects import (
 )
 from surepipe.core.timing import earlier
 from surepipe.errors import MisuseError
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.testing.servers import free_port

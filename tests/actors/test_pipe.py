@@ -21,7 +21,7 @@ from surepipe import (
 from surepipe.actors import StepRuntime, ThreadRuntime, Undecodable
 from surepipe.actors.runtime import Runtime
 from surepipe.core.effects import Letter
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from tests.actors.kit import PATIENCE_S, Failing, Gate, Noted, await_that
 
 SMALL = {"reliable": {"window": 4, "backlog": 6, "initial_credit": 4}}

@@ -5,9 +5,9 @@ from collections.abc import Container
 import pytest
 
 from surepipe.actors import FaultyRoute, LocalRoute, StepRuntime
+from surepipe.core.claims import NO_FAULTS, Fault
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees import hops
-from surepipe.guarantees.claims import NO_FAULTS, Fault
 
 
 class Inbox:

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from surepipe.actors import Pipe, StepRuntime
+from surepipe.core.claims import Atom, Fault
 from surepipe.core.store_requests import Transaction
 from surepipe.errors import CompositionError
-from surepipe.guarantees.claims import Atom, Fault
 from surepipe.storage import SqliteTransaction
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
 from tests.actors.stored_kit import effects_in, make_effects, put_effect, sqlite_store

@@ -32,7 +32,7 @@ from surepipe.errors import (
     PipeStopped,
     StoreUnavailable,
 )
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.storage import MemoryStore, RedisStore, Retention, SqliteStore
 from surepipe.storage.faulty import FaultyStore, Misfortune

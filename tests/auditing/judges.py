@@ -9,7 +9,7 @@ from surepipe.audit.predicates import PropertyOutcome, judge_trace
 from surepipe.audit.settings import ATOMS
 from surepipe.audit.trace import Row
 from surepipe.audit.trace_audit import PipeAudit, audit
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 from tests.auditing.planted import Planted
 
 NUMBERS = (

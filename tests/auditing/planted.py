@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from surepipe.audit.trace import Kind, Row
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 
 CLAIM = json.dumps({"claim": {atom: [] for atom in Atom}})
 AT_REST = json.dumps({"quiescent": True})

@@ -15,7 +15,7 @@ from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_audit import Audit, Judged, Standing, audit
 from surepipe.audit.trace_file import TraceFile, TraceRecorder, write_trace
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 from surepipe.pipelines import Plan, loads
 from surepipe.pipelines.accounting import ChannelNumbers, account
 from surepipe.pipelines.run import Engine, RealEnvironment

@@ -13,7 +13,7 @@ import pytest
 
 from surepipe.audit.trace import Row
 from surepipe.audit.trace_audit import PER_KEY, Judged, Standing
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 from tests.auditing import shapes
 
 SEEDS = 3

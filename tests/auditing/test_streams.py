@@ -12,9 +12,9 @@ from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.bulk.judging import Match
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.trace_file import TraceRecorder
+from surepipe.core.claims import Atom
 from surepipe.core.store_requests import KEEP_ALL, Created, Stored, Trimmed
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import Atom
 from surepipe.storage import Level, SqliteStore
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.pipes.options import KINDS
+from surepipe.pipes.catalogue import KINDS
 from tools import draw_patterns, patterns
 from tools.pattern_hops import PATTERNS, WORKED
 from tools.patterns import EXAMPLES, PAGE, ROOT, blocks, fill, output_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import product
 
-from surepipe.guarantees.claims import Atom, Fault
+from surepipe.core.claims import Atom, Fault
 from tests.faults.product import BY_NAME, Cell
 
 

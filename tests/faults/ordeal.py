@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from surepipe.audit.predicates import PipeVerdict, judge_trace
+from surepipe.core.claims import Fault, Faults
 from surepipe.core.effects import (
     Accepted,
     Deliver,
@@ -26,7 +27,6 @@ from surepipe.core.effects import (
     WriteFenced,
     WriteStored,
 )
-from surepipe.guarantees.claims import Fault, Faults
 from surepipe.guarantees.hops import Hop
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.pipes.stack.boundary import BoundaryOptions

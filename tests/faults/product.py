@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from surepipe.audit.settings import ATOMS
+from surepipe.core.claims import ROUTE, Atom, Fault, Faults, Guarantee
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import derive
-from surepipe.guarantees.claims import ROUTE, Atom, Fault, Faults, Guarantee
 from surepipe.guarantees.hops import LOCAL, Route
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.simulation.chance.script import Script
 from surepipe.simulation.faults import CATALOGUE, FaultKind, kind_of, names_of

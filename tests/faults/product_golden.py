@@ -17,7 +17,7 @@ from dataclasses import replace
 from surepipe.audit.findings import Violation
 from surepipe.audit.properties import judge
 from surepipe.audit.trace import Row
-from surepipe.guarantees.claims import Fault
+from surepipe.core.claims import Fault
 from surepipe.simulation.causal import Growth, grown_runs
 from surepipe.simulation.chance.script import Script, load, save
 from surepipe.simulation.faults import ALWAYS, CATALOGUE

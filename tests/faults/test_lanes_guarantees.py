@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from surepipe.audit.predicates import PipeVerdict, PropertyOutcome, judge_trace
+from surepipe.core.claims import ROUTE, Atom, Fault, Faults
 from surepipe.core.effects import Cause, Deliver, Effect, Key
 from surepipe.guarantees import derive
-from surepipe.guarantees.claims import ROUTE, Atom, Fault, Faults
 from surepipe.guarantees.hops import Hop
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import BoundaryOptions

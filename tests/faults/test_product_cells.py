@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from surepipe.guarantees.claims import Atom, Fault
+from surepipe.core.claims import Atom, Fault
 from surepipe.simulation.chance.script import Decision, load
 from surepipe.simulation.faults import FaultKind, Mode, draw_options
 from surepipe.simulation.hop import judge_rows, run_hop

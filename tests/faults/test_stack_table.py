@@ -8,7 +8,7 @@ from surepipe.core.effects import Effect
 from surepipe.errors import CompositionError
 from surepipe.guarantees import derive
 from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.simulation.explore import explore
 from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.explore.scope import Scope

@@ -20,8 +20,8 @@ from surepipe.core.effects import (
     Transmit,
     WakeAt,
 )
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.channel import ChannelMachine, ChannelOptions, ListenerMachine, Role
-from surepipe.pipes.options import LayerText, parse_layers
 from surepipe.pipes.wire.frames import Frame
 
 CALLER, LISTENER = Role.CALLER, Role.LISTENER

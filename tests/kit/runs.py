@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.agreement import stack_digest
 from surepipe.pipes.wire.frames import Numbered, Open, Unknown, tag_of
 from tests.kit.wire import Wire

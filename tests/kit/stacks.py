@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from surepipe.errors import CompositionError
 from surepipe.guarantees import derive
 from surepipe.guarantees.hops import TCP, Hop
-from surepipe.pipes.options import KINDS, LayerText, parse_layers
+from surepipe.pipes.catalogue import KINDS, LayerText, parse_layers
 from surepipe.pipes.stack.agreement import stack_text
 
 Layers = Sequence[LayerText]

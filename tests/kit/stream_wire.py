@@ -49,10 +49,10 @@ from surepipe.core.store_requests import (
     WaitForMore,
     perform,
 )
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
-from surepipe.pipes.stream import commit_of
+from surepipe.pipes.stream.position import commit_of
 from surepipe.storage.memory import MemoryStore
 from tests.kit.journal import MemoryJournal
 

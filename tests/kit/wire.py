@@ -37,7 +37,7 @@ from surepipe.core.effects import (
     Write,
     WriteStored,
 )
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.wire.frames import Frame

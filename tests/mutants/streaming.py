@@ -18,7 +18,7 @@ from surepipe.core.store_requests import (
     StoreRequest,
     StreamInfo,
 )
-from surepipe.pipes import stream
+from surepipe.pipes.kinds import stream
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.stack.delivery import Desk, FailedMessage
 from surepipe.simulation.stores import contents as keeping

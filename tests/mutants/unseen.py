@@ -31,8 +31,7 @@ from surepipe.core.store_requests import (
     TrimOutcome,
 )
 from surepipe.core.timing import doubled
-from surepipe.pipes import stream
-from surepipe.pipes.kinds import multi_unconfirmed, reliable, strict_monotonic
+from surepipe.pipes.kinds import multi_unconfirmed, reliable, stream, strict_monotonic
 from surepipe.pipes.retry.flights import NEVER
 from surepipe.pipes.stack.assembled import SenderStack
 from surepipe.pipes.stack.delivery import Desk

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.core.claims import PROCESS_CRASH, Atom, Claim, Fault
 from surepipe.core.store_requests import Level
-from surepipe.guarantees.claims import PROCESS_CRASH, Atom, Claim, Fault
 from surepipe.guarantees.derivation import evaluate_chain
 from surepipe.pipelines import Assessment, assess, load, loads
 from surepipe.pipelines.assessing import chain_of

@@ -16,7 +16,8 @@ from surepipe.pipelines.models.sources import JsonlSource
 from surepipe.pipelines.models.stages import StagePart, StdoutSink
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.ordering import in_flow
-from surepipe.pipes.options import ContinuousIndexOptions, parse_layers
+from surepipe.pipes.catalogue import parse_layers
+from surepipe.pipes.kinds.continuous_index import ContinuousIndex
 from tests.pipelines.files import pipe, pipeline
 
 NAMES = st.sampled_from("abcdefgh")
@@ -67,7 +68,7 @@ def test_layers_stand_in_the_order_of_the_file_with_their_options() -> None:
     """Outermost first."""
     plan = load(EXAMPLE)
     first, second = plan.pipe("intake").stack
-    assert isinstance(first, ContinuousIndexOptions)
+    assert isinstance(first, ContinuousIndex)
     assert str(second) == "multi-unconfirmed(window=512)"
 
 

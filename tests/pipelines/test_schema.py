@@ -8,12 +8,12 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from surepipe.guarantees.claims import DELIVERY_NAMES, ORDER_NAMES
+from surepipe.core.claims import DELIVERY_NAMES, ORDER_NAMES
 from surepipe.pipelines import PipelineErrors, loads
 from surepipe.pipelines.models.pipes import FAULT_WORDS, Expect
 from surepipe.pipelines.models.stages import STAGE_KINDS
 from surepipe.pipelines.schema import EXAMPLE, file_schema, schema_text
-from surepipe.pipes.options import KINDS
+from surepipe.pipes.catalogue import KINDS
 from tests.pipelines.broken_files import BROKEN
 from tests.pipelines.files import pipe, pipeline, stage
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from surepipe.core.claims import Claim
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import derive, refusals, warnings
-from surepipe.guarantees.claims import Claim
 from surepipe.guarantees.hops import LOSSY_ROUTE, Hop, Route, Store, one_way
 from surepipe.guarantees.problems import Code, Finding
-from surepipe.pipes.options import LayerOptions, LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
+from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import Boundary
 
 PROCESS = Store("main", Level.PROCESS)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from surepipe.audit.predicates import OrderJudge
 from surepipe.core.effects import Deliver, Key
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.stack.lanes import KeyOf

@@ -6,10 +6,11 @@ import random
 from collections.abc import Callable
 
 from surepipe.audit.predicates import judge_trace
+from surepipe.core.claims import Atom
 from surepipe.core.effects import Effect, NoticeKind, Ranges, Transmit
 from surepipe.core.machine import Machine
-from surepipe.guarantees.claims import Atom
-from surepipe.pipes.options import ReliableOptions, parse_layers
+from surepipe.pipes.catalogue import parse_layers
+from surepipe.pipes.kinds.reliable import Reliable
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.wire.frames import Confirm, Data, Frame, Open, Opened
@@ -49,7 +50,7 @@ def assert_all_confirmed(wire: Wire) -> None:
 def bounds_of(wire: Wire) -> Callable[[], None]:
     """Bounds, conservation and soundness of confirms, for each step (pipes V-2, V-5, O-2)."""
     options = parse_layers(wire.layers)[0]
-    assert isinstance(options, ReliableOptions)
+    assert isinstance(options, Reliable)
 
     def check() -> None:
         sender, receiver = wire.sender.gauges(), wire.receiver.gauges()

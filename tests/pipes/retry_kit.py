@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from surepipe.pipes.options import RetryOptions, parse_layers
+from surepipe.pipes.catalogue import parse_layers
+from surepipe.pipes.options import RetryOptions
 from surepipe.pipes.retry.engine import RetrySender
 from surepipe.pipes.wire.frames import Confirm, Data, Frame, Nack, Probe
 from tests.kit.wire import MS, Faults, Wire

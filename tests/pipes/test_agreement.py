@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from surepipe.core.effects import Deliver, Effect, Notice, NoticeKind, Transmit, WakeAt
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.agreement import (
     AGAIN_MAX_US,
     TRIES_MAX,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.core.claims import ROUTE, Atom, Claim, Fault, Faults, Guarantee
 from surepipe.core.store_requests import Level
 from surepipe.errors import CompositionError, ConfigurationError
 from surepipe.guarantees import (
@@ -20,12 +21,21 @@ from surepipe.guarantees import (
     remedy_for_fault,
     require,
 )
-from surepipe.guarantees.claims import ROUTE, Atom, Claim, Fault, Faults, Guarantee
-from surepipe.guarantees.declarations import bare
 from surepipe.guarantees.derivation import evaluate, evaluate_chain
-from surepipe.guarantees.hops import LOCAL, LOSSY_ROUTE, TCP, Chain, Hop, Route, Store, composition
+from surepipe.guarantees.hops import (
+    LOCAL,
+    LOSSY_ROUTE,
+    TCP,
+    Chain,
+    Hop,
+    Route,
+    Store,
+    bare,
+    composition,
+)
 from surepipe.guarantees.problems import Code
-from surepipe.pipes.options import LayerOptions, LayerText
+from surepipe.pipes.catalogue import LayerText
+from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import Boundary
 from tests.pipes.hops_kit import (
     CARRIER_SEQUENTIAL,

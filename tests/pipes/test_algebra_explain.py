@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.core.claims import Atom, Fault
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import derive, derive_chain, remedy_for_fault
-from surepipe.guarantees.claims import Atom, Fault
 from surepipe.guarantees.explain import explain, explain_chain
 from surepipe.guarantees.hops import LOCAL, Chain, Store
 from surepipe.pipes.stack.boundary import Boundary

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from surepipe.core.claims import Atom, Fault
 from surepipe.core.store_requests import Level
 from surepipe.errors import CompositionError
 from surepipe.guarantees import check_claim, derive, refusals, stack_mismatch
-from surepipe.guarantees.claims import Atom, Fault
 from surepipe.guarantees.hops import LOCAL, TCP, Hop, Store
 from surepipe.guarantees.problems import Code, Finding
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary
 from tests.pipes.hops_kit import (
     CARRIER_SEQUENTIAL,

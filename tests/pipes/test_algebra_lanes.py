@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from surepipe.core.claims import Atom, Claim, Fault
 from surepipe.errors import CompositionError
 from surepipe.guarantees import check_claim, derive, derive_chain, require
-from surepipe.guarantees.claims import Atom, Claim, Fault
 from surepipe.guarantees.explain import explain
 from surepipe.guarantees.hops import LOCAL, Chain
 from surepipe.guarantees.problems import Code

@@ -11,8 +11,8 @@ import pytest
 
 from surepipe.core.effects import Accepted, Confirmed, Notice, NoticeKind, Renumbered
 from surepipe.errors import ConfigurationError
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.channel import CHANNEL_LAYER, ChannelMachine, ListenerMachine, OwnMessages, Role
-from surepipe.pipes.options import LayerText, parse_layers
 from surepipe.pipes.wire.frames import Data, Frame, Open, Opened, Probe, Unknown, tag_of
 from tests.kit.channel_wire import CALLER, LISTENER, ChannelWire
 

@@ -22,6 +22,7 @@ from surepipe.core.effects import (
     WriteFailed,
     WriteStored,
 )
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.channel import (
     CHANNEL_LAYER,
     ChannelMachine,
@@ -29,7 +30,6 @@ from surepipe.pipes.channel import (
     ListenerMachine,
     Role,
 )
-from surepipe.pipes.options import LayerText, parse_layers
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.wire.codec import encode
 from surepipe.pipes.wire.frames import Confirm, Data, Frame, Open, Refused, RefusedReason, tag_of

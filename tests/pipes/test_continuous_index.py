@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from surepipe.core.effects import NoticeKind
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.wire.frames import Confirm, Data
 from tests.kit.runs import (
     arrive_in_order,

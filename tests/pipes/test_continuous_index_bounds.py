@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from surepipe.core.effects import Deliver, NoticeKind
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.wire.frames import Numbered, Unknown, tag_of
 from tests.kit.runs import (
     arrive_in_order,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from surepipe.core.effects import NoticeKind
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.wire.frames import Confirm, Open, Refused, RefusedReason, Unknown
 from tests.kit.runs import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.guarantees.claims import ROUTE, Atom, Fault, Faults, Guarantee
-from surepipe.guarantees.declarations import DECLARATIONS, Reverse, declaration_of
-from surepipe.pipes.options import KINDS, LayerText, parse_layers
+from surepipe.core.claims import ROUTE, Atom, Fault, Faults, Guarantee
+from surepipe.pipes.catalogue import DECLARATIONS, KINDS, LayerText, declaration_of, parse_layers
+from surepipe.pipes.declaration import Reverse
 
 N: Faults = frozenset({Fault.ROUTE_LOSS, Fault.ROUTE_DELAY, Fault.ROUTE_DUPLICATION})
 M: Faults = frozenset({Fault.ROUTE_OUTAGE})

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from surepipe.core.effects import Ranges
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.wire.frames import Numbered, Open, Refused, RefusedReason, tag_of

@@ -18,7 +18,7 @@ from surepipe.core.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import (
     LONGEST_S,

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import (
+from surepipe.core.claims import (
     ALL_FAULTS,
     DELIVERY_NAMES,
     MEANING,
@@ -32,6 +31,7 @@ from surepipe.guarantees.claims import (
     parse_faults,
     word_of,
 )
+from surepipe.errors import ConfigurationError
 
 fault_sets = st.frozensets(st.sampled_from(list(Fault)))
 guarantees = st.builds(Guarantee, *(st.none() | fault_sets for _ in Atom))
@@ -246,7 +246,7 @@ def test_what_strikes_together_is_survived_together_or_not_at_all() -> None:
 def test_printing_does_not_depend_on_hashes() -> None:
     """Two processes with different hash seeds print the same text."""
     program = (
-        "from surepipe.guarantees.claims import *\n"
+        "from surepipe.core.claims import *\n"
         "print(Claim(frozenset(Atom), ALL_FAULTS), Guarantee(ROUTE, ALL_FAULTS, None, LOSSY))"
     )
     printed = {

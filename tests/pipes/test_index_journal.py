@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Faults, Wire
 

@@ -9,8 +9,8 @@ import pytest
 
 from surepipe.core.effects import Deliver, Effect, NoticeKind, Transmit
 from surepipe.core.store_requests import ProducerOpened, Stored
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.kinds.index import IndexReceiver
-from surepipe.pipes.options import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.wire.codec import encode

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.core.effects import Notice, NoticeKind, RejectReason, Renumbered, Transmit
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import SenderStack
 from surepipe.pipes.wire.frames import Frame, Numbered, Refused, RefusedReason, Unknown, tag_of
 from tests.kit.runs import epoch_of

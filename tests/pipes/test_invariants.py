@@ -11,7 +11,7 @@ import pytest
 from surepipe.core.effects import JournalContents
 from surepipe.core.machine import Randomness
 from surepipe.core.ranges import RangeSet
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.retry.window import WindowSender
 from surepipe.pipes.stack.assembled import (
     SenderStack,

@@ -30,7 +30,7 @@ from surepipe.core.effects import (
     WriteStored,
     WriteUnknown,
 )
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.assembled import SenderStack
 from surepipe.pipes.stack.journal import JournaledIntake
 from surepipe.pipes.wire.frames import Data, Open, Opened, Refused, RefusedReason

@@ -9,7 +9,7 @@ import pytest
 
 from surepipe.core.effects import Deliver, Key, NoticeKind
 from surepipe.core.store_requests import Position, ReadFrom, Trimmed, Unavailable
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from tests.kit.stream_wire import MS, SECOND, CallFaults, Reader, StreamWire

@@ -22,8 +22,8 @@ from surepipe.core.effects import (
 )
 from surepipe.errors import CompositionError
 from surepipe.guarantees import derive, hops
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.kinds.reliable import CLOSED_MAX
-from surepipe.pipes.options import parse_layers
 from surepipe.pipes.stack.agreement import stack_digest
 from surepipe.pipes.stack.assembled import SenderStack
 from surepipe.pipes.stack.boundary import BoundaryOptions

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from surepipe.core.effects import NoticeKind, RejectReason, WriteUnknown
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.retry.window import WindowSender
 from surepipe.pipes.wire.frames import Confirm, Data, Nack, Numbered, Open, Probe
 from tests.kit.wire import MS, SECOND, Faults, Wire

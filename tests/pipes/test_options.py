@@ -7,35 +7,33 @@ from typing import Any
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.options import (
-    ContinuousIndexOptions,
-    MultiUnconfirmedOptions,
-    ReliableOptions,
-    SequentialConfirmOptions,
-    parse_layers,
-)
+from surepipe.pipes.catalogue import parse_layers
+from surepipe.pipes.kinds.continuous_index import ContinuousIndex
+from surepipe.pipes.kinds.multi_unconfirmed import MultiUnconfirmed
+from surepipe.pipes.kinds.reliable import Reliable
+from surepipe.pipes.kinds.sequential_confirm import SequentialConfirm
 
 
 def test_layers_are_read_from_names_mappings_and_models() -> None:
     """Outermost first, defaults filled in."""
     layers = parse_layers(["continuous-index", {"multi-unconfirmed": {"window": 512}}])
-    assert layers == (ContinuousIndexOptions(), MultiUnconfirmedOptions(window=512))
-    assert parse_layers("reliable") == (ReliableOptions(),)
-    assert parse_layers(ReliableOptions(window=3)) == (ReliableOptions(window=3),)
+    assert layers == (ContinuousIndex(), MultiUnconfirmed(window=512))
+    assert parse_layers("reliable") == (Reliable(),)
+    assert parse_layers(Reliable(window=3)) == (Reliable(window=3),)
     assert parse_layers({"resend": None})[0].kind == "resend"
 
 
 def test_the_receive_window_follows_the_window() -> None:
     """receive_window is as window unless it is given."""
-    assert ReliableOptions(window=7).held_max == 7
-    assert ReliableOptions(window=7, receive_window=3).held_max == 3
-    assert ReliableOptions(window_bytes=70).held_max_bytes == 70
+    assert Reliable(window=7).held_max == 7
+    assert Reliable(window=7, receive_window=3).held_max == 3
+    assert Reliable(window_bytes=70).held_max_bytes == 70
 
 
 def test_sequential_confirm_has_runs_of_one() -> None:
     """run_max is 1 there and 512 elsewhere."""
-    assert SequentialConfirmOptions().run_max == 1
-    assert ReliableOptions().run_max == 512
+    assert SequentialConfirm().run_max == 1
+    assert Reliable().run_max == 512
 
 
 @pytest.mark.parametrize(
@@ -60,8 +58,8 @@ def test_a_unit_that_only_the_carrier_repeats_fits_the_receivers_window(
 
 def test_a_layer_prints_as_it_was_written() -> None:
     """pipes K-9: only the options that were given."""
-    assert str(MultiUnconfirmedOptions(window=512)) == "multi-unconfirmed(window=512)"
-    assert str(ReliableOptions()) == "reliable"
+    assert str(MultiUnconfirmed(window=512)) == "multi-unconfirmed(window=512)"
+    assert str(Reliable()) == "reliable"
 
 
 WRONG: list[tuple[object, str]] = [

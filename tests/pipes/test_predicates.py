@@ -15,7 +15,7 @@ from surepipe.audit.predicates import (
     judge_trace,
     payload_digest,
 )
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 
 U, M, G = Atom.NO_DUPLICATE, Atom.MONOTONIC, Atom.GAP_FREE
 ALL_TRACES = tuple(chain.from_iterable(product(range(1, 5), repeat=n) for n in range(7)))

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, Faults, Side, Wire

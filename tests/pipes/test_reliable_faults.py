@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from surepipe.core.claims import Fault
 from surepipe.guarantees import derive
-from surepipe.guarantees.claims import Fault
 from surepipe.guarantees.hops import Store
 from surepipe.pipes.wire.frames import Confirm, Frame
 from tests.kit.journal import MemoryJournal

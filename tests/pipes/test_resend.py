@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from surepipe.core.effects import NoticeKind, RejectReason
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.wire.frames import Data
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.retry_kit import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.pipes.options import LayerText, RetryOptions, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
+from surepipe.pipes.options import RetryOptions
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.wire.frames import Frame
 from tests.kit.wire import MS, SECOND, Faults, Wire

@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 
 from surepipe.core.effects import Deliver, Effect, Transmit, WakeAt
-from surepipe.pipes.options import LayerText, RetryOptions, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
+from surepipe.pipes.options import RetryOptions
 from surepipe.pipes.retry.engine import RetrySender
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.pipes.stack.counters import FRAME_COUNTERS

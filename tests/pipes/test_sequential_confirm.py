@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from surepipe.core.effects import Deliver, NoticeKind
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.retry.confirming import SESSIONS_MAX
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.wire.codec import decode, encode

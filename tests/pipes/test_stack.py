@@ -21,7 +21,7 @@ from surepipe.core.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.agreement import stack_digest
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack, composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from surepipe.audit.predicates import judge_trace
+from surepipe.core.claims import Atom
 from surepipe.core.effects import Call, Deliver, NoticeKind
 from surepipe.core.snapshot import export_attributes
 from surepipe.core.store_requests import Position
-from surepipe.guarantees.claims import Atom
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
-from surepipe.pipes.stream import Receiver as StreamReceiver
-from surepipe.pipes.stream import commit_of
+from surepipe.pipes.stream.position import commit_of
+from surepipe.pipes.stream.receiver import Receiver as StreamReceiver
 from tests.kit.journal import MemoryJournal
 from tests.kit.stream_wire import MS, SECOND, CallFaults, Reader, StreamWire, Writer
 

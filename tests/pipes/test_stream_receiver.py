@@ -28,10 +28,10 @@ from surepipe.core.store_requests import (
     Unavailable,
 )
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import BoundaryOptions
-from surepipe.pipes.stream import commit_of
+from surepipe.pipes.stream.position import commit_of
 from tests.kit.stream_wire import MS, SECOND, Reader, StreamWire
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.wire.frames import Numbered, Refused, RefusedReason, tag_of
 from tests.kit.runs import arrive_in_order, counted, epoch_of, run, strictly_rises, wire_with

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import pytest
 
 from surepipe.core.effects import Deliver, Effect
-from surepipe.pipes.options import KINDS, LayerText
+from surepipe.pipes.catalogue import KINDS, LayerText
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.wire.codec import NotAFrame, decode, encode
 from surepipe.pipes.wire.frames import tag_of

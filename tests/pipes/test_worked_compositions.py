@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from surepipe.core.claims import Atom, Fault, Guarantee
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import check_claim, derive, derive_chain
-from surepipe.guarantees.claims import Atom, Fault, Guarantee
 from surepipe.guarantees.hops import LOCAL, TCP, Chain, Store
 from surepipe.guarantees.problems import Code
 from surepipe.pipes.stack.boundary import Boundary

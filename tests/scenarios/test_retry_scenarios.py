@@ -8,7 +8,7 @@ import pytest
 
 from surepipe.core.effects import Effect, OpenLife, Persist, Renumber, WriteFenced
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.options import LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import SenderStack
 from surepipe.pipes.wire.frames import Confirm, Data, Refused, RefusedReason
 from tests.kit.journal import MemoryJournal

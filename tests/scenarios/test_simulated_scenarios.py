@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from surepipe.audit.properties import judge
+from surepipe.core.claims import Atom, Fault
 from surepipe.errors import CompositionError
 from surepipe.guarantees import derive
-from surepipe.guarantees.claims import Atom, Fault
 from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
 from surepipe.guarantees.problems import Code
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.campaign import campaign
 from surepipe.simulation.chance.script import load

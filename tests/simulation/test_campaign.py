@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.guarantees.claims import Fault
+from surepipe.core.claims import Fault
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.campaign import campaign, catches_canary
 from surepipe.simulation.chance.script import dump, parse

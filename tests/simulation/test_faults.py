@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from surepipe.core.claims import WORDS, Fault
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import WORDS, Fault
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.faults import (
     ALWAYS,

@@ -21,7 +21,7 @@ from surepipe.core.store_requests import (
     Store,
     Unavailable,
 )
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.storage import MemoryStore, SqliteStore
 from tests.kit.memory_bench import MemoryBench

@@ -14,11 +14,11 @@ from random import Random
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from surepipe.actors.runtime import Alarm, Runtime
+from surepipe.core.claims import Fault, Faults
 from surepipe.core.effects import Addressed
 from surepipe.core.timing import below
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees import hops
-from surepipe.guarantees.claims import Fault, Faults
 from surepipe.pipes.options import micros
 
 HELD_MAX = 16

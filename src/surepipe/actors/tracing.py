@@ -19,6 +19,7 @@ from surepipe.actors.consuming.consumer import Work
 from surepipe.actors.consuming.coroutines import require_plain
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
+from surepipe.core.claims import Guarantee, in_order
 from surepipe.core.effects import (
     Accepted,
     Confirmed,
@@ -31,7 +32,6 @@ from surepipe.core.effects import (
     Renumbered,
 )
 from surepipe.core.ranges import RangeSet
-from surepipe.guarantees.claims import Guarantee, in_order
 
 logger = logging.getLogger("surepipe")
 Columns: TypeAlias = Mapping[str, str | int]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 
+from surepipe.core.claims import Atom
 from surepipe.core.effects import Ranges
 from surepipe.core.ranges import RangeSet
-from surepipe.guarantees.claims import Atom
 
 
 class JudgedProperty(StrEnum):

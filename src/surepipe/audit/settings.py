@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from surepipe.audit.trace import Row
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 
 ALWAYS: tuple[str, ...] = (
     *("P1", "P8", "P9", "P10", "P11", "P12", "P13", "P14", "P16", "P17", "P18", "P19", "P20"),

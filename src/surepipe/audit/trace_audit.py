@@ -26,9 +26,9 @@ from surepipe.audit.properties.ledger import Book
 from surepipe.audit.settings import ATOMS, claimed, facts_of, number
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_file import TraceFile
+from surepipe.core.claims import Fault
 from surepipe.core.ranges import RangeSet
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import Fault
 
 AUDITED: tuple[str, ...] = ("P1", "P2", "P3", "P4", "P6g", "P8", "P17")
 """What boundary rows tell."""

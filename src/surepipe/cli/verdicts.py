@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from surepipe.cli.exits import Exit
 from surepipe.cli.output import Line, Piece, line
-from surepipe.guarantees.claims import WORDS, Claim, Fault, faults_told, word_of
+from surepipe.core.claims import WORDS, Claim, Fault, faults_told, word_of
 from surepipe.guarantees.problems import Finding
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from surepipe.errors import CompositionError
-from surepipe.guarantees.claims import (
+from surepipe.core.claims import (
     ALL_FAULTS,
     NO_FAULTS,
     STORE_FAULTS,
@@ -25,9 +24,9 @@ from surepipe.guarantees.claims import (
     faults_text,
     in_order,
 )
-from surepipe.guarantees.declarations import declaration_of
+from surepipe.errors import CompositionError
 from surepipe.guarantees.derivation import Derived, DerivedChain, evaluate, evaluate_chain, whole
-from surepipe.guarantees.hops import Chain, Hop, window_of
+from surepipe.guarantees.hops import Chain, Hop
 from surepipe.guarantees.problems import (
     Code,
     Finding,
@@ -48,6 +47,7 @@ from surepipe.guarantees.repairs import (
     structure_edits,
     whole_chain,
 )
+from surepipe.pipes.catalogue import declaration_of
 
 PAIRS_UP_TO = 3
 """Hops of the longest chain for which pairs of changes are tried."""
@@ -296,7 +296,7 @@ def _weakening(derived: Derived, number: int, kind: str, atom: Atom) -> Finding:
 def _small_buffers(hop: Hop) -> Iterator[Finding]:
     for number, layer in enumerate(hop.layers):
         held = getattr(layer, "held_max", None)
-        below = max((window_of(x) for x in hop.layers[number + 1 :]), default=0)
+        below = max((x.span_max for x in hop.layers[number + 1 :]), default=0)
         if isinstance(held, int) and held < below:
             yield Finding(
                 Code.SMALL_BUFFER,

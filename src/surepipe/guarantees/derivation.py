@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile
 
-from surepipe.core.store_requests import Level
-from surepipe.guarantees.claims import (
+from surepipe.core.claims import (
     NO_FAULTS,
     ROUTE,
     Atom,
@@ -26,9 +25,11 @@ from surepipe.guarantees.claims import (
     in_order,
     together,
 )
-from surepipe.guarantees.declarations import declaration_of, route_parts
-from surepipe.guarantees.hops import LOSSY_ROUTE, Chain, Hop
+from surepipe.core.store_requests import Level
+from surepipe.guarantees.hops import LOSSY_ROUTE, Chain, Hop, route_parts
 from surepipe.guarantees.problems import Reason
+from surepipe.pipes.catalogue import declaration_of, kind_of
+from surepipe.pipes.declaration import N_AND_G
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import Boundary
 
@@ -45,19 +46,7 @@ NEVER_REPEATS = (Boundary.BEFORE, Boundary.COMMITTED)
 """Boundaries across which a receiver's crash repeats nothing."""
 
 
-RESTRAIN_ORDER = (
-    *("strict-monotonic", "continuous-index", "sequential-confirm", "reliable", "stream"),
-)
-"""Pipes whose receiver lets nothing older than its cursor through."""
-
-
 REPEATS_OR_OVERTAKES: Faults = frozenset({Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING})
-
-ONE_AT_A_TIME = ("resend", "sequential-confirm")
-"""Pipes that wait for the confirm of one frame before they send the next."""
-
-ORDERS_ITSELF = ("continuous-index", "sequential-confirm", "reliable", "resend")
-"""Pipes that leave no gap, whatever order their carrier keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +103,7 @@ def _passes_rows_again(standing: AtomStanding) -> str | None:
     if standing.hop.journal is None or standing.atom is not Atom.MONOTONIC or not standing.layers:
         return None
     outermost = standing.layers[0]
-    if outermost.kind in RESTRAIN_ORDER and getattr(outermost, "repeats", "") != "forward":
+    if _restrains_order(outermost):
         return None
     return f"the journal sends again what {outermost.kind} does not drop when it comes late"
 
@@ -237,7 +226,7 @@ def _clock_step(standing: AtomStanding) -> str | None:
     is_numbered_by_clock = hop.journal is None and any(layer.is_cursor for layer in layers)
     if not (standing.only_restrains and comes_late and is_numbered_by_clock):
         return None
-    if any(layer.kind == "reliable" for layer in layers) or hop.stream_layer is not None:
+    if any(kind_of(layer).sender.greets for layer in layers):
         return None
     if standing.atom is Atom.NO_DUPLICATE and not any(layer.is_retry for layer in layers):
         return None  # nothing is kept that could be numbered anew
@@ -261,18 +250,23 @@ def _nobody_repeats(standing: AtomStanding) -> str | None:
 
 
 def _sends_again(layer: LayerOptions) -> bool:
-    return layer.is_retry and getattr(layer, "retry", "own") == "own"
+    return layer.is_retry and not layer.waits_for_carried_confirms
+
+
+def _waits_for_carrier(layer: LayerOptions) -> bool:
+    """Whether a layer waits for what is missing and leaves it to its carrier to bring that."""
+    return declaration_of(layer).at_least_once_carrier and not layer.is_retry
 
 
 def _index_forgets(standing: AtomStanding) -> str | None:
-    """A continuous-index receiver that starts afresh must be told where to go on."""
+    """A receiver that waits for what comes next must be told where to go on when it starts afresh."""
     hop, layers = standing.hop, standing.layers
     if hop.cursor_store is not None:
         return None
     for number, layer in enumerate(layers):
         told = not hop.route.one_way and any(below.is_retry for below in layers[number + 1 :])
-        if layer.kind == "continuous-index" and not told:
-            return "continuous-index forgets its place, and no carrier confirms so that it is told"
+        if _waits_for_carrier(layer) and not told:
+            return f"{layer.kind} forgets its place, and no carrier confirms so that it is told"
     return None
 
 
@@ -288,7 +282,7 @@ def _only_loses(standing: AtomStanding) -> bool:
         return False
     if (
         standing.atom is Atom.MONOTONIC
-        and layers[0].kind in ONE_AT_A_TIME
+        and kind_of(layers[0]).sender.one_at_a_time
         and layers[0].run_max == 1
     ):
         return True
@@ -297,13 +291,13 @@ def _only_loses(standing: AtomStanding) -> bool:
 
 
 def _waits_for_ever(standing: AtomStanding) -> bool:
-    """Whether a crash stops the pipe for good, which is no gap: nobody brings what continuous-index waits for."""
+    """Whether a crash stops the pipe for good, which is no gap: nobody brings what it waits for."""
     hop, layers = standing.hop, standing.layers
     return (
         standing.atom is Atom.GAP_FREE
         and hop.journal is None
         and hop.stream_layer is None
-        and any(layer.kind == "continuous-index" for layer in layers)
+        and any(map(_waits_for_carrier, layers))
         and not any(layer.is_retry for layer in layers)
     )
 
@@ -330,21 +324,29 @@ def _passes_what_was_in_work(standing: AtomStanding) -> str | None:
     for layer in layers[:-1]:
         if _keeps_order(standing.atom, layer):
             return None
-        if layer.kind == "multi-unconfirmed":
+        if layer.is_retry and not kind_of(layer).receiver.ordered:
             what = "sends again what was in work, and its carrier brings later messages first"
             return f"{layer.kind} {what}{late}"
     return None
 
 
 def _passes_on_what_comes(layer: LayerOptions) -> bool:
-    """Whether a layer brings nothing again and drops nothing for coming late."""
-    return not layer.is_retry and layer.kind != "strict-monotonic"
+    """Whether a layer brings nothing again and drops nothing for coming late.
+
+    What drops late messages loses none only where its carrier keeps the order.
+    """
+    return not layer.is_retry and declaration_of(layer).provides[Atom.NO_LOSS].term is not N_AND_G
 
 
 def _keeps_order(atom: Atom, layer: LayerOptions) -> bool:
     """Whether order does not depend on what is below this layer."""
-    restrains = atom is Atom.MONOTONIC and layer.kind in RESTRAIN_ORDER
-    return restrains or layer.kind in ORDERS_ITSELF
+    leaves_no_gap = declaration_of(layer).provides[Atom.GAP_FREE].own
+    return leaves_no_gap or (atom is Atom.MONOTONIC and _restrains_order(layer))
+
+
+def _restrains_order(layer: LayerOptions) -> bool:
+    """Whether its receiver lets nothing older than its cursor through."""
+    return declaration_of(layer).provides[Atom.MONOTONIC].own
 
 
 def _volatile_stream(standing: AtomStanding) -> str | None:

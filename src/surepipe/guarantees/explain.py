@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surepipe.guarantees.claims import (
+from surepipe.core.claims import (
     NO_FAULTS,
     Atom,
     Claim,
@@ -19,7 +19,7 @@ from surepipe.guarantees.composing import remedy_for_fault, warnings
 from surepipe.guarantees.derivation import Derived, DerivedChain
 from surepipe.guarantees.hops import Hop, composition
 from surepipe.guarantees.problems import Finding
-from surepipe.pipes.options import StreamOptions
+from surepipe.pipes.catalogue import kind_of
 
 HOST_WAITS = (
     "it takes from the route what the receiver has room for (`has_room`; actors and channels do), and what the "
@@ -150,16 +150,13 @@ def _notes(derived: Derived) -> tuple[str, ...]:
     hop, found = derived.hop, list[str]()
     if not derived.guarantee.holds(Atom.NO_LOSS, derived.exhibits):
         found.append("no-loss is not provided: confirmed means that a message reached the receiver")
-    elif hop.layers and not any(layer.is_retry or layer.kind == "stream" for layer in hop.layers):
+    elif hop.layers and not any(layer.confirms for layer in hop.layers):
         found.append(f"no-loss rests on the host, as nobody sends again: {HOST_WAITS}")
     for number, layer in enumerate(hop.layers):
-        if layer.kind == "sequential-confirm":
-            found.append(f"{hop.label(number)} sends one frame per round trip; reliable does not")
-        if hop.lanes and layer.kind in ("resend", "sequential-confirm"):
+        found += layer.notes(hop.label(number))
+        if hop.lanes and kind_of(layer).sender.one_at_a_time:
             unit = "sends the next frame when all of the last is settled"
             found.append(f"{hop.label(number)} {unit}: one message that fails holds up all keys")
-        if isinstance(layer, StreamOptions) and layer.retain:
-            found.append(f"store-rollback: up to {layer.retain} messages are appended again")
     return (*found, *_declared_levels(hop))
 
 

@@ -1,4 +1,5 @@
-"""What the algebra computes with: routes, stores, one hop, and chains of hops. Values without behaviour.
+"""What the algebra computes with: routes, stores, one hop, and chains of hops. Values, and the
+route part of what they promise.
 
 A hop is one stack between one sender and one receiver, with everything around it that a guarantee depends on:
 the route, the boundary, and the stores of journal, receiver state, sink, stream and dead letters.
@@ -6,19 +7,17 @@ the route, the boundary, and the stores of journal, receiver state, sink, stream
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from surepipe.core.claims import LOSSY, NO_FAULTS, ROUTE, Atom, Fault, Faults, Guarantee
 from surepipe.core.store_requests import Level
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import LOSSY, NO_FAULTS, ROUTE, Fault, Faults
-from surepipe.pipes.options import (
-    LayerOptions,
-    MultiUnconfirmedOptions,
-    ReliableOptions,
-    StreamOptions,
-)
+from surepipe.pipes.catalogue import declaration_of, kind_of
+from surepipe.pipes.declaration import Reverse
+from surepipe.pipes.options import LayerOptions, entry_layer
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.stream.options import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +138,12 @@ class Hop:
     @property
     def stream_layer(self) -> int | None:
         """The number of the stream layer, where there is one."""
-        return next((n for n, x in enumerate(self.layers) if isinstance(x, StreamOptions)), None)
+        return next((n for n, x in enumerate(self.layers) if isinstance(x, Stream)), None)
 
     @property
     def waits_for_failed(self) -> bool:
         """True when later messages wait while a failed one is tried again: all but the unordered pipes."""
-        return self.layers[0].kind not in ("multi-unconfirmed", "dedupe")
+        return kind_of(self.layers[0]).receiver.ordered
 
     @property
     def cursor_store(self) -> Store | None:
@@ -201,13 +200,52 @@ def confirms_return(route: Route) -> bool:
     return route.back is not None and not route.back & LOSSY
 
 
-def window_of(layer: LayerOptions) -> int:
-    """How many messages of this layer may be under way at once; 0 when it keeps no count."""
-    if isinstance(layer, MultiUnconfirmedOptions | ReliableOptions):
-        return layer.window
-    return layer.run_max if layer.is_retry else 0
-
-
 def composition(hop: Hop) -> str:
     """The stack as a person reads it, ``continuous-index > multi-unconfirmed(window=512) / tcp``."""
     return f"{' > '.join(str(layer) for layer in hop.layers)} / {hop.route.name}"
+
+
+# The route part of a guarantee: a fold of the layers' declarations, from the route upwards.
+
+
+_BARE: dict[Atom, Faults] = {
+    Atom.NO_LOSS: frozenset({Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING, Fault.ROUTE_DELAY}),
+    Atom.NO_DUPLICATE: ROUTE - {Fault.ROUTE_DUPLICATION},
+    Atom.MONOTONIC: ROUTE - {Fault.ROUTE_DUPLICATION, Fault.ROUTE_REORDERING},
+    Atom.GAP_FREE: frozenset({Fault.ROUTE_DUPLICATION, Fault.ROUTE_DELAY}),
+}
+"""What each atom survives without any layer: a fault that doesn't touch it."""
+
+
+def bare(route: Route) -> Guarantee:
+    """The guarantee of a route alone: it also survives whatever the route does not exhibit."""
+    return Guarantee.of({atom: faults | (ROUTE - route.forward) for atom, faults in _BARE.items()})
+
+
+def route_parts(layers: Sequence[LayerOptions], route: Route) -> tuple[Guarantee, ...]:
+    """What stands above each layer, outermost first; the last one is the bare route."""
+    parts = [bare(route)]
+    for layer in reversed(layers):
+        parts.append(declaration_of(layer).apply(parts[-1]))
+    return tuple(reversed(parts))
+
+
+def reverse_path(hop: Hop, number: int) -> Reverse:
+    """How frames of this layer get back."""
+    above_stream = any(isinstance(below, Stream) for below in hop.layers[number + 1 :])
+    if hop.route.one_way or above_stream:
+        return Reverse.NONE
+    if confirms_return(hop.route):
+        return Reverse.AT_LEAST_ONCE
+    if hop.channel_back is not None and _brings_confirms(hop.channel_back, hop.route.reversed()):
+        return Reverse.AT_LEAST_ONCE
+    return Reverse.FAIR
+
+
+def _brings_confirms(layers: Sequence[LayerOptions], route: Route) -> bool:
+    """Whether confirms that enter this stack arrive, whatever the route does.
+
+    They enter below every layer that itself waits for carried confirms: two such stacks carry each other's.
+    """
+    entry = entry_layer(layers)
+    return entry is not None and route_parts(layers[entry:], route)[0].no_loss == ROUTE

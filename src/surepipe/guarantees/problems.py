@@ -9,17 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from surepipe.guarantees.claims import ROUTE, Atom, Fault, Guarantee, faults_text, in_order
-from surepipe.guarantees.declarations import Reverse, declaration_of, reverse_path, route_parts
-from surepipe.guarantees.hops import Chain, Hop, Store, composition, window_of
-from surepipe.pipes.options import (
-    ContinuousIndexOptions,
-    DedupeOptions,
-    MultiUnconfirmedOptions,
-    RetryOptions,
-    StreamOptions,
+from surepipe.core.claims import ROUTE, Atom, Fault, Guarantee, faults_text, in_order
+from surepipe.guarantees.hops import (
+    Chain,
+    Hop,
+    Store,
+    composition,
+    reverse_path,
+    route_parts,
 )
+from surepipe.pipes.catalogue import declaration_of, kind_of
+from surepipe.pipes.declaration import Reverse
+from surepipe.pipes.kinds.continuous_index import ContinuousIndex
+from surepipe.pipes.options import LayerOptions, Place, RetryOptions
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.stream.options import Stream
 
 # What is wrong with a composition, in words: one finding for one reason, each with what to do about it.
 
@@ -92,7 +96,7 @@ def problems(hop: Hop) -> tuple[Finding, ...]:
     return (*_of_hop(hop), *_of_channel(hop))
 
 
-CONTINUOUS_INDEX = ContinuousIndexOptions()
+CONTINUOUS_INDEX = ContinuousIndex()
 
 
 def _of_hop(hop: Hop) -> tuple[Finding, ...]:
@@ -144,7 +148,7 @@ def _finding(hop: Hop, code: Code, why: str, *remedies: str, layer: int | None =
 
 def _of_carrier(hop: Hop, number: int, carrier: Guarantee) -> Iterator[Finding]:
     layer, label = hop.layers[number], hop.label(number)
-    if isinstance(layer, StreamOptions) and number + 1 < len(hop.layers):
+    if isinstance(layer, Stream) and number + 1 < len(hop.layers):
         below = hop.label(number + 1)
         why = f"{label} speaks to its store and to no pipe, so {below} can't carry it"
         yield _finding(hop, Code.UNMET_CARRIER, why, layer=number)
@@ -183,40 +187,9 @@ def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
     layer, label = hop.layers[number], hop.label(number)
     if number and isinstance(layer, RetryOptions) and layer.give_up_after_s is not None:
         yield _inner_giving_up(hop, number, layer.give_up_after_s)
-    if isinstance(layer, StreamOptions) and layer.start is None:
-        why = f"{label} does not say where a reader without a position begins"
-        remedy = "set start to earliest, latest or an index"
-        yield _finding(hop, Code.NO_START_POLICY, why, remedy, layer=number)
-    if isinstance(layer, MultiUnconfirmedOptions) and number == 0:
-        yield from _narrow_receiver(hop, layer)
-    if isinstance(layer, DedupeOptions):
-        below = range(number + 1, len(hop.layers))
-        widest = max(below, key=lambda n: window_of(hop.layers[n]), default=number)
-        window = 0 if widest == number else window_of(hop.layers[widest])
-        if window > layer.dedupe_window:
-            why = (
-                f"{label} remembers {layer.dedupe_window} messages and its carrier has up to "
-                f"{window} under way, so it would take a late first arrival for a repeat"
-            )
-            remedies = (
-                f"raise dedupe_window to {window}",
-                f"lower the window of {hop.label(widest)} to {layer.dedupe_window}",
-            )
-            yield _finding(hop, Code.BOUNDS, why, *remedies, layer=number)
-
-
-def _narrow_receiver(hop: Hop, layer: MultiUnconfirmedOptions) -> Iterator[Finding]:
-    """Nothing above it puts back into order what a receiver short of bytes lets pass."""
-    if layer.held_max_bytes < layer.window_bytes:
-        why = (
-            f"{hop.label(0)} may have {layer.window_bytes} bytes under way and its receiver has room for "
-            f"{layer.held_max_bytes}, so small messages would pass a large one that found no room"
-        )
-        remedies = (
-            f"raise receive_window_bytes to {layer.window_bytes}",
-            f"lower window_bytes to {layer.held_max_bytes}",
-        )
-        yield _finding(hop, Code.BOUNDS, why, *remedies, layer=0)
+    below = tuple((hop.label(n), hop.layers[n]) for n in range(number + 1, len(hop.layers)))
+    for misfit in layer.misfits(Place(number, label, below)):
+        yield _finding(hop, Code(misfit.code), misfit.why, *misfit.remedies, layer=number)
 
 
 def _inner_giving_up(hop: Hop, number: int, seconds: float) -> Finding:
@@ -225,7 +198,7 @@ def _inner_giving_up(hop: Hop, number: int, seconds: float) -> Finding:
         "layer above it knows of"
     )
     outermost = hop.layers[0]
-    needs_letters = isinstance(outermost, MultiUnconfirmedOptions) and hop.dead_letters is None
+    needs_letters = _goes_on_without(outermost) and hop.dead_letters is None
     can_move = outermost.is_retry and not needs_letters
     move = [f"move give_up_after_s to {hop.label(0)}"] if can_move else []
     drop = f"drop give_up_after_s of layer {number}"
@@ -306,7 +279,8 @@ def _of_stores(hop: Hop) -> Iterator[Finding]:
         yield _finding(hop, Code.NO_DEAD_LETTER, why, "name dead_letter", "drop retries")
     outermost = hop.layers[0]
     if (
-        isinstance(outermost, MultiUnconfirmedOptions)  # the others stop and give everything back
+        isinstance(outermost, RetryOptions)
+        and _goes_on_without(outermost)
         and outermost.give_up_after_s is not None
         and hop.dead_letters is None
     ):
@@ -315,6 +289,11 @@ def _of_stores(hop: Hop) -> Iterator[Finding]:
             "so giving it up would lose it"
         )
         yield _finding(hop, Code.NO_DEAD_LETTER, why, "name dead_letter", "drop give_up_after_s")
+
+
+def _goes_on_without(layer: LayerOptions) -> bool:
+    """Whether a pipe goes on after a message that it gave up; the others stop and give everything back."""
+    return not kind_of(layer).sender.stops_when_unanswered
 
 
 def _of_channel(hop: Hop) -> tuple[Finding, ...]:

@@ -14,7 +14,12 @@ from typing import Generic, TypeAlias, TypeVar
 from surepipe.core.store_requests import Level
 from surepipe.guarantees.hops import Chain, Hop, Route, Store
 from surepipe.guarantees.problems import Code, Finding
-from surepipe.pipes.options import KINDS, LayerOptions, SequentialConfirmOptions
+from surepipe.pipes.catalogue import PIPES
+from surepipe.pipes.kinds.multi_unconfirmed import MultiUnconfirmed
+from surepipe.pipes.kinds.reliable import Reliable
+from surepipe.pipes.kinds.sequential_confirm import SequentialConfirm
+from surepipe.pipes.kinds.strict_monotonic import StrictMonotonic
+from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import Boundary
 
 S = TypeVar("S", Hop, Chain)
@@ -37,9 +42,10 @@ Edits: TypeAlias = Callable[[Hop], Iterator[Edit[Hop]]]
 NEW_STORE = Store("new", Level.PROCESS)
 """Stands for the store that a person would add."""
 
-_MADE_FOR_ORDER = ("continuous-index", "strict-monotonic", "dedupe")
-_MADE_FOR_LOSS = ("multi-unconfirmed", "resend")
-_REPLACEMENTS = ("continuous-index", *_MADE_FOR_LOSS, "strict-monotonic", "dedupe", "reliable")
+_ADVISED = sorted((pipe for pipe in PIPES if pipe.advised), key=lambda pipe: pipe.advised)
+_REPLACEMENTS = [pipe.options() for pipe in _ADVISED]
+_MADE_FOR_ORDER = [layer for layer in _REPLACEMENTS if layer.is_index]
+_MADE_FOR_LOSS = [layer for layer in _REPLACEMENTS if layer.is_retry and not layer.is_cursor]
 
 
 def search(
@@ -265,10 +271,6 @@ def _raised(hop: Hop) -> Edit[Hop]:
     return Edit(text, result)
 
 
-def _layer(kind: str) -> LayerOptions:
-    return KINDS[kind].model_validate({})
-
-
 def _layers(hop: Hop, text: str, *layers: LayerOptions, instead_of: str = "") -> Edit[Hop]:
     return Edit(text, replace(hop, layers=layers), instead_of)
 
@@ -288,26 +290,26 @@ def _replacements(hop: Hop) -> Iterator[Edit[Hop]]:
     if hop.stream_layer is not None:
         return
     for number, old in enumerate(hop.layers):
-        for kind in _REPLACEMENTS:
-            if kind != old.kind:
-                layers = _with(hop.layers, number, _layer(kind))
-                text = f"replace layer {number} by {kind}"
+        for new in _REPLACEMENTS:
+            if new.kind != old.kind:
+                layers = _with(hop.layers, number, new)
+                text = f"replace layer {number} by {new.kind}"
                 yield _layers(hop, text, *layers, instead_of=f"layer {number}")
 
 
 def _puts_above(hop: Hop) -> Iterator[Edit[Hop]]:
-    for kind in _MADE_FOR_ORDER:
-        yield _layers(hop, f"put {kind} above layer 0", _layer(kind), *hop.layers)
+    for layer in _MADE_FOR_ORDER:
+        yield _layers(hop, f"put {layer.kind} above layer 0", layer, *hop.layers)
 
 
 def _puts_below(hop: Hop) -> Iterator[Edit[Hop]]:
     last = len(hop.layers) - 1
-    for kind in _MADE_FOR_LOSS:
-        yield _layers(hop, f"put {kind} below layer {last}", *hop.layers, _layer(kind))
+    for layer in _MADE_FOR_LOSS:
+        yield _layers(hop, f"put {layer.kind} below layer {last}", *hop.layers, layer)
 
 
 def _reliable_alone(hop: Hop) -> Iterator[Edit[Hop]]:
-    yield _layers(hop, "use reliable", _layer("reliable"))
+    yield _layers(hop, "use reliable", Reliable())
 
 
 def _swap_with_retry_above(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
@@ -327,14 +329,14 @@ def _stream_innermost(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
 
 def _retry_below(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
     above, below = hop.layers[: number + 1], hop.layers[number + 1 :]
-    for kind in _MADE_FOR_LOSS:
-        text = f"put {kind} below layer {number}"
-        yield _layers(hop, text, *above, _layer(kind), *below)
+    for layer in _MADE_FOR_LOSS:
+        text = f"put {layer.kind} below layer {number}"
+        yield _layers(hop, text, *above, layer, *below)
     yield from _reliable_alone(hop)
 
 
 def _strict_alone(hop: Hop) -> Iterator[Edit[Hop]]:
-    yield _layers(hop, "use strict-monotonic (at-most-once)", _layer("strict-monotonic"))
+    yield _layers(hop, "use strict-monotonic (at-most-once)", StrictMonotonic())
 
 
 def _dropped(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
@@ -352,9 +354,9 @@ def _way_back_or_none_needed(hop: Hop) -> Iterator[Edit[Hop]]:
 
 
 def _protected(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
-    channel = (_layer("multi-unconfirmed"),)
+    channel = (MultiUnconfirmed(),)
     yield Edit("carry the confirms on a channel", replace(hop, channel_back=channel))
     layer = hop.layers[number]
-    if isinstance(layer, SequentialConfirmOptions):
+    if isinstance(layer, SequentialConfirm):
         own = layer.model_copy(update={"retry": "own"})
         yield _layers(hop, "set retry: own", *_with(hop.layers, number, own))

@@ -18,10 +18,10 @@ from typing import cast
 from surepipe.audit.settings import facts_of, mapping, number
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_audit import Judged, Rest, Standing
+from surepipe.core.claims import Atom, Fault
 from surepipe.core.ranges import RangeSet
 from surepipe.core.store_requests import Position, Store, StreamInfo
 from surepipe.errors import SurepipeError
-from surepipe.guarantees.claims import Atom, Fault
 from surepipe.pipelines.assembly import FilePlace
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.engine_limits import home_of, pipes_before

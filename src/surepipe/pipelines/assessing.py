@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeAlias
 
-from surepipe.core.store_requests import Level
-from surepipe.guarantees import check_claim, explain, explain_chain, hops, refusals
-from surepipe.guarantees.claims import (
+from surepipe.core.claims import (
     NO_FAULTS,
     PROCESS_REPLACED,
     Claim,
@@ -19,6 +17,8 @@ from surepipe.guarantees.claims import (
     faults_text,
     together,
 )
+from surepipe.core.store_requests import Level
+from surepipe.guarantees import check_claim, explain, explain_chain, hops, refusals
 from surepipe.guarantees.derivation import Derived, DerivedChain, evaluate, evaluate_chain
 from surepipe.guarantees.explain import Explanation
 from surepipe.guarantees.hops import Chain

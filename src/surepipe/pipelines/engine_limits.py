@@ -25,6 +25,7 @@ from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.structure import Issue
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.stream.options import Stream
 
 
 def actor_refusals(plan: Plan) -> Iterator[Issue]:
@@ -176,7 +177,7 @@ def _of_pipe(plan: Plan, pipe: PipePart) -> Iterator[str]:
     if isinstance(route, StoreRoute) and _is_spread(plan, route.store):
         yield f"pipe {pipe.name}: {_spread_says(route.store)}"
     for number, layer in enumerate(pipe.stack):
-        if isinstance(route, StoreRoute) and layer.kind != "stream":
+        if isinstance(route, StoreRoute) and not isinstance(layer, Stream):
             yield (
                 f"pipe {pipe.name}: layer {number} ({layer.kind}) has nothing to do here: Spark reads the stream "
                 "below it by index, which is once and in order already; drop it"

@@ -51,7 +51,8 @@ from surepipe.pipelines.reading import (
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import PlanLink, issues
 from surepipe.pipelines.wording import joined, keys_of, lower_first, quoted, said_of
-from surepipe.pipes.options import KINDS, LayerOptions
+from surepipe.pipes.catalogue import KINDS
+from surepipe.pipes.options import LayerOptions
 
 # Sections of a file into parts, one entry after the other, so that one faulty entry hides no other.
 

@@ -49,7 +49,7 @@ from surepipe.pipes.channel_handshake import (
     ListenerMachine,
     direction_names,
 )
-from surepipe.pipes.options import LayerOptions, entry_layer, micros, waits_for_carried_confirms
+from surepipe.pipes.options import LayerOptions, entry_layer, micros
 from surepipe.pipes.retry.backlog import prefix_within
 from surepipe.pipes.stack.agreement import Agreement, Terms, stack_digest, stack_text
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
@@ -242,7 +242,7 @@ class Role(StrEnum):
 
 def _entry_for(confirms_of: Sequence[LayerOptions], layers: Sequence[LayerOptions]) -> int | None:
     """The layer of ``layers`` whose messages the confirms of the opposite stack are; None where not needed."""
-    if not any(map(waits_for_carried_confirms, confirms_of)):
+    if not any(layer.waits_for_carried_confirms for layer in confirms_of):
         return None
     entry = entry_layer(layers)
     if entry is None:
@@ -636,9 +636,8 @@ class ChannelMachine:
     # Confirms that travel as messages of the opposite stack.
 
     def _is_carried(self, frame: object) -> bool:
-        return isinstance(frame, Confirm) and waits_for_carried_confirms(
-            self._receives[frame.layer]
-        )
+        receives = self._receives
+        return isinstance(frame, Confirm) and receives[frame.layer].waits_for_carried_confirms
 
     def _exchange_confirms(self, now: int, effects: list[Effect]) -> None:
         """Take in the confirms that came, send the newest of each layer. What finds no room waits."""

@@ -1,19 +1,15 @@
-"""The layers of a stack as people write them: one frozen model per kind, checked when it is built.
+"""What the layers of a stack have in common as values: frozen models, checked when they are built.
 
-A layer is written as its name (``"reliable"``) or as a mapping of its name to options
-(``{"multi-unconfirmed": {"window": 512}}``). Settings are in seconds, messages and bytes; machines convert
-seconds to whole microseconds once, when they are built.
+The model of each kind stands in its own module (``pipes/kinds``), built on one of these. Settings are in seconds,
+messages and bytes; machines convert seconds to whole microseconds once, when they are built.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, TypeAlias, cast
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from surepipe.errors import ConfigurationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Messages: TypeAlias = Annotated[int, Field(ge=1, le=2**31)]
 Bytes: TypeAlias = Annotated[int, Field(ge=1, le=2**31)]
@@ -25,14 +21,38 @@ def micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
+class Place(NamedTuple):
+    """Where a layer stands in its stack, with the label that findings call it by, and what is below it."""
+
+    number: int
+    label: str
+    below: Sequence[tuple[str, LayerOptions]]
+
+
+class Misfit(NamedTuple):
+    """Why a layer can't do its work at its place: the code of the finding, the reason, and alternatives."""
+
+    code: str
+    why: str
+    remedies: tuple[str, ...]
+
+
 class LayerOptions(BaseModel):
-    """What every layer has."""
+    """What every layer has: sizes that people set, and facts about its kind that stacks and the algebra ask."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     kind: ClassVar[str]
+    """The name that people write."""
     is_retry: ClassVar[bool] = False
+    """True when it sends again what is not confirmed."""
     is_cursor: ClassVar[bool] = False
+    """True when its receiver keeps a place, which can be stored and refuses what is older."""
     is_index: ClassVar[bool] = False
+    """True when it numbers messages and never sends again."""
+    confirms: ClassVar[bool] = False
+    """True when its sender learns what is settled, or stored for good."""
+    agreed: ClassVar[tuple[str, ...]] = ()
+    """Options that change what its frames mean to the other end, so that both ends must have them alike."""
 
     run_max: Messages = Field(default=512, description="messages in one frame at the most")
     frame_max_bytes: Bytes = Field(
@@ -54,9 +74,36 @@ class LayerOptions(BaseModel):
         )
         return f"{self.kind}({given})" if given else self.kind
 
+    @property
+    def span_max(self) -> int:
+        """How many messages of this layer may be under way at once; 0 when it keeps no count."""
+        return 0
+
+    @property
+    def waits_for_carried_confirms(self) -> bool:
+        """True when this layer never sends again by itself, so that its confirms must not be lost."""
+        return False
+
+    @property
+    def lets_repeats_through(self) -> bool:
+        """True when it is set to hand up what it has handed up before."""
+        return False
+
+    def misfits(self, place: Place) -> Iterator[Misfit]:
+        """What of its options does not fit the place where it stands. Kinds that have such options override it."""
+        del place
+        yield from ()
+
+    def notes(self, label: str) -> Iterator[str]:
+        """What ``check`` tells of it beside what it promises."""
+        del label
+        yield from ()
+
 
 class BacklogOptions(LayerOptions):
     """Layers whose sender keeps messages that are not on the way yet."""
+
+    confirms: ClassVar[bool] = True
 
     backlog: Messages = Field(default=8192, description="messages accepted and not yet transmitted")
     backlog_bytes: Bytes = Field(default=64 * 1024 * 1024, description="the same in bytes")
@@ -111,6 +158,11 @@ class RetryOptions(BacklogOptions):
     )
 
     @property
+    def span_max(self) -> int:
+        """The window, where many frames are on the way at once."""
+        return self.window
+
+    @property
     def held_max(self) -> int:
         """Messages that the receiver holds and has in work at the most."""
         return self.receive_window or self.window
@@ -119,57 +171,6 @@ class RetryOptions(BacklogOptions):
     def held_max_bytes(self) -> int:
         """The same in bytes."""
         return self.receive_window_bytes or self.window_bytes
-
-
-class ResendOptions(RetryOptions):
-    """At-least-once with the least state: one frame unconfirmed at a time."""
-
-    kind: ClassVar[str] = "resend"
-
-
-class MultiUnconfirmedOptions(RetryOptions):
-    """At-least-once with a window of messages in flight; no order."""
-
-    kind: ClassVar[str] = "multi-unconfirmed"
-
-
-class SequentialConfirmOptions(RetryOptions):
-    """One message at a time, each confirmed before the next."""
-
-    kind: ClassVar[str] = "sequential-confirm"
-    is_cursor: ClassVar[bool] = True
-
-    run_max: Messages = Field(default=1, description="messages in one frame at the most")
-    retry: Literal["own", "carrier"] = Field(
-        default="own", description="who sends again: this layer, or what is below"
-    )
-    repeats: Literal["none", "forward"] = Field(
-        default="none", description="what happens to a repeat"
-    )
-
-    @model_validator(mode="after")
-    def _a_unit_fits(self) -> SequentialConfirmOptions:
-        """Nobody would send the rest of a unit again, where only the carrier repeats."""
-        if self.retry == "carrier" and min(self.run_max, self.window) > self.held_max:
-            raise ValueError(
-                f"a unit of {min(self.run_max, self.window)} messages exceeds the receive_window of "
-                f"{self.held_max}, and with retry: carrier what has no room is not sent again; "
-                "lower run_max"
-            )
-        if self.retry == "carrier" and self.frame_max_bytes > self.held_max_bytes:
-            raise ValueError(
-                f"a unit of frame_max_bytes ({self.frame_max_bytes}) exceeds the receive_window_bytes of "
-                f"{self.held_max_bytes}, and with retry: carrier what has no room is not sent again; "
-                "lower frame_max_bytes"
-            )
-        return self
-
-
-class ReliableOptions(RetryOptions):
-    """Exactly-once in order over any route with a way back, in one layer."""
-
-    kind: ClassVar[str] = "reliable"
-    is_cursor: ClassVar[bool] = True
 
 
 class IndexOptions(LayerOptions):
@@ -194,176 +195,10 @@ class IndexOptions(LayerOptions):
         return self.receive_window_bytes
 
 
-class StrictMonotonicOptions(IndexOptions):
-    """Never a repeat, never backwards; loses what is overtaken."""
-
-    kind: ClassVar[str] = "strict-monotonic"
-
-    relaxed: bool = Field(default=False, description="let the last message through again")
-
-
-class ContinuousIndexOptions(IndexOptions):
-    """Absolute order over a carrier that loses nothing; holds what comes early."""
-
-    kind: ClassVar[str] = "continuous-index"
-
-    repeats: Literal["none", "last", "all"] = Field(
-        default="none", description="which repeats are delivered"
-    )
-    rto_initial_s: Seconds = Field(
-        default=1.0, description="first wait for an answer on the control path"
-    )
-    rto_max_s: Seconds = Field(
-        default=30.0, description="longest wait for an answer on the control path"
-    )
-    jitter: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.1, description="random part of a deadline"
-    )
-
-
-class DedupeOptions(IndexOptions):
-    """No repeats, no order."""
-
-    kind: ClassVar[str] = "dedupe"
-
-    dedupe_window: Messages = Field(
-        default=65_536, description="span below the highest seq that is remembered"
-    )
-
-
-class StreamOptions(BacklogOptions):
-    """A stream store in between: the two ends need not be alive together."""
-
-    kind: ClassVar[str] = "stream"
-    is_cursor: ClassVar[bool] = True
-
-    stream: str | None = Field(
-        default=None, description="name of the stream; the pipe's name when not given"
-    )
-    producer: str | None = Field(
-        default=None, description="name of the sender; the pipe's name when not given"
-    )
-    reader: str | None = Field(
-        default=None, description="name of the reader; the pipe's name when not given"
-    )
-    start: Literal["earliest", "latest"] | Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="where a reader without a position starts: earliest, latest or an index",
-    )
-    commit: (
-        Literal["batch", "message"] | Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0)]
-    ) = Field(
-        default="batch",
-        description="how often the position is committed: batch, message, n or seconds",
-    )
-    retain: int = Field(
-        default=0, ge=0, description="confirmed messages the sender keeps for a rolled-back store"
-    )
-    calls_max: Annotated[int, Field(ge=1, le=64)] = Field(
-        default=4, description="appends under way at once"
-    )
-    read_max: Messages = Field(default=1024, description="messages read and in work at once")
-    read_max_bytes: Bytes = Field(default=1024 * 1024, description="the same in bytes")
-    on_trimmed: Literal["stop", "skip"] = Field(
-        default="stop", description="when unread entries are gone"
-    )
-    on_reset: Literal["stop", "earliest"] = Field(
-        default="stop", description="when the stream was made anew"
-    )
-    on_diverged: Literal["stop", "earliest"] = Field(
-        default="stop", description="when the store went back"
-    )
-
-
-KINDS: Mapping[str, type[LayerOptions]] = {
-    model.kind: model
-    for model in (
-        ResendOptions,
-        MultiUnconfirmedOptions,
-        StreamOptions,
-        SequentialConfirmOptions,
-        StrictMonotonicOptions,
-        ContinuousIndexOptions,
-        DedupeOptions,
-        ReliableOptions,
-    )
-}
-
-
-def waits_for_carried_confirms(layer: LayerOptions) -> bool:
-    """True when this layer never sends again, so that its confirms must not be lost."""
-    return isinstance(layer, SequentialConfirmOptions) and layer.retry == "carrier"
-
-
 def entry_layer(layers: Sequence[LayerOptions]) -> int | None:
     """The layer whose messages carry confirms of the opposite stack of a channel; None if none can.
 
     It is the outermost that does not itself wait for carried confirms: each of those would need another.
     """
-    entries = (n for n, layer in enumerate(layers) if not waits_for_carried_confirms(layer))
+    entries = (n for n, layer in enumerate(layers) if not layer.waits_for_carried_confirms)
     return next(entries, None)
-
-
-LayerText: TypeAlias = str | Mapping[str, Mapping[str, object] | None] | LayerOptions
-
-
-def parse_layers(layers: LayerText | Sequence[object]) -> tuple[LayerOptions, ...]:
-    """Read a list of layers, outermost first; one layer may stand without a list.
-
-    Raises ConfigurationError that names the value and what to write instead.
-    """
-    if isinstance(layers, str | Mapping | LayerOptions):
-        layers = [layers]
-    if not layers:
-        raise ConfigurationError("layers is empty: a pipe needs one at least, such as 'reliable'")
-    return tuple(_parse_layer(number, layer) for number, layer in enumerate(layers))
-
-
-def _parse_layer(number: int, layer: object) -> LayerOptions:
-    """One layer. What people write is not typed, so each shape is looked at."""
-    if isinstance(layer, LayerOptions):
-        return layer
-    name, options = layer, None
-    if isinstance(layer, Mapping):
-        written = cast("Mapping[object, object]", layer)
-        if len(written) == 1:
-            name, options = next(iter(written.items()))
-    if not isinstance(name, str):
-        raise ConfigurationError(
-            f"layer {number} is {layer!r}: write its name, or one mapping of its name to its "
-            "options, such as {'multi-unconfirmed': {'window': 512}}"
-        )
-    model = KINDS.get(name)
-    if model is None:
-        raise ConfigurationError(
-            f"layer {number} is {name!r}, which is no pipe: {_nearest(name, KINDS)}"
-        )
-    try:
-        return model.model_validate({} if options is None else options)
-    except ValidationError as error:
-        raise ConfigurationError(_explain(number, model, error)) from None
-
-
-def _nearest(word: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else "known are " + ", ".join(sorted(known))
-
-
-def _explain(number: int, model: type[LayerOptions], error: ValidationError) -> str:
-    lines: list[str] = []
-    for problem in error.errors():
-        where = str(problem["loc"][0]) if problem["loc"] else ""
-        if problem["type"] == "extra_forbidden":
-            what = f"option {where!r} is unknown: {_nearest(where, model.model_fields)}"
-        elif where:
-            what = f"option {where!r} is {problem['input']!r}: {_rule(problem['msg'])}"
-        else:
-            what = _rule(problem["msg"])
-        line = f"layer {number} ({model.kind}): {what}"
-        if line not in lines:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def _rule(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from surepipe.core.claims import FAULTS_OF, NO_FAULTS, WORDS, Atom, Fault
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import FAULTS_OF, NO_FAULTS, WORDS, Atom, Fault
 from surepipe.simulation.chance.chooser import role_of
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.chance.script import Decision

@@ -10,9 +10,9 @@ from typing import TypeAlias
 from surepipe.audit.findings import Violation
 from surepipe.audit.properties import judge
 from surepipe.audit.trace import RollingDigest, Row
+from surepipe.core.claims import Atom, Fault
 from surepipe.core.machine import Machine
 from surepipe.core.store_requests import KEEP_ALL, Level, Retention
-from surepipe.guarantees.claims import Atom, Fault
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.pipes.stream.position import Phase
 from surepipe.simulation.chance.chooser import Chooser

@@ -6,15 +6,17 @@ A ``HopSubject`` promises what the algebra derives for its stack. Another subjec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast, runtime_checkable
 
+from surepipe.audit.properties.refinement import PATTERNS
+from surepipe.core.claims import Guarantee, in_order
 from surepipe.core.store_requests import Level
 from surepipe.errors import CompositionError
 from surepipe.guarantees import derive
-from surepipe.guarantees.claims import Guarantee, in_order
-from surepipe.guarantees.hops import LOSSY_ROUTE, Hop, Store, one_way, window_of
+from surepipe.guarantees.hops import LOSSY_ROUTE, Hop, Store, one_way
+from surepipe.pipes.catalogue import kind_of
 from surepipe.pipes.options import BacklogOptions, LayerOptions, RetryOptions, micros
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.subjects import HopSubject, Subject
@@ -127,8 +129,8 @@ def hop_of(subject: HopSubject) -> Hop:
 def _of_hop(subject: HopSubject) -> Promise:
     layers = tuple(subject.parsed)
     outermost = layers[0]
-    confirms = any(layer.is_retry or layer.kind == "stream" for layer in layers)
-    windows = [window_of(layer) for layer in layers if window_of(layer)]
+    confirms = any(layer.confirms for layer in layers)
+    windows = [layer.span_max for layer in layers if layer.span_max]
     stores = {"journal": subject.journaled, "state": subject.durable, "stream": subject.streamed}
     return Promise(
         claim=_claim(subject),
@@ -148,14 +150,10 @@ def _of_hop(subject: HopSubject) -> Promise:
         retries=subject.options.retries,
         message_max_bytes=outermost.message_max_bytes,
         patience=_patience(outermost) if len(layers) == 1 else None,
-        alarm_us=micros(outermost.gap_alarm_s)
-        if outermost.kind in ("reliable", "continuous-index")
-        else 0,
+        alarm_us=micros(outermost.gap_alarm_s) if kind_of(outermost).receiver.holds_early else 0,
         asks=subject.asks,
         stores=frozenset(name for name, used in stores.items() if used),
-        patterns={subject.pipe: outermost.kind}
-        if len(layers) == 1 and not subject.streamed and not _lets_repeats_through(outermost)
-        else {},
+        patterns={subject.pipe: outermost.kind} if _has_model(subject, layers) else {},
     )
 
 
@@ -173,7 +171,7 @@ def _claim(subject: HopSubject) -> dict[str, tuple[str, ...]]:
 def _bounds(layer: LayerOptions) -> dict[str, int]:
     bounds: dict[str, int] = {"message_bytes": layer.message_max_bytes}
     if isinstance(layer, RetryOptions):
-        bounds["in_flight"] = max(window_of(layer), 1)
+        bounds["in_flight"] = max(layer.span_max, 1)
     if isinstance(layer, BacklogOptions):
         bounds["backlog"] = layer.backlog
     held = getattr(layer, "held_max", None)
@@ -189,9 +187,11 @@ def _patience(layer: LayerOptions) -> tuple[int, int] | None:
     return int(micros(layer.rto_min_s) * calm), int(micros(layer.rto_max_s) * calm)
 
 
-def _lets_repeats_through(layer: LayerOptions) -> bool:
-    """Such a pipe has no reference model."""
-    return bool(getattr(layer, "relaxed", False)) or getattr(layer, "repeats", "none") != "none"
+def _has_model(subject: HopSubject, layers: Sequence[LayerOptions]) -> bool:
+    """Whether a reference model says what comes out: of single pipes, and of none that lets repeats through."""
+    outermost = layers[0]
+    is_single = len(layers) == 1 and not subject.streamed
+    return is_single and outermost.kind in PATTERNS and not outermost.lets_repeats_through
 
 
 def _window_bytes(layer: LayerOptions) -> int:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from surepipe.errors import CompositionError, ConfigurationError
 from surepipe.guarantees import derive
-from surepipe.pipes.options import KINDS
+from surepipe.pipes.catalogue import KINDS
 from surepipe.simulation.faults import ALWAYS, CATALOGUE, FaultKind, OptionRange, chosen
 from surepipe.simulation.options import DRAINS, Options, Tie
 from surepipe.simulation.promises import Promise, hop_of

@@ -13,7 +13,8 @@ from typing import Protocol
 from surepipe.core.effects import JournalContents
 from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
 from surepipe.core.store_requests import KEEP_ALL, Level, Retention
-from surepipe.pipes.options import LayerOptions, LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
+from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from surepipe.core.effects import Deliver, Effect, Notice, WakeAt
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.options import ContinuousIndexOptions, LayerOptions, LayerText, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
+from surepipe.pipes.kinds.continuous_index import ContinuousIndex
+from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.wire.frames import Numbered, tag_of
 
@@ -141,7 +143,7 @@ def _told(ranges: Iterable[tuple[int, int]], detail: str) -> str:
 def without_chance(layer: LayerText) -> LayerOptions:
     """The layer, without the random part of its deadlines."""
     (options,) = parse_layers([layer])
-    if isinstance(options, ContinuousIndexOptions):
+    if isinstance(options, ContinuousIndex):
         return options.model_copy(update={"jitter": 0.0})
     return options
 

@@ -9,9 +9,9 @@ import pytest
 
 from surepipe.audit.predicates import judge_trace
 from surepipe.audit.trace import Kind
+from surepipe.core.claims import Atom
 from surepipe.core.effects import Effect, Transmit
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import Atom
 from surepipe.simulation.explore import explore
 from surepipe.simulation.explore.result import Exploration, Explored, Shortest
 from surepipe.simulation.explore.scope import Scope

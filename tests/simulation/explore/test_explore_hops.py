@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from surepipe.core.store_requests import Level
 from surepipe.guarantees.hops import LOCAL, Hop, Store
-from surepipe.pipes.options import parse_layers
+from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.explore import explore
 from surepipe.simulation.explore.hops import NOT_EXPLORED, explore_hops, subject_of

@@ -15,7 +15,7 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.predicates import payload_digest
 from surepipe.audit.properties import Judge
 from surepipe.audit.trace import Kind, Row
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 
 PIPE = "orders"
 EVERYTHING: Mapping[str, list[str]] = {atom: [] for atom in Atom}

@@ -14,8 +14,8 @@ from surepipe.audit.properties import NAMES, ORACLES, HonestGuarantee, Judge, Pr
 from surepipe.audit.properties.ledger import Look
 from surepipe.audit.properties.refinement import PATTERNS, model_of
 from surepipe.audit.trace import Kind, Row, cells_of
+from surepipe.core.claims import Atom, Fault, Guarantee
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.guarantees.claims import Atom, Fault, Guarantee
 from tests.simulation.judge.kit import PIPE, history, judged, run_row
 
 

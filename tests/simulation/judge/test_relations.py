@@ -8,7 +8,7 @@ from itertools import chain, product
 
 from surepipe.audit.predicates import judge_trace
 from surepipe.audit.properties import ORDERS, Judge
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 from tests.simulation.judge.kit import judged, whole
 
 LONGEST = 6

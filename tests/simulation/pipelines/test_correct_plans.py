@@ -8,7 +8,7 @@ import pytest
 
 from surepipe.cli.app import run
 from surepipe.cli.exits import Exit
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 from surepipe.pipelines import loads
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.simulate.campaign import PlanResult, repeat, run_one, run_seeds

@@ -32,8 +32,8 @@ from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.guarantees import derive
 from surepipe.guarantees.derivation import Derived
 from surepipe.guarantees.hops import Hop, Store
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.channel import ChannelOptions, Role
-from surepipe.pipes.options import LayerText, parse_layers, waits_for_carried_confirms
 from surepipe.pipes.stack.assembled import composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 
@@ -188,7 +188,7 @@ class ChannelFace(Face):
         self._composition = (
             f"{composition(sends)} there, {composition(receives)} back / {plan.route.declared.name}"
         )
-        self._needs_handler_to_confirm = any(map(waits_for_carried_confirms, sends))
+        self._needs_handler_to_confirm = any(layer.waits_for_carried_confirms for layer in sends)
         try:
             self.end.start()
         except BaseException:

@@ -25,8 +25,8 @@ from surepipe.actors.routes import Route
 from surepipe.actors.supervision import KILL, ActorKeeper, Kill, Killed, Start
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.pipes import channel as machines
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.channel import Role
-from surepipe.pipes.options import LayerText
 
 logger = logging.getLogger("surepipe")
 Accept: TypeAlias = Callable[[ChannelFace], object]

@@ -26,10 +26,12 @@ from surepipe.core.store_requests import Retention, TransactionalStore, called
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees import derive, hops
 from surepipe.guarantees.derivation import Derived
-from surepipe.pipes.options import LayerOptions, LayerText, StreamOptions, parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
+from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.stream.options import Stream
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
 
@@ -62,7 +64,7 @@ def with_long_runs(layers: Sequence[LayerOptions]) -> tuple[LayerOptions, ...]:
 def _with_long_runs(layer: LayerOptions) -> LayerOptions:
     options = type(layer).model_fields
     sends_singly = options["run_max"].default == 1
-    if isinstance(layer, StreamOptions) or sends_singly or layer.model_fields_set & SIZES.keys():
+    if isinstance(layer, Stream) or sends_singly or layer.model_fields_set & SIZES.keys():
         return layer
     return layer.model_copy(update={name: size for name, size in SIZES.items() if name in options})
 
@@ -211,7 +213,7 @@ class Assembly:
         return with_long_runs(self.layers) if self._has_long_runs else self.layers
 
     def _chosen_route(self, route: Route | None) -> Route:
-        has_stream = any(isinstance(layer, StreamOptions) for layer in self.layers)
+        has_stream = any(isinstance(layer, Stream) for layer in self.layers)
         if has_stream and route is not None:
             raise ConfigurationError(
                 f"pipe {self.name}: a stream layer speaks to its store, not over a route; drop route"
@@ -256,7 +258,7 @@ class Assembly:
     def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:
         """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
         if self.stream is not None:
-            layer = next(one for one in self.layers if isinstance(one, StreamOptions))
+            layer = next(one for one in self.layers if isinstance(one, Stream))
             self.stream.write_as(layer.producer or self.name, self._holds_rows)
         end = SenderEnd(
             self.name,
@@ -295,7 +297,7 @@ def _store_name(roles: StoreRoles) -> str:
 
 
 def _started(layer: LayerOptions, start: Literal["earliest"] | None) -> LayerOptions:
-    if isinstance(layer, StreamOptions) and layer.start is None and start is not None:
+    if isinstance(layer, Stream) and layer.start is None and start is not None:
         return layer.model_copy(update={"start": start})
     return layer
 

@@ -21,7 +21,7 @@ from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.tracing import TraceSink
 from surepipe.core.store_requests import KEEP_ALL, Retention, Store
 from surepipe.errors import NotConfirmed
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary
 
 UNATTENDED_S = 1.0

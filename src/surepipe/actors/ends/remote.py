@@ -31,7 +31,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.tracing import TraceSink
 from surepipe.core.store_requests import KEEP_ALL, Retention, Store
-from surepipe.pipes.options import LayerText
+from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.pipes.wire.frames import tag_of
 

@@ -40,9 +40,10 @@ from surepipe.errors import (
     SurepipeError,
 )
 from surepipe.errors import Fenced as FencedError
-from surepipe.pipes.options import BacklogOptions, LayerOptions, StreamOptions
+from surepipe.pipes.options import BacklogOptions, LayerOptions
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import SenderStack
+from surepipe.pipes.stream.options import Stream
 from surepipe.storage.positions import CHANCE_BITS, began_later, numbered
 
 # The actor of a sending end: moves what the intake holds into the machine, and tells it what came of that.
@@ -321,7 +322,7 @@ class SenderEnd(End):
     def traced_pipe(self) -> str:
         """The messages of a stream are those of one of its producers."""
         outermost = self._layers[0]
-        if not isinstance(outermost, StreamOptions):
+        if not isinstance(outermost, Stream):
             return self.name
         return sender_pipe(self.name, outermost.producer or self.name)
 

@@ -49,10 +49,11 @@ from surepipe.core.store_requests import (
 )
 from surepipe.errors import ConfigurationError, MisuseError, StacksDiffer, StoreUnavailable
 from surepipe.guarantees import hops
-from surepipe.pipes.options import LayerOptions, StreamOptions
+from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, difference
 from surepipe.pipes.stack.boundary import Boundary
-from surepipe.pipes.stream import commit_of
+from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.position import commit_of
 from surepipe.storage.letters import DeadLetterStream
 from surepipe.storage.positions import CHANCE_BITS, Claims, ReceiverState, numbered
 
@@ -325,7 +326,7 @@ def hop_of(
     lanes: int = 0,
 ) -> hops.Hop:
     """The pipe as the algebra sees it. Raises ConfigurationError for a store that has no use."""
-    has_stream = any(isinstance(layer, StreamOptions) for layer in layers)
+    has_stream = any(isinstance(layer, Stream) for layer in layers)
     if roles.stream is not None and not has_stream:
         raise ConfigurationError(
             f"pipe {pipe}: store keeps the messages of a stream layer, and there is none in "
@@ -558,7 +559,7 @@ def stream_of(
     pipe: str, layers: tuple[LayerOptions, ...], roles: StoreRoles, number_of_life: NumberOfLife
 ) -> StreamStores | None:
     """How the ends of a pipe reach their stream, where they have one."""
-    layer = next((layer for layer in layers if isinstance(layer, StreamOptions)), None)
+    layer = next((layer for layer in layers if isinstance(layer, Stream)), None)
     if layer is None or roles.stream is None:
         return None
     positions = roles.state or roles.stream

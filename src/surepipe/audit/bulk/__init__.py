@@ -3,7 +3,8 @@
     from surepipe.audit.bulk import DuckEngine, Question, judge, place_of
 
     found = judge(DuckEngine(), Question(place_of("sent.parquet"), place_of("delivered.parquet")))
-    print("\n".join(found.lines()))
+    print("
+".join(found.lines()))
 
 The same judgement runs on Spark (``surepipe.spark.audit``). ``surepipe.audit.trace_audit`` judges smaller
 traces row by row and looks at more: payloads, confirms, identities.

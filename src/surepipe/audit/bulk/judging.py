@@ -38,9 +38,9 @@ from surepipe.audit.trace_audit import (
     MissingNumbers,
     Rest,
 )
+from surepipe.core.claims import Atom
 from surepipe.core.ranges import RangeSet
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import Atom
 
 # What traces say of themselves: who ran, what was promised, how it ended, and where rows are missing.
 

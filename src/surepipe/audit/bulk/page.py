@@ -11,9 +11,9 @@ from html import escape
 from surepipe.audit.bulk.verdict import BREAKS, AuditMoment, BulkAudit, ChannelFigures
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.trace_audit import STANDINGS, Judged, Standing
+from surepipe.core.claims import Atom
 from surepipe.drawing.page import CardRow, alone, bar, cards, document, plot, tile
 from surepipe.drawing.svg import path, text
-from surepipe.guarantees.claims import Atom
 
 _RULES = """
 body{max-width:1200px;padding:16px 20px 40px} .what b{font-weight:normal;color:var(--ink)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.trace import Row
 from surepipe.audit.trace_audit import STANDINGS, Judged, Standing, judged_per_key
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 
 WORDS: Mapping[str, str] = {
     "lost": "never came out",

@@ -23,7 +23,7 @@ from surepipe.audit.trace import (
     Kind,
     Row,
 )
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 
 
 class Integrity(Property):

@@ -41,8 +41,8 @@ from surepipe.audit.properties.streams import IndexDiscipline, Told
 from surepipe.audit.properties.totality import Bounds, Conservation, Totality
 from surepipe.audit.settings import ATOMS, NEEDS_NO_LOSS, Settings, facts_of
 from surepipe.audit.trace import COUNT, DETAIL, KIND, Cells, Kind, Row, all_cells, cells_of
+from surepipe.core.claims import Atom, Fault, Guarantee
 from surepipe.errors import MisuseError
-from surepipe.guarantees.claims import Atom, Fault, Guarantee
 
 PropertyType: TypeAlias = Callable[[Books, Report], Property]
 

@@ -57,7 +57,7 @@ class Model:
         return next((one for one in sorted(self.copies) if not self.given[one]), 0)
 
 
-class Resend(Model):
+class ResendModel(Model):
     """One at a time: nothing is passed over."""
 
     pattern: ClassVar[str] = "resend"
@@ -67,7 +67,7 @@ class Resend(Model):
         return super().allows(position) and position <= self.highest + 1
 
 
-class Dedupe(Model):
+class DedupeModel(Model):
     """The first copy of each, in whatever order."""
 
     pattern: ClassVar[str] = "dedupe"
@@ -81,7 +81,7 @@ class Dedupe(Model):
         self.forget()
 
 
-class Strict(Model):
+class StrictModel(Model):
     """Whatever is above all that was given."""
 
     pattern: ClassVar[str] = "strict-monotonic"
@@ -100,7 +100,7 @@ class Strict(Model):
         return 0 if highest <= self.highest else highest
 
 
-class Continuous(Model):
+class ContinuousModel(Model):
     """The next one, and only the next one."""
 
     pattern: ClassVar[str] = "continuous-index"
@@ -128,13 +128,13 @@ class Continuous(Model):
 
 
 _MODELS: dict[str, type[Model]] = {
-    "resend": Resend,
+    "resend": ResendModel,
     "multi-unconfirmed": Model,
-    "sequential-confirm": Continuous,
-    "strict-monotonic": Strict,
-    "continuous-index": Continuous,
-    "reliable": Continuous,
-    "dedupe": Dedupe,
+    "sequential-confirm": ContinuousModel,
+    "strict-monotonic": StrictModel,
+    "continuous-index": ContinuousModel,
+    "reliable": ContinuousModel,
+    "dedupe": DedupeModel,
 }
 PATTERNS: tuple[str, ...] = tuple(_MODELS)
 """The patterns that have a model. A stream hands out its log as it is: that is P10."""

@@ -13,8 +13,8 @@ from surepipe.audit.properties.base import Property, Report
 from surepipe.audit.properties.ledger import DIGITS, INDEX_FAULTS, STREAM_FAULTS, Book, Books, Look
 from surepipe.audit.settings import facts_of, integers, mapping, number, pair, pairs
 from surepipe.audit.trace import Kind, Row
+from surepipe.core.claims import Atom
 from surepipe.core.ranges import RangeSet
-from surepipe.guarantees.claims import Atom
 
 
 class _Stream:

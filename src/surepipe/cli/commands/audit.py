@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from surepipe.audit.bulk import AuditEngine, BulkAudit, ChannelFigures
     from surepipe.audit.trace import Row
     from surepipe.audit.trace_audit import Audit, Judged
-    from surepipe.guarantees.claims import Atom
+    from surepipe.core.claims import Atom
 
 
 class EngineName(StrEnum):
@@ -336,7 +336,7 @@ def _engine(wish: _Wish) -> Generator[AuditEngine]:
 
 
 def _expected(text: str) -> frozenset[Atom] | None:
-    from surepipe.guarantees.claims import Atom
+    from surepipe.core.claims import Atom
 
     if not text:
         return None

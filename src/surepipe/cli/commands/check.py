@@ -12,8 +12,8 @@ from surepipe.cli.exits import Exit
 from surepipe.cli.output import complain_about_file, show, show_json
 
 if TYPE_CHECKING:
+    from surepipe.core.claims import Claim
     from surepipe.core.store_requests import Level
-    from surepipe.guarantees.claims import Claim
     from surepipe.pipelines.assessing import Assessment
     from surepipe.pipelines.loading import Document
 
@@ -99,7 +99,7 @@ def _code(assessment: Assessment) -> Exit:
 
 
 def _claims(texts: list[str]) -> list[Claim]:
-    from surepipe.guarantees.claims import Claim
+    from surepipe.core.claims import Claim
 
     return [Claim.parse(text) for text in texts]
 

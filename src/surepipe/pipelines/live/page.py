@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
+from surepipe.core.claims import Fault, faults_text
 from surepipe.drawing.flow import Diagram, FlowArrow, PartBox, lay_out, svg_of
 from surepipe.drawing.page import STYLE, CardRow, cards, document, tile
-from surepipe.guarantees.claims import Fault, faults_text
 from surepipe.observe.numbers import compact, milliseconds, seconds
 from surepipe.observe.status import Part, PipeFlow, Status
 from surepipe.observe.watch import HISTORY_MAX, SAMPLE_S

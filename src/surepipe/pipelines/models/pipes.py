@@ -15,8 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from surepipe.core.claims import FAULTS_OF, WORDS, Claim
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import FAULTS_OF, WORDS, Claim
 from surepipe.pipelines.models.common import (
     Address,
     CallablePath,
@@ -30,8 +30,10 @@ from surepipe.pipelines.models.common import (
     row_of,
 )
 from surepipe.pipelines.models.stores import RetentionPart
-from surepipe.pipes.options import KINDS, LayerOptions, LayerText, StreamOptions, parse_layers
+from surepipe.pipes.catalogue import KINDS, LayerText, parse_layers
+from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.stream.options import Stream
 
 # ``layers``: a name or a mapping of a name to options, and what an editor may know of them.
 
@@ -260,7 +262,7 @@ class PipePart(NamedPart):
     @property
     def has_stream(self) -> bool:
         """True when a layer keeps messages in a store."""
-        return any(isinstance(layer, StreamOptions) for layer in self.stack)
+        return any(isinstance(layer, Stream) for layer in self.stack)
 
     @property
     def stream_store(self) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from surepipe.audit.findings import Violation
-from surepipe.guarantees.claims import ROUTE, WORDS, Atom, Fault, in_order
+from surepipe.core.claims import ROUTE, WORDS, Atom, Fault, in_order
 from surepipe.pipelines.simulate.campaign import PlanFailure, run_seeds, shrunk
 from surepipe.pipelines.simulate.simulating import Simulation
 from surepipe.pipelines.simulate.subject import PlanSubject

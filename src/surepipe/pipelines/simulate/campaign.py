@@ -12,8 +12,8 @@ from types import ModuleType
 
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
+from surepipe.core.claims import Atom, Fault, Faults
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import Atom, Fault, Faults
 from surepipe.pipelines.simulate.ends import Outcome
 from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
 from surepipe.pipelines.simulate.sandbox import Double, Refusal, Slip, sandboxed

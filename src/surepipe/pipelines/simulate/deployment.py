@@ -11,10 +11,10 @@ from surepipe.actors.codecs import AutoCodec, Undecodable
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.routes import Route
 from surepipe.audit.findings import Violation
+from surepipe.core.claims import Atom
 from surepipe.core.store_requests import Batch, Store, StreamInfo, Transaction
 from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
 from surepipe.guarantees import hops
-from surepipe.guarantees.claims import Atom
 from surepipe.pipelines.assembly import Cursor, Sink, Source
 from surepipe.pipelines.assessing import declared_level
 from surepipe.pipelines.calling import entry_of
@@ -57,7 +57,7 @@ from surepipe.pipelines.simulate.sources_and_sinks import (
 )
 from surepipe.pipelines.simulate.visitors import Visitor
 from surepipe.pipelines.stages import About, Context, StageCall
-from surepipe.pipes.options import StreamOptions
+from surepipe.pipes.stream.options import Stream
 from surepipe.simulation.actors.lives import ActorNode, Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.stores import (
@@ -189,7 +189,7 @@ class SimulatedSharedRoute:
 
 def stream_of(plan: Plan, pipe: PipePart) -> str:
     """The name of the stream that carries a pipe."""
-    layers = (layer for layer in pipe.stack if isinstance(layer, StreamOptions))
+    layers = (layer for layer in pipe.stack if isinstance(layer, Stream))
     return next(layers).stream or f"{plan.name}/{pipe.name}"
 
 

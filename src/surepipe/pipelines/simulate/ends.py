@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 from surepipe.pipelines.plan import Way
 from surepipe.simulation.actors.world import ActorWorld
 from surepipe.simulation.outside import Outside

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from surepipe.guarantees.claims import Atom
+from surepipe.core.claims import Atom
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import Outcome, canonical, effects_of

@@ -18,8 +18,8 @@ from typing import TypeAlias, cast
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
+from surepipe.core.claims import Atom, Claim, parse_faults
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.guarantees.claims import Atom, Claim, parse_faults
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoute

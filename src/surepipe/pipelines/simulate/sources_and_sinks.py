@@ -17,9 +17,9 @@ from typing import cast
 
 from pydantic import BaseModel
 
+from surepipe.core.claims import Atom
 from surepipe.core.store_requests import Transaction
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import Atom
 from surepipe.pipelines.assembly import Cursor, SourceRow
 from surepipe.pipelines.models.sources import (
     AnySource,

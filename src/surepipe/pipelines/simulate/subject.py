@@ -9,8 +9,8 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from surepipe.core.claims import Guarantee, in_order
 from surepipe.errors import ConfigurationError
-from surepipe.guarantees.claims import Guarantee, in_order
 from surepipe.guarantees.derivation import evaluate, evaluate_chain
 from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
 from surepipe.pipelines.assessing import chain_of, hop_of
@@ -22,7 +22,7 @@ from surepipe.pipelines.simulate.deployment import PlanDeployment, stream_of
 from surepipe.pipelines.simulate.ends import Effect
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.memory import ProcessMemory
-from surepipe.pipes.options import BacklogOptions, StreamOptions, micros
+from surepipe.pipes.options import BacklogOptions, micros
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.explore.hops import STATES_MAX, HopExplored, explore_hops
 from surepipe.simulation.promises import Promise
@@ -200,7 +200,7 @@ def _exposed(hop: Hop) -> Hop:
 
 
 def _confirms(pipe: PipePart) -> bool:
-    return any(layer.is_retry or isinstance(layer, StreamOptions) for layer in pipe.stack)
+    return any(layer.confirms for layer in pipe.stack)
 
 
 def _roles(plan: Plan) -> list[str]:

@@ -14,15 +14,27 @@ Catalogue: "Continuous index pipe".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import Annotated, ClassVar, Literal, cast
+
+from pydantic import Field
 
 from surepipe.core.effects import NoticeKind, Ranges
 from surepipe.core.machine import Randomness
 from surepipe.core.payloads import part_of, size_of
 from surepipe.core.ranges import RangeSet
 from surepipe.core.timing import backoff
+from surepipe.pipes.declaration import (
+    ABSENT,
+    IN_TURN,
+    NO_REPEAT,
+    PASSES_LOSS,
+    PipeKind,
+    Provision,
+    row,
+    set_to,
+)
 from surepipe.pipes.kinds.index import IndexReceiver, IndexSender
-from surepipe.pipes.options import ContinuousIndexOptions, micros
+from surepipe.pipes.options import IndexOptions, Seconds, micros
 from surepipe.pipes.stack.in_work import InWork, Repeats, count_of
 from surepipe.pipes.stack.layers import ReceiverPort, SenderPort, Token
 from surepipe.pipes.stack.reorder import Offered, ReorderBuffer
@@ -38,10 +50,35 @@ from surepipe.pipes.wire.frames import (
 )
 
 
+class ContinuousIndex(IndexOptions):
+    """Absolute order over a carrier that loses nothing; holds what comes early."""
+
+    kind: ClassVar[str] = "continuous-index"
+    agreed: ClassVar[tuple[str, ...]] = ("repeats",)
+
+    repeats: Literal["none", "last", "all"] = Field(
+        default="none", description="which repeats are delivered"
+    )
+    rto_initial_s: Seconds = Field(
+        default=1.0, description="first wait for an answer on the control path"
+    )
+    rto_max_s: Seconds = Field(
+        default=30.0, description="longest wait for an answer on the control path"
+    )
+    jitter: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.1, description="random part of a deadline"
+    )
+
+    @property
+    def lets_repeats_through(self) -> bool:
+        """True where some repeats are delivered."""
+        return self.repeats != "none"
+
+
 class Sender(IndexSender):
     """Numbers and passes down, at most the receiver's window ahead of what is confirmed."""
 
-    def __init__(self, options: ContinuousIndexOptions, port: SenderPort, rng: Randomness) -> None:
+    def __init__(self, options: ContinuousIndex, port: SenderPort, rng: Randomness) -> None:
         super().__init__(options, port, rng, window=options.held_max)
 
     def control(self, frame: Frame) -> None:
@@ -67,14 +104,13 @@ class Receiver(IndexReceiver):
     0 for the unknown start of a fresh receiver, -1 for none.
     """
 
+    holds_early: ClassVar[bool] = True
     TRANSIENT: ClassVar[tuple[str, ...]] = (
         *IndexReceiver.TRANSIENT,
         *("gap_alarm", "ask_min", "ask_max", "jitter", "repeats"),
     )
 
-    def __init__(
-        self, options: ContinuousIndexOptions, port: ReceiverPort, rng: Randomness
-    ) -> None:
+    def __init__(self, options: ContinuousIndex, port: ReceiverPort, rng: Randomness) -> None:
         super().__init__(options, port, rng)
         self.gap_alarm = micros(options.gap_alarm_s)
         self.ask_min = micros(options.rto_initial_s)
@@ -341,3 +377,33 @@ class Receiver(IndexReceiver):
         """What stands now."""
         in_work = self.buffer.in_work + self.former_count + self.repeated.count
         return {"held": self.buffer.held_count, "in_work": in_work}
+
+
+_LAST_AGAIN = Provision(ABSENT, "is set to let the last message through again")
+_ALL_AGAIN = Provision(ABSENT, "is set to let every repeat through")
+
+PIPE = PipeKind(
+    *(ContinuousIndex, Sender, Receiver),
+    declares=(
+        row(
+            ContinuousIndex,
+            (PASSES_LOSS, NO_REPEAT, IN_TURN, IN_TURN),
+            applies=set_to(repeats="none"),
+            at_least_once_carrier=True,
+        ),
+        row(
+            ContinuousIndex,
+            (PASSES_LOSS, _LAST_AGAIN, IN_TURN, IN_TURN),
+            when="repeats: last",
+            applies=set_to(repeats="last"),
+            at_least_once_carrier=True,
+        ),
+        row(
+            ContinuousIndex,
+            (PASSES_LOSS, _ALL_AGAIN, _ALL_AGAIN, IN_TURN),
+            when="repeats: all",
+            at_least_once_carrier=True,
+        ),
+    ),
+    advised=1,
+)

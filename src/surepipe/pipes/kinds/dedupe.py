@@ -11,15 +11,18 @@ Catalogue: none; it is strict-monotonic's set where that one has a cursor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, TypeAlias, cast
+
+from pydantic import Field
 
 from surepipe.core.effects import Ranges
 from surepipe.core.machine import Randomness
 from surepipe.core.payloads import part_of, size_of
 from surepipe.core.ranges import RangeSet
+from surepipe.pipes.declaration import M_OR_G, NO_REPEAT, PASSES_LOSS, G, PipeKind, Provision, row
 from surepipe.pipes.kinds.index import IndexReceiver, IndexSender
-from surepipe.pipes.options import DedupeOptions
+from surepipe.pipes.options import IndexOptions, Messages, Misfit, Place
 from surepipe.pipes.retry.backlog import prefix_within
 from surepipe.pipes.stack.in_work import InWork, count_of
 from surepipe.pipes.stack.layers import ReceiverPort, SenderPort, Token
@@ -29,10 +32,37 @@ Early: TypeAlias = tuple[int, Sequence[bytes], Token | None]
 """A run of the next epoch that waits: first number, payloads, who wants the answer."""
 
 
+class Dedupe(IndexOptions):
+    """No repeats, no order."""
+
+    kind: ClassVar[str] = "dedupe"
+
+    dedupe_window: Messages = Field(
+        default=65_536, description="span below the highest seq that is remembered"
+    )
+
+    def misfits(self, place: Place) -> Iterator[Misfit]:
+        """It must remember at least as far back as its carrier may bring messages late."""
+        widest, window = "", 0
+        for label, layer in place.below:
+            if layer.span_max > window:
+                widest, window = label, layer.span_max
+        if window > self.dedupe_window:
+            yield Misfit(
+                "bounds",
+                f"{place.label} remembers {self.dedupe_window} messages and its carrier has up to "
+                f"{window} under way, so it would take a late first arrival for a repeat",
+                (
+                    f"raise dedupe_window to {window}",
+                    f"lower the window of {widest} to {self.dedupe_window}",
+                ),
+            )
+
+
 class Sender(IndexSender):
     """Numbers and passes down, at most the receiver's window ahead of what is confirmed."""
 
-    def __init__(self, options: DedupeOptions, port: SenderPort, rng: Randomness) -> None:
+    def __init__(self, options: Dedupe, port: SenderPort, rng: Randomness) -> None:
         window = min(options.held_max, options.dedupe_window)
         super().__init__(options, port, rng, window=window)
 
@@ -47,7 +77,7 @@ class Receiver(IndexReceiver):
     TRANSIENT: ClassVar[tuple[str, ...]] = (*IndexReceiver.TRANSIENT, "dedupe_window")
     ordered: ClassVar[bool] = False
 
-    def __init__(self, options: DedupeOptions, port: ReceiverPort, rng: Randomness) -> None:
+    def __init__(self, options: Dedupe, port: ReceiverPort, rng: Randomness) -> None:
         super().__init__(options, port, rng)
         self.dedupe_window = options.dedupe_window
         self.done = RangeSet()
@@ -216,3 +246,22 @@ class Receiver(IndexReceiver):
     def gauges(self) -> dict[str, int]:
         """What stands now."""
         return {"held": self._early_count, "in_work": self.work.count}
+
+
+_AS_THEY_COME = "keeps the order of first arrivals, whatever that is"
+
+PIPE = PipeKind(
+    *(Dedupe, Sender, Receiver),
+    declares=(
+        row(
+            Dedupe,
+            (
+                PASSES_LOSS,
+                NO_REPEAT,
+                Provision(M_OR_G, _AS_THEY_COME),
+                Provision(G, _AS_THEY_COME),
+            ),
+        ),
+    ),
+    advised=5,
+)

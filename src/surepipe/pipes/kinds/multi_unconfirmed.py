@@ -7,10 +7,41 @@ message to the newest is bounded: one message that stays unsettled stops the sen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
+from surepipe.pipes.declaration import (
+    ABSENT,
+    N_AND_G,
+    REPEATS,
+    RESENDS,
+    PipeKind,
+    Provision,
+    Reverse,
+    row,
+)
+from surepipe.pipes.options import Misfit, Place, RetryOptions
 from surepipe.pipes.retry.confirming import ConfirmingReceiver
 from surepipe.pipes.retry.engine import RetrySender
+
+
+class MultiUnconfirmed(RetryOptions):
+    """At-least-once with a window of messages in flight; no order."""
+
+    kind: ClassVar[str] = "multi-unconfirmed"
+
+    def misfits(self, place: Place) -> Iterator[Misfit]:
+        """Outermost, nothing above it puts back into order what a receiver short of bytes lets pass."""
+        if place.number == 0 and self.held_max_bytes < self.window_bytes:
+            yield Misfit(
+                "bounds",
+                f"{place.label} may have {self.window_bytes} bytes under way and its receiver has room for "
+                f"{self.held_max_bytes}, so small messages would pass a large one that found no room",
+                (
+                    f"raise receive_window_bytes to {self.window_bytes}",
+                    f"lower window_bytes to {self.held_max_bytes}",
+                ),
+            )
 
 
 class Sender(RetrySender):
@@ -30,3 +61,21 @@ class Receiver(ConfirmingReceiver):
     names_holes: ClassVar[bool] = True
     remembers: ClassVar[bool] = True
     confirms_units: ClassVar[bool] = False
+
+
+PIPE = PipeKind(
+    *(MultiUnconfirmed, Sender, Receiver),
+    declares=(
+        row(
+            MultiUnconfirmed,
+            (
+                RESENDS,
+                REPEATS,
+                Provision(ABSENT, "delivers as frames arrive, re-sent ones late"),
+                Provision(N_AND_G, "delivers as frames arrive, past those that are still missing"),
+            ),
+            reverse=Reverse.FAIR,
+        ),
+    ),
+    advised=2,
+)

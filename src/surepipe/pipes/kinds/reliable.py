@@ -19,6 +19,7 @@ from surepipe.core.machine import Randomness
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
 from surepipe.core.timing import backoff
+from surepipe.pipes.declaration import EXACT, PipeKind, Reverse, row
 from surepipe.pipes.options import RetryOptions, micros
 from surepipe.pipes.retry.confirming import RANGES_MAX, ReportClock
 from surepipe.pipes.retry.engine import RetrySender
@@ -39,7 +40,12 @@ from surepipe.pipes.wire.frames import (
     Unknown,
 )
 
-__all__ = ["Receiver", "Sender"]
+
+class Reliable(RetryOptions):
+    """Exactly-once in order over any route with a way back, in one layer."""
+
+    kind: ClassVar[str] = "reliable"
+    is_cursor: ClassVar[bool] = True
 
 
 # The sending half of ``reliable``: the retry engine behind a handshake.
@@ -57,8 +63,8 @@ __all__ = ["Receiver", "Sender"]
 class Sender(RetrySender):
     """Links, then transmits within the window; what the receiver settled elsewhere is never sent."""
 
+    greets: ClassVar[bool] = True
     takes_nacks: ClassVar[bool] = True
-    stops_when_unanswered: ClassVar[bool] = True
 
     def _reset(self, epoch: int, base: int) -> None:
         super()._reset(epoch, base)
@@ -275,6 +281,7 @@ class Receiver(ReceiverLayer):
     """Serves the sender with the highest life, epoch after epoch."""
 
     ordered: ClassVar[bool] = True
+    holds_early: ClassVar[bool] = True
 
     def __init__(self, options: RetryOptions, port: ReceiverPort, rng: Randomness) -> None:
         self.options = options
@@ -610,3 +617,10 @@ class Receiver(ReceiverLayer):
             "in_work": self.buffer.in_work,
             "held_bytes": self.buffer.size_bytes,
         }
+
+
+PIPE = PipeKind(
+    *(Reliable, Sender, Receiver),
+    declares=(row(Reliable, EXACT, reverse=Reverse.FAIR),),
+    advised=6,
+)

@@ -10,8 +10,31 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from surepipe.pipes.declaration import (
+    ONE_IN_FLIGHT,
+    ONE_UNIT,
+    REPEATS,
+    RESENDS,
+    RUNS_REPEAT,
+    PipeKind,
+    Reverse,
+    row,
+    set_to,
+)
+from surepipe.pipes.options import RetryOptions
 from surepipe.pipes.retry.confirming import ConfirmingReceiver
 from surepipe.pipes.retry.engine import RetrySender
+
+
+class Resend(RetryOptions):
+    """At-least-once with the least state: one frame unconfirmed at a time."""
+
+    kind: ClassVar[str] = "resend"
+
+    @property
+    def span_max(self) -> int:
+        """One frame is on the way."""
+        return self.run_max
 
 
 class Sender(RetrySender):
@@ -24,3 +47,19 @@ class Receiver(ConfirmingReceiver):
     """Keeps what is in work and nothing else, so a repeat of what was settled is delivered again."""
 
     ordered: ClassVar[bool] = True
+
+
+PIPE = PipeKind(
+    *(Resend, Sender, Receiver),
+    declares=(
+        row(
+            Resend,
+            (RESENDS, REPEATS, ONE_IN_FLIGHT, ONE_UNIT),
+            when="run_max: 1",
+            applies=set_to(run_max=1),
+            reverse=Reverse.FAIR,
+        ),
+        row(Resend, (RESENDS, REPEATS, RUNS_REPEAT, ONE_UNIT), reverse=Reverse.FAIR),
+    ),
+    advised=3,
+)

@@ -12,18 +12,86 @@ the message and for its confirm: then a lost frame stops the pipe, and nothing b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, cast
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal, cast
+
+from pydantic import Field, model_validator
 
 from surepipe.core.effects import NoticeKind, Ranges
 from surepipe.core.machine import Randomness
 from surepipe.core.ranges import RangeSet
-from surepipe.pipes.options import RetryOptions, SequentialConfirmOptions
+from surepipe.pipes.declaration import (
+    ABSENT,
+    EXACT,
+    ONE_IN_FLIGHT,
+    ONE_UNIT,
+    RESENDS,
+    RUNS_REPEAT,
+    Declaration,
+    PipeKind,
+    Provision,
+    Reverse,
+    row,
+    set_to,
+)
+from surepipe.pipes.options import Messages, RetryOptions
 from surepipe.pipes.retry.confirming import ConfirmingReceiver, Session
 from surepipe.pipes.retry.engine import RetrySender
 from surepipe.pipes.retry.flights import NEVER, Flight
 from surepipe.pipes.stack.layers import ReceiverPort, SenderPort, Token
 from surepipe.pipes.wire.frames import Data, Frame, Probe, Refused, RefusedReason
+
+
+class SequentialConfirm(RetryOptions):
+    """One message at a time, each confirmed before the next."""
+
+    kind: ClassVar[str] = "sequential-confirm"
+    is_cursor: ClassVar[bool] = True
+    agreed: ClassVar[tuple[str, ...]] = ("repeats", "retry")
+
+    run_max: Messages = Field(default=1, description="messages in one frame at the most")
+    retry: Literal["own", "carrier"] = Field(
+        default="own", description="who sends again: this layer, or what is below"
+    )
+    repeats: Literal["none", "forward"] = Field(
+        default="none", description="what happens to a repeat"
+    )
+
+    @model_validator(mode="after")
+    def _a_unit_fits(self) -> SequentialConfirm:
+        """Nobody would send the rest of a unit again, where only the carrier repeats."""
+        if self.retry == "carrier" and min(self.run_max, self.window) > self.held_max:
+            raise ValueError(
+                f"a unit of {min(self.run_max, self.window)} messages exceeds the receive_window of "
+                f"{self.held_max}, and with retry: carrier what has no room is not sent again; "
+                "lower run_max"
+            )
+        if self.retry == "carrier" and self.frame_max_bytes > self.held_max_bytes:
+            raise ValueError(
+                f"a unit of frame_max_bytes ({self.frame_max_bytes}) exceeds the receive_window_bytes of "
+                f"{self.held_max_bytes}, and with retry: carrier what has no room is not sent again; "
+                "lower frame_max_bytes"
+            )
+        return self
+
+    @property
+    def span_max(self) -> int:
+        """One frame is on the way."""
+        return self.run_max
+
+    @property
+    def waits_for_carried_confirms(self) -> bool:
+        """True where the carrier repeats: a confirm that is lost comes no second time."""
+        return self.retry == "carrier"
+
+    @property
+    def lets_repeats_through(self) -> bool:
+        """True where repeats are forwarded."""
+        return self.repeats != "none"
+
+    def notes(self, label: str) -> Iterator[str]:
+        """What it costs."""
+        yield f"{label} sends one frame per round trip; reliable does not"
 
 
 class Sender(RetrySender):
@@ -32,7 +100,7 @@ class Sender(RetrySender):
     one_at_a_time: ClassVar[bool] = True
 
     def __init__(self, options: RetryOptions, port: SenderPort, rng: Randomness) -> None:
-        assert isinstance(options, SequentialConfirmOptions)
+        assert isinstance(options, SequentialConfirm)
         self.carrier_repeats = options.retry == "carrier"
         super().__init__(options, port, rng)
 
@@ -125,7 +193,7 @@ class Receiver(ConfirmingReceiver):
     remembers: ClassVar[bool] = True
 
     def __init__(self, options: RetryOptions, port: ReceiverPort, rng: Randomness) -> None:
-        assert isinstance(options, SequentialConfirmOptions)
+        assert isinstance(options, SequentialConfirm)
         self.forwards_repeats = options.repeats == "forward"
         self.sends_again = options.retry == "own"
         super().__init__(options, port, rng)
@@ -219,3 +287,41 @@ class Receiver(ConfirmingReceiver):
         for first, last in settled:
             session.settle(first, last)
         self.epoch = epoch
+
+
+_FORWARDS = Provision(ABSENT, "is set to forward repeats")
+
+
+def _rows(when: str, provides: tuple[Provision, ...], **options: object) -> list[Declaration]:
+    """Two rows, which differ in who sends again."""
+    no_loss, no_duplicate, monotonic, gap_free = provides
+    return [
+        row(
+            SequentialConfirm,
+            (no_loss, no_duplicate, monotonic, gap_free),
+            when=f"retry: {retry}{when}",
+            applies=set_to(retry=retry, **options),
+            reverse=reverse,
+            at_least_once_carrier=retry == "carrier",
+        )
+        for retry, reverse in (("own", Reverse.FAIR), ("carrier", Reverse.AT_LEAST_ONCE))
+    ]
+
+
+PIPE = PipeKind(
+    *(SequentialConfirm, Sender, Receiver),
+    declares=(
+        *_rows("", EXACT, repeats="none"),
+        *_rows(
+            ", repeats: forward, run_max: 1",
+            (RESENDS, _FORWARDS, ONE_IN_FLIGHT, ONE_UNIT),
+            repeats="forward",
+            run_max=1,
+        ),
+        *_rows(
+            ", repeats: forward",
+            (RESENDS, _FORWARDS, RUNS_REPEAT, ONE_UNIT),
+            repeats="forward",
+        ),
+    ),
+)

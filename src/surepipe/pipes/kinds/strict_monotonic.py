@@ -15,22 +15,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, cast
 
+from pydantic import Field
+
 from surepipe.core.effects import Ranges
 from surepipe.core.machine import Randomness
 from surepipe.core.payloads import part_of, size_of
 from surepipe.core.ranges import RangeSet
+from surepipe.pipes.declaration import (
+    ABSENT,
+    N_AND_G,
+    NEVER_BACK,
+    NO_REPEAT,
+    G,
+    PipeKind,
+    Provision,
+    row,
+    set_to,
+)
 from surepipe.pipes.kinds.index import IndexReceiver, IndexSender
-from surepipe.pipes.options import StrictMonotonicOptions
+from surepipe.pipes.options import IndexOptions
 from surepipe.pipes.retry.backlog import prefix_within
 from surepipe.pipes.stack.in_work import InWork
 from surepipe.pipes.stack.layers import ReceiverPort, SenderPort, Token
 from surepipe.pipes.wire.frames import Numbered
 
 
+class StrictMonotonic(IndexOptions):
+    """Never a repeat, never backwards; loses what is overtaken."""
+
+    kind: ClassVar[str] = "strict-monotonic"
+    agreed: ClassVar[tuple[str, ...]] = ("relaxed",)
+
+    relaxed: bool = Field(default=False, description="let the last message through again")
+
+    @property
+    def lets_repeats_through(self) -> bool:
+        """True where it is relaxed."""
+        return self.relaxed
+
+
 class Sender(IndexSender):
     """Numbers and passes down; nothing bounds it but the carrier."""
 
-    def __init__(self, options: StrictMonotonicOptions, port: SenderPort, rng: Randomness) -> None:
+    def __init__(self, options: StrictMonotonic, port: SenderPort, rng: Randomness) -> None:
         super().__init__(options, port, rng)
 
 
@@ -43,9 +70,7 @@ class Receiver(IndexReceiver):
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (*IndexReceiver.TRANSIENT, "relaxed")
 
-    def __init__(
-        self, options: StrictMonotonicOptions, port: ReceiverPort, rng: Randomness
-    ) -> None:
+    def __init__(self, options: StrictMonotonic, port: ReceiverPort, rng: Randomness) -> None:
         super().__init__(options, port, rng)
         self.relaxed = options.relaxed
         self.cursor_at = 0
@@ -173,3 +198,23 @@ class Receiver(IndexReceiver):
     def gauges(self) -> dict[str, int]:
         """What stands now."""
         return {"held": 0, "in_work": self._in_work}
+
+
+_LOSS = Provision(
+    N_AND_G, "drops what comes late, and its carrier may deliver out of order or with gaps"
+)
+_GAPS = Provision(G, "waits for nothing, so that a gap of its carrier stays a gap")
+_LAST_AGAIN = Provision(ABSENT, "is set to let the last message through again")
+
+PIPE = PipeKind(
+    *(StrictMonotonic, Sender, Receiver),
+    declares=(
+        row(
+            StrictMonotonic,
+            (_LOSS, NO_REPEAT, NEVER_BACK, _GAPS),
+            applies=set_to(relaxed=False),
+        ),
+        row(StrictMonotonic, (_LOSS, _LAST_AGAIN, NEVER_BACK, _GAPS), when="relaxed: true"),
+    ),
+    advised=4,
+)

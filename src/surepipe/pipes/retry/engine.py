@@ -36,7 +36,6 @@ class RetrySender(WindowSender):
     """The sending half of a retry pipe. Never finished: when nothing is unconfirmed it is idle."""
 
     takes_nacks: ClassVar[bool] = False
-    stops_when_unanswered: ClassVar[bool] = True
 
     # Frames of the reverse path.
 

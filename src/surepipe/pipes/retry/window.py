@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from surepipe.core.effects import Ranges
 from surepipe.core.machine import Randomness
@@ -76,8 +75,6 @@ class RoundTrips:
 
 class WindowSender(SenderLayer):
     """Backlog, window and records of what is on the way. When to send again is up to the subclass."""
-
-    one_at_a_time: ClassVar[bool] = False
 
     def __init__(self, options: RetryOptions, port: SenderPort, rng: Randomness) -> None:
         self.options = options

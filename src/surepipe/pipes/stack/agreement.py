@@ -8,7 +8,7 @@ met. An end of an earlier version says nothing and is taken as it is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,8 +21,8 @@ AGAIN_FIRST_US = 1_000_000
 AGAIN_MAX_US = 30_000_000
 TRIES_MAX = 8
 """How often an end speaks that nobody answers: the other may be of a version that doesn't know how."""
-_AGREED = ("repeats", "relaxed", "retry")
-"""The options of a layer that change what its frames mean to the other end. Sizes and times don't."""
+_DIGESTED = ("repeats", "relaxed", "retry")
+"""Options that stand in every digest, empty where a kind has none of the name, as digests are part of the wire."""
 
 
 def stack_text(layers: Iterable[LayerOptions]) -> str:
@@ -33,7 +33,7 @@ def stack_text(layers: Iterable[LayerOptions]) -> str:
 
 def _layer_text(layer: LayerOptions) -> str:
     fields = type(layer).model_fields
-    values = {name: getattr(layer, name) for name in _AGREED if name in fields}
+    values = {name: getattr(layer, name) for name in layer.agreed}
     given = [
         f"{name}={value}" for name, value in values.items() if value != fields[name].get_default()
     ]
@@ -43,10 +43,14 @@ def _layer_text(layer: LayerOptions) -> str:
 def stack_digest(layers: Iterable[LayerOptions]) -> int:
     """The same as a number, for an Open; it tells that two stacks differ, and not how."""
     agreed = [
-        (layer.kind, *(str(getattr(layer, name, "")) for name in ("repeats", "relaxed", "retry")))
+        (layer.kind, *(str(getattr(layer, name, "")) for name in _digested(layer)))
         for layer in layers
     ]
     return int.from_bytes(hashlib.blake2b(repr(agreed).encode(), digest_size=8).digest(), "big")
+
+
+def _digested(layer: LayerOptions) -> Sequence[str]:
+    return [*_DIGESTED, *(name for name in layer.agreed if name not in _DIGESTED)]
 
 
 @dataclass(frozen=True, slots=True)

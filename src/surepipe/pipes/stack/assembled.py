@@ -33,17 +33,8 @@ from surepipe.core.effects import (
 from surepipe.core.machine import Randomness
 from surepipe.core.timing import backoff, earlier
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes import stream
-from surepipe.pipes.kinds import (
-    continuous_index,
-    dedupe,
-    multi_unconfirmed,
-    reliable,
-    resend,
-    sequential_confirm,
-    strict_monotonic,
-)
-from surepipe.pipes.options import LayerOptions, RetryOptions, StreamOptions, micros
+from surepipe.pipes.catalogue import kind_of, receiver_layer, sender_layer
+from surepipe.pipes.options import LayerOptions, RetryOptions, micros
 from surepipe.pipes.retry.window import WindowSender
 from surepipe.pipes.stack.agreement import Agreement, Terms, difference, stack_digest, stack_text
 from surepipe.pipes.stack.boundary import (
@@ -61,12 +52,11 @@ from surepipe.pipes.stack.lanes import KeyOf, LaneDesk, Window
 from surepipe.pipes.stack.layers import (
     UNBOUNDED,
     ReceiverLayer,
-    ReceiverPort,
     SenderLayer,
-    SenderPort,
     Token,
 )
 from surepipe.pipes.stack.reorder import ReorderBuffer
+from surepipe.pipes.stream.options import Stream
 from surepipe.pipes.stream.sender import Sender as StreamSender
 from surepipe.pipes.wire import codec
 from surepipe.pipes.wire.frames import (
@@ -83,42 +73,6 @@ from surepipe.pipes.wire.frames import (
     Unknown,
     tag_of,
 )
-
-# The pipes by kind: which classes make the two halves of a layer.
-
-
-# Each half takes the options of its own kind, which the kind it is filed under makes sure of.
-_SENDERS: Mapping[str, Callable[..., SenderLayer]] = {
-    "resend": resend.Sender,
-    "multi-unconfirmed": multi_unconfirmed.Sender,
-    "stream": stream.Sender,
-    "sequential-confirm": sequential_confirm.Sender,
-    "strict-monotonic": strict_monotonic.Sender,
-    "continuous-index": continuous_index.Sender,
-    "dedupe": dedupe.Sender,
-    "reliable": reliable.Sender,
-}
-_RECEIVERS: Mapping[str, Callable[..., ReceiverLayer]] = {
-    "resend": resend.Receiver,
-    "multi-unconfirmed": multi_unconfirmed.Receiver,
-    "stream": stream.Receiver,
-    "sequential-confirm": sequential_confirm.Receiver,
-    "strict-monotonic": strict_monotonic.Receiver,
-    "continuous-index": continuous_index.Receiver,
-    "dedupe": dedupe.Receiver,
-    "reliable": reliable.Receiver,
-}
-
-
-def sender_layer(options: LayerOptions, port: SenderPort, rng: Randomness) -> SenderLayer:
-    """The sending half of a layer."""
-    return _SENDERS[options.kind](options, port, rng)
-
-
-def receiver_layer(options: LayerOptions, port: ReceiverPort, rng: Randomness) -> ReceiverLayer:
-    """The receiving half of a layer."""
-    return _RECEIVERS[options.kind](options, port, rng)
-
 
 # What must hold of the parts of a stack between any two events, whatever came before.
 #
@@ -217,7 +171,7 @@ def composition(layers: Iterable[LayerOptions]) -> str:
 
 
 def _confirms(layers: Iterable[LayerOptions]) -> bool:
-    return any(layer.is_retry or layer.kind == "stream" for layer in layers)
+    return any(layer.confirms for layer in layers)
 
 
 def _refuse_inner_giving_up(layers: Sequence[LayerOptions]) -> None:
@@ -485,9 +439,7 @@ class _SenderPort(_LayerPort):
     def __init__(self, stack: SenderStack, layer: int) -> None:
         super().__init__(stack, layer)
         self.sender = stack
-        self.carrier_confirms = any(
-            option.is_retry or option.kind == "stream" for option in stack.options[layer + 1 :]
-        )
+        self.carrier_confirms = any(option.confirms for option in stack.options[layer + 1 :])
 
     @property
     def life(self) -> int:
@@ -815,7 +767,7 @@ class _ReceiverPort(_LayerPort):
         self.durable = stack.boundary.durable
         self.has_lanes = stack.boundary.lanes > 0
         self.carrier_is_stream = any(
-            option.kind == "stream" for option in stack.options[layer + 1 :]
+            isinstance(option, Stream) for option in stack.options[layer + 1 :]
         )
 
     @property
@@ -911,8 +863,9 @@ class ReceiverStack(Stack):
         outermost, innermost = self.options[0], self.options[-1]
         count: int = getattr(outermost, "held_max", UNBOUNDED)
         size: int = getattr(outermost, "held_max_bytes", UNBOUNDED)
-        spans = outermost.kind in ("reliable", "continuous-index", "multi-unconfirmed")
-        if isinstance(innermost, StreamOptions):
+        sends_ahead = outermost.is_retry and not kind_of(outermost).sender.one_at_a_time
+        spans = sends_ahead or self.layers[0].holds_early
+        if isinstance(innermost, Stream):
             return Window(min(count, innermost.read_max), UNBOUNDED, spans=True)
         if not self.confirms:
             return Window(count - outermost.run_max + 1, size - self._largest + 1, spans=True)

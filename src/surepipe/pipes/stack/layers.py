@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from surepipe.core.effects import NoticeKind, Ranges
+from surepipe.core.machine import Randomness
 from surepipe.pipes.wire.frames import Frame
 
 Token: TypeAlias = tuple[int, int]
@@ -209,11 +210,21 @@ class SenderLayer(ABC):
     """The sending half of a layer. It serves one epoch at a time; ``begin`` starts the next."""
 
     TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng")
+    one_at_a_time: ClassVar[bool] = False
+    """True when it waits for the confirm of one frame before it sends the next."""
+    stops_when_unanswered: ClassVar[bool] = True
+    """True when giving a message up ends the pipe, because the order would break without it."""
+    greets: ClassVar[bool] = False
+    """True when nothing is transmitted before the other end has answered who it is, so that what an older sender
+    left on the route is not taken for a newer one's."""
     answered: bool = False
     """True once the receiver has accepted something of this epoch. Layers that nobody answers leave it."""
     taken: bool = False
     """True once it has told of a message of this epoch, so the layers below let that through. An answer to a frame
     that went past them, such as a Probe, shows nothing."""
+
+    def __init__(self, options: Any, port: SenderPort, rng: Randomness) -> None:
+        """Each kind takes the options of its own."""
 
     @property
     @abstractmethod
@@ -289,6 +300,11 @@ class ReceiverLayer(ABC):
     TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng")
     ordered: ClassVar[bool] = True
     """True when at most one delivery to the boundary may be outstanding."""
+    holds_early: ClassVar[bool] = False
+    """True when it holds what comes early, within a bounded span, and tells of a hole that stays."""
+
+    def __init__(self, options: Any, port: ReceiverPort, rng: Randomness) -> None:
+        """Each kind takes the options of its own."""
 
     @abstractmethod
     def data(self, frame: Frame, token: Token | None) -> None:

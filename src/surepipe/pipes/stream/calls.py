@@ -21,8 +21,9 @@ from surepipe.core.store_requests import (
     WaitForMore,
 )
 from surepipe.core.timing import backoff
-from surepipe.pipes.options import StreamOptions, micros
+from surepipe.pipes.options import micros
 from surepipe.pipes.stack.layers import Port
+from surepipe.pipes.stream.options import Stream
 
 for _part_of_a_state in (
     *(AppendRun, ClaimReader, CommitPosition, DescribeStream, Entries, GetPosition),
@@ -48,7 +49,7 @@ class Asked:
 class StoreCalls:
     """Asks, and asks again with doubling waits. Keeps no state of its own."""
 
-    def __init__(self, options: StreamOptions, port: Port, rng: Randomness) -> None:
+    def __init__(self, options: Stream, port: Port, rng: Randomness) -> None:
         self.port = port
         self.rng = rng
         self.jitter = options.jitter

@@ -32,9 +32,9 @@ from surepipe.core.store_requests import (
     WaitForMore,
 )
 from surepipe.errors import ConfigurationError
-from surepipe.pipes.options import StreamOptions
 from surepipe.pipes.stack.layers import ReceiverLayer, ReceiverPort
 from surepipe.pipes.stream.calls import WARN_AFTER, Asked, StoreCalls
+from surepipe.pipes.stream.options import Stream
 from surepipe.pipes.stream.work import StreamWork
 
 # The cursor of a stream's reader: a JSON list of what its commit takes, and the stream's incarnation.
@@ -115,13 +115,13 @@ class StreamPlace(ReceiverLayer):
 
     TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng", "calls", "stream", "reader")
 
-    def __init__(self, options: StreamOptions, port: ReceiverPort, rng: Randomness) -> None:
+    def __init__(self, options: Stream, port: ReceiverPort, rng: Randomness) -> None:
         if options.start is None:
             raise ConfigurationError(
                 f"stream pipe {port.pipe!r} does not say where a reader without a position begins: "
                 "set start to earliest, latest or an index"
             )
-        self.options: StreamOptions = options
+        self.options: Stream = options
         self.port = port
         self.rng = rng
         self.calls = StoreCalls(options, port, rng)

@@ -19,10 +19,10 @@ from surepipe.core.store_requests import (
     ProducerOpened,
     Stored,
 )
-from surepipe.pipes.options import StreamOptions
 from surepipe.pipes.retry.backlog import prefix_within
 from surepipe.pipes.stack.layers import SenderLayer, SenderPort
 from surepipe.pipes.stream.calls import WARN_AFTER, Asked, StoreCalls
+from surepipe.pipes.stream.options import Stream
 from surepipe.pipes.wire.frames import Frame
 
 
@@ -45,10 +45,11 @@ class Sender(SenderLayer):
     life; so it is never below ``base``, except for what is kept and appended again.
     """
 
+    greets: ClassVar[bool] = True
     TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng", "calls", "stream", "producer")
 
-    def __init__(self, options: StreamOptions, port: SenderPort, rng: Randomness) -> None:
-        self.options: StreamOptions = options
+    def __init__(self, options: Stream, port: SenderPort, rng: Randomness) -> None:
+        self.options: Stream = options
         self.port = port
         self.rng = rng
         self.calls = StoreCalls(options, port, rng)

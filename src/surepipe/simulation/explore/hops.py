@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from surepipe.guarantees.claims import Atom, Fault, Faults
+from surepipe.core.claims import Atom, Fault, Faults
 from surepipe.guarantees.derivation import evaluate
 from surepipe.guarantees.hops import LOSSY_ROUTE, Hop, one_way
 from surepipe.pipes.options import LayerOptions

@@ -50,7 +50,7 @@ from surepipe.core.store_requests import (
     WaitForMore,
 )
 from surepipe.errors import StoreUnavailable
-from surepipe.pipes.stream import commit_of
+from surepipe.pipes.stream.position import commit_of
 from surepipe.simulation.chance.chooser import LATE_ANSWER, PLAIN_STORE_FATE, StoreFate
 from surepipe.simulation.events import Event, Happening, StoreAnswer
 from surepipe.simulation.stores.calls import PLAIN, is_write, name_of

@@ -490,7 +490,7 @@ class End:
     @property
     def is_started(self) -> bool:
         """False before ``start``."""
-        return self._is_started
+        return self.node.is_started
 
     @property
     def address(self) -> str:

@@ -401,7 +401,7 @@ class SenderEnd(End):
 
     def unconfirmed(self) -> list[Item]:
         """What was accepted and is not confirmed, as (epoch, first, last)."""
-        if not self._is_started:
+        if not self.node.is_started:
             return []
         try:
             answer = self.ask(lambda host: _open_items(self._sender_of(host)))

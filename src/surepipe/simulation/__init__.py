@@ -11,7 +11,7 @@ from surepipe.simulation.options import Drain, Options, Tie
 from surepipe.simulation.outside import Outside
 from surepipe.simulation.promises import Promise, promise_of
 from surepipe.simulation.results import RunResult
-from surepipe.simulation.subjects import HopSubject, Subject
+from surepipe.simulation.subjects import HopSubject, Layout, PipeBetween, Subject
 
 __all__ = [
     "CATALOGUE",
@@ -21,9 +21,11 @@ __all__ = [
     "Failure",
     "FaultKind",
     "HopSubject",
+    "Layout",
     "Mode",
     "Options",
     "Outside",
+    "PipeBetween",
     "Promise",
     "RunResult",
     "Script",

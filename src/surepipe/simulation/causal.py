@@ -536,7 +536,11 @@ def _crashes(
             node = rows[step].node
             for point in POINTS:
                 yield Decision(
-                    f"faults/{node}", names[step], "crash", (point, 0), fault_of("crash", node)
+                    f"faults/{node}",
+                    names[step],
+                    "crash",
+                    (point, 0),
+                    fault_of("crash", is_sender=node == "sender"),
                 )
 
 

@@ -124,6 +124,8 @@ class HandlerCall:
     number: int
     cause: str
     raising: int = 0
+    sent_on: int = 0
+    """Where the handler sends messages on: up to which seq they are in the next pipe."""
 
     @property
     def what(self) -> str:
@@ -146,6 +148,19 @@ class Handled:
     def what(self) -> str:
         """Which messages of which call it was working on."""
         return f"settled {self.first}..{self.last} of {self.call.what}"
+
+
+@dataclass(slots=True, eq=False)
+class OfEnd:
+    """An event of one of several ends of a node, by a name that no other end has."""
+
+    end: str
+    event: Event
+
+    @property
+    def what(self) -> str:
+        """The end, and what happens to it."""
+        return f"{self.end} {self.event.what}"
 
 
 @dataclass(slots=True, eq=False)

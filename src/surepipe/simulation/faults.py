@@ -13,7 +13,6 @@ from enum import StrEnum
 
 from surepipe.core.claims import FAULTS_OF, NO_FAULTS, WORDS, Atom, Fault
 from surepipe.errors import ConfigurationError
-from surepipe.simulation.chance.chooser import role_of
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.chance.script import Decision
 from surepipe.simulation.options import DRAINS, Options, Tie
@@ -399,11 +398,16 @@ def kind_of(decision: Decision) -> str:
         return "F17"
     if decision.verb != "zombie":
         return decision.fault
-    return "F28s" if role_of(decision.authority) == "faults/sender" else "F28r"
+    return "F28s" if decision.authority.startswith("faults/sender") else "F28r"
 
 
-def kinds_at(decision: Decision, *, sends: bool, receives: bool) -> tuple[str, ...]:
-    """The kinds that a decision is, at a process with these ends of pipes: its end is one for each of them."""
+def kinds_at(
+    decision: Decision, *, sends: bool, receives: bool, relays: bool = False
+) -> tuple[str, ...]:
+    """The kinds that a decision is, at a process with these ends of pipes: its end is one for each of them. The
+    crash of a relay is that of a receiver."""
+    if relays and decision.verb == "crash":
+        return ("F10",)
     if decision.verb not in ("crash", "zombie") or not decision.authority.startswith("faults/"):
         return (decision.fault,) if decision.fault else ()
     of_sender, of_receiver = ("F8", "F10") if decision.verb == "crash" else ("F28s", "F28r")

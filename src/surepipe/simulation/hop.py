@@ -1,14 +1,15 @@
-"""One run of a hop: sender, receiver and what is between them, through chaos, healing, drain and quiescence."""
+"""One run of machines on the nodes of a world, and what is between them: chaos, healing, drain, quiescence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
 from surepipe.audit.properties import judge
+from surepipe.audit.settings import Settings, claimed, facts_of
 from surepipe.audit.trace import RollingDigest, Row
 from surepipe.core.claims import Atom, Fault
 from surepipe.core.machine import Machine
@@ -16,18 +17,18 @@ from surepipe.core.store_requests import KEEP_ALL, Level, Retention
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.pipes.stream.position import Phase
 from surepipe.simulation.chance.chooser import Chooser
-from surepipe.simulation.chance.script import Script
+from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.events import Event, Happening, Submit, Wake
-from surepipe.simulation.faults import CATALOGUE, kind_of, names_of
+from surepipe.simulation.faults import CATALOGUE, kind_of, kinds_at, names_of
 from surepipe.simulation.network import Network
-from surepipe.simulation.nodes import Node
+from surepipe.simulation.nodes import End, MachineNode
 from surepipe.simulation.options import Drain, Options
-from surepipe.simulation.promises import promise_of
+from surepipe.simulation.promises import chain_claim, claim_in, promise_of
 from surepipe.simulation.results import RunResult
 from surepipe.simulation.stores.contents import WorldKeeper
-from surepipe.simulation.subjects import HopSubject, Subject
+from surepipe.simulation.subjects import Layout, PipeBetween, Subject
 from surepipe.simulation.world import Entry, World, as_detail, collector_at_rest
 
 _ASKING = frozenset(Phase) - {Phase.WAITING, Phase.DELIVERING, Phase.STOPPED}
@@ -51,28 +52,41 @@ def judge_rows(rows: Sequence[Row]) -> Sequence[Violation]:
     return judge(rows)
 
 
+Simulated: TypeAlias = Subject | Layout
+"""What can be run: a pair of machines, or a layout of several pairs."""
+
+
+def layout_of(subject: Subject) -> Layout:
+    """A pair is a layout of ``sender`` and ``receiver``; those beside it have numbers: ``sender 2``."""
+    pipes = [PipeBetween(subject, "sender", "receiver")]
+    for number, hop in enumerate(getattr(subject, "beside", ()), 2):
+        receiver = "receiver" if hop.only_sends else f"receiver {number}"
+        pipes.append(PipeBetween(hop, f"sender {number}", receiver))
+    return Layout(subject.name, pipes)
+
+
 class HopWorld(World):
-    """The nodes of a hop and the phases of its run."""
+    """The nodes of a layout and the phases of its run."""
 
     name = "world"
 
-    def __init__(self, subject: Subject, options: Options, chooser: Chooser) -> None:
+    def __init__(self, subject: Simulated, options: Options, chooser: Chooser) -> None:
         chooser.begin(options)
         super().__init__(f"{subject.name}#{options.seed}", options, chooser)
-        self.subject = subject
-        self.beside: Sequence[HopSubject] = getattr(subject, "beside", ())
+        self.is_pair = not isinstance(subject, Layout)
+        self.layout = layout = subject if isinstance(subject, Layout) else layout_of(subject)
+        self.subject = layout.pipes[0].subject
         self.promise = promise_of(subject)
         self.network = Network(self)
-        self.nodes: list[Node] = []
-        self.keeper = self._keeper_of(subject)
-        self.sender, self.receiver = self._join(subject, self.keeper, "")
-        for number, hop in enumerate(self.beside, 2):
-            self._join(hop, self._keeper_of(hop, self.keeper), f" {number}")
-        if isinstance(chooser, SeededChooser):
-            chooser.plan_beside([node.name for node in self.nodes[2:]])
-        for node in self.nodes:
-            node.on_power = self._cut_power
-            node.on_mailbox = partial(self.network.drop_in_flight, node, "F26")
+        self.nodes: dict[str, MachineNode] = {}
+        first, *others = layout.pipes
+        self.keeper = self._keeper_of(first.subject)
+        self.sender, self.receiver = self._join(first, self.keeper)
+        for pipe in others:
+            self._join(pipe, self._keeper_of(pipe.subject, self.keeper))
+        self._relay()
+        nodes = list(self.nodes.values())
+        chooser.plan(nodes[:2], nodes[2:]) if self.is_pair else chooser.plan(nodes)
         self.quiescent_at = -1
 
     def _keeper_of(self, subject: Subject, beside: WorldKeeper | None = None) -> WorldKeeper:
@@ -93,21 +107,51 @@ class HopWorld(World):
             letters=bool(getattr(getattr(subject, "options", None), "dead_letters", False)),
         )
 
-    def _join(self, subject: Subject, keeper: WorldKeeper, number: str) -> tuple[Node, Node]:
-        """The two ends of a hop, with a link each way. Of one that only sends the first receiver is the other."""
-        sender = Node(self, subject, f"sender{number}", keeper.told_pipe, keeper)
-        self.nodes.append(sender)
-        if getattr(subject, "only_sends", False):
+    def _node(self, name: str) -> MachineNode:
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = MachineNode(self, name)
+            node.on_power = self._cut_power
+            node.on_mailbox = partial(self._lose_mailbox, node)
+        return node
+
+    def _lose_mailbox(self, node: MachineNode) -> None:
+        for end in node.ends:
+            self.network.drop_in_flight(end, "F26")
+
+    @property
+    def ends(self) -> list[End]:
+        """Those of all nodes."""
+        return [end for node in self.nodes.values() for end in node.ends]
+
+    def _join(self, pipe: PipeBetween, keeper: WorldKeeper) -> tuple[End, End]:
+        """The two ends of a pipe, with a link each way. Of one that only sends the first receiver is the other."""
+        sender = self._end(pipe, pipe.sender, keeper.told_pipe, keeper)
+        if getattr(pipe.subject, "only_sends", False):
             receiver = self.receiver
         else:
-            receiver = Node(self, subject, f"receiver{number}", keeper.pipe, keeper)
-            self.nodes.append(receiver)
+            receiver = self._end(pipe, pipe.receiver, keeper.pipe, keeper)
         sender.out = self.network.link(sender.name, receiver, keeper.told_pipe)
         back = self.network.link(receiver.name, sender, keeper.told_pipe)
         sender.heard = back
-        if number == "" or receiver is not self.receiver:
+        if not hasattr(receiver, "out"):
             receiver.out, receiver.heard = back, sender.out
         return sender, receiver
+
+    def _end(self, pipe: PipeBetween, name: str, told: str, keeper: WorldKeeper) -> End:
+        """An end bears the name of its node, and that of its pipe too where the node has several."""
+        places = [place for one in self.layout.pipes for place in (one.sender, one.receiver)]
+        is_alone = self.is_pair or places.count(name) == 1
+        node, is_sender = self._node(name), name == pipe.sender
+        end = name if is_alone else f"{name}/{pipe.pipe}"
+        return node.add_end(pipe.subject, told, keeper, is_sender=is_sender, name=end)
+
+    def _relay(self) -> None:
+        by_pipe = {(end.keeper.pipe, end.is_sender): end for end in self.ends}
+        for fed_by, pipe in self.layout.relays.items():
+            receiver, sender = by_pipe[fed_by, False], by_pipe[pipe, True]
+            receiver.onward, sender.is_fed = sender, True
+            sender.keeps_accepted |= self.layout.hand_over is Boundary.HANDED
 
     def begin(self) -> None:
         """The first row, the workload, the plan of phases, and the first process of each node."""
@@ -124,7 +168,7 @@ class HopWorld(World):
             self.at(at, self.sender, offer)
         self._offer_beside()
         self.at(chaos_us, self, Happening("heal", self._heal))
-        for node in sorted(self.nodes, key=lambda node: node.role):
+        for node in sorted(self.nodes.values(), key=lambda node: node.sends):
             node.start()
 
     def begins(self) -> bool:
@@ -137,7 +181,12 @@ class HopWorld(World):
 
     def _facts(self) -> dict[str, object]:
         promise, options = self.promise, self.options
-        given = [kind_of(decision) for decision in self.chooser.given() if decision.fault]
+        given = [
+            kind
+            for decision in self.chooser.given()
+            if decision.fault
+            for kind in self._kinds_of(decision)
+        ]
         faults = names_of(options, given)
         if self._may_pass and Fault.STORE_TRIM not in faults:
             faults = tuple(one.value for one in Fault if one.value in (*faults, Fault.STORE_TRIM))
@@ -150,7 +199,7 @@ class HopWorld(World):
         return {
             "format": 1,
             "clock": "virtual",
-            "subject": self.subject.name,
+            "subject": self.layout.name,
             "seed": options.seed,
             "options": options.plain(),
             "claim": {
@@ -167,9 +216,8 @@ class HopWorld(World):
                 frozen=bool(options.frozen),
                 each_bytes=options.payload_bytes + _HEADER_BYTES,
             ),
-            "journaled": self.subject.journaled,
-            **({"claims": self._claims_beside()} if self.beside else {}),
-            **({"boundary": "before"} if self.subject.boundary is Boundary.BEFORE else {}),
+            **self._kept_facts(),
+            **({"claims": self._claims_beside()} if len(self.layout.pipes) > 1 else {}),
             "confirms": promise.confirms,
             "retries": promise.retries,
             **({"patience": promise.patience} if promise.patience else {}),
@@ -178,6 +226,25 @@ class HopWorld(World):
             "fault_free": is_calm and longest < promise.least_us // 2,
         }
 
+    def _kept_facts(self) -> dict[str, object]:
+        """Which senders have a journal, and where positions are stored before messages come out."""
+        subjects = [(one.pipe, one.subject) for one in self.layout.pipes]
+        if self.is_pair:
+            is_before = self.subject.boundary is Boundary.BEFORE
+            facts: dict[str, object] = {"boundary": "before"} if is_before else {}
+            return {"journaled": self.subject.journaled, **facts}
+        return {
+            "journaled": False,
+            "journals": [pipe for pipe, subject in subjects if subject.journaled],
+            "before": [pipe for pipe, one in subjects if one.boundary is Boundary.BEFORE],
+        }
+
+    def _kinds_of(self, decision: Decision) -> tuple[str, ...]:
+        node = self.nodes.get(decision.authority.removeprefix("faults/"))
+        if node is None:
+            return (kind_of(decision),)
+        return kinds_at(decision, sends=node.sends, receives=node.receives, relays=node.relays)
+
     @property
     def _may_pass(self) -> bool:
         """Whether a stream has a bound at which entries go before they are read: no fault needs to befall it."""
@@ -185,9 +252,14 @@ class HopWorld(World):
         return retention.force and retention.max_bytes is not None
 
     def _claims_beside(self) -> dict[str, object]:
+        """Those of the other pipes; of a layout that is no pair, of all of them."""
+        keepers = self.keeper.keepers[1:] if self.is_pair else self.keeper.keepers
+        pipes = self.layout.pipes[1:] if self.is_pair else self.layout.pipes
         return {
-            hop.told_pipe: {atom: list(names) for atom, names in promise_of(hop).claim.items()}
-            for hop in self.beside
+            keeper.told_pipe: {
+                atom: list(names) for atom, names in claim_in(self.layout, pipe).items()
+            }
+            for keeper, pipe in zip(keepers, pipes, strict=True)
         }
 
     def take(self, event: Event) -> None:
@@ -200,12 +272,8 @@ class HopWorld(World):
 
     def _cut_power(self, for_us: int) -> None:
         """Both ends and all stores end at once."""
-        for node in self.nodes:
-            if node.current is not None:
-                node.end(node.current, "power cut", "F31")
-            for zombie in list(node.zombies):
-                node.end(zombie, "power cut", "F31")
-            node.start_after(for_us)
+        for node in self.nodes.values():
+            node.cut_power(for_us)
         self.keeper.mishaps.cut_power(self.options.store_rollback_writes)
 
     # The workload.
@@ -225,24 +293,25 @@ class HopWorld(World):
 
     def _offer_beside(self) -> None:
         """What the applications of the other hops offer: as much, in payloads of their own."""
-        for node in self.nodes[2:]:
+        for end in self.ends:
             at = made = number = 0
-            while node.role == "sender" and made < self.options.messages:
+            is_offered = end.is_sender and not end.is_fed and end is not self.sender
+            while is_offered and made < self.options.messages:
                 number += 1
                 left = self.options.messages - made
-                after, count = self.chooser.submit(f"submit {number} of {node.name}", left)
+                after, count = self.chooser.submit(f"submit {number} of {end.name}", left)
                 at += after
                 payloads = [
-                    f"{node.name} {made + place}".encode().ljust(self.options.payload_bytes, b".")
+                    f"{end.name} {made + place}".encode().ljust(self.options.payload_bytes, b".")
                     for place in range(1, count + 1)
                 ]
                 made += count
-                self.at(at, node, Submit(number, payloads))
+                self.at(at, end, Submit(number, payloads))
 
     def _offered(self) -> int:
         """How many messages there may be at once, those of the load included."""
         options = self.options
-        several = options.messages * (1 + len(self.beside))
+        several = options.messages * len(self.layout.pipes)
         return several + options.flood + options.too_large + options.load_messages
 
     def _extremes(self) -> Iterator[Submit]:
@@ -264,7 +333,7 @@ class HopWorld(World):
         self.chooser.end_chaos()
         self.network.heal()
         self.keeper.mishaps.heal()
-        for node in self.nodes:
+        for node in self.nodes.values():
             node.heal()
         self._drain()
 
@@ -293,7 +362,7 @@ class HopWorld(World):
         if self.quiescent_at >= 0:
             return entry[0] > self.quiescent_at + self._grace_us()
         if isinstance(entry[4], Wake) and all(isinstance(e[4], Wake) for e in self.heap):
-            processes = [node.current for node in self.nodes]
+            processes = [end.current for end in self.ends]
             if all(p and _at_rest(p.machine) for p in processes):
                 self.quiescent_at = self.now
                 self._phase("quiescent")
@@ -302,9 +371,7 @@ class HopWorld(World):
     def _grace_us(self) -> int:
         """A receiver may hold what waits for messages that its zombie settled: it asks when the hole is old."""
         grace = GRACE_TIMERS * self.options.timer_us
-        holds = any(
-            node.current and node.current.machine.gauges().get("held") for node in self.nodes
-        )
+        holds = any(end.current and end.current.machine.gauges().get("held") for end in self.ends)
         return max(grace, self.promise.calm_us) if holds else grace
 
     def end(self) -> None:
@@ -312,7 +379,7 @@ class HopWorld(World):
         if not self.limit and self.quiescent_at < 0:
             self.quiescent_at = self.now
             self._phase("quiescent")
-        nodes = {node.name: _standing(node) for node in self.nodes}
+        nodes = {end.name: _standing(end) for end in self.ends}
         facts = {"quiescent": not self.limit, "limit": self.limit, "nodes": nodes}
         self.note("world", 0, "end", detail=as_detail(facts))
 
@@ -332,20 +399,20 @@ def _at_rest(machine: Machine) -> bool:
     )
 
 
-def _standing(node: Node) -> dict[str, object]:
-    process = node.current
+def _standing(end: End) -> dict[str, object]:
+    process = end.current
     if process is None:
         return {"deadline": None, "gauges": {}, "idle": False}
     return {
         "deadline": process.deadline,
         "gauges": dict(process.machine.gauges()),
         "idle": bool(getattr(process.machine, "idle", True)),
-        "waiting": len(node.kept_offers),
+        "waiting": len(end.kept_offers),
     }
 
 
-def play(subject: Subject, options: Options, chooser: Chooser) -> HopWorld:
-    """Run a hop to its end and return the world as it then is, with its rows."""
+def play(subject: Simulated, options: Options, chooser: Chooser) -> HopWorld:
+    """Run a pair, or a layout, to its end and return the world as it then is, with its rows."""
     world = HopWorld(subject, options, chooser)
     if isinstance(chooser, ScriptChooser):
         world.asked = []
@@ -357,7 +424,7 @@ def play(subject: Subject, options: Options, chooser: Chooser) -> HopWorld:
 
 
 def run_hop(
-    subject: Subject,
+    subject: Simulated,
     options: Options | None = None,
     chooser: Chooser | None = None,
     *,
@@ -376,12 +443,12 @@ def result_of(world: HopWorld, judge: JudgeRows | None = judge_rows) -> RunResul
     """What a finished world amounts to."""
     chooser = world.chooser
     script = Script(
-        world.subject.name, world.options.plain(), chooser.decisions(), world.options.seed
+        world.layout.name, world.options.plain(), chooser.decisions(), world.options.seed
     )
     return RunResult(
         script=script,
         rows=world.rows,
-        violations=tuple(judge(world.rows)) if judge else (),
+        violations=(*judge(world.rows), *_judged_through(world)) if judge else (),
         digest=digest_of_rows(world.rows),
         events=world.events,
         marks=frozenset(world.marks),
@@ -391,7 +458,56 @@ def result_of(world: HopWorld, judge: JudgeRows | None = judge_rows) -> RunResul
     )
 
 
-def replay(subject: Subject, script: Script, *, judge: JudgeRows | None = judge_rows) -> RunResult:
+def rows_through(
+    rows: Sequence[Row], chain: Sequence[PipeBetween], claim: Mapping[str, Sequence[str]]
+) -> list[Row]:
+    """The rows of a chain as those of one pipe: accepted where its messages were offered, delivered and settled
+    where they came out, under the identity that they had at first. Messages are known by their payloads."""
+    first, last = chain[0].pipe, chain[-1].pipe
+    name = f"{first} to {last}"
+    known: dict[str, tuple[int, int]] = {}
+    facts: dict[str, object] = {
+        "claim": claim,
+        "faults": facts_of(rows[0])["faults"],
+        "journals": [name],
+    }
+    found = [replace(rows[0], detail=as_detail(facts))]
+    for row in rows[1:]:
+        if row.kind in ("phase", "end"):
+            found.append(row)
+        is_accepted = row.kind == "accepted" and row.pipe == first
+        if not is_accepted and not (row.kind in ("delivered", "settled") and row.pipe == last):
+            continue
+        each = [row.digests[at : at + 16] for at in range(0, len(row.digests), 16)]
+        for seq, digest in enumerate(each, row.seq):
+            if is_accepted:
+                if digest in known:
+                    continue
+                known[digest] = (row.epoch, seq)
+            epoch, number = known.get(digest, (row.epoch, seq))
+            found.append(
+                replace(row, pipe=name, epoch=epoch, seq=number, count=1, digests=digest, detail="")
+            )
+    return found
+
+
+def _judged_through(world: HopWorld) -> Sequence[Violation]:
+    """What the judge says of each chain of pipes, from where its messages were offered to where they came out.
+
+    How often a message was sent again is for the single pipes to answer; here it is what came out, in which order.
+    """
+    found: list[Violation] = []
+    for chain in world.layout.chains:
+        if len(chain) > 1:
+            rows = rows_through(world.rows, chain, chain_claim(world.layout, chain))
+            settings = Settings.read(rows[0])
+            found += judge(rows, {"P1", *claimed(settings.claim, settings.faults)})
+    return found
+
+
+def replay(
+    subject: Simulated, script: Script, *, judge: JudgeRows | None = judge_rows
+) -> RunResult:
     """Repeat the run that a script tells of; a decision that finds nothing to act on makes the result stale."""
     options = replace(Options.of(script.options), seed=script.seed)
     return run_hop(subject, options, ScriptChooser(script), judge=judge)

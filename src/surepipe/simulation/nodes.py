@@ -1,17 +1,18 @@
-"""Nodes: an address, the process behind it now, and what is done when that one ends.
+"""Nodes of a world: which life runs there now, and what is done when that one ends.
 
-What outlives the processes of a node is with its keeper. A process that was replaced while it slept is a zombie:
-when it wakes, it and its successor listen at the same address.
+A node has one or more ends of pipes. They are machines of one life: they start, crash, sleep and are replaced
+together. What outlives a life is with the keepers of its ends. A life that was replaced while it slept is a
+zombie: when it wakes, it and its successor listen at the same addresses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TypeAlias
 
 from surepipe.errors import StoreUnavailable
-from surepipe.simulation.chance.chooser import Trouble, fault_of, role_of
+from surepipe.simulation.chance.chooser import Trouble, fault_of
 from surepipe.simulation.events import Event, FrameFlight, Happening, Submit
 from surepipe.simulation.network import Link
 from surepipe.simulation.processes import Process, ReceiverProcess, SenderProcess
@@ -80,40 +81,51 @@ def _nothing(for_us: int) -> None:
     del for_us
 
 
-class Node:
-    """An address, and what is behind it now. Its keeper has what outlives a process."""
+class End:
+    """One end of a pipe on a node: an address on links, and the process that listens there now.
+
+    Its keeper has what outlives a process.
+    """
 
     def __init__(
-        self, world: World, subject: Subject, name: str, pipe: str, keeper: WorldKeeper
+        self,
+        node: MachineNode,
+        subject: Subject,
+        name: str,
+        pipe: str,
+        keeper: WorldKeeper,
+        *,
+        is_sender: bool,
     ) -> None:
-        """``name``: its role, and of further ones of the same role which it is: ``sender 2``."""
-        self.world = world
+        self.node = node
+        self.world = world = node.world
         self.subject = subject
         self.name = name
-        self.role = role_of(name)
+        self.is_sender = is_sender
         self.pipe = pipe
         self.keeper = keeper
-        self.clock = MonotonicClock(world.options.drift_ppm)
-        self.wall = WallClock(WALL_ORIGIN_US)
+        self.clock = node.clock
         self.highest_epoch = 0
         self.boundary = subject.boundary
         self.message_max_bytes = promise_of(subject).message_max_bytes
         self.poison: frozenset[bytes] = frozenset()
-        self.lives = 0
         self.wakes = 0
         self.current: Process | None = None
-        self.zombies: list[Process] = []
-        self.had_zombies = self.is_healed = False
+        self.zombies: Sequence[Process] = ()
         self.kept_offers: list[Submit] = []
         self.accepted: set[tuple[int, int]] = set()
         self.offers = 0
         self.calls: dict[str, int] = {}
         self.handled: dict[tuple[int, int, int, int], int] = {}
         self.is_watched = world.options.gauges or world.options.states
-        self.out = cast("Link", None)
-        self.heard = cast("Link", None)
-        self.on_power: Callable[[int], None] = _nothing
-        self.on_mailbox: Callable[[], None] = lambda: None
+        self.out: Link
+        self.heard: Link
+        self.onward: End | None = None
+        """Where the handler of this receiver gives its messages: the sender of the next pipe on this node."""
+        self.is_fed = False
+        """Of a sender: another end of this node gives it all that it sends."""
+        self.keeps_accepted = self.keeper.has_journal
+        """Of a sender: whether what it has accepted is safe, or only what is confirmed."""
 
     # Events.
 
@@ -156,54 +168,47 @@ class Node:
 
     def _miss(self, flight: FrameFlight) -> None:
         facts = {"frame": flight.kind, "reason": "node down"}
-        self.world.tell_frame(self.name, self.lives, "lost", flight, facts)
+        self.world.tell_frame(self.name, self.node.lives, "lost", flight, facts)
 
     def named(self, call: str) -> str:
         """A name that comes up once: with the how-many-th it is."""
         number = self.calls[call] = self.calls.get(call, 0) + 1
         return call if number == 1 else f"{call} #{number}"
 
-    # Lives.
+    # Lives of the node.
 
-    def start(self) -> None:
-        """A new process, with what the former ones left in stores."""
-        if self.current is not None:
-            return
-        self.lives += 1
-        try:
-            process = self._new_process()
-        except StoreUnavailable:
-            self.lives -= 1
-            self.start_after(self.world.options.timer_us)
-            return
-        self.current = process
-        process.begin("start", detail='{"confirms":"stored"}' if self.keeper.streamed else "")
-        self.keeper.started(process)
-        process.start()
-        self._offer_kept()
-
-    def _new_process(self) -> Process:
+    def new_process(self, life: int) -> Process:
+        """The machine of this end in a new life. Raises StoreUnavailable."""
         world = self.world
-        rng = world.chooser.source(f"ids/{self.name}/{self.lives}")
-        if self.role == "receiver":
-            state = self.keeper.load_state(self.lives)
-            receiver = self.subject.receiver(life=self.lives, rng=rng, state=state)
-            return ReceiverProcess(self, self.lives, receiver)
+        rng = world.chooser.source(f"ids/{self.name}/{life}")
+        if not self.is_sender:
+            state = self.keeper.load_state(life)
+            receiver = self.subject.receiver(life=life, rng=rng, state=state)
+            return ReceiverProcess(self, life, receiver)
         sender = self.subject.sender(
-            life_hint=self._life_hint(), rng=rng, journal=self.keeper.load_journal()
+            life_hint=self._life_hint(life), rng=rng, journal=self.keeper.load_journal()
         )
-        return SenderProcess(self, self.lives, sender)
+        return SenderProcess(self, life, sender)
 
-    def _life_hint(self) -> int:
+    def _life_hint(self, life: int) -> int:
         """What the wall clock gives: above all former lives, unless somebody has set the clock."""
-        self.wall.jump(self.world.chooser.wall_step(self.name, self.lives))
+        wall = self.node.wall
+        wall.jump(self.world.chooser.wall_step(self.name, life))
         if not self.world.options.wall_steps:
             self.highest_epoch += 1
             return self.highest_epoch
-        return self.wall.reading(self.world.now) // 1_000_000 * 1_000 + self.lives
+        return wall.reading(self.world.now) // 1_000_000 * 1_000 + life
 
-    def end(self, process: Process, why: str, fault: str = "", after: int = 0) -> None:
-        """This process is over; what it had in memory is gone."""
+    def begin(self, process: Process) -> None:
+        """The new process starts, and gets what was offered while nobody was there."""
+        if process.is_alive:
+            process.begin("start", detail='{"confirms":"stored"}' if self.keeper.streamed else "")
+            self.keeper.started(process)
+            process.start()
+        self.offer_kept()
+
+    def ended(self, process: Process, why: str, fault: str = "", after: int = 0) -> None:
+        """The process is over; what it had in memory is gone."""
         facts: dict[str, object] = {"text": why}
         if fault:
             facts |= {"fault": fault, "after": after}
@@ -213,83 +218,9 @@ class Node:
         process.unperformed([])
         self.kept_offers += [event for event in process.waiting if isinstance(event, Submit)]
         process.waiting.clear()
-        if self.current is process:
-            self.current = None
-        if process in self.zombies:
-            self.zombies.remove(process)
 
-    def befall(self, process: Process, trouble: Trouble) -> None:
-        """A crash, a pause, or a replacement while the old one only sleeps."""
-        if trouble.verb == "power":
-            self.on_power(trouble.for_us)
-            return
-        fault = fault_of(trouble.verb, self.name)
-        if trouble.verb in ("crash", "mailbox"):
-            self.end(process, "memory lost", fault, trouble.point)
-            if trouble.verb == "mailbox":
-                self.on_mailbox()
-            self.start_after(trouble.for_us)
-            return
-        process.row("pause", detail=as_detail({"fault": fault}))
-        process.is_away = True
-        back = Happening("resume", lambda: self._resume(process))
-        self.world.at(self.world.now + trouble.for_us, self, back)
-        if trouble.verb == "zombie" and self.current is process:
-            self.current = None
-            self.had_zombies = True
-            self.zombies.append(process)
-            self.start_after(trouble.for_us // 2)
-
-    def start_after(self, delay_us: int) -> None:
-        """The next process comes after this time."""
-        at = self.world.now + delay_us
-        self.world.at(at, self, Happening(f"life {self.lives + 1}", self.start))
-
-    def _resume(self, process: Process) -> None:
-        """What waited comes as a burst."""
-        if not process.is_alive or not process.is_away:
-            return
-        process.is_away = False
-        process.begin("resume")
-        waiting, process.waiting = process.waiting, []
-        for event in waiting:
-            process.take(event)
-
-    def heal(self) -> None:
-        """Everything that was away is back, and nothing that was replaced goes on."""
-        self.is_healed = True
-        for zombie in list(self.zombies):
-            self.end(zombie, "ended for good")
-        if self.had_zombies and self.current is not None and self.current.has_stopped:
-            self._end_stopped(self.current)
-        if self.current is None:
-            self.start()
-        elif self.kept_offers:
-            self._offer_kept()
-        if self.current is None:
-            return
-        self._resume(self.current)
-
-    def stopped(self, process: Process) -> None:
-        """It heard that another one has its place. Where that is over, whoever looks after it starts the next one.
-
-        1. The clock goes back, and a process that replaces another takes a lower life than that had.
-        2. The replaced one wakes, opens its higher life, and is ended for good.
-        3. The only process left hears of it at its next write, and stops.
-        """
-        if self.had_zombies and self.is_healed and self.current is process:
-            last = Happening(f"life {process.number} has stopped", lambda: self._restart(process))
-            self.world.at(self.world.now, self, last)
-
-    def _restart(self, process: Process) -> None:
-        if self.current is process:
-            self._end_stopped(process)
-            self.start()
-
-    def _end_stopped(self, process: Process) -> None:
-        self.end(process, "stopped by the one that it had replaced")
-
-    def _offer_kept(self) -> None:
+    def offer_kept(self) -> None:
+        """What waited for a process is offered again."""
         offers, self.kept_offers = self.kept_offers, []
         for offer in offers:
             self.world.at(self.world.now, self, offer)
@@ -345,3 +276,182 @@ class Node:
     def pipe_of(self, producer: str) -> str:
         """The pipe as rows name it: with the producer where several write into one stream."""
         return f"{self.pipe}@{producer}" if producer and producer != self.pipe else self.pipe
+
+
+MachineLife: TypeAlias = tuple[Process, ...]
+"""The processes of all ends of a node in one life of it."""
+
+
+class MachineNode:
+    """A node whose ends are machines."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.ends: list[End] = []
+        self.clock = MonotonicClock(world.options.drift_ppm)
+        self.wall = WallClock(WALL_ORIGIN_US)
+        self.lives = 0
+        self.current: MachineLife | None = None
+        self.zombies: list[MachineLife] = []
+        self.had_zombies = self.is_healed = False
+        self.on_power: Callable[[int], None] = _nothing
+        self.on_mailbox: Callable[[], None] = lambda: None
+
+    @property
+    def sends(self) -> bool:
+        """Whether it has the sending end of a pipe."""
+        return any(end.is_sender for end in self.ends)
+
+    @property
+    def relays(self) -> bool:
+        """Whether it sends only what it was given."""
+        return self.receives and all(end.is_fed for end in self.ends if end.is_sender)
+
+    @property
+    def receives(self) -> bool:
+        """Whether it has the receiving end of a pipe."""
+        return not all(end.is_sender for end in self.ends)
+
+    def add_end(
+        self, subject: Subject, pipe: str, keeper: WorldKeeper, *, is_sender: bool, name: str = ""
+    ) -> End:
+        """One more end of a pipe; the only end of a node may bear its name."""
+        end = End(self, subject, name or self.name, pipe, keeper, is_sender=is_sender)
+        self.ends.append(end)
+        return end
+
+    def take(self, event: Event) -> None:
+        """A start, a return."""
+        assert isinstance(event, Happening)
+        event.act()
+
+    def _seat(self, current: MachineLife | None) -> None:
+        """Each end knows which process listens at its address."""
+        self.current = current
+        for place, end in enumerate(self.ends):
+            end.current = current[place] if current is not None else None
+            end.zombies = [zombie[place] for zombie in self.zombies]
+
+    def life_of(self, process: Process) -> MachineLife:
+        """The life that the process belongs to; alone, where that is over."""
+        lives = [*self.zombies, *([self.current] if self.current else [])]
+        return next((life for life in lives if process in life), (process,))
+
+    def start(self) -> None:
+        """A new life, with what the former ones left in stores."""
+        if self.current is not None:
+            return
+        self.lives += 1
+        try:
+            life = tuple(end.new_process(self.lives) for end in self.ends)
+        except StoreUnavailable:
+            self.lives -= 1
+            self.start_after(self.world.options.timer_us)
+            return
+        self._seat(life)
+        for end, process in zip(self.ends, life, strict=True):
+            end.begin(process)
+
+    def start_after(self, delay_us: int) -> None:
+        """The next life comes after this time."""
+        at = self.world.now + delay_us
+        self.world.at(at, self, Happening(f"life {self.lives + 1}", self.start))
+
+    def end(
+        self, life: MachineLife, why: str, trouble: Trouble | None = None, fault: str = ""
+    ) -> None:
+        """This life is over; what it had in memory is gone."""
+        for process in life:
+            if process.is_alive:
+                code = fault or (
+                    fault_of(trouble.verb, is_sender=process.end.is_sender) if trouble else ""
+                )
+                process.end.ended(process, why, code, trouble.point if trouble else 0)
+        if life in self.zombies:
+            self.zombies.remove(life)
+        self._seat(None if self.current is life else self.current)
+
+    def befall(self, process: Process, trouble: Trouble) -> None:
+        """A crash, a pause, or a replacement while the old life only sleeps."""
+        if trouble.verb == "power":
+            self.on_power(trouble.for_us)
+            return
+        life = self.life_of(process)
+        if trouble.is_end:
+            self.end(life, "memory lost", trouble)
+            if trouble.verb == "mailbox":
+                self.on_mailbox()
+            self.start_after(trouble.for_us)
+            return
+        for one in life:
+            one.row("pause", detail=as_detail({"fault": "F28"}))
+            one.is_away = True
+        back = Happening("resume", lambda: self._resume(life))
+        self.world.at(self.world.now + trouble.for_us, self, back)
+        if trouble.verb == "zombie" and self.current is life:
+            self.had_zombies = True
+            self.zombies.append(life)
+            self._seat(None)
+            self.start_after(trouble.for_us // 2)
+
+    def cut_power(self, for_us: int) -> None:
+        """All lives end at once, and another one starts after this time."""
+        for life in [*([self.current] if self.current else []), *self.zombies]:
+            self.end(life, "power cut", fault="F31")
+        self.start_after(for_us)
+
+    def _resume(self, life: MachineLife) -> None:
+        """What waited comes as a burst."""
+        for process in life:
+            if not process.is_alive or not process.is_away:
+                continue
+            process.is_away = False
+            process.begin("resume")
+            waiting, process.waiting = process.waiting, []
+            for event in waiting:
+                process.take(event)
+
+    def heal(self) -> None:
+        """Everything that was away is back, and nothing that was replaced goes on."""
+        self.is_healed = True
+        for zombie in list(self.zombies):
+            self.end(zombie, "ended for good")
+        if self.had_zombies and self.current and any(one.has_stopped for one in self.current):
+            self._end_stopped(self.current)
+        if self.current is None:
+            self.start()
+        else:
+            for end in self.ends:
+                if end.kept_offers:
+                    end.offer_kept()
+        if self.current is not None:
+            self._resume(self.current)
+
+    def stopped(self, process: Process) -> None:
+        """It heard that another one has its place. Where that is over, whoever looks after it starts the next one.
+
+        1. The clock goes back, and a process that replaces another takes a lower life than that had.
+        2. The replaced one wakes, opens its higher life, and is ended for good.
+        3. The only process left hears of it at its next write, and stops.
+        """
+        life = self.current
+        if self.had_zombies and self.is_healed and life is not None and process in life:
+            last = Happening(f"life {process.number} has stopped", lambda: self._restart(life))
+            self.world.at(self.world.now, self, last)
+
+    def _restart(self, life: MachineLife) -> None:
+        if self.current is life:
+            self._end_stopped(life)
+            self.start()
+
+    def _end_stopped(self, life: MachineLife) -> None:
+        self.end(life, "stopped by the one that it had replaced")
+
+    def refused(self, process: Process, why: str, after_us: int | None = None) -> None:
+        """A store has refused what the process must have: its life is over, and another one may start."""
+        life = self.life_of(process)
+        is_current = life is self.current
+        self.end(life, why)
+        if is_current and after_us is not None:
+            self.start_after(after_us)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,6 +40,7 @@ from surepipe.simulation.events import (
     Handled,
     HandlerCall,
     Happening,
+    OfEnd,
     StoreAnswer,
     Submit,
     Wake,
@@ -46,7 +48,7 @@ from surepipe.simulation.events import (
 from surepipe.simulation.world import as_detail, digests_of
 
 if TYPE_CHECKING:
-    from surepipe.simulation.nodes import Node
+    from surepipe.simulation.nodes import End
 
 
 def _idle() -> None:
@@ -67,26 +69,27 @@ class Process:
     # Slots: beyond thirty attributes a dictionary finds them slower, and each is asked for at every event.
     __slots__ = (
         *("acts", "cause", "chooser", "clock", "deadline", "has_drift", "is_alive", "is_away"),
-        *("cells", "is_plain", "is_watched", "machine", "may_end", "name", "node", "number"),
+        *("cells", "end", "is_plain", "is_watched", "machine", "may_end", "name", "node", "number"),
         *("pipe", "prefix", "run_name", "takes", "transmit", "waiting", "woken_at", "world"),
     )
 
-    def __init__(self, node: Node, number: int, machine: Machine) -> None:
-        self.node = node
-        self.name = node.name
-        self.pipe = node.pipe
-        self.world = node.world
-        self.cells = node.world.cells
-        self.run_name = node.world.run_name
-        self.chooser = node.world.chooser
-        self.clock = node.clock
-        self.has_drift = bool(node.clock.drift_ppm)
+    def __init__(self, end: End, number: int, machine: Machine) -> None:
+        self.end = end
+        self.node = end.node
+        self.name = end.name
+        self.pipe = end.pipe
+        self.world = end.world
+        self.cells = end.world.cells
+        self.run_name = end.world.run_name
+        self.chooser = end.world.chooser
+        self.clock = end.clock
+        self.has_drift = bool(end.clock.drift_ppm)
         self.number = number
-        self.prefix = f"{node.name}/{number}/"
+        self.prefix = f"{end.name}/{number}/"
         self.machine = machine
-        self.is_watched = node.is_watched
-        self.may_end = self.world.asked is not None or self.chooser.may_ever_trouble(node.name)
-        self.transmit = node.out.transmit
+        self.is_watched = end.is_watched
+        self.may_end = self.world.asked is not None or self.chooser.may_ever_trouble(end.node.name)
+        self.transmit = end.out.transmit
         self.is_plain = not (self.may_end or self.is_watched)
         """Nothing but its machine decides what it does: then a step is its effects and nothing else."""
         self.is_alive = True
@@ -159,8 +162,8 @@ class Process:
             self._wake_early(event, due)
         else:
             self.deadline = None
-            self.node.wakes += 1
-            event.number = self.node.wakes
+            self.end.wakes += 1
+            event.number = self.end.wakes
             self.begin("wake")
             self.step(event, self.machine.wake(self.now()))
 
@@ -169,8 +172,8 @@ class Process:
         self._arm(due)
         where = f"{self.name}: before {due}"
         if self.world.options.perturb and self.chooser.perturb("early-wake", where):
-            self.node.wakes += 1
-            event.number = self.node.wakes
+            self.end.wakes += 1
+            event.number = self.end.wakes
             self.begin("wake")
             self.step(event, self.machine.wake(self.now()))
         else:
@@ -195,11 +198,13 @@ class Process:
         """What befalls the process at this event. A zombie has had its share."""
         if not self.may_end:
             return None
-        world = self.world
+        world, node = self.world, self.node.name
+        if node != self.name:
+            event = OfEnd(self.name, event)
         if world.asked is not None:
-            world.asked.append((self.name, event))
-        if self.chooser.may_trouble(self.name) and self is self.node.current:
-            return self.chooser.trouble(self.name, event, points)
+            world.asked.append((node, event))
+        if self.chooser.may_trouble(node) and self is self.end.current:
+            return self.chooser.trouble(node, event, points)
         return None
 
     def perform(self, effects: Sequence[Effect]) -> None:
@@ -254,7 +259,7 @@ class Process:
         due = max(due, self.world.now)
         if self.woken_at is None or due < self.woken_at:
             self.woken_at = due
-            self.world.at(due, self, Wake(self.node.wakes + 1, due))
+            self.world.at(due, self, Wake(self.end.wakes + 1, due))
 
     def _notice(self, effect: Notice) -> None:
         facts: dict[str, object] = {"notice": str(effect.kind), "text": effect.detail}
@@ -265,19 +270,19 @@ class Process:
             self.node.stopped(self)
 
     def _call(self, effect: Call) -> None:
-        self.node.keeper.call(self, effect)
+        self.end.keeper.call(self, effect)
 
     def _persist(self, effect: Persist) -> None:
-        self.node.keeper.persist(self, effect)
+        self.end.keeper.persist(self, effect)
 
     def _dead_letter(self, effect: DeadLetter) -> None:
-        self.node.keeper.letter(self, effect)
+        self.end.keeper.letter(self, effect)
 
     def renumber(self, epoch: int, first: int, count: int, new_epoch: int, new_first: int) -> None:
         """These messages are known by a new identity, whoever hears of it."""
         new = as_detail({"epoch": new_epoch, "seq": new_first})
         self.row("renumbered", epoch=epoch, seq=first, count=count, detail=new)
-        self.node.renumber(epoch, first, count, new_epoch, new_first)
+        self.end.renumber(epoch, first, count, new_epoch, new_first)
 
     # Rows.
 
@@ -308,15 +313,33 @@ class Process:
 # A life of the sender, with the application that offers it messages.
 
 
+@dataclass(slots=True)
+class HandOver:
+    """Messages that came out of one pipe and go into the next one of the same node."""
+
+    left: int
+    then: Callable[[], None]
+
+    def one_is_safe(self) -> None:
+        """One more of them needs its former pipe no longer."""
+        self.left -= 1
+        if self.left == 0:
+            self.then()
+
+
 class SenderProcess(Process):
     """A life of the sender, with the application that offers it messages."""
 
-    __slots__ = ("offered", "sender")
+    __slots__ = ("handed", "offered", "sender", "unsafe")
 
-    def __init__(self, node: Node, number: int, machine: SenderMachine) -> None:
-        super().__init__(node, number, machine)
+    def __init__(self, end: End, number: int, machine: SenderMachine) -> None:
+        super().__init__(end, number, machine)
         self.sender = machine
         self.offered: deque[bytes] = deque()
+        self.handed: dict[bytes, HandOver] = {}
+        """Messages that another end of this node has given it, until they are accepted."""
+        self.unsafe: dict[tuple[int, int], HandOver] = {}
+        """Those of them that are accepted and not confirmed, where only what is confirmed is safe."""
         self.acts |= {
             Accepted: self._accepted,
             Reject: self._reject,
@@ -330,23 +353,54 @@ class SenderProcess(Process):
         self.offered.extend(event.payloads)
         self.step(event, self.sender.send(event.payloads, self.now()))
 
+    def hand_over(self, payloads: Sequence[bytes], then: Callable[[], None]) -> None:
+        """Messages that a handler of this node sends on; ``then`` is called when all of them are safe."""
+        hand_over = HandOver(len(payloads), then)
+        self.handed |= dict.fromkeys(payloads, hand_over)
+        self.end.offers += 1
+        self.world.at(self.world.now, self, Submit(5000 + self.end.offers, payloads))
+
     def _accepted(self, effect: Accepted) -> None:
         taken = [self.offered.popleft() for _ in range(effect.count)]
-        self.node.accept(self, effect.epoch, effect.first, taken)
+        self.end.accept(self, effect.epoch, effect.first, taken)
+        if self.handed:
+            for seq, payload in enumerate(taken, effect.first):
+                self._took(payload, effect.epoch, seq)
+
+    def _took(self, payload: bytes, epoch: int, seq: int) -> None:
+        hand_over = self.handed.pop(payload, None)
+        if hand_over is None:
+            return
+        if self.end.keeps_accepted:
+            hand_over.one_is_safe()
+        else:
+            self.unsafe[epoch, seq] = hand_over
 
     def _reject(self, effect: Reject) -> None:
         refused = [self.offered.pop() for _ in range(effect.count)][::-1]
         reason = as_detail({"reason": str(effect.reason)})
         self.row("rejected", count=effect.count, digests=digests_of(refused), detail=reason)
-        if effect.reason in (RejectReason.FULL, RejectReason.JOURNAL):
-            self.node.offer_again(refused)
+        if self.end.is_fed:
+            self.end.offers += 1
+            later = Submit(5000 + self.end.offers, refused)
+            self.world.at(self.world.now + self.world.options.timer_us, self, later)
+        elif effect.reason in (RejectReason.FULL, RejectReason.JOURNAL):
+            self.end.offer_again(refused)
 
     def _confirmed(self, effect: Confirmed) -> None:
         for first, last in effect.ranges:
             self.row("confirmed", effect.epoch, first, last - first + 1)
+            for seq in range(first, last + 1) if self.unsafe else ():
+                hand_over = self.unsafe.pop((effect.epoch, seq), None)
+                if hand_over is not None:
+                    hand_over.one_is_safe()
 
     def _renumbered(self, effect: Renumbered) -> None:
-        if not self.node.keeper.has_journal:
+        for offset in range(effect.count) if self.unsafe else ():
+            hand_over = self.unsafe.pop((effect.epoch, effect.first + offset), None)
+            if hand_over is not None:
+                self.unsafe[effect.new_epoch, effect.new_first + offset] = hand_over
+        if not self.end.keeper.has_journal:
             self.renumber(
                 effect.epoch, effect.first, effect.count, effect.new_epoch, effect.new_first
             )
@@ -381,13 +435,13 @@ class ReceiverProcess(Process):
         *("handed_out_through", "taken_back_through"),
     )
 
-    def __init__(self, node: Node, number: int, machine: ReceiverMachine) -> None:
-        super().__init__(node, number, machine)
+    def __init__(self, end: End, number: int, machine: ReceiverMachine) -> None:
+        super().__init__(end, number, machine)
         self.receiver = machine
         self.queue: deque[tuple[Deliver, str]] = deque()
         """Deliveries that wait for the handler, each with the name of its row."""
         self.crossed: set[tuple[str, int, int]] = set()
-        self.is_committed = node.boundary is Boundary.COMMITTED
+        self.is_committed = end.boundary is Boundary.COMMITTED
         self.is_handling = False
         self.in_doubt = False
         """A transaction met a store that is away: nothing else is committed until it is known what is stored."""
@@ -408,9 +462,9 @@ class ReceiverProcess(Process):
             effect.attempt,
             digests_of(payloads),
             "",
-            self.node.pipe_of(effect.producer) if effect.producer else "",
+            self.end.pipe_of(effect.producer) if effect.producer else "",
         )
-        if self.node.boundary is Boundary.BEFORE:
+        if self.end.boundary is Boundary.BEFORE:
             self._cross_before(effect)
         if self.is_handling:
             self.queue.append((effect, told))
@@ -436,26 +490,30 @@ class ReceiverProcess(Process):
             attempt,
             digests_of(payloads),
             "",
-            self.node.pipe_of(delivery.producer) if delivery.producer else "",
+            self.end.pipe_of(delivery.producer) if delivery.producer else "",
         )
 
     def _handle(self, delivery: Deliver, cause: str) -> None:
         """The handler takes one delivery after the other, as that of an actor does."""
         self.is_handling = True
         first, count = delivery.first, len(delivery.payloads)
-        calls, kind = self.node.handled, (delivery.epoch, first, count, delivery.attempt)
+        calls, kind = self.end.handled, (delivery.epoch, first, count, delivery.attempt)
         number = calls[kind] = calls.get(kind, 0) + 1
         call = HandlerCall(delivery, number, cause)
-        took, raising = self.chooser.handling(call, delivery.epoch, first, count)
-        if self.node.poison:
+        took, raising = self.chooser.handling(self._named(call), delivery.epoch, first, count)
+        if self.end.poison:
             raising = self._poisoned(delivery, raising)
         if raising:
             call.raising = max(first, min(raising, first + count - 1))
         self.world.at(self.world.now + took, self, Handled(call, first, first + count - 1))
 
+    def _named(self, event: Event) -> Event:
+        """By a name that no call of another handler has; that of a pair is the only one."""
+        return event if self.name == "receiver" else OfEnd(self.name, event)
+
     def _poisoned(self, effect: Deliver, raising: int) -> int:
         for seq, payload in enumerate(effect.payloads, effect.first):
-            if payload in self.node.poison:
+            if payload in self.end.poison:
                 return min(seq, raising) if raising else seq
         return raising
 
@@ -466,11 +524,14 @@ class ReceiverProcess(Process):
         if call.delivery.ticket <= self.taken_back_through:
             self._close()
             return
+        if self.end.onward is not None and call.sent_on < event.first:
+            self._send_on(self.end.onward, event)
+            return
         if call.raising:
             self._raise(event, call)
             return
         count = event.last - event.first + 1
-        part = self.chooser.part(event, count) if count > 1 else 1
+        part = self.chooser.part(self._named(event), count) if count > 1 else 1
         last = event.first + part - 1
         if part < count:
             rest = Handled(call, last + 1, event.last)
@@ -478,6 +539,21 @@ class ReceiverProcess(Process):
         else:
             self._close()
         self._cross(event, call.delivery, last)
+
+    def _send_on(self, onward: End, event: Handled) -> None:
+        """The handler gives its messages to the next pipe, and goes on when they are safe there. Of those that it
+        raises for, and of what comes behind them, it gives nothing."""
+        call, delivery = event.call, event.call.delivery
+        call.sent_on = event.last
+        last = call.raising - 1 if call.raising else event.last
+        payloads = delivery.payloads[event.first - delivery.first : last + 1 - delivery.first]
+        if not payloads:
+            self._handled(event)
+            return
+        world, life = self.world, self.node.life_of(self)
+        sender = next(one for one in life if one.end is onward)
+        assert isinstance(sender, SenderProcess)
+        sender.hand_over(payloads, lambda: world.at(world.now, self, event))
 
     def _close(self) -> None:
         """The handler is done with a delivery and takes the next one."""
@@ -507,7 +583,7 @@ class ReceiverProcess(Process):
     def _is_put_off(self) -> bool:
         """True when nothing of a transaction is stored. The receiver keeps what it has, in its order, and looks
         again; until then nothing else is committed."""
-        is_first = self.is_committed and not self.in_doubt and not self.node.keeper.can_commit
+        is_first = self.is_committed and not self.in_doubt and not self.end.keeper.can_commit
         if is_first:
             self.in_doubt = True
             self._look_later()
@@ -518,14 +594,14 @@ class ReceiverProcess(Process):
         self.world.at(self.world.now + self.world.options.timer_us, self, again)
 
     def _look_again(self, event: Happening) -> None:
-        keeper = self.node.keeper
+        keeper = self.end.keeper
         if not keeper.can_commit:
             self._look_later()
             return
         try:
             keeper.renew_state(self)
         except Fenced:
-            self.node.end(self, "another receiver has the state")
+            self.node.refused(self, "another receiver has the state")
             return
         self.in_doubt = False
         self.taken_back_through = self.handed_out_through
@@ -540,14 +616,12 @@ class ReceiverProcess(Process):
 
     def _settled(self, first: int, delivery: Deliver, done: int, state: bytes | None) -> bool:
         """So many messages cross the boundary; False when the store refused the transaction, effects and all."""
-        node = self.node
-        if state is not None and not node.keeper.commit(self, state):
-            is_current = self is node.current
-            node.end(self, "the store refused its transaction")
-            if is_current:
-                node.start_after(self.world.options.timer_us)
+        end = self.end
+        if state is not None and not end.keeper.commit(self, state):
+            again = self.world.options.timer_us
+            self.node.refused(self, "the store refused its transaction", again)
             return False
-        if node.boundary is Boundary.BEFORE:
+        if end.boundary is Boundary.BEFORE:
             return True
         start = first - delivery.first
         self._tell_settled(
@@ -555,14 +629,14 @@ class ReceiverProcess(Process):
         )
         self.cause = f"{self.prefix}{len(self.cells) - 1}"
         if state is not None:
-            node.keeper.tell_committed(self, state)
+            end.keeper.tell_committed(self, state)
         return True
 
     def _raise(self, event: Handled, call: HandlerCall) -> None:
         """What stands before the message for which it raises has crossed the boundary."""
         delivery, seq = call.delivery, call.raising
         self._close()
-        pipe = self.node.pipe_of(delivery.producer) if delivery.producer else ""
+        pipe = self.end.pipe_of(delivery.producer) if delivery.producer else ""
         self.row("raised", delivery.epoch, seq, 1, delivery.attempt, pipe=pipe)
         self.cause = f"{self.prefix}{len(self.cells) - 1}"
         ticket, done = delivery.ticket, seq - event.first

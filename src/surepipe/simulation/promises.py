@@ -1,25 +1,27 @@
 """What a subject promises, in numbers: claim, bounds, timers. The judge is told this in the row ``run``.
 
-A ``HopSubject`` promises what the algebra derives for its stack. Another subject says it itself, by a method
-``promise``; without one nothing is claimed of it but what holds always.
+A ``HopSubject`` promises what the algebra derives for its stack, a ``Layout`` what it derives for its chains.
+Another subject says it itself, by a method ``promise``; without one it is held only to what holds always.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from surepipe.audit.properties.refinement import PATTERNS
-from surepipe.core.claims import Guarantee, in_order
+from surepipe.core.claims import Fault, Guarantee, in_order
 from surepipe.core.store_requests import Level
 from surepipe.errors import CompositionError
 from surepipe.guarantees import derive
-from surepipe.guarantees.hops import LOSSY_ROUTE, Hop, Store, one_way
+from surepipe.guarantees.derivation import evaluate_chain
+from surepipe.guarantees.hops import LOSSY_ROUTE, Chain, Hop, Store, one_way
 from surepipe.pipes.catalogue import kind_of
 from surepipe.pipes.options import BacklogOptions, LayerOptions, RetryOptions, micros
 from surepipe.pipes.stack.boundary import Boundary
-from surepipe.simulation.subjects import HopSubject, Subject
+from surepipe.simulation.subjects import HopSubject, Layout, PipeBetween, Subject
 
 SECOND = 1_000_000
 
@@ -88,8 +90,10 @@ class Promising(Protocol):
         ...
 
 
-def promise_of(subject: Subject) -> Promise:
+def promise_of(subject: Subject | Layout) -> Promise:
     """What the judge holds a subject to."""
+    if isinstance(subject, Layout):
+        return _of_layout(subject)
     if isinstance(subject, Promising):
         return subject.promise()
     if not isinstance(subject, HopSubject):
@@ -157,11 +161,77 @@ def _of_hop(subject: HopSubject) -> Promise:
     )
 
 
-def _claim(subject: HopSubject) -> dict[str, tuple[str, ...]]:
+# Layouts: what is promised of the ways through them, and of each pipe where its ends are.
+
+_Claim: TypeAlias = Mapping[str, tuple[str, ...]]
+
+
+def chain_claim(layout: Layout, chain: Sequence[PipeBetween]) -> _Claim:
+    """What is promised from the first sender of a chain to its last receiver.
+
+    Where a subject says itself what it promises, that is what all of the chain tolerate.
+    """
+    hops = [one.subject for one in chain]
+    if len(chain) > 1 and all(isinstance(one, HopSubject) for one in hops):
+        known = tuple(hop_of(cast("HopSubject", one)) for one in hops)
+        found = evaluate_chain(Chain(layout.name, known, (layout.hand_over,) * (len(hops) - 1)))
+        return _named(found.guarantee)
+    return _common([promise_of(one).claim for one in hops])
+
+
+def claim_in(layout: Layout, pipe: PipeBetween) -> _Claim:
+    """What is promised of one pipe. The crash of a relay is that of its sender, which a pipe may not survive."""
+    claim = promise_of(pipe.subject).claim
+    if pipe.pipe not in layout.relays.values():
+        return claim
+    relay = {Fault.RELAY_CRASH.value}
+    return {
+        atom: faults if Fault.SENDER_CRASH in faults else tuple(f for f in faults if f not in relay)
+        for atom, faults in claim.items()
+    }
+
+
+def _common(claims: Sequence[_Claim]) -> _Claim:
+    return {
+        atom: tuple(fault for fault in faults if all(fault in one[atom] for one in claims))
+        for atom, faults in claims[0].items()
+        if all(atom in one for one in claims)
+    }
+
+
+def _of_layout(layout: Layout) -> Promise:
+    """What all chains promise together. Bounds are the widest, times those of all pipes one after the other."""
+    parts = [promise_of(one.subject) for one in layout.pipes]
+    bounds = Counter[str]()
+    for part in parts:
+        bounds |= Counter(part.bounds)
+    return Promise(
+        claim=_common([chain_claim(layout, chain) for chain in layout.chains]),
+        bounds=dict(bounds),
+        timer_us=min(part.timer_us for part in parts),
+        least_us=min(part.least_us for part in parts),
+        calm_us=sum(part.calm_us for part in parts),
+        rounds=sum(part.rounds for part in parts),
+        window=min(part.window for part in parts),
+        window_bytes=min(part.window_bytes for part in parts),
+        confirms=all(part.confirms for part in parts),
+        retries=min((part.retries for part in parts if part.retries is not None), default=None),
+        message_max_bytes=min(part.message_max_bytes for part in parts),
+        asks=tuple(dict.fromkeys(id_ for part in parts for id_ in part.asks)),
+        stores=frozenset(name for part in parts for name in part.stores),
+        patterns={pipe: kind for part in parts for pipe, kind in part.patterns.items()},
+    )
+
+
+def _claim(subject: HopSubject) -> _Claim:
     try:
-        guarantee: Guarantee = derive(hop_of(subject)).guarantee
+        guarantee = derive(hop_of(subject)).guarantee
     except CompositionError:
         return {}
+    return _named(guarantee)
+
+
+def _named(guarantee: Guarantee) -> _Claim:
     return {
         atom.value: tuple(fault.value for fault in in_order(faults))
         for atom, faults in guarantee.items()

@@ -1,4 +1,4 @@
-"""What can be put between two ends of a world: a pair of machines, and what of them survives a crash.
+"""What can be put into a world: a pair of machines, and what of them survives a crash; or several pairs.
 
 The same subject runs in the explorer and in the simulator. ``HopSubject`` builds the stacks that ship; tests bring
 subjects of their own, for plain patterns and for mutants.
@@ -6,13 +6,14 @@ subjects of their own, for plain patterns and for mutants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from surepipe.core.effects import JournalContents
 from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
 from surepipe.core.store_requests import KEEP_ALL, Level, Retention
+from surepipe.errors import ConfigurationError
 from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
@@ -142,3 +143,82 @@ class HopSubject:
         )
         stack.asserts = True
         return stack
+
+
+# Several pairs in one world.
+
+
+@dataclass(frozen=True)
+class PipeBetween:
+    """A pipe of a layout, and the nodes that have its ends."""
+
+    subject: Subject
+    sender: str
+    receiver: str
+
+    @property
+    def pipe(self) -> str:
+        """Its name, which rows give."""
+        return str(getattr(self.subject, "pipe", "pipe"))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Nodes by name, with the pipes between them; a node lives, crashes and sleeps with all its ends.
+
+        Layout(
+            "relay",
+            [
+                PipeBetween(HopSubject("reliable", pipe="first"), "alice", "relay"),
+                PipeBetween(HopSubject("reliable", pipe="second"), "relay", "bob"),
+            ],
+            relays={"first": "second"},
+        )
+
+    ``relays``: what comes out of one pipe is sent into another one that begins on the same node. ``hand_over``
+    says when the former counts as handled: ``HANDED`` when the next sender has accepted it, ``PROCESSED`` when it
+    is safe, in the journal of that sender or confirmed by the next receiver. Into the other pipes applications
+    offer as many messages each as the options say. Stores are shared: an outage of ``journal`` is one of every
+    journal.
+
+    Raises ConfigurationError for a layout without pipes, for two pipes of one name, and for a relay that can't be.
+    """
+
+    name: str
+    pipes: Sequence[PipeBetween]
+    relays: Mapping[str, str] = field(default_factory=dict[str, str])
+    hand_over: Boundary = Boundary.PROCESSED
+
+    def __post_init__(self) -> None:
+        by_name = {one.pipe: one for one in self.pipes}
+        if not by_name or len(by_name) < len(self.pipes):
+            raise ConfigurationError(
+                f"{self.name} has the pipes {[one.pipe for one in self.pipes]}: "
+                "a layout has at least one, and each has a name of its own"
+            )
+        if len(set(self.relays.values())) < len(self.relays):
+            raise ConfigurationError(f"{self.name}: a pipe is fed by one other pipe at the most")
+        for fed_by, pipe in self.relays.items():
+            first, second = by_name.get(fed_by), by_name.get(pipe)
+            if first is None or second is None or first.receiver != second.sender:
+                raise ConfigurationError(
+                    f"{self.name} can't relay from {fed_by!r} to {pipe!r}: "
+                    "both must be its pipes, and the second begins on the node where the first ends"
+                )
+        if not self.chains or sum(map(len, self.chains)) < len(self.pipes):
+            raise ConfigurationError(f"{self.name} has relays that go round in a circle")
+
+    @property
+    def chains(self) -> Sequence[Sequence[PipeBetween]]:
+        """The pipes as their messages go through them: each from where an application offers to the last end."""
+        by_name = {one.pipe: one for one in self.pipes}
+        fed = set(self.relays.values())
+        found: list[list[PipeBetween]] = []
+        for one in self.pipes:
+            if one.pipe in fed:
+                continue
+            chain = [one]
+            while chain[-1].pipe in self.relays:
+                chain.append(by_name[self.relays[chain[-1].pipe]])
+            found.append(chain)
+        return found

@@ -21,10 +21,11 @@ from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.simulation.actors.world import ActorWorld, play, result_of
 from surepipe.simulation.campaign import catches_canary
-from surepipe.simulation.chance.actors import NodeScript, NodeSeeds
 from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import draws
 from surepipe.simulation.chance.script import Decision, Script
+from surepipe.simulation.chance.scripted import ScriptChooser
+from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.exercised import DRAINED, STRUCK, exercised
 from surepipe.simulation.faults import BY_ID, CATALOGUE, FaultKind, Mode, draw_options, kinds_at
 from surepipe.simulation.hop import judge_rows
@@ -177,7 +178,7 @@ def quiet(
 
 def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, Outcome]:
     """One run by chance. Raises CannotSimulate when a stage did what it must not."""
-    world, own = _played(subject, options, NodeSeeds)
+    world, own = _played(subject, options, SeededChooser)
     result = result_of(world, own)
     assert isinstance(world.outcome, Outcome)
     return result, world.outcome
@@ -188,7 +189,7 @@ def repeat(subject: PlanSubject, script: Script) -> RunResult:
     options = replace(Options.of(script.options), seed=script.seed)
     if subject.needs_all:
         options = replace(options, messages=subject.most)
-    return result_of(*_played(subject, options, lambda _: NodeScript(script)))
+    return result_of(*_played(subject, options, lambda _: ScriptChooser(script)))
 
 
 def _played(

@@ -18,13 +18,13 @@ from surepipe.pipelines.simulate.ends import Outcome, canonical, effects_of
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
 from surepipe.simulation.actors.world import ActorSubject, ActorWorld, play
-from surepipe.simulation.chance.actors import NodeSeeds
+from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
 
 DAY_US = 86_400_000_000
 
 
-class _AnotherDay(NodeSeeds):
+class _AnotherDay(SeededChooser):
     """What depends on the clock shows."""
 
     def wall_step(self, node: str, life: int) -> int:
@@ -73,7 +73,7 @@ def not_compared(subject: PlanSubject) -> tuple[str, ...]:
 def _reference(subject: PlanSubject, messages: int) -> Reference:
     calm = Options(messages=messages)
     otherwise = Options(seed=1, messages=messages, gap_us=70_000, handler_us=3_000)
-    world, own = play(subject, calm, NodeSeeds(calm))
+    world, own = play(subject, calm, SeededChooser(calm))
     if world.limit == "refused":
         return Reference()
     other = played(subject, otherwise, another_day=True)
@@ -150,7 +150,7 @@ def _ends(world: ActorWorld) -> Ends:
 
 def played(subject: ActorSubject, options: Options, *, another_day: bool = False) -> ActorWorld:
     """One run, for what its world knows at the end."""
-    chooser = _AnotherDay(options) if another_day else NodeSeeds(options)
+    chooser = _AnotherDay(options) if another_day else SeededChooser(options)
     world, _ = play(subject, options, chooser)
     return world
 

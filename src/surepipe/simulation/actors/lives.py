@@ -228,6 +228,8 @@ class ActorNode:
         self.program = program
         self.sends = sends
         self.receives = receives
+        self.relays = False
+        """What such a process keeps, and what it forgets, is said by the claims of its pipes."""
         self.lives = 0
         self.current: Life | None = None
         self.zombies: list[Life] = []

@@ -16,10 +16,11 @@ from surepipe.audit.findings import Violation
 from surepipe.core.store_requests import Level
 from surepipe.simulation.actors.lives import ActorNode, Life
 from surepipe.simulation.actors.tasks import Tasks
-from surepipe.simulation.chance.actors import NodeScript, NodeSeeds
 from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import Draws
 from surepipe.simulation.chance.script import Decision, Script
+from surepipe.simulation.chance.scripted import ScriptChooser
+from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.events import Event, Happening
 from surepipe.simulation.faults import CATALOGUE, kinds_at, names_of
 from surepipe.simulation.hop import JudgeRows, digest_of_rows, judge_rows
@@ -133,8 +134,7 @@ class ActorWorld(World):
         self.chooser.begin(self.options)
         self.deployment = self.subject.deployment()
         self.deployment.begin(self)
-        if isinstance(self.chooser, NodeSeeds):
-            self.chooser.plan_for(self.nodes.values())
+        self.chooser.plan(list(self.nodes.values()))
         self.note("world", 0, "run", detail=as_detail(self._facts()))
         self.note("world", 0, "phase", detail='{"phase":"chaos"}')
         self._mishaps = Mishaps(self, "", self.stores, self._wake_stores, self.streams)
@@ -296,7 +296,7 @@ def run_actors(
 ) -> RunResult:
     """One run, judged. Without a chooser chance decides, under the seed of the options."""
     options = options or Options()
-    return result_of(*play(subject, options, chooser or NodeSeeds(options)), judge=judge)
+    return result_of(*play(subject, options, chooser or SeededChooser(options)), judge=judge)
 
 
 def result_of(
@@ -323,4 +323,4 @@ def replay_actors(
 ) -> RunResult:
     """Repeat the run that a script tells of."""
     options = replace(Options.of(script.options), seed=script.seed)
-    return run_actors(subject, options, NodeScript(script), judge=judge)
+    return run_actors(subject, options, ScriptChooser(script), judge=judge)

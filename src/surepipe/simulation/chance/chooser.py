@@ -111,15 +111,29 @@ class Trouble:
         return Trouble(self.verb, max(-1, self.point - count), self.for_us)
 
 
-def role_of(node: str) -> str:
-    """What a node of a hop does: ``sender 2`` is a sender."""
-    return node.partition(" ")[0]
+class Roles(Protocol):
+    """A node, as far as chance is concerned: which ends of pipes it has.
+
+    One that ``relays`` sends only what it was given, and is given again what it forgets.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def sends(self) -> bool: ...
+
+    @property
+    def receives(self) -> bool: ...
+
+    @property
+    def relays(self) -> bool: ...
 
 
-def fault_of(verb: str, node: str) -> str:
-    """The fault of the catalogue that a trouble of this node is."""
+def fault_of(verb: str, *, is_sender: bool) -> str:
+    """The fault of the catalogue that a trouble of an end is."""
     if verb == "crash":
-        return "F8" if role_of(node) == "sender" else "F10"
+        return "F8" if is_sender else "F10"
     return {"power": "F31", "mailbox": "F26"}.get(verb, "F28")
 
 
@@ -132,6 +146,10 @@ class Chooser(Protocol):
 
     def begin(self, options: Options) -> None:
         """A run starts under these options."""
+        ...
+
+    def plan(self, nodes: Sequence[Roles], beside: Sequence[Roles] = ()) -> None:
+        """These are the nodes of the run. What befalls those ``beside`` moves nothing that befalls the others."""
         ...
 
     def end_chaos(self) -> None:

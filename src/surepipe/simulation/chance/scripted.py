@@ -10,6 +10,7 @@ from surepipe.simulation.chance.chooser import (
     Fate,
     LinkCut,
     Mishap,
+    Roles,
     StoreFate,
     Trouble,
 )
@@ -44,6 +45,9 @@ class ScriptChooser:
         """A run starts: nothing was used yet."""
         self._options = options
         self._used = {}
+
+    def plan(self, nodes: Sequence[Roles], beside: Sequence[Roles] = ()) -> None:
+        """A script says itself what befalls them."""
 
     def end_chaos(self) -> None:
         """A script says itself when its faults end."""

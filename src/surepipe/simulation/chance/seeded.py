@@ -12,10 +12,10 @@ from surepipe.simulation.chance.chooser import (
     Fate,
     LinkCut,
     Mishap,
+    Roles,
     StoreFate,
     Trouble,
     fault_of,
-    role_of,
 )
 from surepipe.simulation.chance.randomness import MILLION, Draws, draws
 from surepipe.simulation.chance.script import Decision, Plain
@@ -111,6 +111,24 @@ REFUSALS = ("busy", "disk-full", "io", "loading", "moved", "out-of-memory")
 _STORE_VERBS = ("slow", "lost", "unknown", "refuse", LATE_ANSWER)
 
 
+def _planned(options: Options, node: Roles) -> list[str]:
+    """Crashes and zombies of a node. One with both ends of pipes has only those that may befall either, but for a
+    relay, whose crash is that of a receiver."""
+    crashes = (
+        options.receiver_crashes
+        if node.relays
+        else _both(options.sender_crashes, options.receiver_crashes, node)
+    )
+    zombies = _both(options.sender_zombies, options.receiver_zombies, node)
+    return ["crash"] * crashes + ["zombie"] * zombies
+
+
+def _both(of_sender: int, of_receiver: int, node: Roles) -> int:
+    if node.sends and node.receives:
+        return max(of_sender, of_receiver) if of_sender and of_receiver else 0
+    return of_sender if node.sends else of_receiver
+
+
 class SeededChooser:
     """Everything by chance, under the rates of the options. The decisions it drew are a script."""
 
@@ -131,7 +149,7 @@ class SeededChooser:
         options = self.options
         self._handler_is_calm = not (options.slow_ppm or options.fail_ppm)
         self._failures: dict[tuple[int, int], int] = {}
-        self._plan_troubles()
+        self._senders: set[str] = set()
         self._priorities: dict[str, int] = {}
         self._ties: dict[str, int] = {}
 
@@ -270,7 +288,9 @@ class SeededChooser:
         return Fate(copies_us=later, copied_as="F27")
 
     def cuts(self, links: Sequence[str], chaos_us: int) -> Sequence[LinkCut]:
-        """Partitions at drawn times, of drawn shapes."""
+        """Partitions at drawn times, of drawn shapes; none where there is nothing to cut."""
+        if not links:
+            return ()
         found: list[LinkCut] = []
         source = self.source("faults")
         for number in range(1, self.options.cuts + 1):
@@ -315,31 +335,25 @@ class SeededChooser:
 
     # The nodes.
 
-    def _plan_troubles(self) -> None:
-        options = self.options
-        shared = ["power"] * options.power_cuts + ["pause"] * options.pauses
-        plans = {
-            "sender": ["crash"] * options.sender_crashes + ["zombie"] * options.sender_zombies,
-            "receiver": ["crash"] * options.receiver_crashes
-            + ["zombie"] * options.receiver_zombies,
+    def plan(self, nodes: Sequence[Roles], beside: Sequence[Roles] = ()) -> None:
+        """Draw what will befall each node."""
+        options, source = self.options, self.source("faults")
+        self._senders = {
+            node.name for node in (*nodes, *beside) if node.sends and not node.receives
         }
-        source = self.source("faults")
+        plans = {node.name: _planned(options, node) for node in nodes}
+        shared = ["power"] * options.power_cuts + ["pause"] * options.pauses
         for trouble in [*shared, *["mailbox"] * options.mailbox_losses]:
-            plans[source.pick(("sender", "receiver"))].append(trouble)
-        for node, plan in plans.items():
-            self._to_come[node] = source.shuffled(plan)
-            self._count_down(node, source)
-
-    def plan_beside(self, nodes: Sequence[str]) -> None:
-        """Draw what befalls further senders and receivers: as much as the first ones."""
-        options = self.options
-        for node in nodes:
-            source, is_sender = self.source(f"faults/{node}"), role_of(node) == "sender"
-            crashes = options.sender_crashes if is_sender else options.receiver_crashes
-            zombies = options.sender_zombies if is_sender else options.receiver_zombies
-            plan = ["crash"] * crashes + ["zombie"] * zombies + ["pause"] * options.pauses
-            self._to_come[node] = source.shuffled(plan)
-            self._count_down(node, source)
+            plans[source.pick(list(plans))].append(trouble)
+        for name, plan in plans.items():
+            self._to_come[name] = source.shuffled(plan)
+            self._count_down(name, source)
+        for node in beside:
+            own = self.source(f"faults/{node.name}")
+            self._to_come[node.name] = own.shuffled(
+                [*_planned(options, node), *["pause"] * options.pauses]
+            )
+            self._count_down(node.name, own)
 
     def _count_down(self, node: str, source: Draws) -> None:
         if self._to_come[node]:
@@ -376,7 +390,7 @@ class SeededChooser:
             f"{node}: {event.what}",
             verb,
             (trouble.point, trouble.for_us),
-            fault_of(verb, node),
+            fault_of(verb, is_sender=node in self._senders),
         )
         return trouble
 

@@ -213,7 +213,7 @@ class WorldKeeper:
 
     def started(self, process: Process) -> None:
         """The process that the last load was for. What its journal holds was accepted, if not before."""
-        if process.node.role == "receiver":
+        if not process.end.is_sender:
             if self._state:
                 self.states[process] = self._state
             return
@@ -226,7 +226,7 @@ class WorldKeeper:
         self.rows = {}
         for rows in contents.rows:
             self._keep(rows.epoch, rows.first, len(rows.payloads))
-            process.node.accept(process, rows.epoch, rows.first, rows.payloads, is_loaded=True)
+            process.end.accept(process, rows.epoch, rows.first, rows.payloads, is_loaded=True)
 
     def _keep(self, epoch: int, first: int, count: int) -> None:
         known = self.rows.setdefault(epoch, [])
@@ -419,7 +419,7 @@ class WorldKeeper:
             "dead",
             cause,
             as_detail({"cause": f"{letter.error_type}: {letter.error_text}"}),
-            pipe=process.node.pipe_of(letter.producer),
+            pipe=process.end.pipe_of(letter.producer),
             epoch=letter.epoch,
             seq=letter.seq,
             count=1,

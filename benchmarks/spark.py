@@ -42,15 +42,22 @@ from pyspark.sql.types import StructType
 
 from benchmarks.processors import KINDS, used
 from surepipe.core.store_requests import KEEP_ALL
-from surepipe.spark.arrow import INTEGER, RecordBatch, Schema, batch_of_rows, schema_of
-from surepipe.spark.columns import PageCut, RangeFacts, record_batch
+from surepipe.spark.columns import (
+    INTEGER,
+    PageCut,
+    RangeFacts,
+    RecordBatch,
+    Schema,
+    batch_of_rows,
+    record_batch,
+    schema_of,
+)
 from surepipe.spark.following import Follower
 from surepipe.spark.pages import PAGES, over_messages
-from surepipe.spark.reading import READ_BYTES, READ_ROWS
 from surepipe.spark.replaying import replay
 from surepipe.spark.session import SparkOptions, open_session
 from surepipe.spark.sink import NEEDED
-from surepipe.spark.source import arrow_schema
+from surepipe.spark.source import READ_BYTES, READ_ROWS, arrow_schema
 from surepipe.spark.source_options import SourceOptions, WantedEntries
 from surepipe.spark.stores import StorePlace
 from surepipe.storage.pages import RawPage

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 from surepipe.audit.bulk import BulkAudit
 from surepipe.audit.bulk.page import page
 from surepipe.audit.trace_file import write_trace
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.core.store_requests import KEEP_ALL
 from surepipe.storage import SqliteStore
 from tests.auditing.planted import Planted, Told

@@ -17,7 +17,7 @@ import pytest
 from surepipe.cli.benching import bench
 from surepipe.cli.benching import bench as running
 from surepipe.cli.benching.harmless import PREFIX
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.storage.redis.link import Limits, RedisLink, Reply, settings_of
 from surepipe.testing.servers import RedisServer
 from tests.cli.kit import Command

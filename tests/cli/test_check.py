@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.testing.servers import RedisServer, local_servers
 from tests.cli.kit import Command
 from tests.pipelines.files import pipe, pipeline

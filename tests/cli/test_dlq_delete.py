@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.actors.codecs import AutoCodec
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.core.effects import Letter
 from surepipe.storage import DeadLetterStream, SqliteStore
 from tests.cli.kit import Command

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.actors.codecs import choose_codec, marked
-from surepipe.cli.exits import Exit
-from surepipe.cli.payloads import payload_facts, payload_lines
+from surepipe.cli.letters import payload_facts, payload_lines
+from surepipe.cli.output import Exit
 from surepipe.core.effects import Letter
 from surepipe.storage import DeadLetterStream, SqliteStore
 from surepipe.storage.letters import Replay

@@ -10,8 +10,7 @@ import pytest
 
 import surepipe as package
 from surepipe.cli.app import COMMANDS
-from surepipe.cli.exits import Exit, epilog
-from surepipe.cli.output import line, show
+from surepipe.cli.output import Exit, epilog, line, show
 from tests.cli.kit import Command
 from tests.pipelines.files import pipeline
 

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.pipelines.schema import DIALECT
 from tests.cli.kit import Command
 from tests.pipelines.files import pipeline

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.pipelines.schema import schema_text
 from tests.cli.kit import Command
 

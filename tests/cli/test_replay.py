@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from tests.cli.kit import Command
 from tests.cli.replay_kit import EVEN, OUT, shop_in
 from tests.spark.streams import Streams

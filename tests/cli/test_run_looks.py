@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.observe.serving import ListenAddress, PageServer
 from surepipe.observe.status import Status
 from surepipe.pipelines import assess, load

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.cli.engines import told_of_query
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.pipelines import load
 from surepipe.spark.running.layout import lay_out
 from surepipe.spark.running.run import NOTE, prepare

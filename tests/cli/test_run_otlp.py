@@ -14,7 +14,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.testing.servers import free_port
 from tests.pipelines.run.kit import write_lines
 

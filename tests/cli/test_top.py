@@ -14,8 +14,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from surepipe.cli.exits import Exit
 from surepipe.cli.looking import picture
+from surepipe.cli.output import Exit
 from surepipe.observe.serving import Answer, PageServer
 from surepipe.observe.status import Status
 from surepipe.pipelines.live import serve

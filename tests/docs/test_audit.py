@@ -7,7 +7,7 @@ from pathlib import Path
 from surepipe.audit.bulk.judging import CHANNELS_WITH_EXAMPLES, EXAMPLES
 from surepipe.audit.bulk.statements import SPANS_MAX
 from surepipe.core.claims import Atom
-from surepipe.spark.live_audit import BUCKETS
+from surepipe.spark.audit import BUCKETS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
 

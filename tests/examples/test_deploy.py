@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.pipelines import assess, load
 from surepipe.pipelines.sources.streams import StreamRows
 from surepipe.storage.redis.store import RedisStore

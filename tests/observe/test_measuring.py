@@ -19,7 +19,6 @@ from surepipe.actors.tracing import Columns
 from surepipe.errors import ConfigurationError
 from surepipe.observe import Latencies, LoggedRows, Tee, log_as_json
 from surepipe.observe.metrics import MetricsServer, PipeCollector
-from surepipe.observe.numbers import GAUGES
 from surepipe.observe.spans import Spans, tracing
 from surepipe.pipes.catalogue import KINDS
 from surepipe.storage.memory import MemoryStore

@@ -10,10 +10,19 @@ from surepipe.actors.steps import StepRuntime
 from surepipe.core.effects import NoticeKind
 from surepipe.core.store_requests import Failed, InfoOutcome, Unavailable
 from surepipe.observe import Latencies
-from surepipe.observe.health import StoreHealth
-from surepipe.observe.numbers import CounterRates, Counts, compact, milliseconds, seconds
-from surepipe.observe.status import Part, PipeFlow, Progress, Status, StoreSeen
-from surepipe.observe.watch import NOTICES_MAX, RunFacts, Watch, pipes_of
+from surepipe.observe.status import (
+    CounterRates,
+    Counts,
+    Part,
+    PipeFlow,
+    Progress,
+    Status,
+    StoreSeen,
+    compact,
+    milliseconds,
+    seconds,
+)
+from surepipe.observe.watch import NOTICES_MAX, RunFacts, StoreHealth, Watch, pipes_of
 
 
 class Clock:

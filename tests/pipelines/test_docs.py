@@ -13,7 +13,7 @@ import pytest
 
 from examples.orders import CENTS, Order, adds_up, is_large, price
 from surepipe.cli.app import COMMANDS, GROUPS
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.drawing.flow import svg_of
 from surepipe.pipelines import assess, load, loads
 from surepipe.pipelines.diagram import diagram_of

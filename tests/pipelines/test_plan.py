@@ -15,7 +15,7 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import JsonlSource
 from surepipe.pipelines.models.stages import StagePart, StdoutSink
 from surepipe.pipelines.models.stores import SqliteStorePart
-from surepipe.pipelines.ordering import in_flow
+from surepipe.pipelines.structure import in_flow
 from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.kinds.continuous_index import ContinuousIndex
 from tests.pipelines.files import pipe, pipeline

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from surepipe.pipelines import loads
-from surepipe.spark.arrow import mapped
+from surepipe.spark.columns import mapped
 from surepipe.spark.running import SparkRun
 from surepipe.spark.session import SparkOptions, open_session
 from surepipe.spark.shipping import failure_of

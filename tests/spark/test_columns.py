@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.errors import StoreReset
-from surepipe.spark import arrow
+from surepipe.spark import columns as arrow
 from surepipe.spark.columns import COLUMNS, PageCut, RangeFacts, cut_of, record_batch
 from surepipe.spark.source import STRUCT, arrow_schema
 from surepipe.storage.pages import RawPage

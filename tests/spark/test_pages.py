@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.spark import pages
-from surepipe.spark.arrow import RecordBatch, batch_of_rows, mapped, schema_of
+from surepipe.spark.columns import RecordBatch, batch_of_rows, mapped, schema_of
 from surepipe.spark.pages import MADE, PAGES, SCHEMA, messages_of, over_messages, pages_of
-from surepipe.spark.sink import NEEDED
+from surepipe.spark.sink import NEEDED, Done, SinkOptions, StreamWriter
 from surepipe.spark.source import STRUCT, SurepipeSource, arrow_schema
-from surepipe.spark.writer import Done, SinkOptions, StreamWriter
 from tests.spark.streams import Streams
 
 if TYPE_CHECKING:

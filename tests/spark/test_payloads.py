@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.core.store_requests import Stored
-from surepipe.spark import arrow
+from surepipe.spark import columns as arrow
 from surepipe.spark.columns import BufferPayloads
 from surepipe.storage.pages import RawBatch
 from surepipe.storage.redis import pages as redis_pages

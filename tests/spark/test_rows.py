@@ -7,12 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from surepipe.errors import MisuseError
-from surepipe.spark import arrow
-from surepipe.spark.arrow import RecordBatch, batch_of_rows, schema_of
-from surepipe.spark.columns import BufferPayloads
-from surepipe.spark.sink import CHUNK_MESSAGES, NEEDED, Origin, OriginRows, runs_of
+from surepipe.spark import columns as arrow
+from surepipe.spark.columns import BufferPayloads, RecordBatch, batch_of_rows, schema_of
+from surepipe.spark.sink import (
+    CHUNK_MESSAGES,
+    NEEDED,
+    Origin,
+    OriginRows,
+    SinkOptions,
+    StreamWriter,
+    runs_of,
+)
 from surepipe.spark.source import STRUCT, arrow_schema
-from surepipe.spark.writer import SinkOptions, StreamWriter
 from tests.spark.streams import Streams
 
 Row = tuple[str, int, int, int, bytes | None]

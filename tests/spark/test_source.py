@@ -6,7 +6,7 @@ import pytest
 
 from surepipe.core.store_requests import CommitPosition, Retention
 from surepipe.errors import ConfigurationError, Fenced, StoreReset
-from surepipe.spark import reading
+from surepipe.spark import source as reading
 from surepipe.spark.source import STRUCT, arrow_schema
 from surepipe.spark.source_options import SourceOptions
 from surepipe.storage import SqliteStore

@@ -18,8 +18,8 @@ from pyspark.errors import StreamingQueryException
 
 from surepipe.audit.bulk.loss_watch import LossAlarm
 from surepipe.core.store_requests import Stored
+from surepipe.spark.audit import Watched, watch
 from surepipe.spark.keyed import receive_by_channel
-from surepipe.spark.live_audit import Watched, watch
 from surepipe.spark.session import STARTS, prepare_session, start
 from tests.spark.running.kit import Folder, orders
 from tests.spark.streams import Streams, numbers

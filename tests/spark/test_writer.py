@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from surepipe.errors import ConfigurationError, MisuseError, StoreReset
-from surepipe.spark.arrow import RecordBatch, batch_of_rows, schema_of
-from surepipe.spark.sink import NEEDED
+from surepipe.spark.columns import RecordBatch, batch_of_rows, schema_of
+from surepipe.spark.sink import NEEDED, Done, SinkOptions, StreamWriter, check_schema
 from surepipe.spark.source import STRUCT, SurepipeSource, arrow_schema
-from surepipe.spark.writer import Done, SinkOptions, StreamWriter, check_schema
 from tests.spark.streams import Streams
 
 Output = tuple[str, int, bytes | None]

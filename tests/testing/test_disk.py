@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.testing.disk import ForgetfulDisk
+from surepipe.testing.forgetful import ForgetfulDisk
 
 
 def test_what_was_not_synced_is_gone() -> None:

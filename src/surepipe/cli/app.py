@@ -1,7 +1,7 @@
 """The command's frame: which commands there are, and what happens to errors.
 
 A command is a function in a module of its own in this folder; it is entered in ``COMMANDS``. Its module imports
-only ``typer`` and the two helpers (``exits``, ``output``) when it is loaded, and the rest in the function: so
+only ``typer`` and ``output`` when it is loaded, and the rest in the function: so
 ``surepipe --help`` is quick. It ends by returning (0) or by ``raise typer.Exit(Exit...)``; every SurepipeError
 that it lets pass becomes one clear line and exit code 2.
 """
@@ -25,8 +25,7 @@ from surepipe.cli.commands.run import run as run_pipeline
 from surepipe.cli.commands.schema import schema
 from surepipe.cli.commands.simulate import simulate
 from surepipe.cli.commands.top import top
-from surepipe.cli.exits import Exit, epilog
-from surepipe.cli.output import complain, complain_about_file
+from surepipe.cli.output import Exit, complain, complain_about_file, epilog
 from surepipe.errors import SurepipeError
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
@@ -101,7 +100,7 @@ def frame(
 
 
 def main() -> None:
-    """Run the command of the command line; ends the process with one of the codes of ``exits``."""
+    """Run the command of the command line; ends the process with one of the codes of ``Exit``."""
     sys.exit(run())
 
 

@@ -14,8 +14,7 @@ from urllib.request import ProxyHandler, build_opener
 from pydantic import ValidationError
 
 from surepipe.errors import ConfigurationError
-from surepipe.observe.numbers import compact, milliseconds, seconds
-from surepipe.observe.status import Part, PipeFlow, Status
+from surepipe.observe.status import Part, PipeFlow, Status, compact, milliseconds, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

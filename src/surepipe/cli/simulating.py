@@ -12,8 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from surepipe.cli.exits import Exit
-from surepipe.cli.output import Line, line
+from surepipe.cli.output import Exit, Line, line
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load

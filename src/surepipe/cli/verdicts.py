@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from surepipe.cli.exits import Exit
-from surepipe.cli.output import Line, Piece, line
+from surepipe.cli.output import Exit, Line, Piece, line
 from surepipe.core.claims import WORDS, Claim, Fault, faults_told, word_of
 from surepipe.guarantees.problems import Finding
 

@@ -26,8 +26,8 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
-from surepipe.observe.numbers import GAUGES
 from surepipe.observe.serving import Answer, PageServer
+from surepipe.observe.status import GAUGES
 
 _US = "_us"
 

@@ -54,8 +54,7 @@ from surepipe.pipelines.models.file import Engine, Simulate
 from surepipe.pipelines.models.pipes import Expect, PipePart
 from surepipe.pipelines.models.sources import AnySource
 from surepipe.pipelines.models.stages import AnySink, StagePart
-from surepipe.pipelines.ordering import PartPlace, in_flow, places_of
-from surepipe.pipelines.structure import issues
+from surepipe.pipelines.structure import PartPlace, in_flow, issues, places_of
 
 WAYS_MAX = 1_000
 

@@ -5,18 +5,189 @@ The payloads of a page stay where they lie; only where each one begins is comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
-from typing import overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surepipe.errors import StoreReset
-from surepipe.spark import arrow
-from surepipe.spark.arrow import Array, RecordBatch, Schema
 from surepipe.storage.pages import Packed, RawPage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+# The border to pyarrow, which has no types of its own: the parts that are used, typed.
+
+
+class Array(Protocol):
+    """A column."""
+
+    @property
+    def null_count(self) -> int: ...
+    def __len__(self) -> int: ...
+    def to_pylist(self) -> list[object]: ...
+    def equals(self, other: Array) -> bool: ...
+    def slice(self, offset: int, length: int) -> Array: ...
+    def filter(self, mask: Array) -> Array: ...
+    def is_valid(self) -> Array: ...
+    def take(self, rows: Array) -> Array: ...
+
+
+class Field(Protocol):
+    """The name and the type of a column."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Schema(Protocol):
+    """The columns of record batches, in order."""
+
+    @property
+    def names(self) -> list[str]: ...
+    def field(self, name: str) -> Field: ...
+    def __iter__(self) -> Iterator[Field]: ...
+
+
+class RecordBatch(Protocol):
+    """Rows as columns."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def schema(self) -> Schema: ...
+    def column(self, name: str | int) -> Array: ...
+    def __getitem__(self, name: str) -> Array: ...
+    def slice(self, offset: int, length: int) -> RecordBatch: ...
+    def to_pylist(self) -> list[dict[str, Any]]: ...
+    def validate(self, *, full: bool = False) -> None: ...
+
+
+_arrow: Any = import_module("pyarrow")
+_compute: Any = import_module("pyarrow.compute")
+
+array: Callable[..., Array] = _arrow.array
+"""A column of a numpy array."""
+nulls: Callable[..., Array] = _arrow.nulls
+TIME_UTC: object = _arrow.timestamp("us", tz="UTC")
+BINARY: object = _arrow.binary()
+STRING: object = _arrow.string()
+INT32: object = _arrow.int32()
+INT64: object = _arrow.int64()
+INTEGER: object = _arrow.int64()
+LARGE_BINARY: object = _arrow.large_binary()
+
+
+def array_of_buffers(kind: object, count: int, offsets: object, body: object) -> Array:
+    """A column of texts or bytes without nulls: where each begins (int32, one more than rows), and all of them."""
+    buffers = [None, _arrow.py_buffer(offsets), _arrow.py_buffer(body)]
+    made: Array = _arrow.Array.from_buffers(kind, count, buffers)
+    return made
+
+
+def times(microseconds: object) -> Array:
+    """A column of times of a numpy array of microseconds since 1970."""
+    made: Array = _arrow.array(microseconds, type=_arrow.int64()).cast(TIME_UTC)
+    return made
+
+
+def numbers(column: Array) -> NDArray[np.int64]:
+    """A column of whole numbers without nulls."""
+    border: Any = column
+    found: NDArray[np.int64] = border.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
+
+
+def flags(column: Array) -> NDArray[np.bool_]:
+    """A column of truth values without nulls."""
+    border: Any = column
+    found: NDArray[np.bool_] = border.to_numpy(zero_copy_only=False)
+    return found
+
+
+def numbered(column: Array) -> tuple[NDArray[np.int64], list[object]]:
+    """A column without nulls as numbers of its values, and the values."""
+    border: Any = column
+    known = border.dictionary_encode()
+    return numbers(known.indices), known.dictionary.to_pylist()
+
+
+def bytes_and_begins(column: Array) -> tuple[NDArray[np.int64], memoryview]:
+    """A column of bytes without nulls: where each value begins in a buffer (and the last one ends), the buffer."""
+    border: Any = column
+    wide = border.cast(LARGE_BINARY)  # Spark may give either width
+    if not len(wide):
+        return np.zeros(1, np.int64), memoryview(b"")
+    _, offsets, body = wide.buffers()
+    begins = np.frombuffer(offsets, dtype=np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    return begins, memoryview(b"") if body is None else memoryview(body)
+
+
+def plus(column: Array, more: NDArray[np.int64]) -> Array:
+    """A column of whole numbers, each with one of these added; null stays null."""
+    made: Array = _compute.add(column, _arrow.array(more))
+    return made
+
+
+def only(column: Array, wanted: NDArray[np.bool_]) -> Array:
+    """A column without nulls, with null for what is not wanted."""
+    if wanted.all():
+        return column
+    border: Any = column
+    bits = _arrow.py_buffer(np.packbits(wanted, bitorder="little"))
+    _, *rest = border.buffers()
+    made: Array = _arrow.Array.from_buffers(border.type, len(column), [bits, *rest])
+    return made
+
+
+def batch_of_columns(columns: Mapping[str, Array]) -> RecordBatch:
+    """Named columns as a record batch."""
+    made: RecordBatch = _arrow.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    return made
+
+
+def batch_of(arrays: Sequence[Array], schema: Schema) -> RecordBatch:
+    """Columns as a record batch."""
+    made: RecordBatch = _arrow.RecordBatch.from_arrays(arrays, schema=schema)
+    return made
+
+
+def batch_of_rows(rows: Iterable[object], schema: Schema) -> RecordBatch:
+    """Rows (mappings) as a record batch."""
+    made: RecordBatch = _arrow.RecordBatch.from_pylist(list(rows), schema=schema)
+    return made
+
+
+def schema_of(fields: Iterable[tuple[str, object] | Field]) -> Schema:
+    """A schema of names and types."""
+    made: Schema = _arrow.schema(list(fields))
+    return made
+
+
+# Functions of record batches on DataFrames: the border to Spark's Arrow calls, whose types are open.
+
+
+Batches: TypeAlias = Iterator[RecordBatch]
+
+
+def mapped(frame: DataFrame, function: Callable[[Batches], Batches], schema: str) -> DataFrame:
+    """The frame that a function makes of each partition: its record batches in, others out."""
+    border: Any = frame
+    made: DataFrame = border.mapInArrow(function, schema)
+    return made
+
+
+def collected(frame: DataFrame) -> list[RecordBatch]:
+    """Run the frame, and bring its rows to the driver. Raises what Spark raises."""
+    border: Any = frame
+    batches: list[RecordBatch] = border.toArrow().to_batches()
+    return batches
+
 
 # Payloads as numpy sees them: where each one begins in a buffer. The sink makes pages of a store from them.
 
@@ -49,7 +220,7 @@ class BufferPayloads(Packed):
     @classmethod
     def of_column(cls, column: Array) -> BufferPayloads:
         """The values of a column of bytes without nulls."""
-        return cls(*arrow.bytes_and_begins(column))
+        return cls(*bytes_and_begins(column))
 
     @classmethod
     def joined(cls, parts: Sequence[BufferPayloads]) -> BufferPayloads:
@@ -85,7 +256,7 @@ class BufferPayloads(Packed):
     def column(self) -> Array:
         """All of them as a column of Arrow."""
         begins = (self.begins - self.begins[0]).astype(np.int32)
-        return arrow.array_of_buffers(arrow.BINARY, len(self), begins, self.body)
+        return array_of_buffers(BINARY, len(self), begins, self.body)
 
     @property
     def body(self) -> memoryview:
@@ -178,14 +349,14 @@ def record_batch(cuts: Sequence[PageCut], named: RangeFacts, schema: Schema) -> 
     """The entries of these cuts as rows, in order, with the columns that the schema names."""
     counts = np.array([cut.count for cut in cuts], dtype=np.int64)
     arrays = [_MAKERS[field.name](cuts, counts, named) for field in schema]
-    return arrow.batch_of(arrays, schema)
+    return batch_of(arrays, schema)
 
 
 def page_batch(cuts: Sequence[PageCut], named: RangeFacts, schema: Schema) -> RecordBatch:
     """These cuts as rows."""
     ones = np.ones(len(cuts), dtype=np.int64)
     arrays = [_MAKERS[field.name](cuts, ones, named) for field in schema]
-    return arrow.batch_of(arrays, schema)
+    return batch_of(arrays, schema)
 
 
 # Columns.
@@ -198,35 +369,33 @@ def _stream(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Arra
 
 def _partition(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del cuts
-    return arrow.array(np.full(int(counts.sum()), named.partition, dtype=np.int32))
+    return array(np.full(int(counts.sum()), named.partition, dtype=np.int32))
 
 
 def _life(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del cuts
-    return arrow.array(np.full(int(counts.sum()), named.life, dtype=np.int64))
+    return array(np.full(int(counts.sum()), named.life, dtype=np.int64))
 
 
 def _index(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
-    return arrow.array(_counting([cut.index for cut in cuts], counts))
+    return array(_counting([cut.index for cut in cuts], counts))
 
 
 def _seq(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
-    return arrow.array(_counting([cut.seq for cut in cuts], counts))
+    return array(_counting([cut.seq for cut in cuts], counts))
 
 
 def _epoch(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
-    return arrow.array(
-        np.repeat(np.array([cut.page.epoch for cut in cuts], dtype=np.int64), counts)
-    )
+    return array(np.repeat(np.array([cut.page.epoch for cut in cuts], dtype=np.int64), counts))
 
 
 def _at(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del named
-    times = np.repeat(np.array([cut.page.at_us for cut in cuts], dtype=np.int64), counts)
-    return arrow.times(times)
+    appended = np.repeat(np.array([cut.page.at_us for cut in cuts], dtype=np.int64), counts)
+    return times(appended)
 
 
 def _producer(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
@@ -236,7 +405,7 @@ def _producer(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Ar
 
 def _nothing(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del cuts, named
-    return arrow.nulls(int(counts.sum()), type=arrow.BINARY)
+    return nulls(int(counts.sum()), type=BINARY)
 
 
 def _payload(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
@@ -246,7 +415,7 @@ def _payload(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Arr
 
 def _count(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
     del counts, named
-    return arrow.array(np.array([cut.count for cut in cuts], dtype=np.int32))
+    return array(np.array([cut.count for cut in cuts], dtype=np.int32))
 
 
 def _lengths(cuts: Sequence[PageCut], counts: Numbers, named: RangeFacts) -> Array:
@@ -295,7 +464,7 @@ def _repeated_texts(texts: Sequence[str], counts: Numbers) -> Array:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(lengths, out=offsets[1:])
     body = b"".join(text * int(count) for text, count in zip(encoded, counts, strict=True))
-    return arrow.array_of_buffers(arrow.STRING, len(lengths), offsets, body)
+    return array_of_buffers(STRING, len(lengths), offsets, body)
 
 
 def _payloads(cut: PageCut) -> BufferPayloads:

@@ -15,24 +15,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from surepipe.spark import arrow
-from surepipe.spark.arrow import (
+from surepipe.spark import columns as arrow
+from surepipe.spark.columns import (
     BINARY,
+    COLUMNS,
     INT32,
     INT64,
-    STRING,
-    Array,
-    Batches,
-    RecordBatch,
-    batch_of_rows,
-)
-from surepipe.spark.columns import (
-    COLUMNS,
     LENGTH,
     LENGTH_BYTES,
     PAGE_TYPES,
+    STRING,
+    Array,
+    Batches,
     BufferPayloads,
     Numbers,
+    RecordBatch,
+    batch_of_rows,
 )
 from surepipe.spark.sink import PAGE_NEEDED, OriginRows, PageRow, page_rows, runs_of
 from surepipe.storage.pages import cuts

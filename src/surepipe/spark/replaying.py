@@ -19,7 +19,7 @@ from surepipe.errors import ConfigurationError, StoreReset
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.real import RealEnvironment
 from surepipe.pipelines.stages import StageCall
-from surepipe.spark.arrow import (
+from surepipe.spark.columns import (
     BINARY,
     INT64,
     Batches,

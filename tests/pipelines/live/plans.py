@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from surepipe.observe.latency import Latencies
-from surepipe.observe.numbers import Counts
+from surepipe.observe.status import Counts
 from surepipe.observe.watch import Watch
 from surepipe.pipelines import Assessment, Plan, assess, loads
 from surepipe.pipelines.live import watch

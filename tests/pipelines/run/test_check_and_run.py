@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.errors import ConfigurationError, SurepipeError
 from surepipe.pipelines import PipelineErrors, assess, loads
 from surepipe.pipelines.run import Engine

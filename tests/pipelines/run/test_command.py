@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from tests.cli.kit import Command
 from tests.pipelines.run.kit import read_lines, write_lines
 

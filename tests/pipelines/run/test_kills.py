@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.core.store_requests import Batch
 from surepipe.pipelines import assess, load
 from surepipe.storage.sqlite.store import SqliteStore

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from surepipe.cli.exits import Exit
-from surepipe.cli.stopping import Stopping
+from surepipe.cli.commands.run import Stopping
+from surepipe.cli.output import Exit
 from surepipe.pipelines import Plan, loads
 from surepipe.pipelines import run as engine
 from surepipe.pipelines.run.pipes import handling

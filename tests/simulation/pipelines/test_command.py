@@ -14,7 +14,7 @@ import pytest
 
 from surepipe.cli import simulating
 from surepipe.cli.app import run
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.pipelines.simulate.subject import explore_plan_hops
 
 PIPELINE = """\

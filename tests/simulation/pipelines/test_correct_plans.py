@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.cli.app import run
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.core.claims import Atom
 from surepipe.pipelines import loads
 from surepipe.pipelines.assessing import assess

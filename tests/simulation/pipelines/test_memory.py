@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from surepipe.cli.app import run
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.pipelines.simulate.blame import unjudged_by
 from surepipe.pipelines.simulate.ends import Outcome
 from surepipe.pipelines.simulate.memory import LARGE, ProcessMemory, project_modules

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from surepipe.audit.settings import facts_of
-from surepipe.cli.starter import starter_files
+from surepipe.cli.commands.init import starter_files
 from surepipe.pipelines.simulate.campaign import repeat, run_one
 from surepipe.pipelines.simulate.simulating import Simulation, simulation_of
 from surepipe.simulation.options import SECOND, Options

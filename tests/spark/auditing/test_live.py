@@ -12,7 +12,7 @@ import pytest
 from surepipe.audit.bulk.loss_watch import LossAlarm, LossTrouble
 from surepipe.core.store_requests import Stored
 from surepipe.errors import ConfigurationError
-from surepipe.spark.live_audit import Watched, watch
+from surepipe.spark.audit import Watched, watch
 from tests.spark.streams import Streams
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 from surepipe.actors.codecs import AutoCodec
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.core.store_requests import Stored
 from surepipe.spark.stores import StorePlace
 from tests.packaging.repository import ROOT

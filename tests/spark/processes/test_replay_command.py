@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.actors.codecs import AutoCodec
-from surepipe.cli.exits import Exit
+from surepipe.cli.output import Exit
 from surepipe.spark.stores import StorePlace
 from tests.cli.replay_kit import EVEN, OUT, shop_in
 from tests.packaging.repository import ROOT

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from surepipe.errors import StoreReset
 from surepipe.pipelines.stages import About
 from surepipe.spark import sink
-from surepipe.spark.running import writing
+from surepipe.spark.running import query as writing
 from surepipe.spark.running.layout import lay_out
-from surepipe.spark.running.query import partitions_of
+from surepipe.spark.running.query import TargetWriters, end_rows, partitions_of, parts_of, rows_of
 from surepipe.spark.running.rows import AnyRow, Made, RowPart, RowsToWrite, part_of, parts_for
-from surepipe.spark.running.writing import TargetWriters, end_rows, parts_of, rows_of
 from tests.spark.running.kit import Folder
 from tests.spark.running.test_runs import SHOP
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from surepipe.observe.numbers import GAUGES
+from surepipe.observe.status import GAUGES
 from surepipe.spark.running.layout import Input, Stream
 from surepipe.spark.running.query import counted_of, lags_of
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surepipe.cli.exits import Exit
-from surepipe.cli.output import Line, line, show, show_json, write_file
+from surepipe.cli.output import Exit, Line, line, show, show_json, write_file
 from surepipe.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from surepipe.cli.exits import Exit
-from surepipe.cli.output import complain, show, show_json
+from surepipe.cli.output import Exit, complain, show, show_json
 
 
 def bench(
@@ -52,8 +51,7 @@ def bench(
     here can be faster, so "of loop" can be compared between machines. "Under load" is with all messages at once;
     most of it is waiting. "Alone" is with one message under way at a time.
     """
-    from surepipe.cli.benching.bench import BenchRequest, bench_all
-    from surepipe.cli.benching.telling import as_document, as_lines
+    from surepipe.cli.benching.bench import BenchRequest, as_document, as_lines, bench_all
 
     report = bench_all(BenchRequest(file, messages, seconds, with_stages=stages, redis=redis))
     if as_json:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from surepipe.cli.engines import known_engine
-from surepipe.cli.exits import Exit
-from surepipe.cli.output import complain_about_file, show, show_json
+from surepipe.cli.output import Exit, complain_about_file, show, show_json
 
 if TYPE_CHECKING:
     from surepipe.core.claims import Claim
@@ -106,6 +105,6 @@ def _claims(texts: list[str]) -> list[Claim]:
 
 def _levels(document: Document) -> dict[str, Level]:
     """What the Redis servers say that they keep. Raises StoreUnavailable, ConfigurationError."""
-    from surepipe.cli.probing import probed_levels
+    from surepipe.cli.engines import probed_levels
 
     return probed_levels(document.plan, doubting=True)

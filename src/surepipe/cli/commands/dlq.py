@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surepipe.cli.exits import Exit, epilog
-from surepipe.cli.output import complain, line, show, show_json, write_bytes
+from surepipe.cli.output import Exit, complain, epilog, line, show, show_json, write_bytes
 
 if TYPE_CHECKING:
     from surepipe.pipelines import Plan
@@ -101,7 +100,7 @@ def show_letter(
     if raw and as_json:
         complain("--raw and --json say two things: give one of them")
         raise typer.Exit(Exit.UNUSABLE)
-    from surepipe.cli.payloads import payload_facts, payload_lines
+    from surepipe.cli.letters import payload_facts, payload_lines
 
     plan = _plan(file)
     names, numbers = _chosen(plan, chosen)
@@ -150,7 +149,7 @@ def replay(
 
     surepipe dlq replay pipeline.yaml 3    letter 3 alone
     """
-    from surepipe.cli.replaying import replayed
+    from surepipe.cli.letters import replayed
 
     plan = _plan(file)
     names, numbers = _chosen(plan, chosen)

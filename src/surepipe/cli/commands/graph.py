@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from surepipe.cli.exits import Exit
-from surepipe.cli.output import complain, write_file
+from surepipe.cli.output import Exit, complain, write_file
 
 
 def graph(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surepipe.cli.exits import Exit
-from surepipe.cli.output import complain, line, show, show_json
+from surepipe.cli.output import Exit, complain, line, show, show_json
 from surepipe.errors import ConfigurationError, SurepipeError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from surepipe.cli.exits import Exit
-from surepipe.cli.output import complain
+from surepipe.cli.output import Exit, complain
 
 
 def top(

@@ -18,19 +18,17 @@ from surepipe.core.effects import Letter
 from surepipe.core.store_requests import Store
 from surepipe.drawing.flow import STYLE
 from surepipe.errors import ConfigurationError
-from surepipe.observe.health import StoreWatch
 from surepipe.observe.latency import Latencies
 from surepipe.observe.logs import LoggedRows
-from surepipe.observe.numbers import Counts
 from surepipe.observe.serving import DEFAULT_PORT, LOCAL, Answer, ListenAddress, PageServer
-from surepipe.observe.status import LetterSeen, Part, PipeFlow, State, StoreSeen
-from surepipe.observe.watch import RunFacts, Tee, Watch
+from surepipe.observe.status import Counts, LetterSeen, Part, PipeFlow, State, StoreSeen
+from surepipe.observe.watch import RunFacts, StoreWatch, Tee, Watch
 from surepipe.pipelines.assessing import Assessment, Verdict
 from surepipe.pipelines.diagram import diagram_of
 from surepipe.pipelines.links import link
 from surepipe.pipelines.live.page import PAGE_SCRIPT, PAGE_STYLE, live_page
-from surepipe.pipelines.ordering import MAIN_NODE
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.structure import MAIN_NODE
 
 # Serves a running pipeline on this machine: the page, and the status as JSON.
 

@@ -9,8 +9,7 @@ from html import escape
 from surepipe.core.claims import Fault, faults_text
 from surepipe.drawing.flow import Diagram, FlowArrow, PartBox, lay_out, svg_of
 from surepipe.drawing.page import STYLE, CardRow, cards, document, tile
-from surepipe.observe.numbers import compact, milliseconds, seconds
-from surepipe.observe.status import Part, PipeFlow, Status
+from surepipe.observe.status import Part, PipeFlow, Status, compact, milliseconds, seconds
 from surepipe.observe.watch import HISTORY_MAX, SAMPLE_S
 
 # The flow of a plan, as ``surepipe graph`` draws it, with what happens in it just now.

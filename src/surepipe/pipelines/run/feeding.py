@@ -32,8 +32,7 @@ from surepipe.errors import (
 from surepipe.pipelines.assembly import NOTHING, Environment, Serving, Source, SourceRow
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.run.flow import Flow, FlowTurn, Step
-from surepipe.pipelines.run.tallies import Tallies
-from surepipe.pipelines.run.trials import LetterBox
+from surepipe.pipelines.run.tallies import LetterBox, Tallies
 from surepipe.pipelines.run.writers import StoreCursor
 from surepipe.pipelines.stages import About
 

@@ -30,8 +30,7 @@ from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import PythonSink, SinkBase, StagePart, Trying
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.run.tallies import Tallies
-from surepipe.pipelines.run.trials import Identity, Trial, Trials
+from surepipe.pipelines.run.tallies import Identity, Tallies, Trial, Trials
 from surepipe.pipelines.run.writers import SharedSink
 from surepipe.pipelines.stages import About, Context, StageCall
 

@@ -53,11 +53,9 @@ from surepipe.pipelines.run.pipes import (
     sending,
 )
 from surepipe.pipelines.run.real import RealEnvironment
-from surepipe.pipelines.run.shape import Shape
-from surepipe.pipelines.run.tallies import Tallies
-from surepipe.pipelines.run.trials import LetterBox
+from surepipe.pipelines.run.tallies import LetterBox, Tallies
 from surepipe.pipelines.run.unfinished import Unfinished, unfinished
-from surepipe.pipelines.run.ways import Ways
+from surepipe.pipelines.run.ways import Shape, Ways
 from surepipe.pipelines.run.writers import IntoStream, SharedSink, StoreCursor, passed_in
 from surepipe.pipelines.sinks.files import LineFile
 from surepipe.pipelines.sources.streams import StreamRows

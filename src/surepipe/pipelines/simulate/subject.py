@@ -30,6 +30,7 @@ from surepipe.simulation.promises import Promise
 if TYPE_CHECKING:
     from surepipe.pipelines.simulate.sandbox import Double
 
+
 Ends = Mapping[str, Sequence[str]]
 
 

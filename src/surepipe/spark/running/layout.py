@@ -27,10 +27,10 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
 )
 from surepipe.pipelines.models.stores import MemoryStorePart, SqliteStorePart
-from surepipe.pipelines.ordering import MAIN_NODE
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.pipes import pipe_name, retention_of
 from surepipe.pipelines.settings import Setting
+from surepipe.pipelines.structure import MAIN_NODE
 from surepipe.spark.stores import StorePlace
 from surepipe.storage.redis.link import Limits
 

@@ -17,8 +17,16 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from surepipe.pipelines.stages import About
-from surepipe.spark.arrow import BINARY, INT64, STRING, RecordBatch, array, batch_of, schema_of
-from surepipe.spark.columns import BufferPayloads
+from surepipe.spark.columns import (
+    BINARY,
+    INT64,
+    STRING,
+    BufferPayloads,
+    RecordBatch,
+    array,
+    batch_of,
+    schema_of,
+)
 from surepipe.spark.sink import Outputs, cut
 
 SCHEMA = (

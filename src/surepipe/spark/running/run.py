@@ -24,13 +24,13 @@ from surepipe.core.store_requests import Created, Exists, Mismatch, StreamInfo, 
 from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
 from surepipe.pipelines.engine_limits import spark_refusals
 from surepipe.pipelines.models.stages import PythonSink, StagePart
-from surepipe.pipelines.ordering import MAIN_NODE
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.real import RealEnvironment
 from surepipe.pipelines.run.running import Engine
 from surepipe.pipelines.run.tallies import Tallies
 from surepipe.pipelines.run.unfinished import Unfinished
 from surepipe.pipelines.settings import Setting
+from surepipe.pipelines.structure import MAIN_NODE
 from surepipe.spark.running.layout import SparkLayout, Stream, lay_out
 from surepipe.spark.running.query import counted_of, lags_of
 from surepipe.spark.running.rows import LETTERS

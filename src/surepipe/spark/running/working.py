@@ -20,11 +20,10 @@ from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.run.flow import Flow, FlowTurn, Step
 from surepipe.pipelines.run.pipes import PipeMaker
 from surepipe.pipelines.run.real import RealEnvironment
-from surepipe.pipelines.run.tallies import Tallies
-from surepipe.pipelines.run.trials import LetterBox
+from surepipe.pipelines.run.tallies import LetterBox, Tallies
 from surepipe.pipelines.run.writers import SharedSink
 from surepipe.pipelines.stages import About
-from surepipe.spark.arrow import Batches, RecordBatch
+from surepipe.spark.columns import Batches, RecordBatch
 from surepipe.spark.running.layout import SPARK_NODE, Input, SparkLayout
 from surepipe.spark.running.rows import LETTERS, Made, RowsToWrite, parts_for
 from surepipe.spark.sink import PAGE_NEEDED, PageRow, page_rows

@@ -20,6 +20,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.observe import Latencies, LoggedRows, Tee, log_as_json
 from surepipe.observe.metrics import MetricsServer, PipeCollector
 from surepipe.observe.spans import Spans, tracing
+from surepipe.observe.status import GAUGES
 from surepipe.pipes.catalogue import KINDS
 from surepipe.storage.memory import MemoryStore
 

@@ -15,7 +15,7 @@ from surepipe.core.claims import ROUTE, Atom, Fault, Faults, Guarantee
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import derive
 from surepipe.guarantees.hops import LOCAL, Route
-from surepipe.pipes.catalogue import LayerText
+from surepipe.pipes.catalogue import KINDS, LayerText
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.simulation.chance.script import Script
 from surepipe.simulation.faults import CATALOGUE, FaultKind, kind_of, names_of
@@ -55,12 +55,7 @@ class RoutedHop(HopSubject):
 
 def layer(kind: str, **options: object) -> LayerText:
     """One layer with a few messages to a frame and short waits: so that frames, timeouts and faults meet often."""
-    usual = {
-        "strict-monotonic": INDEX,
-        "continuous-index": INDEX,
-        "dedupe": INDEX,
-        "stream": STREAM,
-    }.get(kind, RETRY)
+    usual = INDEX if KINDS[kind].is_index else STREAM if kind == "stream" else RETRY
     one = {"run_max": 1} if kind == "sequential-confirm" else {}
     return {kind: {**usual, **one, **options}}
 

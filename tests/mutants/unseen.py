@@ -74,7 +74,11 @@ class LosesPatience(multi_unconfirmed.Sender):
 
 def loses_patience(calls: StoreCalls, attempts: int) -> int:
     """BS-2: the same of calls to a store."""
-    return NEVER if calls.answer_us << attempts > calls.longest_us else _PATIENCE(calls, attempts)
+    return (
+        NEVER
+        if calls.patience.first << attempts > calls.patience.most
+        else _PATIENCE(calls, attempts)
+    )
 
 
 _PATIENCE = vars(StoreCalls)["_patience"]

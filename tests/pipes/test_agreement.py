@@ -11,7 +11,7 @@ import pytest
 from surepipe.core.effects import Deliver, Effect, Notice, NoticeKind, Transmit, WakeAt
 from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.agreement import (
-    AGAIN_MAX_US,
+    AGAIN,
     TRIES_MAX,
     Agreement,
     Terms,
@@ -190,7 +190,7 @@ def test_an_end_waits_longer_each_time_and_answers_for_ever() -> None:
         now = one.again_at
         assert len(one.wake(now)) == 1
     assert waits == [1, 2, 4, 8, 16, 30, 30]
-    assert max(waits) * SECOND == AGAIN_MAX_US
+    assert max(waits) * SECOND == AGAIN.most
     question = Introduction(tag_of("p"), 0xFFFF, True, True, "resend", "")
     for _ in range(20):
         assert [answer.stack for answer in one.heard(question)] == ["reliable"]

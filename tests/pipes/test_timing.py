@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from surepipe.core.timing import backoff, below, doubled, jittered
+from surepipe.core.timing import BackOff, backoff, below, doubled, jittered
 
 
 def test_waits_double_up_to_the_limit() -> None:
@@ -55,3 +55,13 @@ def test_draws_are_uniform_below_their_bound() -> None:
         counts[below(rng, 5)] += 1
     assert all(abs(count - 2_000) < 4 * 40 for count in counts)
     assert below(rng, 1) == 0
+
+
+def test_a_back_off_doubles_up_to_its_bound_and_never_waits_less_than_a_microsecond() -> None:
+    """T-2: 1, 2, 4 ... without the random part; with it within so much of that; zero seconds are a microsecond."""
+    waits = BackOff.of_seconds(1.0, 5.0, 0.1)
+    assert [waits.calm(n) for n in range(1, 5)] == [1_000_000, 2_000_000, 4_000_000, 5_000_000]
+    assert waits.calm(10_000) == 5_000_000
+    drawn = [waits.wait(3, random.Random(seed)) for seed in range(50)]
+    assert 3_600_000 <= min(drawn) < 4_000_000 < max(drawn) <= 4_400_000
+    assert BackOff(0, 0).wait(1, random.Random(1)) == 1

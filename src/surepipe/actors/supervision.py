@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from surepipe.actors.consuming.coroutines import LoopEnded, RunningTask
 from surepipe.actors.runtime import Actor, Running, Runtime
+from surepipe.core.timing import BackOff
 
 logger = logging.getLogger("surepipe")
 
@@ -119,8 +120,7 @@ class ActorKeeper:
             )
 
     def _wait(self, deaths: int) -> int:
-        wait = self._policy.wait_min_s * float(1 << (deaths - 1))
-        return round(min(wait, self._policy.wait_max_s) * 1_000_000)
+        return BackOff.of_seconds(self._policy.wait_min_s, self._policy.wait_max_s).calm(deaths)
 
     def _live(self) -> None:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from surepipe.core.machine import Randomness
 
 _PARTS = 1 << 20
@@ -34,5 +36,30 @@ def doubled(wait: int, limit: int, attempts: int) -> int:
 
 
 def backoff(wait: int, limit: int, attempts: int, jitter: float, rng: Randomness) -> int:
-    """How long to wait after this many attempts."""
-    return jittered(doubled(wait, limit, attempts), jitter, rng)
+    """How long to wait after this many attempts: at least a microsecond, so that time goes on between two."""
+    return max(jittered(doubled(wait, limit, attempts), jitter, rng), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """Waits that double from ``first`` to ``most``, in microseconds, with a random part.
+
+    The random part keeps many who failed together from trying again together.
+    """
+
+    first: int
+    most: int
+    jitter: float = 0.0
+
+    @classmethod
+    def of_seconds(cls, first_s: float, most_s: float, jitter: float = 0.0) -> BackOff:
+        """The same, given in seconds."""
+        return cls(round(first_s * 1_000_000), round(most_s * 1_000_000), jitter)
+
+    def calm(self, attempts: int) -> int:
+        """The wait after so many attempts, without the random part."""
+        return doubled(self.first, self.most, attempts)
+
+    def wait(self, attempts: int, rng: Randomness) -> int:
+        """The wait after so many attempts."""
+        return backoff(self.first, self.most, attempts, self.jitter, rng)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from surepipe.core.effects import Effect, Notice, NoticeKind, Transmit
 from surepipe.core.machine import Randomness
 from surepipe.core.snapshot import stateful
-from surepipe.core.timing import backoff
+from surepipe.core.timing import BackOff
 from surepipe.pipes.options import micros
 from surepipe.pipes.stack.agreement import WHOLE_STACK, Terms, difference
 from surepipe.pipes.wire import codec
@@ -159,14 +159,9 @@ class Handshake:
         if self.stopped:
             return []
         self.attempts += 1
-        wait = backoff(
-            micros(self.options.open_initial_s),
-            micros(self.options.open_max_s),
-            self.attempts,
-            self.options.jitter,
-            self.rng,
-        )
-        self.open_at = now + wait
+        options = self.options
+        again = BackOff.of_seconds(options.open_initial_s, options.open_max_s, options.jitter)
+        self.open_at = now + again.wait(self.attempts, self.rng)
         life = self.life
         head = (self.directions.outgoing, CHANNEL_LAYER, life, self.link, life)
         return [Transmit(Open(*head, 1, self.beginning, self.directions.digest))]

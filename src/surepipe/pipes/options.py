@@ -11,6 +11,8 @@ from typing import Annotated, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from surepipe.core.timing import BackOff
+
 Messages: TypeAlias = Annotated[int, Field(ge=1, le=2**31)]
 Bytes: TypeAlias = Annotated[int, Field(ge=1, le=2**31)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400 * 365, allow_inf_nan=False)]
@@ -116,6 +118,11 @@ class BacklogOptions(LayerOptions):
         default=0.1, description="random part of a deadline"
     )
     burst_max: Messages = Field(default=32, description="frames sent again at one wake")
+
+    @property
+    def back_off(self) -> BackOff:
+        """The waits between two attempts, before any round trip was measured."""
+        return BackOff.of_seconds(self.rto_initial_s, self.rto_max_s, self.jitter)
 
     @model_validator(mode="after")
     def _timers_in_order(self) -> BacklogOptions:

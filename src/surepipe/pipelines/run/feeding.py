@@ -22,6 +22,7 @@ from surepipe.actors.runtime import Alarm, Running
 from surepipe.actors.threads import ThreadRuntime
 from surepipe.actors.tracing import FlowTrace
 from surepipe.core.effects import Letter
+from surepipe.core.timing import BackOff
 from surepipe.errors import (
     ConfigurationError,
     MisuseError,
@@ -38,8 +39,7 @@ from surepipe.pipelines.stages import About
 
 ROWS_MAX = 512
 IDLE_US = 50_000
-RETRY_MIN_US = 100_000
-RETRY_MAX_US = 30_000_000
+RETRY = BackOff(100_000, 30_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Feed:
         self._out: dict[str, list[object]] = {}
         self._rest: list[SourceRow] = []
         self._before = ""
-        self._wait_us = RETRY_MIN_US
+        self._failures = 0
         self._running: Running | None = None
         self._alarm: Alarm | None = None
         self._in_source = threading.Lock()
@@ -369,7 +369,7 @@ class Feed:
             self._tallies.add(self.part, "taken", read)
         self.rows, self._before, self._rest = number, before, rows[taken:]
         if failure is None:
-            self._wait_us = RETRY_MIN_US
+            self._failures = 0
             return 0
         return self._retry(failure)
 
@@ -459,8 +459,8 @@ class Feed:
         return self._next_wait()
 
     def _next_wait(self) -> int:
-        wait_us, self._wait_us = self._wait_us, min(2 * self._wait_us, RETRY_MAX_US)
-        return wait_us
+        self._failures += 1
+        return RETRY.calm(self._failures)
 
 
 def _at_once() -> bool:

@@ -22,7 +22,7 @@ from surepipe.core.effects import NoticeKind, Ranges
 from surepipe.core.machine import Randomness
 from surepipe.core.payloads import part_of, size_of
 from surepipe.core.ranges import RangeSet
-from surepipe.core.timing import backoff
+from surepipe.core.timing import BackOff
 from surepipe.pipes.declaration import (
     ABSENT,
     IN_TURN,
@@ -107,15 +107,15 @@ class Receiver(IndexReceiver):
     holds_early: ClassVar[bool] = True
     TRANSIENT: ClassVar[tuple[str, ...]] = (
         *IndexReceiver.TRANSIENT,
-        *("gap_alarm", "ask_min", "ask_max", "jitter", "repeats"),
+        *("gap_alarm", "ask_again", "repeats"),
     )
 
     def __init__(self, options: ContinuousIndex, port: ReceiverPort, rng: Randomness) -> None:
         super().__init__(options, port, rng)
         self.gap_alarm = micros(options.gap_alarm_s)
-        self.ask_min = micros(options.rto_initial_s)
-        self.ask_max = micros(options.rto_max_s)
-        self.jitter = options.jitter
+        self.ask_again = BackOff.of_seconds(
+            options.rto_initial_s, options.rto_max_s, options.jitter
+        )
         self.repeats = options.repeats
         self.repeated = Repeats()
         self.carrier_epoch = 0
@@ -352,8 +352,7 @@ class Receiver(IndexReceiver):
     def _ask(self, hole: int) -> None:
         self.asks = self.asks + 1 if self.asked_for == hole else 1
         self.asked_for = hole
-        wait = backoff(self.ask_min, self.ask_max, self.asks, self.jitter, self.rng)
-        self.ask_at = self.port.now + wait
+        self.ask_at = self.port.now + self.ask_again.wait(self.asks, self.rng)
         self.port.control(Unknown(self.port.tag, self.port.layer, 0, self.port.incarnation))
 
     # What survives.

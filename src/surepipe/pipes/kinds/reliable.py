@@ -18,10 +18,9 @@ from surepipe.core.effects import NoticeKind, Ranges
 from surepipe.core.machine import Randomness
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
-from surepipe.core.timing import backoff
 from surepipe.pipes.declaration import EXACT, PipeKind, Reverse, row
-from surepipe.pipes.options import RetryOptions, micros
-from surepipe.pipes.retry.confirming import RANGES_MAX, ReportClock
+from surepipe.pipes.options import RetryOptions
+from surepipe.pipes.retry.confirming import RANGES_MAX, Reporting
 from surepipe.pipes.retry.engine import RetrySender
 from surepipe.pipes.retry.flights import NEVER
 from surepipe.pipes.stack.layers import ReceiverLayer, ReceiverPort, Token
@@ -282,11 +281,13 @@ class Receiver(ReceiverLayer):
 
     ordered: ClassVar[bool] = True
     holds_early: ClassVar[bool] = True
+    TRANSIENT: ClassVar[tuple[str, ...]] = (*ReceiverLayer.TRANSIENT, "reports")
 
     def __init__(self, options: RetryOptions, port: ReceiverPort, rng: Randomness) -> None:
         self.options = options
         self.port = port
         self.rng = rng
+        self.reports = Reporting.of(options)
         self.life = 0
         self.epoch = 0
         self.link = 0
@@ -295,7 +296,7 @@ class Receiver(ReceiverLayer):
         self.waiting_open: Open | None = None
         self.stalled_at = 0
         self.buffer = self._new_buffer(1)
-        self.clock = self._new_clock()
+        self.clock = self.reports.clock()
 
     def _new_buffer(self, expected: int) -> ReorderBuffer:
         options = self.options
@@ -303,13 +304,9 @@ class Receiver(ReceiverLayer):
             options.held_max,
             options.held_max_bytes,
             expected,
-            nack_after=options.nack_after,
-            nack_delay=micros(options.nack_delay_s),
+            nack_after=self.reports.nack_after,
+            nack_delay=self.reports.nack_delay,
         )
-
-    def _new_clock(self) -> ReportClock:
-        options = self.options
-        return ReportClock(micros(options.confirm_delay_s), max(options.held_max // 2, 1))
 
     # Links and epochs.
 
@@ -372,7 +369,7 @@ class Receiver(ReceiverLayer):
             self._drop_held()
         if frame.link != self.link:
             self.link = frame.link
-            self.clock = self._new_clock()
+            self.clock = self.reports.clock()
         self._raise_base(frame.base)
         buffer = self.buffer
         self._say_opened(frame, buffer.expected, buffer.settled, buffer.limit, closed=False)
@@ -519,7 +516,7 @@ class Receiver(ReceiverLayer):
             self._confirm()
         holes = self.buffer.holes
         if holes.holes and holes.is_due(now):
-            missing = holes.name_due(now, RANGES_MAX, self._pause)
+            missing = self.reports.name_due(holes, now, self.rng)
             if missing:
                 self.port.control(Nack(*self._head(), missing))
 
@@ -551,11 +548,6 @@ class Receiver(ReceiverLayer):
         settled = self.buffer.settled_above
         return settled.lowest(RANGES_MAX), settled.missing(cum + 1, highest)
 
-    def _pause(self, named: int) -> int:
-        options = self.options
-        wait, most = micros(options.rto_initial_s), micros(options.rto_max_s)
-        return max(backoff(wait, most, named, options.jitter, self.rng), 1)
-
     # Time.
 
     @property
@@ -568,7 +560,7 @@ class Receiver(ReceiverLayer):
         since = self.buffer.stuck_since
         if since is None or self.stalled_at == self.buffer.expected:
             return NEVER
-        return since + micros(self.options.gap_alarm_s)
+        return since + self.reports.gap_alarm
 
     def wake(self) -> None:
         """Say what is due."""

@@ -16,7 +16,7 @@ from surepipe.core.machine import Randomness
 from surepipe.core.payloads import part_of, size_of
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
-from surepipe.core.timing import backoff
+from surepipe.core.timing import BackOff
 from surepipe.pipes.options import RetryOptions, micros
 from surepipe.pipes.retry.flights import NEVER
 from surepipe.pipes.retry.holes import Holes
@@ -79,6 +79,42 @@ class ReportClock:
         if self.asked <= cum:
             self.asked = 0
         return echo
+
+
+@dataclass(frozen=True, slots=True)
+class Reporting:
+    """When a receiver tells its sender what: one set of rules for all pipes that confirm."""
+
+    confirm_delay: int
+    half: int
+    nack_after: int
+    nack_delay: int
+    nack_again: BackOff
+    gap_alarm: int
+
+    @classmethod
+    def of(cls, options: RetryOptions) -> Reporting:
+        """The rules that these options make."""
+        return cls(
+            confirm_delay=micros(options.confirm_delay_s),
+            half=max(options.held_max // 2, 1),
+            nack_after=options.nack_after,
+            nack_delay=micros(options.nack_delay_s),
+            nack_again=options.back_off,
+            gap_alarm=micros(options.gap_alarm_s),
+        )
+
+    def clock(self) -> ReportClock:
+        """When to confirm, for one link or epoch."""
+        return ReportClock(self.confirm_delay, self.half)
+
+    def holes(self, base: int) -> Holes:
+        """What is missing from ``base`` on, and when to name it."""
+        return Holes(base, self.nack_after, self.nack_delay)
+
+    def name_due(self, holes: Holes, now: int, rng: Randomness) -> Ranges:
+        """What a Nack names now; each hole waits longer for the next time it is named."""
+        return holes.name_due(now, RANGES_MAX, lambda named: self.nack_again.wait(named, rng))
 
 
 @stateful
@@ -155,6 +191,7 @@ class ConfirmingReceiver(ReceiverLayer):
     remembers: ClassVar[bool] = False
     confirms_units: ClassVar[bool] = True
 
+    TRANSIENT: ClassVar[tuple[str, ...]] = (*ReceiverLayer.TRANSIENT, "reports")
     sends_again: bool = True
     """Our own sender keeps each message until we confirm it, so the carrier is answered at once.
 
@@ -166,8 +203,7 @@ class ConfirmingReceiver(ReceiverLayer):
         self.options = options
         self.port = port
         self.rng = rng
-        self.confirm_delay = micros(options.confirm_delay_s)
-        self.nack_delay = micros(options.nack_delay_s)
+        self.reports = Reporting.of(options)
         self.sessions: dict[int, Session] = {}
 
     # Frames.
@@ -276,9 +312,7 @@ class ConfirmingReceiver(ReceiverLayer):
         if session is None:
             if not self._free_place():
                 return None
-            clock = ReportClock(self.confirm_delay, max(self.options.held_max // 2, 1))
-            holes = Holes(base, self.options.nack_after, self.nack_delay)
-            session = Session(link, base - 1, clock, holes)
+            session = Session(link, base - 1, self.reports.clock(), self.reports.holes(base))
         self.sessions[epoch] = session  # the most recently heard of stands last
         session.link = link
         session.raise_base(base)
@@ -389,15 +423,10 @@ class ConfirmingReceiver(ReceiverLayer):
         )
 
     def _nack(self, epoch: int, session: Session, now: int) -> None:
-        missing = session.holes.name_due(now, RANGES_MAX, self._pause)
+        missing = self.reports.name_due(session.holes, now, self.rng)
         if missing:
             head = (self.port.tag, self.port.layer, session.link, self.port.incarnation)
             self.port.control(Nack(*head, epoch, missing))
-
-    def _pause(self, named: int) -> int:
-        options = self.options
-        wait, most = micros(options.rto_initial_s), micros(options.rto_max_s)
-        return max(backoff(wait, most, named, options.jitter, self.rng), 1)
 
     # Time.
 

@@ -274,7 +274,7 @@ class WindowSender(SenderLayer):
     def next_deadline(self, waits: int) -> int:
         """When to look again at a run, patience being armed for the ``waits``-th time now."""
         wait = backoff(self.round_trips.rto, self.rto_max, waits, self.options.jitter, self.rng)
-        return self.port.now + max(wait, 1)
+        return self.port.now + wait
 
     def carried(self, first: int, last: int) -> None:
         """These frames have arrived, so from now on their confirm is waited for; and the carrier has room again.

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from surepipe.core.timing import BackOff
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.wire.frames import Introduction
 
 WHOLE_STACK = 0xFFFF
 """The layer number of frames that concern no single layer; no stack is that deep."""
-AGAIN_FIRST_US = 1_000_000
-AGAIN_MAX_US = 30_000_000
+AGAIN = BackOff(1_000_000, 30_000_000)
 TRIES_MAX = 8
 """How often an end speaks that nobody answers: the other may be of a version that doesn't know how."""
 _DIGESTED = ("repeats", "relaxed", "retry")
@@ -104,9 +104,8 @@ class Agreement:
         """Say it (again), if it is time."""
         if self.again_at is None or self.again_at > now:
             return []
-        wait = min(AGAIN_FIRST_US << self.tries, AGAIN_MAX_US)
         self.tries += 1
-        self.again_at = now + wait if self.tries < TRIES_MAX else None
+        self.again_at = now + AGAIN.calm(self.tries) if self.tries < TRIES_MAX else None
         return [self._introduction(asks=True)]
 
     def route_is_back(self, now: int) -> list[Introduction]:

@@ -31,10 +31,10 @@ from surepipe.core.effects import (
     WriteStored,
 )
 from surepipe.core.machine import Randomness
-from surepipe.core.timing import backoff, earlier
+from surepipe.core.timing import earlier
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipes.catalogue import kind_of, receiver_layer, sender_layer
-from surepipe.pipes.options import LayerOptions, RetryOptions, micros
+from surepipe.pipes.options import LayerOptions, RetryOptions
 from surepipe.pipes.retry.window import WindowSender
 from surepipe.pipes.stack.agreement import Agreement, Terms, difference, stack_digest, stack_text
 from surepipe.pipes.stack.boundary import (
@@ -678,9 +678,7 @@ class SenderStack(Stack):
         else:
             options = self.options[0]
             assert isinstance(options, RetryOptions), "only a layer that sends again gives up"
-            waits = (micros(options.rto_initial_s), micros(options.rto_max_s))
-            wait = backoff(*waits, posting.attempts, options.jitter, self.rng)
-            posting.repeat_at = self.now + wait
+            posting.repeat_at = self.now + options.back_off.wait(posting.attempts, self.rng)
 
     def _post_again(self) -> None:
         for ticket, posting in self.undeliverable.items():

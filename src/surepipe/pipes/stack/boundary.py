@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from surepipe.core.effects import Letter
+from surepipe.core.timing import BackOff
 from surepipe.errors import ConfigurationError
 
 
@@ -51,6 +52,11 @@ class BoundaryOptions:
     """whether there is a place for dead letters"""
     lanes: int = 0
     """how many messages, each of another key, are handled at once; 0: one delivery after the other"""
+
+    @property
+    def back_off(self) -> BackOff:
+        """The waits before a message that failed, or a write of the receiver, is tried again."""
+        return BackOff.of_seconds(self.retry_min_s, self.retry_max_s, self.jitter)
 
     def __post_init__(self) -> None:
         """Refuse what can't be meant. Raises ConfigurationError."""

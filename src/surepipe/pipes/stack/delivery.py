@@ -35,9 +35,8 @@ from surepipe.core.machine import Randomness
 from surepipe.core.payloads import Payloads, size_of
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
-from surepipe.core.timing import backoff, earlier
+from surepipe.core.timing import earlier
 from surepipe.errors import MisuseError
-from surepipe.pipes.options import micros
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 
 # What the desk keeps: tickets, failures, what waits to be tried again, writes and letters under way.
@@ -312,13 +311,7 @@ class DeskBase(ABC):
             self.port.emit(Notice(NoticeKind.POISON, epoch, ((seq, seq),), detail))
 
     def _backoff(self, attempts: int) -> int:
-        return backoff(
-            micros(self.options.retry_min_s),
-            micros(self.options.retry_max_s),
-            attempts,
-            self.options.jitter,
-            self.rng,
-        )
+        return self.options.back_off.wait(attempts, self.rng)
 
     def _post(
         self, epoch: int, seq: int, payload: bytes, history: FailedMessage, *, producer: str

@@ -39,7 +39,7 @@ from surepipe.core.effects import (
 from surepipe.core.machine import Randomness
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
-from surepipe.core.timing import backoff
+from surepipe.core.timing import BackOff
 from surepipe.pipes.options import BacklogOptions, LayerOptions
 from surepipe.pipes.stack.intake import Intake, IntakePort
 from surepipe.pipes.stack.layers import SenderLayer
@@ -102,9 +102,8 @@ class Writing:
     repeat_at: int | None = None
 
 
-REPEAT_MIN_US = 100_000
-REPEAT_MAX_US = 30_000_000
-JITTER = 0.1
+REPEAT = BackOff(100_000, 30_000_000, jitter=0.1)
+"""Waits before a write whose outcome is unknown is made again."""
 FORGET_EVERY = 1024
 """Confirmed messages after which the journal is told even though other writes wait."""
 
@@ -383,8 +382,7 @@ class JournaledIntake(Intake):
         self._repeat_later(writing)
 
     def _repeat_later(self, writing: Writing) -> None:
-        wait = backoff(REPEAT_MIN_US, REPEAT_MAX_US, writing.attempts, JITTER, self.rng)
-        writing.repeat_at = self.port.now + wait
+        writing.repeat_at = self.port.now + REPEAT.wait(writing.attempts, self.rng)
 
     @property
     def deadline(self) -> int | None:

@@ -20,8 +20,7 @@ from surepipe.core.store_requests import (
     StoreRequest,
     WaitForMore,
 )
-from surepipe.core.timing import backoff
-from surepipe.pipes.options import micros
+from surepipe.core.timing import BackOff
 from surepipe.pipes.stack.layers import Port
 from surepipe.pipes.stream.options import Stream
 
@@ -52,10 +51,9 @@ class StoreCalls:
     def __init__(self, options: Stream, port: Port, rng: Randomness) -> None:
         self.port = port
         self.rng = rng
-        self.jitter = options.jitter
-        self.answer_us = micros(options.rto_initial_s)
-        self.pause_us = micros(options.rto_min_s)
-        self.longest_us = max(micros(options.rto_max_s), self.answer_us)
+        most_s = max(options.rto_max_s, options.rto_initial_s)
+        self.patience = BackOff.of_seconds(options.rto_initial_s, most_s, options.jitter)
+        self.pauses = BackOff.of_seconds(options.rto_min_s, most_s, options.jitter)
 
     def ask(self, request: StoreRequest) -> Asked:
         """Ask now."""
@@ -91,7 +89,7 @@ class StoreCalls:
 
     def pause(self, failures: int) -> int:
         """How long to leave the store alone after so many failures in a row."""
-        return backoff(self.pause_us, self.longest_us, failures, self.jitter, self.rng)
+        return self.pauses.wait(failures, self.rng)
 
     def _patience(self, attempts: int) -> int:
-        return backoff(self.answer_us, self.longest_us, attempts, self.jitter, self.rng)
+        return self.patience.wait(attempts, self.rng)

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 from surepipe.actors.codecs import AutoCodec
-from surepipe.actors.consuming.consumer import error_text
-from surepipe.core.effects import Letter
 from surepipe.core.store_requests import (
     Batch,
     CommitPosition,
@@ -27,6 +25,7 @@ from surepipe.core.store_requests import (
     Unavailable,
 )
 from surepipe.core.store_requests import FencedOut as FencedOutcome
+from surepipe.core.timing import BackOff
 from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable, SurepipeError
 from surepipe.pipelines.assembly import Sink
 from surepipe.pipelines.models.pipes import PipePart
@@ -37,7 +36,7 @@ from surepipe.pipelines.run.writers import StoreCursor
 from surepipe.pipelines.stages import About
 from surepipe.spark.running.layout import SparkLayout
 from surepipe.spark.running.rows import LETTERS
-from surepipe.spark.running.working import letters_at
+from surepipe.spark.running.working import letter_of, letters_at
 from surepipe.spark.stores import ATTEMPTS
 
 T = TypeVar("T")
@@ -257,28 +256,17 @@ class SparkEnd:
         if part.retries is not None and self._failures.count >= part.retries:
             self._bury(input_, row, error)
             return True
-        wait = part.retry_min_s * 2.0 ** min(self._failures.count - 1, 60)
-        self._environment.clock.sleep(min(part.retry_max_s, wait))
+        waits = BackOff.of_seconds(part.retry_min_s, part.retry_max_s)
+        self._environment.clock.sleep(waits.calm(self._failures.count) / 1_000_000)
         return False
 
     def _bury(self, input_: str, row: Row, error: Exception) -> None:
         written = self.part.dead_letter
         if written is None:
             raise ConfigurationError(f"{self.part.name} gives messages up: give it a dead_letter")
-        (kind, text), about, failures = error_text(error), row[3], self._failures
-        letter = Letter(
-            pipe=about.pipe,
-            layer=0,
-            epoch=about.epoch,
-            seq=about.seq,
-            payload=self._original(input_, row),
-            attempts=failures.count,
-            first_failure_us=failures.since_us,
-            last_failure_us=self._now_us(),
-            error_type=kind,
-            error_text=text,
-            producer=about.producer,
-        )
+        original, failures = self._original(input_, row), self._failures
+        times = {"first_us": failures.since_us, "last_us": self._now_us()}
+        letter = letter_of(row[3], original, error, failures.count, **times)
         letters_at(self._layout, written)(letter)
         self._tallies.add(self.part.name, "dead_lettered")
         self._tallies.add(f"{LETTERS}{written}", "stored")

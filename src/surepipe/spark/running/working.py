@@ -14,6 +14,7 @@ from surepipe.actors.codecs import Codec, Undecodable, choose_codec
 from surepipe.actors.consuming.consumer import GiveUp, error_text
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import JoinedRequest, Transaction
+from surepipe.core.timing import BackOff
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, SurepipeError
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
@@ -228,8 +229,8 @@ class InputWay:
 
     def _pause(self) -> None:
         """Wait before the next attempt, longer after each failure."""
-        first, most = _waits(self._layout, self._input)
-        self._environment.clock.sleep(min(most, first * 2.0 ** min(self._attempts - 1, 60)))
+        waits = BackOff.of_seconds(*_waits(self._layout, self._input))
+        self._environment.clock.sleep(waits.calm(self._attempts) / 1_000_000)
         self._attempts += 1
 
     # Dead letters.
@@ -251,16 +252,8 @@ class InputWay:
                 f"{about.key} can't be taken, and there is no place for it: give a stage or sink behind "
                 f"{self._input.part} a dead_letter ({error})"
             )
-        kind, text = error_text(error)
-        place = error.place if isinstance(error, GiveUp) else ""
         now_us = round(self._environment.clock.now() * 1_000_000)
-        self._letters(
-            Letter(
-                *(about.pipe, 0, about.epoch, about.seq, payload, attempts, now_us, now_us),
-                *(kind, text, about.producer),
-                place=place,
-            )
-        )
+        self._letters(letter_of(about, payload, error, attempts, first_us=now_us, last_us=now_us))
         self._tallies.add(self._input.part, "dead_lettered")
         for stream, count in self._letters.stored.items():
             self._tallies.add(f"{LETTERS}{stream}", "stored", count)
@@ -271,6 +264,23 @@ def _back_to(marks: Sequence[tuple[list[Made], int]]) -> None:
     """Forget what was made since."""
     for made, mark in marks:
         del made[mark:]
+
+
+def letter_of(
+    about: About,
+    payload: bytes,
+    error: BaseException,
+    attempts: int,
+    *,
+    first_us: int,
+    last_us: int,
+) -> Letter:
+    """The dead letter of a message that Spark gave up: it failed so often, from the first time to the last."""
+    return Letter(
+        *(about.pipe, 0, about.epoch, about.seq, payload, attempts, first_us, last_us),
+        *(*error_text(error), about.producer),
+        place=error.place if isinstance(error, GiveUp) else "",
+    )
 
 
 def letters_at(layout: SparkLayout, written: str) -> DeadLetterStream:

@@ -23,6 +23,7 @@ from redis.connection import AbstractConnection, Connection, UnixDomainSocketCon
 from redis.retry import Retry
 
 from surepipe.core.store_requests import Failed, Unavailable
+from surepipe.core.timing import BackOff
 from surepipe.errors import ConfigurationError
 
 # What an error of a Redis server, or of the way to it, means: ask again, or change something first.
@@ -305,10 +306,8 @@ class RedisLink:
             raise
 
     def _pause_after(self, failures: int) -> float:
-        longest = min(
-            self._limits.pause_min_s * 2.0 ** min(failures - 1, 30), self._limits.pause_max_s
-        )
-        return longest * self._rng.uniform(0.5, 1.0)
+        waits = BackOff.of_seconds(self._limits.pause_min_s, self._limits.pause_max_s)
+        return waits.calm(failures) / 1_000_000 * self._rng.uniform(0.5, 1.0)
 
     def _new_connection(self, node: _Node) -> _Connection:
         settings = dict(self._settings)

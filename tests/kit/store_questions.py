@@ -9,10 +9,19 @@ from typing import Protocol
 from surepipe.core.store_requests import (
     AppendRun,
     CommitPosition,
+    DropValues,
     Identity,
+    JoinedRequest,
+    LoadTable,
+    PutValues,
+    RaiseMark,
+    ReadKeys,
     Retention,
     Store,
+    TableRows,
+    Together,
     TransactionalStore,
+    WaitForMark,
 )
 
 RETENTIONS = (
@@ -56,6 +65,7 @@ class Questions:
         """One question."""
         kinds = [self._append] * 6 + [self._read] * 3
         kinds += [self._open, self._identify, self._trim, self._claim, self._ask]
+        kinds += [*[self._together] * 2, self._keys]
         kinds += [*[self._commit] * 3, self._transaction] if self._readers else []
         return self._rng.choice(kinds)()
 
@@ -131,12 +141,40 @@ class Questions:
             store.get("other", reader),
         )
 
+    def _key(self) -> bytes:
+        return self._rng.choice([b"a", b"b", b"\x00", b"c" * 9])
+
+    def _part(self) -> JoinedRequest:
+        rng = self._rng
+        put = PutValues(self.stream, {self._key(): rng.randbytes(2) for _ in range(2)})
+        parts: list[JoinedRequest] = [put, put, DropValues(self.stream, [self._key()])]
+        parts += [RaiseMark(self.stream), self._run()]
+        return rng.choice([*parts, self._position()] if self._readers else parts)
+
+    def _together(self) -> Question:
+        rng = self._rng
+        first = self._run()
+        rest = [self._part() for _ in range(rng.randint(0, 3))]
+        request = Together([first, *rest], rng.random() < 0.7)
+        return lambda store: store.ask(request)
+
+    def _keys(self) -> Question:
+        asked = ReadKeys(self.stream, [self._key(), self._key()])
+        mark = WaitForMark(self.stream, 1, 0)
+        return lambda store: (store.ask(asked), store.ask(mark), whole(store, self.stream))
+
     def _request(self) -> AppendRun | CommitPosition:
         return self._run() if self._rng.random() < 0.5 else self._position()
 
     def _transaction(self) -> Question:
         requests = [self._request() for _ in range(self._rng.randint(1, 3))]
         return lambda store: transact(store, requests)
+
+
+def whole(store: Store, table: str) -> object:
+    """All rows of a table, which come in no order."""
+    rows = store.ask(LoadTable(table, b"", 100))
+    return sorted(rows.pairs) if isinstance(rows, TableRows) else rows
 
 
 def transact(store: TransactionalStore, requests: Sequence[AppendRun | CommitPosition]) -> object:

@@ -14,9 +14,12 @@ from surepipe.core.store_requests import (
     CommitPosition,
     Committed,
     Created,
+    DropValues,
     Empty,
     Failed,
     ProducerOpened,
+    PutValues,
+    RaiseMark,
     Stored,
     StoreOutcome,
     Unavailable,
@@ -238,6 +241,17 @@ def test_a_user_with_the_documented_rights_can_do_everything(own_bench: RedisBen
         store.info("s"),
         store.get("s", "r"),
         store.wait("s", 9, 1),
+        store.together(
+            AppendRun("s", "p", 1, 3, texts("c")),
+            PutValues("t", {b"a": b"1"}),
+            DropValues("t", [b"b"]),
+            RaiseMark("m"),
+            is_decided=True,
+        ),
+        store.read_keys("t", [b"a"]),
+        store.load_table("t"),
+        store.wait_for_mark("m", 1, 1),
+        store.drop_stream("s", 1),
     ):
         assert not isinstance(outcome, Failed | Unavailable), outcome
     assert store.level.name == "POWER"

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from surepipe.actors.async_face import (
+from surepipe.actors.channels.channel import (
     AsyncChannel,
-    AsyncPipe,
-    AsyncReceiver,
-    AsyncSender,
-    AsyncStreamReceiver,
+    Channel,
+    ChannelFace,
+    ChannelSettings,
+    Reply,
 )
-from surepipe.actors.channels.channel import Channel, ChannelFace, ChannelSettings, Reply
 from surepipe.actors.channels.listener import Listener
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.consuming.lanes import Lease
-from surepipe.actors.ends.pipe import Pipe
+from surepipe.actors.ends.pipe import AsyncPipe, Pipe
 from surepipe.actors.ends.receiver import ReceiverEnd
-from surepipe.actors.ends.remote import PipeReceiver, PipeSender, StreamReceiver, StreamSender
+from surepipe.actors.ends.remote import (
+    AsyncReceiver,
+    AsyncSender,
+    AsyncStreamReceiver,
+    PipeReceiver,
+    PipeSender,
+    StreamReceiver,
+    StreamSender,
+)
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.host import EndOptions
 from surepipe.actors.letters import DeadLetters

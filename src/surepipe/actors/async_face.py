@@ -9,7 +9,8 @@
 
 A face adds nothing to the machines and threads beneath it: each method is that of the synchronous face, and where
 that would block its thread, the task waits. So what is promised, and what is raised, is the same. Any task of any
-loop may use a face; handlers that are coroutine functions run on the loop that the face was made on.
+loop may use a face; handlers that are coroutine functions run on the loop that the face was made on. The face of a
+class stands beside that class: ``AsyncPipe`` beside ``Pipe``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from surepipe.actors.channels.channel import AnsweringHandler, ChannelFace
-from surepipe.actors.consuming.consumer import BatchHandler, Handler
 from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.ends.face import EXIT_S, Named, ReceivingFace, SendingFace, UntilText
@@ -30,8 +29,6 @@ from surepipe.errors import MisuseError
 
 if TYPE_CHECKING:
     from surepipe.actors.consuming.handling import AnyBatchHandler, AnyHandler
-    from surepipe.actors.ends.pipe import Pipe  # noqa: F401 - named as text below, as it names this module
-    from surepipe.actors.ends.remote import PipeReceiver, PipeSender, StreamReceiver, StreamSender  # noqa: F401  # noqa: F401
     from surepipe.storage.letters import DeadLetterStream
 
 
@@ -208,57 +205,3 @@ class AsyncReplaying(AsyncSending[P]):
                 letters, reader=reader, letters_max=letters_max, index=index, timeout=timeout
             )
         )
-
-
-class AsyncPipe(AsyncReplaying["Pipe"], AsyncHandling["Pipe"]):
-    """A pipe whose ends live in this process."""
-
-    def finish(self) -> None:
-        """Take no more messages; an ``async for`` over the pipe ends when all that was sent is settled."""
-        self.sync.finish()
-
-
-class AsyncSender(AsyncReplaying["PipeSender | StreamSender"]):
-    """The sending end of a pipe, or of a stream."""
-
-
-class AsyncReceiver(AsyncHandling["PipeReceiver"]):
-    """The receiving end of a pipe."""
-
-
-class AsyncStreamReceiver(AsyncHandling["StreamReceiver"]):
-    """The receiving end of a stream."""
-
-    async def catch_up(self, timeout: float | None = None) -> bool:
-        """Wait until everything is settled that is in the stream now; False when that takes longer."""
-        await in_task(lambda: self.sync.check_outside("catch_up"))
-        return await in_thread(lambda: self.sync.catch_up(timeout))
-
-    async def finish(self) -> None:
-        """An ``async for`` over this end stops when everything is settled that is in the stream now."""
-        await in_thread(self.sync.finish)
-
-
-class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):
-    """One end of a channel. Where a ``Listener`` makes the end, ``accept`` may be a coroutine function that makes
-    this of it: ``AsyncChannel(channel)``."""
-
-    def receive(self, handler: Handler | AnsweringHandler) -> None:
-        """Let ``handler(message)``, or ``handler(message, reply)``, take every message; a coroutine answers by
-        ``await reply.send(answer)``. Otherwise as for a pipe."""
-        self._on_this_loop()
-        self.sync.receive(handler)
-
-    def receive_many(self, handler: BatchHandler) -> None:
-        """Let ``handler(messages)`` take messages in batches. See ``receive``."""
-        self._on_this_loop()
-        self.sync.receive_many(handler)
-
-    @property
-    def is_up(self) -> bool:
-        """True while both directions are open, as far as this end knows."""
-        return self.sync.is_up
-
-    async def wait_up(self, timeout: float | None = None) -> bool:
-        """Wait until both directions are open; False when they are not within ``timeout`` seconds."""
-        return await in_task(lambda: self.sync.wait_up(timeout))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Literal, TypeAlias, TypedDict, Unpack, cast
 
+from surepipe.actors.async_face import AsyncReceiving, AsyncSending
 from surepipe.actors.channels.end import ChannelEnd, ChannelTerms
 from surepipe.actors.codecs import CodecChoice, choose_codec, wire_form
 from surepipe.actors.consuming.consumer import (
@@ -36,10 +37,6 @@ from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.channel import ChannelOptions, Role
 from surepipe.pipes.stack.assembled import composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
-
-if TYPE_CHECKING:
-    from surepipe.actors.async_face import AsyncChannel
-
 
 _LETTERS = Store("dead letters", Level.NONE, kind="memory")
 
@@ -197,8 +194,6 @@ class ChannelFace(Face):
         self._opened()
 
     async def __aenter__(self) -> AsyncChannel:
-        from surepipe.actors.async_face import AsyncChannel  # noqa: PLC0415 - it wraps this class
-
         return AsyncChannel(self)
 
     def __str__(self) -> str:
@@ -353,3 +348,28 @@ def _arguments_of(handler: Callable[..., object]) -> int:
         return 1
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(p.kind in by_place and p.default is inspect.Parameter.empty for p in parameters)
+
+
+class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):
+    """One end of a channel. Where a ``Listener`` makes the end, ``accept`` may be a coroutine function that makes
+    this of it: ``AsyncChannel(channel)``."""
+
+    def receive(self, handler: Handler | AnsweringHandler) -> None:
+        """Let ``handler(message)``, or ``handler(message, reply)``, take every message; a coroutine answers by
+        ``await reply.send(answer)``. Otherwise as for a pipe."""
+        self._on_this_loop()
+        self.sync.receive(handler)
+
+    def receive_many(self, handler: BatchHandler) -> None:
+        """Let ``handler(messages)`` take messages in batches. See ``receive``."""
+        self._on_this_loop()
+        self.sync.receive_many(handler)
+
+    @property
+    def is_up(self) -> bool:
+        """True while both directions are open, as far as this end knows."""
+        return self.sync.is_up
+
+    async def wait_up(self, timeout: float | None = None) -> bool:
+        """Wait until both directions are open; False when they are not within ``timeout`` seconds."""
+        return await in_task(lambda: self.sync.wait_up(timeout))

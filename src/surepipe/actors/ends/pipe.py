@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from surepipe.actors.async_face import AsyncPipe
+from surepipe.actors.async_face import AsyncHandling, AsyncReplaying
 from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes
@@ -205,3 +205,11 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         for name, count in self.receiver.counters().items():
             total[name] = total.get(name, 0) + count
         return total | self.receiver.gauges() | self.sender.gauges()
+
+
+class AsyncPipe(AsyncReplaying[Pipe], AsyncHandling[Pipe]):
+    """A pipe whose ends live in this process."""
+
+    def finish(self) -> None:
+        """Take no more messages; an ``async for`` over the pipe ends when all that was sent is settled."""
+        self.sync.finish()

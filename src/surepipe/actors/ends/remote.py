@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surepipe.actors.async_face import AsyncReceiver, AsyncSender, AsyncStreamReceiver
+from surepipe.actors.async_face import AsyncHandling, AsyncReplaying
 from surepipe.actors.channels.switch import SharedSide
 from surepipe.actors.codecs import CodecChoice
+from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes
 from surepipe.actors.ends.assembly import Assembly, Attempts, BoundaryText
@@ -352,3 +353,24 @@ class StreamReceiver(HandlingFace):
     def counters(self) -> dict[str, int]:
         """Everything counted since the receiver was made, and gauges of what stands now."""
         return self.receiver.counters() | self.receiver.gauges()
+
+
+class AsyncSender(AsyncReplaying[PipeSender | StreamSender]):
+    """The sending end of a pipe, or of a stream."""
+
+
+class AsyncReceiver(AsyncHandling[PipeReceiver]):
+    """The receiving end of a pipe."""
+
+
+class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
+    """The receiving end of a stream."""
+
+    async def catch_up(self, timeout: float | None = None) -> bool:
+        """Wait until everything is settled that is in the stream now; False when that takes longer."""
+        await in_task(lambda: self.sync.check_outside("catch_up"))
+        return await in_thread(lambda: self.sync.catch_up(timeout))
+
+    async def finish(self) -> None:
+        """An ``async for`` over this end stops when everything is settled that is in the stream now."""
+        await in_thread(self.sync.finish)

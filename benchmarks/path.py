@@ -45,12 +45,15 @@ class Counted:
     def profile(self, frame: FrameType, event: str, argument: object) -> None:
         """For ``sys.setprofile``."""
         del argument
-        code, outer = frame.f_code, frame.f_back
-        if event == "call" and _is_ours(frame) and not _is_scheduling(frame):
+        code, outer, root = frame.f_code, frame.f_back, frame
+        if event == "call" and _is_ours(frame) and not code.co_filename.endswith(SCHEDULER):
             depth = 1
             while outer is not None and not outer.f_code.co_filename.endswith(SCHEDULER):
-                depth += _is_ours(outer)
+                if _is_ours(outer):
+                    depth, root = depth + 1, outer
                 outer = outer.f_back
+            if outer is not None and _is_scheduling(root):
+                return
             name = getattr(code, "co_qualname", code.co_name)
             self.calls.append((depth, code.co_filename.removeprefix(SOURCE), name))
 
@@ -70,10 +73,9 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _is_scheduling(frame: FrameType) -> bool:
-    """The scheduler, and what it calls for itself: it stands for the threads of a real run."""
-    caller = frame.f_back.f_code.co_filename if frame.f_back else ""
-    name = frame.f_code.co_filename
-    return name.endswith(SCHEDULER) or (caller.endswith(SCHEDULER) and "timing.py" in name)
+    """What the scheduler does for itself, between turns: it stands for the threads of a real run."""
+    code = frame.f_code
+    return code.co_filename.endswith("timing.py") or code.co_name == "<lambda>"
 
 
 def one_message() -> Counted:

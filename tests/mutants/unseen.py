@@ -30,7 +30,7 @@ from surepipe.core.store_requests import (
     Trimmed,
     TrimOutcome,
 )
-from surepipe.core.timing import doubled
+from surepipe.core.timing import backoff
 from surepipe.pipes.kinds import multi_unconfirmed, reliable, stream, strict_monotonic
 from surepipe.pipes.retry.flights import NEVER
 from surepipe.pipes.stack.assembled import SenderStack
@@ -68,7 +68,8 @@ class LosesPatience(multi_unconfirmed.Sender):
 
     def next_deadline(self, waits: int) -> int:
         """Never, after the longest pause."""
-        is_longest = doubled(self.round_trips.rto, self.rto_max, waits) >= self.rto_max
+        usual = backoff(self.round_trips.rto, self.rto_max, waits, 0.0, self.rng)
+        is_longest = usual >= self.rto_max
         return NEVER if is_longest else super().next_deadline(waits)
 
 

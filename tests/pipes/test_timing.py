@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from surepipe.core.timing import BackOff, backoff, below, doubled, jittered
+from surepipe.core.timing import BackOff, backoff, below, doubled
 
 
 def test_waits_double_up_to_the_limit() -> None:
@@ -27,7 +27,7 @@ def test_a_very_high_attempt_does_not_build_a_huge_number() -> None:
 def test_jitter_stays_within_its_share_and_uses_all_of_it() -> None:
     """pipes T-2: a wait times 1 + uniform(-0.1, +0.1)."""
     rng = random.Random(5)
-    drawn = [jittered(1_000, 0.1, rng) for _ in range(5_000)]
+    drawn = [backoff(1_000, 30_000_000, 1, 0.1, rng) for _ in range(5_000)]
     assert min(drawn) == 900
     assert max(drawn) == 1_100
 
@@ -36,7 +36,7 @@ def test_no_jitter_draws_nothing() -> None:
     """So a pipe without jitter leaves its generator as it was."""
     rng = random.Random(5)
     state = rng.getstate()
-    assert jittered(1_000, 0.0, rng) == 1_000
+    assert backoff(1_000, 30_000_000, 1, 0.0, rng) == 1_000
     assert rng.getstate() == state
 
 

@@ -106,8 +106,8 @@ class Host(ABC, Generic[M]):
     machine: M
     """The machine of this life, once it is built."""
 
-    takes_always = False
-    """True where more than the one box may hold frames."""
+    has_boxes = False
+    """True where frames are taken in a way of its own."""
 
     def __init__(self, around: Surroundings) -> None:
         self.around = around
@@ -160,8 +160,15 @@ class Host(ABC, Generic[M]):
             if around.woken is not None:
                 around.woken()
             self.perform(self.machine.wake(self.now()))
-        if around.frames.items or self.takes_always:
+        if self.has_boxes:
             self.take_frames()
+        elif around.frames.items:
+            machine, now = self.machine, self.now
+            items = around.frames.items
+            taken = items[:]
+            del items[: len(taken)]  # what others append in between stays for the next time
+            for frame in taken:
+                self.perform(machine.frame(frame, now()))
         while self._answers:
             self.moves += 1
             self.perform(self.machine.answer(*self._answers.popleft(), self.now()))
@@ -169,9 +176,8 @@ class Host(ABC, Generic[M]):
 
     def take_frames(self) -> None:
         """Every frame that has arrived is an event."""
-        machine, now = self.machine, self.now
         for frame in self.around.frames.take():
-            self.perform(machine.frame(frame, now()))
+            self.perform(self.machine.frame(frame, self.now()))
 
     def perform(self, effects: list[Effect]) -> None:
         """Perform effects in order."""

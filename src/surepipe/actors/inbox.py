@@ -83,7 +83,8 @@ class Box(Generic[T]):
         self.items.append(item)
         bell = self._bell
         if not bell.rung:
-            bell.ring()
+            bell.rung = True
+            bell.tell(RING)
 
     def take(self) -> list[T]:
         """Everything in the box, oldest first."""

@@ -68,7 +68,8 @@ class AlarmHeap:
         if deadline is None or (alarm.queued is not None and alarm.queued <= deadline):
             return False
         self._push(alarm, deadline)
-        self._compact()
+        if len(self._entries) > 2 * self._armed + _SLACK:
+            self._compact()
         return self._entries[0][2] is alarm
 
     def next(self) -> int | None:
@@ -101,10 +102,9 @@ class AlarmHeap:
         heapq.heappush(self._entries, (at, self._pushed, alarm))
 
     def _compact(self) -> None:
-        """Drop the entries that mean nothing any more, once they outnumber the others."""
-        if len(self._entries) > 2 * self._armed + _SLACK:
-            self._entries = [entry for entry in self._entries if entry[2].queued == entry[0]]
-            heapq.heapify(self._entries)
+        """Drop the entries that mean nothing any more: they outnumber the others."""
+        self._entries = [entry for entry in self._entries if entry[2].queued == entry[0]]
+        heapq.heapify(self._entries)
 
 
 class TimerThread:

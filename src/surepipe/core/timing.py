@@ -17,12 +17,6 @@ def below(rng: Randomness, bound: int) -> int:
     return drawn
 
 
-def jittered(wait: int, jitter: float, rng: Randomness) -> int:
-    """The wait times 1 + uniform(-jitter, +jitter)."""
-    spread = wait * round(jitter * _PARTS) // _PARTS
-    return wait - spread + below(rng, 2 * spread + 1) if spread else wait
-
-
 def earlier(one: int | None, other: int | None) -> int | None:
     """The earlier of two deadlines; None is one that never comes."""
     if one is None or (other is not None and other < one):
@@ -36,8 +30,18 @@ def doubled(wait: int, limit: int, attempts: int) -> int:
 
 
 def backoff(wait: int, limit: int, attempts: int, jitter: float, rng: Randomness) -> int:
-    """How long to wait after this many attempts: at least a microsecond, so that time goes on between two."""
-    return max(jittered(doubled(wait, limit, attempts), jitter, rng), 1)
+    """How long to wait after this many attempts: doubled, and that times 1 + uniform(-jitter, +jitter).
+
+    At least a microsecond, so that time goes on between two. Without jitter nothing is drawn.
+    """
+    wait = min(limit, wait << min(attempts - 1, 40))
+    spread = wait * round(jitter * _PARTS) // _PARTS
+    if not spread:
+        return max(wait, 1)
+    bits = (2 * spread).bit_length()  # what ``below`` does, here because each transmission draws
+    while (drawn := rng.getrandbits(bits)) > 2 * spread:
+        pass
+    return max(wait - spread + drawn, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class ChannelActor(Host[ChannelMachine]):
         super().__init__(around)
         self._build = build
         self._looked = looked
-        self.takes_always = True
+        self.has_boxes = True
         self.is_quiet = True
         """For other threads: nothing that arrived was in work at the end of the last step."""
         self.sending, self.receiving = parts(self)

@@ -265,7 +265,9 @@ class WorkQueue:
         """Add a work."""
         with self._lock:
             self._works.append(work)
-        self._tell()
+        self.signal.notify()
+        if self._bell is not None:
+            self._bell.ring()
 
     def put_back(self, work: Work) -> None:
         """The consumer leaves, and the work with what is not done yet is there for the next one."""

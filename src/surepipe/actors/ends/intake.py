@@ -343,7 +343,8 @@ class SenderEntry:
         Raises NotConfirmed, which names what is not, or was lost since the last call; PipeStopped.
         """
         self._await_all(Until.CONFIRMED, timeout)
-        self.raise_lost()
+        if self.lost:
+            self.raise_lost()
 
     def finish(self, timeout: float | None) -> None:
         """After ``refuse``: wait until the actor has everything that was granted, and all is confirmed."""
@@ -498,9 +499,12 @@ class SenderEntry:
         if self._marks_taken == self._marks_put:  # then no mark can be among them
             self._drained += len(items)
             return items, False
-        marks = [item for item in items if isinstance(item, Mark)]
-        self._marks_taken += len(marks)
-        self._drained += len(items) - len(marks) + sum(mark.units for mark in marks)
+        for item in items:
+            if isinstance(item, Mark):
+                self._marks_taken += 1
+                self._drained += item.units
+            else:
+                self._drained += 1
         return items, True
 
     def publish(self, room: int, room_bytes: int, held: int) -> None:
@@ -526,10 +530,6 @@ class SenderEntry:
             self._voided += 1
             if self.refusal is None:
                 self._promised += 1
-
-    def notify(self) -> None:
-        """Marks were resolved."""
-        self.signal.notify()
 
     # For the sender's end.
 

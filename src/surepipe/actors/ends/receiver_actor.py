@@ -183,6 +183,7 @@ class ReceiverActor(Host[ReceivingMachine]):
             self._watcher.replaced(self, str(error))
             return False
         self.is_built = True
+        self.has_boxes = not self.machine.confirms
         self._handed = self.machine.boundary.boundary is Boundary.HANDED
         self.place = place_of(self.machine)
         self._works.begin()
@@ -191,6 +192,8 @@ class ReceiverActor(Host[ReceivingMachine]):
     def look_further(self) -> None:
         """Report to the machine what consumers have done."""
         if self._to_look_at:
+            if answers := self._ended_well():
+                self.perform(self.machine.settled_each(answers, self.now()))
             self._look_at_finished()
         if self._progress.due:
             self._look_at_slow_work()
@@ -207,9 +210,6 @@ class ReceiverActor(Host[ReceivingMachine]):
     def take_frames(self) -> None:
         """What nobody would send again waits in the inbox while the machine is full."""
         machine, frames = self.machine, self.around.frames
-        if machine.confirms:
-            super().take_frames()
-            return
         taken = 0
         while machine.has_room and (frame := frames.take_one()) is not None:
             self.perform(machine.frame(frame, self.now()))
@@ -247,34 +247,40 @@ class ReceiverActor(Host[ReceivingMachine]):
 
     def finished(self, work: Work) -> None:
         """From the consumer: it is through with this work."""
-        self._note_settled(work)  # even when this incarnation is over: it has crossed the boundary
+        if self._trace is not None:
+            self._note_settled(
+                work
+            )  # even when this incarnation is over: it has crossed the boundary
         self._to_look_at.append(work)
         self.around.bell.ring()
 
+    def _ended_well(self) -> list[tuple[int, Ranges]]:
+        """Works that lie next to each other and went well: they are told to the machine in one step."""
+        answers: list[tuple[int, Ranges]] = []
+        works = self._to_look_at
+        while works and works[0].failure is None and works[0].trouble is None:
+            work = works.popleft()
+            if settled := self._news_of(work):
+                answers.append((work.ticket, settled))
+        return answers
+
     def _look_at_finished(self) -> None:
-        """Those that lie next to each other and went well are told to the machine in one step."""
         while self._to_look_at:
-            answers: list[tuple[int, Ranges]] = []
-            while self._to_look_at and self._went_well(self._to_look_at[0]):
-                work = self._to_look_at.popleft()
-                if settled := self._news_of(work):
-                    answers.append((work.ticket, settled))
-            if answers:
+            if answers := self._ended_well():
                 self.perform(self.machine.settled_each(answers, self.now()))
             if self._to_look_at:
                 self._look_at(self._to_look_at.popleft())
-
-    @staticmethod
-    def _went_well(work: Work) -> bool:
-        return work.failure is None and work.trouble is None
 
     def _news_of(self, work: Work) -> Ranges:
         """What was done since the last look."""
         through = work.last if self._handed else work.done
         if through <= work.reported:
             return ()
-        self._note_settled(work)
-        settled = ((work.seq_at(work.reported + 1), work.seq_at(through)),)
+        if self._trace is not None:
+            self._note_settled(work)
+        settled = ((work.reported + 1, through),)
+        if work.seqs:
+            settled = ((work.seq_at(work.reported + 1), work.seq_at(through)),)
         work.reported = through
         return settled
 

@@ -95,7 +95,7 @@ class SenderActor(Host[SendingMachine]):
         self._replaced = replaced
         self._held: list[bytes] = []
         self._offering: list[bytes] = []
-        self._resolved_at = -1
+        self._looked_at = -1
         self._is_closing = False
         self._is_drained = False
         self._is_stopped = False
@@ -153,18 +153,18 @@ class SenderActor(Host[SendingMachine]):
             self.perform(machine.send(payloads, self.now()))
             self._offering = []
         if has_marks:
-            intake.notify()
+            intake.signal.notify()
         if intake.refusal is not None:
             self._close()
-        # What is unconfirmed changes with an effect or an answer, or not at all.
-        if ledger.marks and (has_marks or self.moves != self._resolved_at):
-            self._resolved_at = self.moves
-            if ledger.resolve(machine.unconfirmed()):
-                intake.notify()
+        # Without an effect or an answer nothing has been confirmed, and nothing has stopped.
+        has_moved, self._looked_at = self.moves != self._looked_at, self.moves
+        is_news = has_marks or has_moved
+        if ledger.marks and is_news and ledger.resolve(machine.unconfirmed()):
+            intake.signal.notify()
         # What is never sent again must not meet a full inbox: there the route's room is a bound too.
         room = machine.room if machine.confirms else min(machine.room, self._route_room())
         intake.publish(room, machine.room_bytes, len(self._held))
-        if machine.stopped and not self._is_stopped:
+        if has_moved and machine.stopped and not self._is_stopped:
             self._is_stopped = True
             self._stopped(self)
 
@@ -173,7 +173,7 @@ class SenderActor(Host[SendingMachine]):
             if not self._is_closing:
                 self._is_closing = True
                 self.perform(self.machine.close(self.now()))
-                self._intake.notify()
+                self._intake.signal.notify()
             if self.machine.idle and not self._is_drained:
                 self._is_drained = True
                 self._drained()
@@ -367,7 +367,7 @@ class SenderEnd(End):
             f"pipe {self.name}: the sender crashed before this was confirmed"
             + ("; the journal has what it had stored" if self._journal else "; it is lost")
         )
-        self.intake.notify()
+        self.intake.signal.notify()
 
     def _stop_for_good(self, host: SenderActor) -> None:
         self.node.retire(self)  # fenced, or given up: another life would only do harm

@@ -164,7 +164,7 @@ class Sender(RetrySender):
             self._go_quiet()
             self.take_facts(frame.cum, ())
             if self.settled_through >= self.next:
-                self._skip_settled()
+                self.skip_settled()
             self.port.epoch_closed(frame.cum, "the receiver has gone on to a later epoch")
         elif is_own and frame.expected > self.next:
             self.port.count("impossible")
@@ -208,13 +208,8 @@ class Sender(RetrySender):
         self.settled_through = max(self.settled_through, cum)
         return super().take_facts(cum, done)
 
-    def fill(self) -> None:
-        """Transmit what may be transmitted, without what is known to be settled."""
-        if self.settled_through >= self.next:
-            self._skip_settled()
-        super().fill()
-
-    def _skip_settled(self) -> None:
+    def skip_settled(self) -> None:
+        """What an earlier life sent, and the receiver has settled, is confirmed and never sent again."""
         if not self.backlog.count:
             return
         first: int = self.next
@@ -224,14 +219,6 @@ class Sender(RetrySender):
         self.port.confirmed(first, last)
 
     # Time.
-
-    @property
-    def deadline(self) -> int | None:
-        """When to offer the link again, or what the engine waits for."""
-        due = super().deadline
-        if self.open_at == NEVER:
-            return due
-        return self.open_at if due is None else min(due, self.open_at)
 
     def wake(self) -> None:
         """Offer the link again when its deadline has passed; else the engine's work."""
@@ -404,7 +391,9 @@ class Receiver(ReceiverLayer):
             ranges = ((self.buffer.expected, base - 1),)
             detail = "the sender knows of messages settled here that the stored state does not hold"
             self.port.notice(NoticeKind.STATE_ROLLBACK, self.epoch, ranges, detail)
-        self._take_offered(self.buffer.start_at(base, self.port.now))
+        offered = self.buffer.start_at(base, self.port.now)
+        if offered.ready:
+            self.port.hand_up(self.epoch, offered.first, offered.ready)
 
     # Messages.
 
@@ -426,7 +415,8 @@ class Receiver(ReceiverLayer):
         ):
             self.port.count("impossible")
         else:
-            self._raise_base(frame.base)
+            if frame.base > self.buffer.expected:
+                self._raise_base(frame.base)
             self._take_run(frame)
             self._say_what_is_due()
 
@@ -447,7 +437,8 @@ class Receiver(ReceiverLayer):
         self.clock.arrived(now, last, frame.stamp, ask=frame.ask)
         if not offered.is_plain and (self._count_ignored(offered) or offered.opened):
             self.clock.hurry(now)
-        self._take_offered(offered)
+        if offered.ready:
+            self.port.hand_up(self.epoch, offered.first, offered.ready)
 
     def _count_ignored(self, offered: Offered) -> int:
         over_limit = sum(last - first + 1 for first, last in offered.over_limit)
@@ -461,10 +452,6 @@ class Receiver(ReceiverLayer):
             if count:
                 self.port.count(name, count)
         return sum(ignored.values())
-
-    def _take_offered(self, offered: Offered) -> None:
-        if offered.ready:
-            self.port.hand_up(self.epoch, offered.first, offered.ready)
 
     def _take_probe(self, frame: Probe) -> None:
         if not self._is_current(frame):
@@ -491,7 +478,8 @@ class Receiver(ReceiverLayer):
         cum = self.buffer.settled
         self.clock.settle(self.port.now, cum - before, cum)
         self._say_what_is_due()
-        self._open_when_free()
+        if self.waiting_open is not None:
+            self._open_when_free()
 
     def refused(self, epoch: int, first: int, last: int) -> None:
         """These messages were not taken: they, and what follows, must come again."""
@@ -518,10 +506,14 @@ class Receiver(ReceiverLayer):
         if holes.holes and holes.is_due(now):
             missing = self.reports.name_due(holes, now, self.rng)
             if missing:
-                self.port.control(Nack(*self._head(), missing))
-
-    def _head(self) -> tuple[int, int, int, int, int]:
-        return self.port.tag, self.port.layer, self.link, self.port.incarnation, self.epoch
+                head = (
+                    self.port.tag,
+                    self.port.layer,
+                    self.link,
+                    self.port.incarnation,
+                    self.epoch,
+                )
+                self.port.control(Nack(*head, missing))
 
     def _confirm(self) -> None:
         buffer = self.buffer
@@ -532,7 +524,9 @@ class Receiver(ReceiverLayer):
         done, in_work = self._above(cum)
         held = (*in_work, *buffer.held.lowest(RANGES_MAX))[:RANGES_MAX]
         limit = min(buffer.limit, MAX_NUMBER)
-        self.port.control(Confirm(*self._head(), cum, done, held, limit, echo))
+        port = self.port
+        head = (port.tag, port.layer, self.link, port.incarnation, self.epoch)
+        port.control(Confirm(*head, cum, done, held, limit, echo))
 
     def _above(self, cum: int) -> tuple[Ranges, Ranges]:
         """What is settled above ``cum``, and what was handed up and is not.
@@ -553,7 +547,9 @@ class Receiver(ReceiverLayer):
     @property
     def deadline(self) -> int | None:
         """When a Confirm or a Nack is due, or a hole is to be told of."""
-        due = min(self.clock.due, self.buffer.holes.due_at, self._stalled_due())
+        due, holes = self.clock.due, self.buffer.holes
+        if holes.holes:
+            due = min(due, holes.due_at, self._stalled_due())
         return due if due < NEVER else None
 
     def _stalled_due(self) -> int:

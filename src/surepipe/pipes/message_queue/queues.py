@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Generic, Protocol, TypeVar, cast, overload
 
-from surepipe.core.payloads import Payloads, size_of
+from surepipe.core.payloads import Payloads
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.message_queue.contract import (
     ACCEPTED,
@@ -283,7 +283,9 @@ class RunShelf(Generic[M]):
         row = self._row
         count = len(payloads)
         is_small = count <= SMALL_MAX
-        if first == self._next and is_small and self._may_extend(count):
+        chunks = row.values
+        is_next = first == self._next and is_small and bool(chunks)
+        if is_next and type(chunks[-1]) is list and len(chunks[-1]) + count <= CHUNK_MAX:
             row.values[-1].extend(payloads)
         elif count <= CHUNK_MAX:  # above all others, as the numbers of runs increase
             row.keys.append(first)
@@ -311,8 +313,16 @@ class RunShelf(Generic[M]):
         removed = 0
         for chunk in islice(row.values, row.start, row.start + whole):
             removed += len(chunk)
-            self.size_bytes -= size_of(chunk)
-        row.cut(whole)
+            if isinstance(chunk, Payloads):
+                self.size_bytes -= chunk.size_bytes
+            else:
+                self.size_bytes -= sum(map(len, chunk))
+        if removed == self.count:
+            row.keys.clear()
+            row.values.clear()
+            row.start = 0
+        else:
+            row.cut(whole)
         if row.start < len(row.keys) and row.keys[row.start] <= number:
             removed += self._cut_front_chunk(within)
         self.count -= removed
@@ -515,7 +525,8 @@ class _ShelvedQueue(Generic[M]):
 
     def delete_all(self, number: int) -> int:
         """Remove the members numbered up to ``number``; how many there were, 0 on a repeat."""
-        require_number("delete_all", number)
+        if type(number) is not int or not 0 <= number <= MAX_NUMBER:
+            require_number("delete_all", number)
         return self._shelf.remove_through(number)
 
     def enqueue_many(self, messages: Sequence[M]) -> int:
@@ -546,7 +557,8 @@ class _ShelvedQueue(Generic[M]):
         Raises `ContractViolation`, with nothing added, when a number of the run is in use or above
         the end.
         """
-        require_run("enqueue_run", first, len(payloads))
+        if type(first) is not int or not 0 <= first <= MAX_NUMBER - len(payloads):
+            require_run("enqueue_run", first, len(payloads))
         if self._form.build is None:
             self._form.builder("enqueue_run")
         if payloads and first <= self._high:

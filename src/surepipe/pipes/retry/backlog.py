@@ -40,7 +40,9 @@ class Backlog:
         if run.size_bytes > room:
             run = run.within(room, at_least_one=not self.count)
         if run:
-            self._add(run)
+            self._runs.append(run)
+            self.count += len(run)
+            self.size_bytes += run.size_bytes
         return len(run)
 
     def _add(self, run: Payloads) -> None:
@@ -57,14 +59,13 @@ class Backlog:
     def take(self, count: int, size_bytes: int, *, at_least_one: bool) -> Payloads:
         """Remove and return the longest beginning within so many messages and bytes."""
         first = self._runs[0] if self._runs else NOTHING
-        if (
-            not self._offset
-            and len(first) <= count
-            and (len(self._runs) < 2 or len(first) == count)
-        ):
-            run = first
-        else:
-            run = self._peek(count)
+        is_whole = not self._offset and len(first) <= count and first.size_bytes <= size_bytes
+        if first and is_whole and (len(self._runs) == 1 or len(first) == count):
+            self._runs.popleft()
+            self.count -= len(first)
+            self.size_bytes -= first.size_bytes
+            return first
+        run = self._peek(count)
         if run.size_bytes > size_bytes:
             run = run.within(size_bytes, at_least_one=at_least_one)
         self._drop(len(run))

@@ -41,12 +41,36 @@ class RetrySender(WindowSender):
 
     def control(self, frame: Frame) -> None:
         """An answer of the receiver."""
-        if isinstance(frame, Confirm):
-            self._confirm(frame)
-        elif isinstance(frame, Nack) and self.takes_nacks:
+        if isinstance(frame, Nack) and self.takes_nacks:
             self._nack(frame)
-        else:
+            return
+        if not isinstance(frame, Confirm):
             self.other_control(frame)
+            return
+        highest = frame.cum
+        for ranges in (frame.done, frame.held):
+            if ranges:
+                highest = max(highest, _highest(ranges))
+        if not self._is_acceptable(frame, highest):
+            return
+        news = self._take_incarnation(frame.incarnation)
+        if not self.linked:
+            return  # met_incarnation began a new link
+        news |= self._take_echo(frame.echo)
+        has_facts = self.take_facts(frame.cum, frame.done)
+        self.taken = self.taken or has_facts or bool(frame.held)
+        news |= has_facts
+        if frame.incarnation == self.incarnation:
+            news |= self.take_hints(frame.held, frame.limit)
+        if self.probes:
+            self.probes = 0
+            news = True
+        if not news:
+            self.port.count("repeated_confirm")
+            return
+        self.answered = True
+        self.paced_until = 0
+        self.fill()
 
     def other_control(self, frame: Frame) -> None:
         """A frame that this kind of sender never gets."""
@@ -75,31 +99,6 @@ class RetrySender(WindowSender):
         An epoch that an earlier life began was sent further, perhaps, than this life has come.
         """
         return MAX_NUMBER if self.epoch < self.port.life else self.next - 1
-
-    def _confirm(self, frame: Confirm) -> None:
-        highest = frame.cum
-        if frame.done or frame.held:
-            highest = max(highest, _highest(frame.done), _highest(frame.held))
-        if not self._is_acceptable(frame, highest):
-            return
-        news = self._take_incarnation(frame.incarnation)
-        if not self.linked:
-            return  # met_incarnation began a new link
-        news |= self._take_echo(frame.echo)
-        has_facts = self.take_facts(frame.cum, frame.done)
-        self.taken = self.taken or has_facts or bool(frame.held)
-        news |= has_facts
-        if frame.incarnation == self.incarnation:
-            news |= self.take_hints(frame.held, frame.limit)
-        if self.probes:
-            self.probes = 0
-            news = True
-        if not news:
-            self.port.count("repeated_confirm")
-            return
-        self.answered = True
-        self.paced_until = 0
-        self.fill()
 
     def _take_incarnation(self, incarnation: int) -> bool:
         """Note who answers; True when it is another one than before.
@@ -177,9 +176,9 @@ class RetrySender(WindowSender):
 
     @property
     def deadline(self) -> int | None:
-        """When patience with a run ends, or a lost credit is asked for."""
+        """When patience with a run ends, a lost credit is asked for, or a link offered again."""
         due = max(self.flights.due_at, self.paced_until) if self.linked else NEVER
-        due = min(due, self.credit_at)
+        due = min(due, self.credit_at, self.open_at)
         return due if due < NEVER else None
 
     def wake(self) -> None:

@@ -76,6 +76,11 @@ class RoundTrips:
 class WindowSender(SenderLayer):
     """Backlog, window and records of what is on the way. When to send again is up to the subclass."""
 
+    settled_through: int = -1
+    """The highest number known to be settled, where that may be above what this life has sent."""
+    open_at: int = NEVER
+    """When to offer a link again, where there are links."""
+
     def __init__(self, options: RetryOptions, port: SenderPort, rng: Randomness) -> None:
         self.options = options
         self.port = port
@@ -193,6 +198,8 @@ class WindowSender(SenderLayer):
 
     def fill(self) -> None:
         """Transmit from the backlog what may be transmitted now; ask on the last frame of it."""
+        if self.settled_through >= self.next:
+            self.skip_settled()
         if not self.backlog.count:
             self.credit_at = NEVER
             self.credit_waits = 0
@@ -204,9 +211,19 @@ class WindowSender(SenderLayer):
             assert taken == len(run), f"{taken} of {len(run)} messages fit a window that had room"
             self.next += len(run)
         deadline = self.next_deadline(1) if runs else NEVER
+        now = self.port.now
         for first, run in runs:
-            self._transmit_new(first, run, deadline, ask=first == runs[-1][0])
+            flight = Flight(first, first + len(run) - 1, now, now, deadline)
+            if self.give_up_after != NEVER:
+                flight.deadline = self._bounded(flight, deadline)
+            self._pass_down(flight, run, ask=first == runs[-1][0])
+            self.flights.add(flight)
+            self.port.count("transmitted", len(run))
         self._watch_credit()
+
+    def skip_settled(self) -> None:
+        """Take from the backlog what is known to be settled before it was sent."""
+        raise AssertionError(f"{type(self).__name__} knows of nothing settled before it was sent")
 
     def _next_run(self, frames: int) -> Payloads:
         """The next run that may leave after so many frames of this step; empty when none may."""
@@ -236,15 +253,6 @@ class WindowSender(SenderLayer):
         if not self.linked or (self.one_at_a_time and self.base < self.next):
             return 0
         return min(self.base + self.span - 1, self.limit) - self.next + 1
-
-    def _transmit_new(self, first: int, run: Payloads, deadline: int, *, ask: bool) -> None:
-        now = self.port.now
-        flight = Flight(first, first + len(run) - 1, now, now, deadline)
-        if self.give_up_after != NEVER:
-            flight.deadline = self._bounded(flight, deadline)
-        self._pass_down(flight, run, ask=ask)
-        self.flights.add(flight)
-        self.port.count("transmitted", len(run))
 
     def _pass_down(self, flight: Flight, payloads: Sequence[bytes], *, ask: bool) -> bool:
         """One transmission. A carrier without room has lost it (False): the deadline brings it again."""

@@ -251,15 +251,6 @@ class Stack:
         """Add to the effects of this step."""
         self.effects.append(effect)
 
-    @property
-    def emitted(self) -> int:
-        """How many effects this step has so far."""
-        return len(self.effects)
-
-    def emit_before(self, emitted: int, effect: Effect) -> None:
-        """Put an effect in front of those that came after so many."""
-        self.effects.insert(emitted, effect)
-
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
         self._counts[name] += amount
@@ -395,7 +386,7 @@ class Stack:
         for part, value in zip((self, *self._parts()), cast("list[object]", state), strict=True):
             snapshot.restore_attributes(part, value)
         for port in self.ports:
-            port.now = self.now
+            port.renew()
 
 
 class _LayerPort:
@@ -411,6 +402,10 @@ class _LayerPort:
         self.is_innermost = layer == len(stack.options) - 1
         self.now = stack.now
         self.count = stack.count
+
+    def renew(self) -> None:
+        """The stack was restored: know again what is asked at each step."""
+        self.now = self.stack.now
 
     @property
     def differs(self) -> str:
@@ -631,11 +626,11 @@ class SenderStack(Stack):
                 self.intake.stop(NoticeKind.MISMATCH, self.differs)
             return self._end()
         known, intake = self._known(frame), self.intake
-        if known is not None and not (intake.begun and not intake.stopped):
-            self.count("wrong_state")
-        elif known is not None and isinstance(known, _BACKWARD):
+        if known is None:
+            return self._end()
+        if isinstance(known, _BACKWARD) and intake.begun and not intake.stopped:
             self.layers[known.layer].control(known)
-        elif known is not None:
+        else:
             self.count("wrong_state")
         return self._end()
 
@@ -694,8 +689,9 @@ class SenderStack(Stack):
         return self._end()
 
     def _end(self) -> list[Effect]:
-        if self._todo:
-            self._run()
+        while self._todo:
+            todo, args = self._todo.popleft()
+            todo(*args)
         self.intake.finish_step()
         if self._todo:
             self._run()
@@ -762,15 +758,16 @@ class _ReceiverPort(_LayerPort):
     def __init__(self, stack: ReceiverStack, layer: int) -> None:
         super().__init__(stack, layer)
         self.receiver = stack
+        self.incarnation = stack.incarnation
         self.durable = stack.boundary.durable
         self.has_lanes = stack.boundary.lanes > 0
         self.carrier_is_stream = any(
             isinstance(option, Stream) for option in stack.options[layer + 1 :]
         )
 
-    @property
-    def incarnation(self) -> int:
-        return self.receiver.incarnation
+    def renew(self) -> None:
+        super().renew()
+        self.incarnation = self.receiver.incarnation
 
     @property
     def life(self) -> int:
@@ -878,7 +875,7 @@ class ReceiverStack(Stack):
 
     def settle_outermost(self, epoch: int, first: int, last: int) -> None:
         """Answer the outermost layer: settled."""
-        self.later(self.layers[0].settled, epoch, first, last)
+        self._todo.append((self.layers[0].settled, (epoch, first, last)))
 
     def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
         """Answer the outermost layer: refused."""
@@ -932,20 +929,18 @@ class ReceiverStack(Stack):
                 self.emit(Notice(NoticeKind.MISMATCH, 0, (), self.differs))
             return self._end()
         known = self._known(frame)
-        if known is not None:
-            self._dispatch(known)
-        return self._end()
-
-    def _dispatch(self, frame: Frame) -> None:
-        is_innermost = frame.layer == len(self.layers) - 1
-        if not self.started or not isinstance(frame, _FORWARD) or self.closing or self.differs:
+        if known is None:
+            return self._end()
+        differs = self.agreement is not None and self.agreement.differs
+        if not self.started or not isinstance(known, _FORWARD) or self.closing or differs:
             self.count("wrong_state")
-        elif not isinstance(frame, Numbered | Data):
-            self.layers[frame.layer].control(frame)
-        elif is_innermost:
-            self.layers[frame.layer].data(frame, None)
+        elif not isinstance(known, Numbered | Data):
+            self.layers[known.layer].control(known)
+        elif known.layer == len(self.layers) - 1:
+            self.layers[known.layer].data(known, None)
         else:
             self.count("wrong_state")
+        return self._end()
 
     def wake(self, now: int) -> list[Effect]:
         """The deadline has passed; the first wake starts the machine."""
@@ -1023,8 +1018,9 @@ class ReceiverStack(Stack):
         return self._end()
 
     def _end(self) -> list[Effect]:
-        if self._todo:
-            self._run()
+        while self._todo:
+            todo, args = self._todo.popleft()
+            todo(*args)
         self.desk.finish_step()
         if self._todo:
             self._run()

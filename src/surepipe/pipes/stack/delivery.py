@@ -469,8 +469,6 @@ class DeskBase(ABC):
     @property
     def deadline(self) -> int | None:
         """When something is to be tried again."""
-        if not (self.postings or self.saving):
-            return None
         times = [
             posting.repeat_at for posting in self.postings.values() if posting.repeat_at is not None
         ]
@@ -614,15 +612,15 @@ class Desk(DeskBase):
 
     def settled(self, number: int, ranges: Ranges, *, by_host: bool = True) -> None:
         """These messages of a ticket have crossed the boundary; not ``by_host``: without a commit of the host."""
-        ticket = self._ticket(number)
-        if ticket is None:
-            return
-        answered = self._close_parts(ticket, ranges)
-        if not answered:
+        ticket = self.tickets.get(number)
+        answered = self._close_parts(ticket, ranges) if ticket is not None else []
+        if ticket is None or not answered:
             self.port.count("late_answer")
+            return
         for part in answered:
             (self._settle if by_host else self._settle_alone)(ticket.epoch, *part)
-        self._drop_if_answered(number)
+        if not ticket.open:
+            del self.tickets[number]
 
     def _close_parts(self, ticket: Ticket, ranges: Ranges) -> list[tuple[int, int]]:
         """Take these out of what is open; each message is answered once."""
@@ -760,7 +758,7 @@ class Desk(DeskBase):
     @property
     def deadline(self) -> int | None:
         """When something is to be tried again."""
-        due = super().deadline
+        due = super().deadline if self.postings or self.saving else None
         for delayed in self.delayed:
             due = earlier(due, delayed.due)
         return due

@@ -40,12 +40,8 @@ class IntakePort(Protocol):
         ...
 
     @property
-    def emitted(self) -> int:
-        """How many effects this step has so far."""
-        ...
-
-    def emit_before(self, emitted: int, effect: Effect) -> None:
-        """Put an effect in front of those that came after so many."""
+    def effects(self) -> list[Effect]:
+        """The effects of this step so far."""
         ...
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -141,11 +137,12 @@ class Intake:
     def send(self, payloads: Sequence[bytes]) -> None:
         """Take a prefix of the messages, reject the rest with one reason."""
         fitting, reason = self.admissible(payloads)
-        emitted = self.port.emitted
+        effects = self.port.effects
+        emitted = len(effects)
         taken = self.outermost.send(fitting) if fitting and not self.renumbered else 0
         if taken:
             # Before what transmits them: a message is accepted before it can be settled.
-            self.port.emit_before(emitted, Accepted(self.life, self.next, taken))
+            effects.insert(emitted, Accepted(self.life, self.next, taken))
             self.port.count("accepted", taken)
             self.next += taken
         if taken < len(fitting):
@@ -188,12 +185,13 @@ class Intake:
         """Bring down what waits for room, and report what was confirmed in this step."""
         if self.renumbered and self.active:
             del self.renumbered[: self.outermost.send(self.renumbered)]
-        self.report_confirmed()
+        if self.newly_confirmed:
+            self.report_confirmed()
 
     def report_confirmed(self) -> None:
         """Tell what was confirmed since the last report, in one effect."""
         if self.newly_confirmed:
-            self.port.emit(Confirmed(self.epoch, tuple(self.newly_confirmed)))
+            self.port.effects.append(Confirmed(self.epoch, tuple(self.newly_confirmed)))
             self.newly_confirmed = RangeSet()
 
     @property
@@ -253,4 +251,4 @@ class Intake:
             more = RangeSet(ranges)
             more.add(self.next - len(self.renumbered), self.next - 1)
             ranges = tuple(more)
-        return [(self.epoch, ranges)] if ranges else []
+        return [(self.life, ranges)] if ranges else []

@@ -137,7 +137,9 @@ class ReorderBuffer:
             size = size_of(payloads)
             if self._working_bytes + size <= self.held_max_bytes:
                 self.holes.arrived(first, last, now)
-                self._hand_up(last, size)
+                self.expected = last + 1
+                self._working.append((last, size))
+                self._working_bytes += size
                 return Offered(first, payloads, kept=((first, last),), is_plain=True)
         return self._offer_parts(first, last, payloads, now)
 

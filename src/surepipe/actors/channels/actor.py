@@ -76,6 +76,7 @@ class ChannelActor(Host[ChannelMachine]):
 
     def look_further(self) -> None:
         """First what is to be sent: so an answer leaves before the confirm of what it answers."""
+        self.sending.moves += 1  # effects of frames and answers were performed here
         self.sending.look_further()
         self.receiving.look_further()
         self.is_quiet = self.machine.receiver.idle

@@ -2,30 +2,189 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from surepipe.actors.channels.actor import (
-    ChannelActor,
-    ChannelSurroundings,
-    IncomingDirection,
-    Outgoing,
-)
 from surepipe.actors.channels.switch import SharedSide
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.receiver_actor import ReceiverActor
 from surepipe.actors.ends.sender import SenderActor, SenderEnd
-from surepipe.actors.host import End, EndOptions, Host
+from surepipe.actors.host import End, EndOptions, Host, Surroundings
 from surepipe.actors.inbox import Box
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.store_calls import Stores
+from surepipe.core.effects import Effect, Notice, Ranges
 from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped, StacksDiffer
 from surepipe.pipes.channel import ChannelMachine, ChannelOptions, Role, direction_names
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import BoundaryOptions
-from surepipe.pipes.wire.frames import tag_of
+from surepipe.pipes.wire.frames import Numbered, tag_of
+
+
+class _Direction:
+    """One direction of a channel machine, as the life of a sender or of a receiver sees it."""
+
+    def __init__(self, channel: ChannelMachine) -> None:
+        self.channel = channel
+        self.wake = channel.wake
+        self.frame = channel.frame
+        self.answer = channel.answer
+        self.counters = channel.counters
+        self.gauges = channel.gauges
+        self.export = channel.export
+
+
+class Outgoing(_Direction):
+    """The direction in which an end sends."""
+
+    def __init__(self, channel: ChannelMachine) -> None:
+        super().__init__(channel)
+        self.confirms = channel.sender.confirms
+        self.send = channel.send
+        self.unconfirmed = channel.unconfirmed
+        self.route_is_back = channel.route_is_back
+        self.close = channel.finish
+
+    @property
+    def room(self) -> int:
+        """How many more messages ``send`` would accept now, were they small."""
+        return self.channel.room
+
+    @property
+    def room_bytes(self) -> int:
+        """How many more payload bytes ``send`` would accept now."""
+        return self.channel.room_bytes
+
+    @property
+    def stopped(self) -> str:
+        """Why this end sends no more; empty while it does."""
+        return self.channel.stopped
+
+    @property
+    def idle(self) -> bool:
+        """True when everything accepted is confirmed, or was sent where nothing confirms."""
+        return self.channel.sender.idle and not self.channel.held
+
+
+class IncomingDirection(_Direction):
+    """The direction in which an end receives."""
+
+    def __init__(self, channel: ChannelMachine) -> None:
+        super().__init__(channel)
+        self.boundary = channel.receiver.boundary
+        self.confirms = channel.receiver.confirms
+        self.settled = channel.settled
+        self.failed = channel.failed
+        self.refused = channel.refused
+        self.state_after = channel.state_after
+        self.close = channel.close
+
+    @property
+    def has_room(self) -> bool:
+        """False while what is in work leaves no room for a whole run more."""
+        return self.channel.receiver.has_room
+
+    @property
+    def idle(self) -> bool:
+        """True when nothing is in work."""
+        return self.channel.receiver.idle
+
+    @property
+    def differs(self) -> str:
+        """How the other end is configured differently."""
+        return self.channel.differs
+
+    def settled_each(self, answers: Sequence[tuple[int, Ranges]], now: int) -> list[Effect]:
+        """These messages of these tickets have crossed the boundary."""
+        return [
+            effect for ticket, ranges in answers for effect in self.settled(ticket, ranges, now)
+        ]
+
+
+# One life of an end: that of a sender and that of a receiver, around one machine.
+
+
+@dataclass(slots=True)
+class ChannelSurroundings(Surroundings):
+    """``waiting`` is there when the incoming stack never sends again: then its frames wait until the machine has
+    room, in a box of their own, so that the other direction goes on."""
+
+    waiting: Box[object] | None = None
+
+    def __post_init__(self) -> None:
+        self.put = self.frames.put if self.waiting is None else self._put_either
+
+    def _put_either(self, frame: object) -> None:
+        assert self.waiting is not None
+        (self.waiting if isinstance(frame, Numbered) else self.frames).put(frame)
+
+    @property
+    def room(self) -> int:
+        """For the route: how many more frames fit, of those that must not be dropped."""
+        return self.frames.room if self.waiting is None else self.waiting.room
+
+
+class ChannelActor(Host[ChannelMachine]):
+    """One life of one end. ``looked`` is called after each step.
+
+    The two actors inside are never started: they share the machine, the bell and the alarm of this one, which
+    gives them their turn.
+    """
+
+    def __init__(
+        self,
+        around: ChannelSurroundings,
+        build: Callable[[], ChannelMachine],
+        parts: Callable[[ChannelActor], tuple[SenderActor, ReceiverActor]],
+        looked: Callable[[], None],
+    ) -> None:
+        super().__init__(around)
+        self._build = build
+        self._looked = looked
+        self.has_boxes = True
+        self.is_quiet = True
+        """For other threads: nothing that arrived was in work at the end of the last step."""
+        self.sending, self.receiving = parts(self)
+        own = self.perform_by_type
+        by_type = {**self.sending.perform_by_type, **self.receiving.perform_by_type, **own}
+        for part in (self, self.sending, self.receiving):
+            part.perform_by_type = by_type
+
+    def build(self) -> bool:
+        """Build the machine; works of a former life are void."""
+        self.machine = self._build()
+        self.is_built = True
+        return self.sending.build() and self.receiving.build()
+
+    def take_frames(self) -> None:
+        """Every frame that has arrived is an event; those that may wait come last."""
+        self.is_quiet = False  # before the box is emptied: who sees an empty box sees this too
+        super().take_frames()
+        if self.receiving.around is not self.around:
+            self.receiving.take_frames()
+
+    def look_further(self) -> None:
+        """First what is to be sent: so an answer leaves before the confirm of what it answers."""
+        self.sending.moves += 1  # effects of frames and answers were performed here
+        self.sending.look_further()
+        self.receiving.look_further()
+        self.is_quiet = self.machine.receiver.idle
+        self._looked()
+
+    def notice(self, effect: Notice) -> None:
+        """Tell the people who run the channel."""
+        super().notice(effect)
+        self.sending.mismatch = self.mismatch
+
+    def close(self) -> None:
+        """Deliver nothing more; what is being handled is still reported and confirmed."""
+        if self.is_built and not self.receiving.closing:
+            self.receiving.closing = True
+            self.look()
+            self.perform(self.machine.close(self.now()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ HOSTS = (
     "consuming/consumer.py",
     "ends/sender.py",
     "ends/receiver.py",
-    "ends/receiver_actor.py",
+    "ends/receiver_host.py",
+    "ends/machine.py",
     "channels/end.py",
 )
 

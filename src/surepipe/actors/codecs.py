@@ -96,7 +96,6 @@ class BytesCodec:
         )
 
     def decode(self, payload: bytes) -> bytes:
-        """The bytes themselves."""
         return unmarked(payload)[0]
 
 
@@ -123,7 +122,6 @@ class JsonCodec:
             ) from error
 
     def decode(self, payload: bytes) -> object:
-        """The JSON value."""
         try:
             value: object = from_json(payload, allow_inf_nan=False)
         except ValueError:

@@ -95,7 +95,6 @@ class Surroundings:
         self.bell.ring()
 
     def ring(self) -> None:
-        """The deadline has passed."""
         self.due = True
         self.bell.ring()
 
@@ -133,7 +132,6 @@ class Host(ABC, Generic[M]):
     # Its turn in the actor.
 
     def begin(self) -> None:
-        """The start of a life."""
         around = self.around
         if around.alarm is not None:
             around.alarm.set(None)
@@ -180,7 +178,6 @@ class Host(ABC, Generic[M]):
             self.perform(self.machine.frame(frame, self.now()))
 
     def perform(self, effects: list[Effect]) -> None:
-        """Perform effects in order."""
         self.moves += len(effects)
         by_type = self.perform_by_type
         for effect in effects:
@@ -326,7 +323,6 @@ class NodeActor:
         return None
 
     def died(self, error: BaseException) -> None:
-        """Tell the node."""
         self._node.died(self.hosts, error)
 
 
@@ -399,7 +395,14 @@ class Node:
         return NodeActor(self, self._hosts)
 
     def died(self, hosts: Mapping[str, Host[Any]], error: BaseException) -> None:
-        """From the actor. Each end hears of it, and the keeper last, even where one of them raises."""
+        """From the actor. Each end hears of it, and the keeper last, even where one of them raises.
+
+        Were the keeper told first:
+
+        1. It begins the next life, whose machine delivers, and the works wait for the consumer.
+        2. Only now the receiver's end hears of the death, and makes all works void.
+        3. Nobody answers those deliveries: the pipe stands still.
+        """
         with ExitStack() as steps:
             steps.callback(self.keeper.died, error)
             for name, host in hosts.items():
@@ -495,7 +498,6 @@ class End:
 
     @property
     def is_started(self) -> bool:
-        """False before ``start``."""
         return self.node.is_started
 
     @property

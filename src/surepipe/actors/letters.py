@@ -81,6 +81,5 @@ class DeadLetters:
             return None if oldest is None else self._letters.pop(oldest)
 
     def clear(self) -> None:
-        """Forget all letters."""
         with self._lock:
             self._letters.clear()

@@ -117,7 +117,6 @@ class LocalSide:
         self._other, other._other = other, self
 
     def open(self, landing: Landing, runtime: Runtime) -> None:
-        """Begin to take frames."""
         del runtime
         self.landing = landing
 
@@ -148,7 +147,6 @@ class LocalSide:
             there.wake()
 
     def close(self) -> None:
-        """Take nothing more."""
         self.landing = None
 
 
@@ -179,7 +177,6 @@ class NamedSides:
 
     @property
     def room(self) -> int:
-        """What fits on whichever route."""
         return min((side.room for side in self._sides.values()), default=0)
 
     def open(self, landing: Landing, runtime: Runtime) -> None:
@@ -262,7 +259,6 @@ class FaultySide:
 
     @property
     def has_reverse(self) -> bool:
-        """As the route inside."""
         return self._inner.has_reverse
 
     @property
@@ -286,7 +282,6 @@ class FaultySide:
             self._arm()
 
     def taken(self) -> None:
-        """As the route inside."""
         self._inner.taken()
 
     def close(self) -> None:

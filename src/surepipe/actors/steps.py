@@ -45,7 +45,6 @@ class ListInbox:
         self.has_turn = True
 
     def put(self, envelope: Envelope[Any], /) -> None:
-        """Add a message."""
         self.envelopes.append(envelope)
 
     def get(self) -> Envelope[Any]:
@@ -83,7 +82,6 @@ class StepFuture(pykka.Future[Any]):
         return value
 
     def set(self, value: object = None) -> None:
-        """Set the value."""
         self._value = (value, None)
 
     def set_exception(self, exc_info: OptExcInfo | None = None) -> None:
@@ -110,7 +108,6 @@ class StepShell(pykka.Actor):
 
     @property
     def envelopes(self) -> deque[Envelope[Any]]:
-        """What waits in the inbox."""
         inbox = self.actor_inbox
         assert isinstance(inbox, ListInbox)
         return inbox.envelopes
@@ -127,7 +124,6 @@ class StepShell(pykka.Actor):
         self._actor_loop_teardown()
 
     def on_receive(self, message: object) -> object:
-        """Pass the message on."""
         return self.actor.receive(message)
 
     def on_failure(
@@ -189,7 +185,6 @@ class StepAlarm(HeapAlarm):
         self._heap.set(self, deadline if self._open else None)
 
     def close(self) -> None:
-        """Never ring again."""
         self._open = False
         self._heap.set(self, None)
 
@@ -237,7 +232,6 @@ class StepRuntime:
         return self._now
 
     def wall_ms(self) -> int:
-        """Virtual milliseconds since 1970."""
         return _START_OF_TIME_MS + self._now // 1000
 
     def rng(self, seed: int | None) -> Random:
@@ -245,7 +239,6 @@ class StepRuntime:
         return Random(self._seeds.getrandbits(64) if seed is None else seed)
 
     def here(self) -> int:
-        """The one thread."""
         return threading.get_ident()
 
     def start(self, actor: Actor, name: str) -> RunningStep:
@@ -256,11 +249,9 @@ class StepRuntime:
         return RunningStep(self, shell.actor_ref)
 
     def alarm(self, ring: Callable[[], None]) -> StepAlarm:
-        """A new alarm in virtual time."""
         return StepAlarm(self._heap, ring)
 
     def signal(self) -> StepSignal:
-        """A new signal."""
         return StepSignal(self)
 
     def coroutines(

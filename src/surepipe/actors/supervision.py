@@ -77,7 +77,6 @@ class ActorKeeper:
         self._alarm = runtime.alarm(self._live)
 
     def start(self) -> None:
-        """Begin the first life."""
         self._live()
 
     @property
@@ -134,6 +133,12 @@ class ActorKeeper:
             running.tell(START)
 
     def _begin(self) -> Running | None:
+        """Begin a life, under the lock that ``stop`` takes. Without it:
+
+        1. The keeper looks whether it is stopped, and it is not.
+        2. ``stop`` finds nobody alive, as this is between two lives, and returns.
+        3. The life begins. Nobody will ever end its thread.
+        """
         with self._lock:
             if self._stopped:
                 return None

@@ -129,7 +129,6 @@ class TimerThread:
         return ThreadAlarm(self, ring)
 
     def set(self, alarm: HeapAlarm, deadline: int | None) -> None:
-        """Arm or disarm an alarm."""
         with self._lock:
             if self._heap.set(alarm, deadline):
                 self._changed.notify()
@@ -219,7 +218,6 @@ class ThreadShell(pykka.ThreadingActor):
         self.thread.start()
 
     def on_receive(self, message: object) -> object:
-        """Pass the message on."""
         try:
             return self.actor.receive(message)
         except Exception:
@@ -354,7 +352,6 @@ class ThreadRuntime:
         self._timer = TimerThread()
 
     def now(self) -> int:
-        """Monotonic microseconds."""
         return time.monotonic_ns() // 1000
 
     def wall_ms(self) -> int:
@@ -362,7 +359,6 @@ class ThreadRuntime:
         return time.time_ns() // 1_000_000
 
     def rng(self, seed: int | None) -> Random:
-        """A generator of its own."""
         return Random(SystemRandom().getrandbits(128) if seed is None else seed)
 
     def here(self) -> object:
@@ -382,7 +378,6 @@ class ThreadRuntime:
         return self._timer.alarm(ring)
 
     def signal(self) -> ThreadSignal:
-        """A new signal."""
         return ThreadSignal()
 
     def coroutines(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.actors.ends.receiver_actor import ReceiverActor
+from surepipe.actors.ends.receiver_host import ReceiverHost
 from surepipe.actors.tracing import ReceiverTrace
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind
@@ -162,9 +162,9 @@ def test_a_receiver_that_hands_over_a_copy_twice_is_found(
     """P9: planted is one that does so with all that it has handed over before, where copies come out by right."""
     subject, kinds = subject_of(COPYING, tmp_path), chosen(["copy"])
     assert not run_seeds(subject, SEEDS, kinds=kinds, messages=MESSAGES).violated
-    honest = ReceiverActor.traced_by
+    honest = ReceiverHost.traced_by
 
-    def traced_by(actor: ReceiverActor, trace: ReceiverTrace) -> None:
+    def traced_by(actor: ReceiverHost, trace: ReceiverTrace) -> None:
         honest(actor, trace)
         hand_over = actor.perform_by_type[Deliver]
         known: set[tuple[int, int]] = set()
@@ -177,7 +177,7 @@ def test_a_receiver_that_hands_over_a_copy_twice_is_found(
 
         actor.perform_by_type[Deliver] = hand_over_repeats_twice
 
-    monkeypatch.setattr(ReceiverActor, "traced_by", traced_by)
+    monkeypatch.setattr(ReceiverHost, "traced_by", traced_by)
     seen = Seen()
     run_seeds(subject, SEEDS, kinds=kinds, messages=MESSAGES, each=seen)
     assert seen.broken

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from surepipe.actors.channels.switch import SharedSide
+from surepipe.actors.channels.switch import ChannelSurroundings, SharedSide
 from surepipe.actors.ends.receiver import ReceiverEnd
-from surepipe.actors.ends.receiver_actor import ReceiverActor
-from surepipe.actors.ends.sender import SenderActor, SenderEnd
-from surepipe.actors.host import End, EndOptions, Host, Surroundings
+from surepipe.actors.ends.receiver_host import ReceiverHost
+from surepipe.actors.ends.sender import SenderEnd, SenderHost
+from surepipe.actors.host import End, EndOptions, Host
 from surepipe.actors.inbox import Box
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
@@ -21,7 +21,7 @@ from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped, StacksDiffer
 from surepipe.pipes.channel import ChannelMachine, ChannelOptions, Role, direction_names
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import BoundaryOptions
-from surepipe.pipes.wire.frames import Numbered, tag_of
+from surepipe.pipes.wire.frames import tag_of
 
 
 class _Direction:
@@ -107,27 +107,7 @@ class IncomingDirection(_Direction):
 # One life of an end: that of a sender and that of a receiver, around one machine.
 
 
-@dataclass(slots=True)
-class ChannelSurroundings(Surroundings):
-    """``waiting`` is there when the incoming stack never sends again: then its frames wait until the machine has
-    room, in a box of their own, so that the other direction goes on."""
-
-    waiting: Box[object] | None = None
-
-    def __post_init__(self) -> None:
-        self.put = self.frames.put if self.waiting is None else self._put_either
-
-    def _put_either(self, frame: object) -> None:
-        assert self.waiting is not None
-        (self.waiting if isinstance(frame, Numbered) else self.frames).put(frame)
-
-    @property
-    def room(self) -> int:
-        """For the route: how many more frames fit, of those that must not be dropped."""
-        return self.frames.room if self.waiting is None else self.waiting.room
-
-
-class ChannelActor(Host[ChannelMachine]):
+class ChannelHost(Host[ChannelMachine]):
     """One life of one end. ``looked`` is called after each step.
 
     The two actors inside are never started: they share the machine, the bell and the alarm of this one, which
@@ -138,7 +118,7 @@ class ChannelActor(Host[ChannelMachine]):
         self,
         around: ChannelSurroundings,
         build: Callable[[], ChannelMachine],
-        parts: Callable[[ChannelActor], tuple[SenderActor, ReceiverActor]],
+        parts: Callable[[ChannelHost], tuple[SenderHost, ReceiverHost]],
         looked: Callable[[], None],
     ) -> None:
         super().__init__(around)
@@ -228,7 +208,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         self.confirms = machine.sender.confirms
         self._surround(None if machine.receiver.confirms else options.frames_max)
         self.status = self.runtime.signal()
-        self._host: ChannelActor | None = None
+        self._host: ChannelHost | None = None
         self._begin_sending(names[role is Role.LISTENER])
         self._begin_receiving()
 
@@ -261,16 +241,16 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
 
     # Lives.
 
-    def new_life(self) -> ChannelActor:
+    def new_life(self) -> ChannelHost:
         """From the node: the host of a life that is about to begin."""
-        self._host = ChannelActor(self._inside, self._new_channel, self._parts, self.status.notify)
+        self._host = ChannelHost(self._inside, self._new_channel, self._parts, self.status.notify)
         self._actor = self._host.receiving
         return self._host
 
-    def _parts(self, whole: ChannelActor) -> tuple[SenderActor, ReceiverActor]:
+    def _parts(self, whole: ChannelHost) -> tuple[SenderHost, ReceiverHost]:
         waiting = self._inside.waiting
         around = self.around if waiting is None else replace(self._inside, frames=waiting)
-        sending = SenderActor(
+        sending = SenderHost(
             self.around,
             self.intake,
             lambda: Outgoing(whole.machine),
@@ -278,7 +258,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
             drained=self._drained,
             route_room=lambda: self._side.room - (whole.machine.held if whole.is_built else 0),
         )
-        incoming = ReceiverActor(
+        incoming = ReceiverHost(
             around,
             self.works,
             self._progress,
@@ -291,16 +271,16 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
     def _handler_address(self) -> str:
         return f"{self.address}-handler"  # both ends may be in one process
 
-    def _sender_of(self, host: Host[Any]) -> SenderActor:
-        assert isinstance(host, ChannelActor)
+    def _sender_of(self, host: Host[Any]) -> SenderHost:
+        assert isinstance(host, ChannelHost)
         return host.sending
 
-    def _receiver_of(self, host: Host[Any]) -> ReceiverActor:
-        assert isinstance(host, ChannelActor)
+    def _receiver_of(self, host: Host[Any]) -> ReceiverHost:
+        assert isinstance(host, ChannelHost)
         return host.receiving
 
     def _close_machine(self, host: Host[Any]) -> None:
-        assert isinstance(host, ChannelActor)
+        assert isinstance(host, ChannelHost)
         host.close()
 
     def died(self, host: Host[Any], error: BaseException) -> None:
@@ -318,7 +298,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         ReceiverEnd.gave_up(self, why)
         self.status.notify()
 
-    def _stop_for_good(self, host: SenderActor) -> None:
+    def _stop_for_good(self, host: SenderHost) -> None:
         super()._stop_for_good(host)
         assert self._host is not None
         if reason := self._host.machine.handshake.stopped:

@@ -62,7 +62,6 @@ class ListenerActor:
                 raise TypeError(f"a listener takes no {type(message).__name__}")
 
     def died(self, error: BaseException) -> None:
-        """Tell the listener."""
         self._died(error)
 
 

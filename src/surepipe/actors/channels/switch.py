@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Container, Iterable
+from dataclasses import dataclass
 
+from surepipe.actors.host import Surroundings
+from surepipe.actors.inbox import Box
 from surepipe.actors.routes import Landing, RouteSide
 from surepipe.actors.runtime import Runtime
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipes.wire.codec import pipe_of
+from surepipe.pipes.wire.frames import Numbered
 
 
 class Switch:
@@ -116,12 +120,10 @@ class SharedSide:
 
     @property
     def has_reverse(self) -> bool:
-        """As the side has it."""
         return self._side.has_reverse
 
     @property
     def room(self) -> int:
-        """As the side has it."""
         return self._side.room
 
     def open(self, landing: Landing, runtime: Runtime) -> None:
@@ -176,3 +178,23 @@ class StrangersSide:
             if switch is not None:
                 switch.strangers = None
                 _leave(switch)
+
+
+@dataclass(slots=True)
+class ChannelSurroundings(Surroundings):
+    """``waiting`` is there when the incoming stack never sends again: then its frames wait until the machine has
+    room, in a box of their own, so that the other direction goes on."""
+
+    waiting: Box[object] | None = None
+
+    def __post_init__(self) -> None:
+        self.put = self.frames.put if self.waiting is None else self._put_either
+
+    def _put_either(self, frame: object) -> None:
+        assert self.waiting is not None
+        (self.waiting if isinstance(frame, Numbered) else self.frames).put(frame)
+
+    @property
+    def room(self) -> int:
+        """For the route: how many more frames fit, of those that must not be dropped."""
+        return self.frames.room if self.waiting is None else self.waiting.room

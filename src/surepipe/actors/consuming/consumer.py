@@ -262,7 +262,6 @@ class WorkQueue:
         bell.ring()
 
     def put(self, work: Work) -> None:
-        """Add a work."""
         with self._lock:
             self._works.append(work)
         self.signal.notify()
@@ -299,7 +298,6 @@ class WorkQueue:
             return self._works[-1] if self._works else self.current
 
     def running(self) -> list[Work]:
-        """What consumers are at."""
         current = self.current
         return [] if current is None else [current]
 

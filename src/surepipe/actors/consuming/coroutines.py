@@ -337,7 +337,6 @@ class LoopCoroutines:
         return result
 
     def close(self) -> None:
-        """Leave the shared loop."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None and not self._is_own:

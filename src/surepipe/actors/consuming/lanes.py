@@ -122,7 +122,6 @@ class LaneQueue(WorkQueue):
         work.owner.finished(work)
 
     def running(self) -> list[Work]:
-        """What consumers are at."""
         with self._lock:
             return [work for work, _ in self._running.values()]
 
@@ -230,7 +229,6 @@ class LaneTask:
         self._on_death = on_death
 
     async def receive(self, message: object) -> None:
-        """As ``LaneActor.receive``."""
         if isinstance(message, Kill):
             raise Killed("the lane was told to die")
         self._bell.rung = False

@@ -53,7 +53,6 @@ class Named:
         raise NotImplementedError
 
     def _end(self, timeout: float) -> None:
-        """End at once."""
         raise NotImplementedError
 
     def _opened(self) -> None:

@@ -23,7 +23,7 @@ from surepipe.actors.consuming.consumer import (
 )
 from surepipe.actors.consuming.coroutines import Coroutines, RunningTask, TaskActor
 from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, Lease
-from surepipe.actors.ends.receiver_actor import IN_DOUBT, ProgressCheck, ReceiverActor
+from surepipe.actors.ends.receiver_host import IN_DOUBT, ProgressCheck, ReceiverHost
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
 from surepipe.actors.ends.stores import CommittableState
 from surepipe.actors.host import End, EndOptions, Host, Node
@@ -104,7 +104,7 @@ class ReceiverEnd(End):
         self.coroutines: Coroutines = self.runtime.coroutines()
         """What runs the coroutines of the handler."""
         self._is_ending = False
-        self._actor: ReceiverActor | None = None
+        self._actor: ReceiverHost | None = None
         self._lives = 0
         self.place = self.incarnation = 0
         """Over a stream: the next index to settle, and of which incarnation of the stream that is."""
@@ -147,7 +147,7 @@ class ReceiverEnd(End):
 
     def new_life(self) -> Host[Any]:
         """From the node: the host of an incarnation that is about to begin."""
-        actor = ReceiverActor(
+        actor = ReceiverHost(
             self.around,
             self.works,
             self._progress,
@@ -321,7 +321,7 @@ class ReceiverEnd(End):
 
     # Over a stream, and with effects in a transaction.
 
-    def looked(self, actor: ReceiverActor, place: StreamPlace) -> bool:
+    def looked(self, actor: ReceiverHost, place: StreamPlace) -> bool:
         """Note how far a stream was read; True when that is as far as was asked for."""
         if place.phase is Phase.STOPPED and not self.works.ended:
             why = "it was replaced, or its stream is not what it was: the notice before this says which"
@@ -350,7 +350,7 @@ class ReceiverEnd(End):
             self._asks_for_end = False
         return True
 
-    def troubled(self, actor: ReceiverActor, work: Work) -> None:
+    def troubled(self, actor: ReceiverHost, work: Work) -> None:
         """The store refused the effects of a work. Fenced: for good. Otherwise what is stored is looked at anew,
         and the rest handled again: by this incarnation, which has it in order, or over a stream by the next."""
         trouble = work.trouble
@@ -377,7 +377,7 @@ class ReceiverEnd(End):
         assert self._progress.alarm is not None
         self._progress.alarm.set(self._look_again_at)
 
-    def clear_doubts(self, actor: ReceiverActor) -> None:
+    def clear_doubts(self, actor: ReceiverHost) -> None:
         """Ask the store what came of works in doubt, not more often than a new incarnation would."""
         state = self._committed_state
         assert state is not None, "only an end that commits has doubts"
@@ -398,7 +398,7 @@ class ReceiverEnd(End):
         except FencedError as error:
             self.replaced(actor, str(error))
 
-    def replaced(self, actor: ReceiverActor, why: str) -> None:
+    def replaced(self, actor: ReceiverHost, why: str) -> None:
         """A store says that a later owner receives. This end stays ended: to begin again would depose that one."""
         actor.over = True
         self.node.retire(self)
@@ -411,7 +411,7 @@ class ReceiverEnd(End):
         Raises StoreUnavailable when it does not answer in time, because the process stood still: it is there, and
         must hear that nothing was committed.
         """
-        if isinstance(work.owner, ReceiverActor) and work.owner.over:
+        if isinstance(work.owner, ReceiverHost) and work.owner.over:
             return None  # the next one may be waiting for the very store that the consumer holds
         try:
             answer = self.ask(lambda host: self._receiver_of(host).state_after(work, through))
@@ -423,7 +423,7 @@ class ReceiverEnd(End):
             raise StoreUnavailable(f"{self.address} does not know yet what came of the last commit")
         return cast("bytes | None", answer)
 
-    def fenced(self, actor: ReceiverActor) -> None:
+    def fenced(self, actor: ReceiverHost) -> None:
         """Another incarnation has the state now. (Where a stream's reader hears of it first, see ``looked``.)"""
         place = actor.place
         if place is None or place.phase is not Phase.STOPPED:
@@ -435,7 +435,7 @@ class ReceiverEnd(End):
 
     def crossed(self, work: Work, through: int) -> None:
         """From a store: the effects of a work are stored so far, whether or not anybody will hear of it."""
-        if isinstance(work.owner, ReceiverActor):
+        if isinstance(work.owner, ReceiverHost):
             work.owner.crossed(work, through)
 
     def read_all(self) -> None:
@@ -486,9 +486,9 @@ class ReceiverEnd(End):
         """In the actor: deliver nothing more, and confirm what is settled."""
         self._receiver_of(host).close()
 
-    def _receiver_of(self, host: Host[Any]) -> ReceiverActor:
+    def _receiver_of(self, host: Host[Any]) -> ReceiverHost:
         """The part of this end's actor that receives."""
-        assert isinstance(host, ReceiverActor)
+        assert isinstance(host, ReceiverHost)
         return host
 
     def stop_consuming(self, timeout: float) -> bool:

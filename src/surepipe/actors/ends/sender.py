@@ -70,7 +70,7 @@ class SendingMachine(SenderMachine, Protocol):
         ...
 
 
-class SenderActor(Host[SendingMachine]):
+class SenderHost(Host[SendingMachine]):
     """One life of a sender. ``stopped`` is called when the machine stops for good, ``drained`` when the
     intake is closed and everything that was taken is confirmed (or sent, where nothing confirms)."""
 
@@ -80,7 +80,7 @@ class SenderActor(Host[SendingMachine]):
         intake: SenderEntry,
         build: Callable[[], SendingMachine],
         *,
-        stopped: Callable[[SenderActor], None],
+        stopped: Callable[[SenderHost], None],
         drained: Callable[[], None],
         route_room: Callable[[], int],
         replaced: Callable[[str], None] | None = None,
@@ -301,7 +301,7 @@ class SenderEnd(End):
 
     def new_life(self) -> Host[Any]:
         """From the node: the host of a life that is about to begin."""
-        actor = SenderActor(
+        actor = SenderHost(
             self.around,
             self.intake,
             self._build_sender,
@@ -346,12 +346,12 @@ class SenderEnd(End):
         finally:  # a machine that died half-way may not even say what it held
             super().died(host, error)
 
-    def _sender_of(self, host: Host[Any]) -> SenderActor:
+    def _sender_of(self, host: Host[Any]) -> SenderHost:
         """The part of this end's actor that sends."""
-        assert isinstance(host, SenderActor)
+        assert isinstance(host, SenderHost)
         return host
 
-    def _account_for(self, host: SenderActor) -> None:
+    def _account_for(self, host: SenderHost) -> None:
         """Say what went with this life: everything unconfirmed, unless a journal has it."""
         ranges = [] if self._journal or not host.is_built else list(host.machine.unconfirmed())
         for epoch, spans in ranges:
@@ -369,7 +369,7 @@ class SenderEnd(End):
         )
         self.intake.signal.notify()
 
-    def _stop_for_good(self, host: SenderActor) -> None:
+    def _stop_for_good(self, host: SenderHost) -> None:
         self.node.retire(self)  # fenced, or given up: another life would only do harm
         items = _items(host.machine.unconfirmed())
         left = f"; not confirmed: {describe(items)}" if items else ""
@@ -447,7 +447,7 @@ def _units(outermost: LayerOptions) -> tuple[int, int]:
     return UNIT_BYTES, outermost.message_max_bytes
 
 
-def _open_items(host: SenderActor) -> list[Item]:
+def _open_items(host: SenderHost) -> list[Item]:
     return _items(host.machine.unconfirmed()) if host.is_built else []
 
 

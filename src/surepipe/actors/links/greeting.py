@@ -81,12 +81,10 @@ class NoSeal:
     overhead = 0
 
     def close(self, length: bytes, record: bytes) -> bytes:
-        """As it is."""
         del length
         return record
 
     def open(self, length: bytes, sealed: bytes) -> bytes:
-        """As it is."""
         del length
         return sealed
 
@@ -138,7 +136,6 @@ class ListeningGreeting(_Half):
     """The side that waits for connections."""
 
     def begin(self) -> Said:
-        """Speak first."""
         self.wants = SECOND
         self._first = MAGIC + self._mine
         return Said(self._first)
@@ -157,7 +154,6 @@ class ConnectingGreeting(_Half):
     """The side that connects."""
 
     def begin(self) -> Said:
-        """Wait for the other."""
         self.wants = FIRST
         self._proofs = b""
         return Said(b"")
@@ -205,7 +201,6 @@ class WelcomeGreeting:
     wants = len(MAGIC)
 
     def begin(self) -> Said:
-        """Wait for the other."""
         return Said(b"")
 
     def take(self, message: bytes) -> Said:

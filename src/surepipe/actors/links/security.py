@@ -65,19 +65,15 @@ class PlainWire:
         """Be ready at once."""
 
     def take(self, data: bytes) -> bytes:
-        """As it is."""
         return data
 
     def give(self, data: bytes) -> bytes:
-        """As it is."""
         return data
 
     def owed(self) -> bytes:
-        """Nothing."""
         return b""
 
     def end(self) -> bytes:
-        """Nothing."""
         return b""
 
 
@@ -184,7 +180,6 @@ class SharedKey:
         return kind(self._key, secrets.token_bytes(KEY + NONCE))
 
     def wires(self, *, listening: bool, host: str) -> Callable[[], Wire]:
-        """No TLS."""
         del listening, host
         return PlainWire
 
@@ -237,7 +232,6 @@ class OneMachine:
         return WelcomingGreeting() if listening else WelcomeGreeting()
 
     def wires(self, *, listening: bool, host: str) -> Callable[[], Wire]:
-        """No TLS."""
         del listening, host
         return PlainWire
 

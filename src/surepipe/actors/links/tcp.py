@@ -191,7 +191,6 @@ class TcpSide:
         self._landing.put(frame)
 
     def ended(self, connection: Connection) -> None:
-        """Forget a connection."""
         self._everybody.pop(id(connection), None)
         with self._lock:
             was_trusted = self._connections.pop(id(connection), None) is not None

@@ -82,19 +82,19 @@ def place_of(machine: object) -> StreamPlace | None:
 class Watcher(Protocol):
     """What an end wants to know of its receiver, and to decide for it."""
 
-    def looked(self, actor: ReceiverActor, place: StreamPlace) -> bool:
+    def looked(self, actor: ReceiverHost, place: StreamPlace) -> bool:
         """After each look over a stream; False while more is to come than what the machine has in work."""
         ...
 
-    def troubled(self, actor: ReceiverActor, work: Work) -> None:
+    def troubled(self, actor: ReceiverHost, work: Work) -> None:
         """The effects of a work could not be committed: ``work.trouble`` is what the store answered."""
         ...
 
-    def clear_doubts(self, actor: ReceiverActor) -> None:
+    def clear_doubts(self, actor: ReceiverHost) -> None:
         """Look whether the store tells by now what came of works whose commit nobody heard of."""
         ...
 
-    def fenced(self, actor: ReceiverActor) -> None:
+    def fenced(self, actor: ReceiverHost) -> None:
         """The machine says that another incarnation receives in its place."""
         ...
 
@@ -102,12 +102,12 @@ class Watcher(Protocol):
         """The machine says that the sender is configured differently, and takes nothing of it."""
         ...
 
-    def replaced(self, actor: ReceiverActor, why: str) -> None:
+    def replaced(self, actor: ReceiverHost, why: str) -> None:
         """The store says the same, before there is a machine."""
         ...
 
 
-class ReceiverActor(Host[ReceivingMachine]):
+class ReceiverHost(Host[ReceivingMachine]):
     """One incarnation of a receiver."""
 
     def __init__(

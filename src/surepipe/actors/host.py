@@ -57,7 +57,7 @@ class Ask:
 
 @dataclass(slots=True)
 class Surroundings:
-    """What an end keeps from life to life, around the actor."""
+    """The parts of an end that outlive its hosts: its inbox, its alarm, its way to the route and to stores."""
 
     runtime: Runtime
     bell: Bell
@@ -140,7 +140,7 @@ class Host(ABC, Generic[M]):
         self.look()
 
     def look(self) -> None:
-        """Everything that waits becomes an event: first time, then frames, then answers, then the rest."""
+        """Give the machine everything that waits: the deadline first, then frames, answers of stores, and the rest."""
         around = self.around
         around.bell.rung = False  # before the boxes are emptied: what comes after that rings again
         if self.over:
@@ -241,7 +241,7 @@ class Host(ABC, Generic[M]):
     # Questions.
 
     def counters(self) -> Mapping[str, int]:
-        """What the machine of this life counted."""
+        """Count events of this life, by name."""
         return self.machine.counters() if self.is_built else {}
 
     def gauges(self) -> Mapping[str, int]:
@@ -286,7 +286,7 @@ def end_options(
     *,
     frames_max: int = FRAMES_MAX,
 ) -> EndOptions:
-    """What a face was given, with what stands for the things that it was not given."""
+    """Fill in defaults for options left out."""
     chosen = runtime or THREADS
     return EndOptions(
         runtime=chosen,
@@ -436,7 +436,7 @@ class Node:
 
 
 class End:
-    """What every end has from life to life: a place in a node, its inbox, its deadline, its clerks."""
+    """One end of a pipe or channel, or one machine, in a node. It outlives its hosts and adds up their counts."""
 
     side_name = "end"
 

@@ -210,7 +210,7 @@ class ThreadShell(pykka.ThreadingActor):
         return inbox
 
     def begin(self) -> None:
-        """What ``Actor.start`` does, but for an actor that is made already."""
+        """Register the actor and start its thread, as ``Actor.start`` does for one that it makes."""
         pykka.ActorRegistry.register(self.actor_ref)
         self._start_actor_loop()
 

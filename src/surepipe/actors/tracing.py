@@ -76,7 +76,7 @@ class Tracing:
         self.with_reasons = getattr(sink, "with_reasons", False) is True
 
     def promise(self, guarantee: Guarantee, *, stored: bool) -> None:
-        """What the pipe promises; ``stored``: its confirms tell that a store has a message."""
+        """Write down what the pipe promises. ``stored``: its confirms say that a store has the message."""
         claim = {str(atom): list(in_order(faults)) for atom, faults in guarantee.items()}
         facts: dict[str, object] = {"claim": claim}
         if stored:

@@ -90,7 +90,7 @@ AnsweringHandler: TypeAlias = Callable[[object, Reply], object]
 
 
 class ChannelPlan:
-    """Everything about a channel that does not depend on its name or side; made, and refused, before it starts."""
+    """Check the settings of a channel, and compute its guarantees, before anything is started."""
 
     def __init__(
         self,

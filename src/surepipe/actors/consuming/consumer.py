@@ -331,7 +331,7 @@ class WorkQueue:
             self._cancel_all()
 
     def take_back(self, owner: WorkOwner) -> list[Work]:
-        """What this incarnation has handed out comes again under other tickets: the works that this ends."""
+        """End the works of this incarnation and return them: their messages come again under other tickets."""
         with self._lock:
             works = [*self._works, *([] if self.current is None else [self.current])]
             taken_back = [work for work in works if work.owner is owner]
@@ -482,7 +482,7 @@ def error_text(error: BaseException) -> tuple[str, str]:
 
 
 def cause_of(error: BaseException, *, with_traceback: bool) -> Cause:
-    """What a machine is told of an error."""
+    """Describe an error for the machine: type, text, place and traceback."""
     place = error.place if isinstance(error, GiveUp) else ""
     return (*error_text(error), place, traceback_text(error) if with_traceback else "")
 

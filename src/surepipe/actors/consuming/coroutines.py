@@ -139,7 +139,7 @@ async def finished(result: object) -> object:
 
 
 def unrun_in(result: object) -> str:
-    """What nobody has run, of this result: the name of its type, or ''. A list may hold some."""
+    """The type of a coroutine or generator in this result that nobody has run, or ''. A list may hold some."""
     if isinstance(result, _LAZY) or inspect.isawaitable(result):
         return type(cast("object", result)).__name__
     if isinstance(result, list | tuple):

@@ -266,7 +266,7 @@ class Lanes:
 
 
 def chosen_lanes(pipe: str, key: KeyChoice | None, lanes: int | None) -> Lanes | None:
-    """What was asked for; None for one message after the other. Raises ConfigurationError."""
+    """Check the lanes that were asked for; None for one message after the other. Raises ConfigurationError."""
     if key is None:
         if lanes is not None:
             raise ConfigurationError(

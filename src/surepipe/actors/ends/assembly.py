@@ -1,4 +1,4 @@
-"""Everything that the ends of a pipe are made of, checked as a whole before anything is started."""
+"""Check the parts of a pipe as a whole, then make its ends from them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _require_name(name: object) -> None:
 
 
 def _require_stores(name: str, roles: StoreRoles) -> None:
-    """Whatever is named as a store must be one: a path, say, is not."""
+    """Refuse anything else where a store is asked for, such as a path."""
     for role, store in (
         ("store", roles.stream),
         ("journal", roles.journal),

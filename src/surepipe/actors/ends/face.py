@@ -1,4 +1,4 @@
-"""What an application does with the sending and the receiving end that it holds: the face of a pipe or channel."""
+"""The methods that applications call on pipes and channels: sending, receiving, closing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ logger = logging.getLogger("surepipe")
 
 
 class Named:
-    """What every face has: a name, a codec, and whether it is closed."""
+    """The base of every face: a name, a codec, and whether it is closed."""
 
     noun = "pipe"
 

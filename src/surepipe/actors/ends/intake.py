@@ -112,7 +112,7 @@ class Mark:
 
 
 class Ledger:
-    """What one life of a sender knows of its marks, by counting what it offers and what is accepted."""
+    """Follow the marks of one life of a sender by counting messages offered and accepted."""
 
     def __init__(self) -> None:
         self.marks: list[Mark] = []

@@ -41,7 +41,7 @@ class ProgressCheck:
 
 
 class ReceivingMachine(ReceiverMachine, Protocol):
-    """What the actor needs of its machine; a ``ReceiverStack`` is one, and so is one direction of a channel."""
+    """A machine that a receiver's host can run: a ``ReceiverStack``, or one direction of a channel."""
 
     @property
     def boundary(self) -> BoundaryOptions:
@@ -80,7 +80,7 @@ def place_of(machine: object) -> StreamPlace | None:
 
 
 class Watcher(Protocol):
-    """What an end wants to know of its receiver, and to decide for it."""
+    """Called by a receiver's host where the end decides: about stores, about the place in a stream."""
 
     def looked(self, actor: ReceiverHost, place: StreamPlace) -> bool:
         """After each look over a stream; False while more is to come than what the machine has in work."""
@@ -208,7 +208,7 @@ class ReceiverHost(Host[ReceivingMachine]):
             self._works.end()
 
     def take_frames(self) -> None:
-        """What nobody would send again waits in the inbox while the machine is full."""
+        """Take frames while the machine has room. The others wait here: nobody would send them again."""
         machine, frames = self.machine, self.around.frames
         taken = 0
         while machine.has_room and (frame := frames.take_one()) is not None:

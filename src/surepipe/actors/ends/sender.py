@@ -53,7 +53,7 @@ BUILD_AGAIN_US = 200_000
 
 
 class SendingMachine(SenderMachine, Protocol):
-    """What the actor needs of its machine; a ``SenderStack`` is one, and so is one direction of a channel."""
+    """A machine that a sender's host can run: a ``SenderStack``, or one direction of a channel."""
 
     @property
     def confirms(self) -> bool:
@@ -196,7 +196,7 @@ class SenderHost(Host[SendingMachine]):
         )
 
     def _confirmed(self, effect: Confirmed) -> None:
-        """Whoever waits is told at the end of the look, from what the machine says is left."""
+        """Nothing to do now: ``look_further`` asks the machine what is left, and tells whoever waits."""
 
 
 UNIT_BYTES = 4096

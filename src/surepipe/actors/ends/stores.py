@@ -73,7 +73,7 @@ TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What was written by lives above ``above``."""
+    """The terms of all that was written by lives above ``above``."""
 
     above: int
     terms: Terms

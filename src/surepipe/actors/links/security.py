@@ -48,7 +48,7 @@ class Wire(Protocol):
         ...
 
     def owed(self) -> bytes:
-        """What the wire itself has to say to the other side, once."""
+        """Bytes of the wire's own for the other side, once."""
         ...
 
     def end(self) -> bytes:

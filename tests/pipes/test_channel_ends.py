@@ -14,6 +14,7 @@ from surepipe.core.effects import (
     DeadLetter,
     Deliver,
     Effect,
+    Notice,
     NoticeKind,
     Persist,
     Reject,
@@ -262,13 +263,6 @@ def test_a_late_refusal_of_a_former_link_changes_nothing() -> None:
             ),
             "impossible",
         ),
-        (
-            Refused(
-                *(directions.outgoing, CHANNEL_LAYER, shake.link, 1),
-                *(RefusedReason.VERSION, shake.life + 9),
-            ),
-            "impossible",
-        ),
     ):
         before, counted = caller.export(), caller.counters()
         assert caller.frame(frame, 0) == []
@@ -276,6 +270,17 @@ def test_a_late_refusal_of_a_former_link_changes_nothing() -> None:
         assert {n: after[n] - counted[n] for n in after if after[n] != counted[n]} == {counter: 1}
         assert without_counts(caller.export()) == without_counts(before)
     assert caller.is_up
+
+
+def test_a_channel_that_is_refused_for_good_stops_as_a_pipe_does() -> None:
+    """L-7, F-5: the other end speaks another version; going on would only be refused again, and nobody told."""
+    caller, _ = linked(MULTI)
+    shake = caller.handshake
+    head = (shake.directions.outgoing, CHANNEL_LAYER, shake.link, shake.life)
+    effects = caller.frame(Refused(*head, RefusedReason.VERSION, shake.life + 9), 0)
+    assert [one.kind for one in effects if isinstance(one, Notice)] == [NoticeKind.MISMATCH]
+    assert not caller.is_up
+    assert caller.handshake.stopped
 
 
 def without_counts(state: object) -> object:

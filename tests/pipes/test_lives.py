@@ -455,6 +455,44 @@ def test_a_sender_whose_epoch_is_not_remembered_stops() -> None:
     assert noticed(wire, NoticeKind.FENCED)[0] == (1 << 20, ((1, 2),))
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (RefusedReason.STACK, NoticeKind.MISMATCH),
+        (RefusedReason.VERSION, NoticeKind.MISMATCH),
+        (RefusedReason.UNKNOWN_EPOCH, NoticeKind.FENCED),
+    ],
+)
+@pytest.mark.parametrize(
+    "kind", ["reliable", "sequential-confirm", "continuous-index", "strict-monotonic", "dedupe"]
+)
+def test_whatever_a_sender_is_refused_for_stops_it_and_it_says_so(
+    kind: str, reason: RefusedReason, told: NoticeKind
+) -> None:
+    """L-7, F-5: one rule for all kinds; nobody would ever take what a sender goes on to send after that."""
+    wire = Wire(kind)
+    wire.send(1)
+    epoch, link = wire.sender.intake.epoch, getattr(wire.sender.layers[0], "link", 0)
+    wire.arrive_back(Refused(wire.receiver.tag, 0, link, epoch, reason, epoch + 5))
+    assert [notice.kind for _, notice in wire.notices] == [told]
+    wire.send(2)
+    assert [reject.reason for reject in wire.rejected] == ["stopped"]
+
+
+@pytest.mark.parametrize("kind", ["reliable", "sequential-confirm", "continuous-index"])
+def test_a_refusal_in_favour_of_a_life_that_is_not_newer_changes_nothing(kind: str) -> None:
+    """L-7, P-8: a receiver refuses only for a higher life, so this one speaks of nothing that can be."""
+    wire = Wire(kind)
+    wire.send(1)
+    epoch, link = wire.sender.intake.epoch, getattr(wire.sender.layers[0], "link", 0)
+    before = wire.sender.intake.life
+    wire.arrive_back(Refused(wire.receiver.tag, 0, link, epoch, RefusedReason.FENCED, epoch))
+    assert wire.sender.counters()["impossible"] == 1
+    assert (wire.sender.intake.life, wire.notices) == (before, [])
+    wire.run()
+    assert wire.settled == [1]
+
+
 # L-9: changing epochs.
 
 

@@ -17,6 +17,7 @@ from surepipe.core.snapshot import stateful
 from surepipe.core.timing import BackOff
 from surepipe.pipes.options import micros
 from surepipe.pipes.stack.agreement import WHOLE_STACK, Terms, difference
+from surepipe.pipes.stack.fencing import Superseded, TurnedAway, meaning_of
 from surepipe.pipes.wire import codec
 from surepipe.pipes.wire.frames import (
     Frame,
@@ -260,17 +261,18 @@ class Handshake:
             return "foreign", []
         if frame.link != self.link:
             return "stale_link", []
-        if frame.reason is RefusedReason.STACK:
-            self.stop(difference(self.directions.terms, None), is_mismatched=True)
-        elif frame.reason is not RefusedReason.FENCED or frame.known <= self.life:
-            return "impossible", []
-        elif self.was_answered:
-            self.stop(f"the other end serves life {frame.known}")
-        else:
-            self.life = frame.known + 1
-            self.beginning = 1
-            self.link = self.rng.getrandbits(63) + 1
-            return "", self._open_again(now)
+        match meaning_of(frame, self.life, difference(self.directions.terms, None)):
+            case None:
+                return "impossible", []
+            case TurnedAway(detail, kind):
+                self.stop(detail, is_mismatched=kind is NoticeKind.MISMATCH)
+            case Superseded(known) if self.was_answered:
+                self.stop(f"the other end serves life {known}")
+            case Superseded(known):
+                self.life = known + 1
+                self.beginning = 1
+                self.link = self.rng.getrandbits(63) + 1
+                return "", self._open_again(now)
         return "", []
 
     def stop(self, detail: str, *, is_mismatched: bool = False) -> None:

@@ -35,6 +35,7 @@ from surepipe.pipes.declaration import (
 )
 from surepipe.pipes.kinds.index import IndexReceiver, IndexSender
 from surepipe.pipes.options import IndexOptions, Seconds, micros
+from surepipe.pipes.stack import fencing
 from surepipe.pipes.stack.in_work import InWork, Repeats, count_of
 from surepipe.pipes.stack.layers import ReceiverPort, SenderPort, Token
 from surepipe.pipes.stack.reorder import Offered, ReorderBuffer
@@ -44,7 +45,6 @@ from surepipe.pipes.wire.frames import (
     Frame,
     Numbered,
     Open,
-    Refused,
     RefusedReason,
     Unknown,
 )
@@ -252,12 +252,7 @@ class Receiver(IndexReceiver):
         elif frame.stack != self.port.stack_digest:
             self.wrong_state()
             self.port.notice(NoticeKind.MISMATCH, 0, (), self.port.differs)
-            self.port.control(
-                Refused(
-                    *(self.port.tag, self.port.layer, frame.link, frame.epoch),
-                    *(RefusedReason.STACK, self.epoch),
-                )
-            )
+            fencing.turn_away(self.port, frame.link, frame.epoch, self.epoch, RefusedReason.STACK)
         elif frame.epoch < max(self.epoch, 1):
             self.refuse_stale(frame.epoch)
         else:

@@ -11,6 +11,7 @@ from surepipe.core.machine import Randomness
 from surepipe.core.payloads import NOTHING, Payloads, size_of, sized
 from surepipe.core.ranges import RangeSet
 from surepipe.pipes.options import IndexOptions
+from surepipe.pipes.stack import fencing
 from surepipe.pipes.stack.in_work import InWork
 from surepipe.pipes.stack.layers import (
     UNBOUNDED,
@@ -20,7 +21,7 @@ from surepipe.pipes.stack.layers import (
     SenderPort,
     Token,
 )
-from surepipe.pipes.wire.frames import Frame, Numbered, Refused, RefusedReason
+from surepipe.pipes.wire.frames import Frame, Numbered, Refused
 
 
 class IndexSender(SenderLayer):
@@ -175,15 +176,8 @@ class IndexSender(SenderLayer):
             self.port.count("wrong_state")
         elif frame.epoch != self.epoch:
             self.port.count("stale_epoch")
-        elif frame.reason is RefusedReason.STACK:
-            self.port.stop(self.port.differs, NoticeKind.MISMATCH)
-        elif frame.reason is not RefusedReason.FENCED:
-            detail = f"the receiver refused epoch {self.epoch}: {frame.reason.name}"
-            self.port.stop(detail, NoticeKind.MISMATCH)
-        elif frame.known <= self.epoch:
-            self.port.count("impossible")
         else:
-            self.port.fenced(frame.known, answered=self.answered)
+            fencing.obey(self.port, frame, self.epoch, answered=self.answered)
 
 
 FRAME_BYTES = 64
@@ -242,13 +236,7 @@ class IndexReceiver(ReceiverLayer):
     def refuse_stale(self, epoch: int) -> None:
         """Count a frame of a former life, and tell its sender who is served now."""
         self.port.count("stale_epoch")
-        self.port.control(
-            Refused(
-                *(self.port.tag, self.port.layer, 0, epoch),
-                RefusedReason.FENCED,
-                self.newest_epoch,
-            )
-        )
+        fencing.turn_away(self.port, 0, epoch, self.newest_epoch)
 
     def _answer_stale(self, frame: Numbered, token: Token | None) -> None:
         if not self.port.carrier_is_stream:

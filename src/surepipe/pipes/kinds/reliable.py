@@ -23,6 +23,7 @@ from surepipe.pipes.options import RetryOptions
 from surepipe.pipes.retry.confirming import RANGES_MAX, Reporting
 from surepipe.pipes.retry.engine import RetrySender
 from surepipe.pipes.retry.flights import NEVER
+from surepipe.pipes.stack import fencing
 from surepipe.pipes.stack.layers import ReceiverLayer, ReceiverPort, Token
 from surepipe.pipes.stack.reorder import Offered, ReorderBuffer
 from surepipe.pipes.wire.frames import (
@@ -191,15 +192,8 @@ class Sender(RetrySender):
     def _take_refused(self, frame: Refused) -> None:
         if not self.linked and self.open_at == NEVER:
             self.port.count("wrong_state")
-            return
-        self._go_quiet()
-        if frame.reason is RefusedReason.FENCED:
-            self.port.fenced(max(frame.known, self.life), answered=self.answered)
-        elif frame.reason is RefusedReason.STACK:
-            self.port.stop(self.port.differs, NoticeKind.MISMATCH)
-        else:
-            name = frame.reason.name.lower().replace("_", "-")
-            self.port.stop(f"the receiver refuses epoch {frame.epoch}: {name}")
+        elif fencing.obey(self.port, frame, self.life, answered=self.answered):
+            self._go_quiet()
 
     # What the receiver had settled before this life sent it.
 
@@ -332,8 +326,7 @@ class Receiver(ReceiverLayer):
 
     def _refuse(self, frame: Open, reason: RefusedReason) -> None:
         known = max(self.life, self.epoch)
-        head = (self.port.tag, self.port.layer, frame.link, frame.epoch)
-        self.port.control(Refused(*head, reason, known))
+        fencing.turn_away(self.port, frame.link, frame.epoch, known, reason)
 
     def _answer_for_former_epoch(self, frame: Open) -> None:
         """Say how far this epoch was settled, and that nothing more of it will be."""

@@ -38,8 +38,9 @@ from surepipe.pipes.options import Messages, RetryOptions
 from surepipe.pipes.retry.confirming import ConfirmingReceiver, Session
 from surepipe.pipes.retry.engine import RetrySender
 from surepipe.pipes.retry.flights import NEVER, Flight
+from surepipe.pipes.stack import fencing
 from surepipe.pipes.stack.layers import ReceiverPort, SenderPort, Token
-from surepipe.pipes.wire.frames import Data, Frame, Probe, Refused, RefusedReason
+from surepipe.pipes.wire.frames import Data, Frame, Probe, Refused
 
 
 class SequentialConfirm(RetryOptions):
@@ -105,17 +106,15 @@ class Sender(RetrySender):
         super().__init__(options, port, rng)
 
     def other_control(self, frame: Frame) -> None:
-        """A refusal of this epoch: a newer life was served."""
+        """A refusal of this epoch."""
         if not isinstance(frame, Refused):
             self.port.count("wrong_state")
         elif frame.link != self.link:
             self.port.count("stale_link")
         elif frame.epoch != self.epoch:
             self.port.count("stale_epoch")
-        elif frame.reason != RefusedReason.FENCED or frame.known <= self.epoch:
-            self.port.count("impossible")
         else:
-            self.port.fenced(frame.known, answered=self.answered)
+            fencing.obey(self.port, frame, self.epoch, answered=self.answered)
 
     def next_deadline(self, waits: int) -> int:
         """Where the carrier repeats there is no deadline, only the time after which silence is reported."""
@@ -222,8 +221,7 @@ class Receiver(ConfirmingReceiver):
 
     def _refuse_sender(self, frame: Data | Probe) -> None:
         self.port.count("fenced")
-        head = (self.port.tag, self.port.layer, frame.link, frame.epoch)
-        self.port.control(Refused(*head, RefusedReason.FENCED, self.epoch))
+        fencing.turn_away(self.port, frame.link, frame.epoch, self.epoch)
 
     def fault(self, frame: Data | Probe) -> str:
         """A sender that waits for each confirm never sends anything but its oldest unconfirmed unit."""

@@ -24,6 +24,7 @@ from surepipe.core.effects import (
 from surepipe.core.payloads import Payloads, sized
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
+from surepipe.pipes.stack.fencing import next_life
 from surepipe.pipes.stack.layers import SenderLayer
 
 
@@ -59,19 +60,6 @@ class IntakePort(Protocol):
     def restart(self, life: int, epoch: int, base: int) -> None:
         """Start a new life in all layers below; the outermost begins ``epoch`` at ``base``."""
         ...
-
-
-_CHANCE = (1 << 20) - 1
-"""The lower bits of a life's number, which are drawn when it begins by the clock."""
-
-
-def next_life(above: int, own: int) -> int:
-    """A number above another one, for a life that began below it.
-
-    Two lives in turn may have to go above the same one, while nobody has heard of the first (a clock was set
-    back): what was drawn for each keeps their numbers apart.
-    """
-    return above + 1 + (own & _CHANCE)
 
 
 @stateful

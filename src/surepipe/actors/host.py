@@ -57,7 +57,7 @@ class Ask:
 
 @dataclass(slots=True)
 class Surroundings:
-    """The parts of an end that outlive its hosts: its inbox, its alarm, its way to the route and to stores."""
+    """The parts of an end that outlive its hosts: its inbox, its alarm, its way to route and stores."""
 
     runtime: Runtime
     bell: Bell
@@ -140,7 +140,7 @@ class Host(ABC, Generic[M]):
         self.look()
 
     def look(self) -> None:
-        """Give the machine everything that waits: the deadline first, then frames, answers of stores, and the rest."""
+        """Give the machine all that waits: the deadline first, then frames, answers of stores, and the rest."""
         around = self.around
         around.bell.rung = False  # before the boxes are emptied: what comes after that rings again
         if self.over:

@@ -225,9 +225,10 @@ class _Counting(Protocol):
     def counters(self) -> dict[str, int]: ...
 
 
-def link_counters(route: Route) -> dict[str, int]:
+def link_counters(route: Route | None) -> dict[str, int]:
     """What the link counts on which a route runs, as ``link_...``: connections, strangers, frames lost."""
-    counted = route.counters() if isinstance(route, _Counting) else {}
+    link: object = route
+    counted = link.counters() if isinstance(link, _Counting) else {}
     return {f"link_{name}": count for name, count in counted.items()}
 
 

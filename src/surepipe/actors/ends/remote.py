@@ -46,7 +46,78 @@ class SharedRoute:
         self.receiver = SharedSide(route.receiver, (tag_of(name),), name)
 
 
-class PipeSender(ReplayingFace):
+class LoneSender(ReplayingFace):
+    """The sending end of a pipe whose receiving end is not here."""
+
+    def _take(self, parts: Assembly, route: Route | None = None, *, start: bool) -> None:
+        self._route = route
+        self.guarantee = parts.guarantee
+        self._composition = parts.composition
+        self._journal = parts.journal
+        self.sender = parts.sender()
+        self._put = self.sender.intake.entry(self._codec)
+        self._begin(self.sender, start=start)
+
+    async def __aenter__(self) -> AsyncSender:
+        """The async face, for the loop that runs here."""
+        return AsyncSender(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Take no more messages, wait until all are confirmed, by the other process or by the store, then end.
+
+        Raises NotConfirmed for what is not confirmed within ``timeout`` seconds; a journal keeps that for the next
+        sender of this name. A second call does nothing.
+        """
+        if not self._is_closed:
+            self._closed()
+            self.sender.close(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.sender.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the sender was made, gauges of what stands now, ``link_...`` of a link."""
+        return self.sender.counters() | self.sender.gauges() | link_counters(self._route)
+
+
+class LoneReceiver(HandlingFace):
+    """The receiving end of a pipe whose sending end is not here."""
+
+    def _take(self, parts: Assembly, route: Route | None = None, *, start: bool) -> None:
+        self._route = route
+        self.guarantee = parts.guarantee
+        self.dead_letters = parts.letters
+        self._composition = parts.composition
+        self.receiver = parts.receiver(self._codec)
+        self._commits = parts.commits(self.receiver)
+        self._begin(self.receiver, start=start)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self._composition}"
+
+    def close(self, timeout: float = EXIT_S) -> None:
+        """Finish the message that is being handled, confirm or commit what is settled, and end.
+
+        What was not settled stays with the sender, or in the stream. A handler that is still busy after
+        ``timeout`` seconds is left alone. A second call does nothing. Raises MisuseError inside the handler.
+        """
+        self.check_outside("close", loops=False)
+        if not self._is_closed:
+            self._closed()
+            self.receiver.stop(timeout)
+
+    def _end(self, timeout: float) -> None:
+        self.receiver.stop(timeout)
+
+    def counters(self) -> dict[str, int]:
+        """Everything counted since the receiver was made, gauges of what stands now, ``link_...`` of a link."""
+        return self.receiver.counters() | self.receiver.gauges() | link_counters(self._route)
+
+
+class PipeSender(LoneSender):
     """The sending end of a pipe whose receiving end is in another process.
 
     With a ``journal`` what is accepted outlives this process. ``guarantee`` is that of the whole pipe, taken that
@@ -80,40 +151,10 @@ class PipeSender(ReplayingFace):
             route=SharedRoute(route, name),
             apart_with=self._codec,
         )
-        self._route = route
-        self.guarantee = parts.guarantee
-        self._composition = parts.composition
-        self._journal = parts.journal
-        self.sender = parts.sender()
-        self._put = self.sender.intake.entry(self._codec)
-        self._begin(self.sender, start=start)
-
-    async def __aenter__(self) -> AsyncSender:
-        """The async face, for the loop that runs here."""
-        return AsyncSender(self)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self._composition}"
-
-    def close(self, timeout: float = EXIT_S) -> None:
-        """Take no more messages, wait until the other process has confirmed all of them, then end.
-
-        Raises NotConfirmed for what is not confirmed within ``timeout`` seconds; a journal keeps that for the next
-        sender of this name. A second call does nothing.
-        """
-        if not self._is_closed:
-            self._closed()
-            self.sender.close(timeout)
-
-    def _end(self, timeout: float) -> None:
-        self.sender.stop(timeout)
-
-    def counters(self) -> dict[str, int]:
-        """Everything counted since the sender was made, gauges of what stands now, ``link_...`` of its link."""
-        return self.sender.counters() | self.sender.gauges() | link_counters(self._route)
+        self._take(parts, route, start=start)
 
 
-class PipeReceiver(HandlingFace):
+class PipeReceiver(LoneReceiver):
     """The receiving end of a pipe whose sending end is in another process.
 
     ``state`` keeps how far it is, so a restart neither repeats nor skips more than ``guarantee`` says, which is
@@ -155,38 +196,11 @@ class PipeReceiver(HandlingFace):
             attempts=Attempts(retries, retry_min_s, retry_max_s),
             lanes=chosen_lanes(name, key, lanes),
         )
-        self._route = route
-        self.guarantee = parts.guarantee
-        self.dead_letters = parts.letters
-        self._composition = parts.composition
-        self.receiver = parts.receiver(self._codec)
-        self._commits = parts.commits(self.receiver)
-        self._begin(self.receiver, start=start)
+        self._take(parts, route, start=start)
 
     async def __aenter__(self) -> AsyncReceiver:
         """The async face, for the loop that runs here."""
         return AsyncReceiver(self)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self._composition}"
-
-    def close(self, timeout: float = EXIT_S) -> None:
-        """Finish the message that is being handled, confirm what is settled, and end.
-
-        What was not settled stays with the sender. A handler that is still busy after ``timeout`` seconds is left
-        alone. A second call does nothing. Raises MisuseError inside the handler.
-        """
-        self.check_outside("close", loops=False)
-        if not self._is_closed:
-            self._closed()
-            self.receiver.stop(timeout)
-
-    def _end(self, timeout: float) -> None:
-        self.receiver.stop(timeout)
-
-    def counters(self) -> dict[str, int]:
-        """Everything counted since the receiver was made, gauges of what stands now, ``link_...`` of its link."""
-        return self.receiver.counters() | self.receiver.gauges() | link_counters(self._route)
 
 
 # The two ends of a stream pipe in different processes, which need not run at the same time.
@@ -199,7 +213,7 @@ class PipeReceiver(HandlingFace):
 # Both name the same pipe, the same layers, and a store that both reach: one SQLite file, or one Redis.
 
 
-class StreamSender(ReplayingFace):
+class StreamSender(LoneSender):
     """The sending end of a stream pipe.
 
     A message is confirmed when the store has it. With a ``journal`` (which may be another store) what is accepted
@@ -229,39 +243,10 @@ class StreamSender(ReplayingFace):
         options = end_options(notices, restarts, seed, runtime, trace)
         roles = StoreRoles(store, journal, retention=retention)
         parts = Assembly(name, layers, options, roles, start="earliest", apart_with=self._codec)
-        self.guarantee = parts.guarantee
-        self._composition = parts.composition
-        self._journal = parts.journal
-        self.sender = parts.sender()
-        self._put = self.sender.intake.entry(self._codec)
-        self._begin(self.sender, start=start)
-
-    async def __aenter__(self) -> AsyncSender:
-        """The async face, for the loop that runs here."""
-        return AsyncSender(self)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self._composition}"
-
-    def close(self, timeout: float = EXIT_S) -> None:
-        """Take no more messages, wait until the store has all of them, then end.
-
-        Raises NotConfirmed for what it has not got within ``timeout`` seconds; a journal keeps that for the next
-        sender of this name. A second call does nothing.
-        """
-        if not self._is_closed:
-            self._closed()
-            self.sender.close(timeout)
-
-    def _end(self, timeout: float) -> None:
-        self.sender.stop(timeout)
-
-    def counters(self) -> dict[str, int]:
-        """Everything counted since the sender was made, and gauges of what stands now."""
-        return self.sender.counters() | self.sender.gauges()
+        self._take(parts, start=start)
 
 
-class StreamReceiver(HandlingFace):
+class StreamReceiver(LoneReceiver):
     """The receiving end of a stream pipe: one reader, whose place is a position in the store.
 
     The layer's options must say where a reader without a position starts: ``{"stream": {"start": "earliest"}}``.
@@ -306,19 +291,11 @@ class StreamReceiver(HandlingFace):
             lanes=chosen_lanes(name, key, lanes),
             apart_with=self._codec,
         )
-        self.guarantee = parts.guarantee
-        self.dead_letters = parts.letters
-        self._composition = parts.composition
-        self.receiver = parts.receiver(self._codec)
-        self._commits = parts.commits(self.receiver)
-        self._begin(self.receiver, start=start)
+        self._take(parts, start=start)
 
     async def __aenter__(self) -> AsyncStreamReceiver:
         """The async face, for the loop that runs here."""
         return AsyncStreamReceiver(self)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self._composition}"
 
     def catch_up(self, timeout: float | None = None) -> bool:
         """Wait until everything is settled that is in the stream now; False when that takes longer.
@@ -336,26 +313,8 @@ class StreamReceiver(HandlingFace):
         """
         self.receiver.read_all()
 
-    def close(self, timeout: float = EXIT_S) -> None:
-        """Finish the message that is being handled, commit, and end. What is unread stays in the stream.
 
-        A handler that is still busy after ``timeout`` seconds is left alone. A second call does nothing. Raises
-        MisuseError inside the handler.
-        """
-        self.check_outside("close", loops=False)
-        if not self._is_closed:
-            self._closed()
-            self.receiver.stop(timeout)
-
-    def _end(self, timeout: float) -> None:
-        self.receiver.stop(timeout)
-
-    def counters(self) -> dict[str, int]:
-        """Everything counted since the receiver was made, and gauges of what stands now."""
-        return self.receiver.counters() | self.receiver.gauges()
-
-
-class AsyncSender(AsyncReplaying[PipeSender | StreamSender]):
+class AsyncSender(AsyncReplaying[LoneSender]):
     """The sending end of a pipe, or of a stream."""
 
 

@@ -12,17 +12,18 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from surepipe.core.store_requests import Failed, Level, Owner, Position, Unavailable
 from surepipe.errors import ConfigurationError, Fenced, StoreUnavailable
 from surepipe.storage import SqliteStore
 from surepipe.storage.positions import Claims
 from surepipe.storage.redis.keys import Spread
-from surepipe.storage.redis.link import Limits
-from surepipe.storage.redis.store import RedisStore
 
-OpenStore: TypeAlias = RedisStore | SqliteStore
+if TYPE_CHECKING:
+    from surepipe.storage.redis.store import RedisStore
+
+OpenStore: TypeAlias = "RedisStore | SqliteStore"
 ATTEMPTS = 20
 """How often an unanswered call is made. The stores pause between attempts, so it is about half a minute."""
 
@@ -115,6 +116,10 @@ class StorePlace:
     def _opened(self) -> OpenStore:
         if not self.is_redis:
             return SqliteStore(self.where, level=_LEVELS[self.level or "power"])
+        # Each query of Spark starts processes of its own, and the client of Redis takes 0.2 s of each.
+        from surepipe.storage.redis.link import Limits  # noqa: PLC0415
+        from surepipe.storage.redis.store import RedisStore  # noqa: PLC0415
+
         return RedisStore.from_url(
             self.where,
             pipeline=self.pipeline,

@@ -67,7 +67,6 @@ class PipeVerdict:
 
     @property
     def first(self) -> PredicateViolation | None:
-        """What went wrong first."""
         return self.violations[0] if self.violations else None
 
     def of(self, atom: Atom | JudgedProperty) -> PropertyOutcome:
@@ -182,7 +181,6 @@ class PipeJudge:
 
     @property
     def accepted_count(self) -> int:
-        """How many messages were accepted."""
         return len(self._digests)
 
     @property

@@ -178,16 +178,13 @@ class Rows(Sequence[Row]):
         self._named: list[Row] = []
 
     def append(self, row: Row) -> None:
-        """The next row."""
         self.cells.append(cells_of(row))
 
     def amend(self, at: int, detail: str, state: str) -> None:
-        """Say more in this row."""
         self.cells[at] = (*self.cells[at][:-2], detail, state)
         self._named.clear()
 
     def named(self) -> list[Row]:
-        """All of them."""
         if len(self._named) != len(self.cells):
             self._named += starmap(Row, self.cells[len(self._named) :])
         return self._named
@@ -225,7 +222,6 @@ class RollingDigest:
         self._hash = blake2b(digest_size=16)
 
     def add(self, row: Row) -> None:
-        """Take the next row."""
         self.add_all((row,))
 
     def add_all(self, rows: Iterable[Row]) -> None:

@@ -105,7 +105,6 @@ class AuditFinding:
 
     @property
     def name(self) -> str:
-        """The property's name."""
         return NAMES[self.id]
 
     def __str__(self) -> str:
@@ -165,7 +164,6 @@ class PipeAudit:
 
     @property
     def sum(self) -> str:
-        """That sum in words."""
         lost = f" + {self.lost} lost" if self.lost else ""
         return (
             f"{self.accepted} sent = {self.settled} settled + {self.dead} dead letters "
@@ -190,7 +188,6 @@ class Audit:
     """False: the trace ends before everything was at rest."""
 
     def pipe(self, name: str) -> PipeAudit:
-        """One pipe."""
         return next(one for one in self.pipes if one.pipe == name)
 
     def violated(self, *, promised: bool = False) -> tuple[AuditFinding, ...]:
@@ -214,7 +211,6 @@ class Audit:
         )
 
     def judged(self) -> Iterator[Judged]:
-        """Every promise of every pipe."""
         for pipe in self.pipes:
             for one in pipe.findings:
                 if one.id in pipe.promised or (one.id == "P2" and pipe.waiting):
@@ -281,7 +277,6 @@ class _Steps:
     _next: dict[tuple[str, str, int], int] = field(default_factory=dict[tuple[str, str, int], int])
 
     def see(self, row: Row) -> None:
-        """The next row."""
         key = (row.run, row.node, row.incarnation) if self.is_real else (row.run, "", 0)
         expected = self._next.get(key, 0)
         if row.step != expected:
@@ -305,7 +300,6 @@ class MissingNumbers:
     """The lowest number that a sender gave while it told of it."""
 
     def see(self, row: Row) -> None:
-        """The next row."""
         if row.layer or not row.epoch or not row.pipe:
             return
         if row.kind == Kind.RENUMBERED:
@@ -319,7 +313,6 @@ class MissingNumbers:
                 self.give(row.pipe, row.epoch, row.seq)
 
     def tell(self, pipe: str, epoch: int, first: int, last: int) -> None:
-        """Some row speaks of these."""
         self.told.setdefault((pipe, epoch), RangeSet()).add(first, last)
 
     def give(self, pipe: str, epoch: int, first: int) -> None:
@@ -418,7 +411,6 @@ class Rest:
     """Nodes one of whose lives was ended by a crash."""
 
     def see(self, row: Row) -> None:
-        """The next row."""
         if row.kind == Kind.START:
             if self.ended.get(row.node, ("", False))[1] is None:
                 self.left_open.add(row.node)

@@ -198,7 +198,6 @@ class TraceRecorder:
             self._file.write(b"\n")
 
     def write(self, columns: Columns) -> None:
-        """Append one row."""
         told = {name: value for name, value in columns.items() if value not in ("", 0)}
         line = json.dumps(told, sort_keys=True, separators=(",", ":")).encode() + b"\n"
         written = self._file.write(line)
@@ -232,7 +231,6 @@ class RecordedRows:
         self.rows: list[Row] = []
 
     def write(self, columns: Columns) -> None:
-        """Append one row."""
         self.rows.append(row_of(dict(columns)))
 
 

@@ -30,13 +30,9 @@ class AnyEngine(Protocol):
         """True when all is through. Raises what went wrong."""
         ...
 
-    def wait(self, timeout: float) -> None:
-        """Wait for something to happen."""
-        ...
+    def wait(self, timeout: float) -> None: ...
 
-    def stop_sources(self) -> None:
-        """Take nothing more."""
-        ...
+    def stop_sources(self) -> None: ...
 
     def unfinished(self) -> Sequence[Unfinished]:
         """What was taken and is not through."""
@@ -51,9 +47,7 @@ class AnyEngine(Protocol):
         """Dead letters of this run, by stream."""
         ...
 
-    def close(self, timeout: float) -> None:
-        """End all of it."""
-        ...
+    def close(self, timeout: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

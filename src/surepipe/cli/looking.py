@@ -144,7 +144,6 @@ def picture(status: Status, width: int) -> RenderableType:
 
 
 def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
-    """The columns that have room."""
     names = list(rows[0]) if rows else []
     if "lanes" in names and all(row["lanes"] == _NONE for row in rows):
         names.remove("lanes")

@@ -80,7 +80,6 @@ class Findings:
     property: str = ""
 
     def as_lines(self) -> Iterator[Line]:
-        """For people."""
         if self.failure:
             yield from (line(text) for text in self.failure.splitlines())
         if self.assessment is not None and not self.complaint:
@@ -114,7 +113,6 @@ class Findings:
         return line((f"{word} ", style), f"in {self.runs} schedules{but}  {verdict.name}: {claim}")
 
     def as_document(self) -> dict[str, object]:
-        """For machines."""
         return {
             "exit": int(self.code),
             "runs": self.runs,

@@ -58,7 +58,6 @@ class Diagram:
 
     @property
     def flow(self) -> tuple[FlowArrow, ...]:
-        """The ways of messages."""
         return tuple(arrow for arrow in self.arrows if arrow.kind == "flow")
 
     @property
@@ -95,7 +94,6 @@ class Placed:
 
     @property
     def middle(self) -> float:
-        """Its height's middle."""
         return self.y + self.height / 2
 
 

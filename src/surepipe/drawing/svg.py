@@ -128,7 +128,6 @@ class Words:
 
     @property
     def size(self) -> int:
-        """Of the font, in pixels."""
         return SIZES.get(self.style, TEXT)
 
     @property

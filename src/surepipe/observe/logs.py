@@ -55,7 +55,6 @@ class JsonFormatter(logging.Formatter):
     """One object a line: time, level, logger, text; of messages also pipe, end, kind, epoch, ranges, detail."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

@@ -36,9 +36,7 @@ class Counted(Protocol):
     """A pipe, or an end of one."""
 
     @property
-    def name(self) -> str:
-        """What it is called."""
-        ...
+    def name(self) -> str: ...
 
     def counters(self) -> Mapping[str, int]:
         """What it has counted, and what stands now."""
@@ -66,7 +64,6 @@ class PipeCollector(Collector):
         self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics."""
         yield from _families(self._pipes(), "pipe", "")
         yield from _families(self._parts(), "part", "part_")
         if silent_s := self._silent_s():

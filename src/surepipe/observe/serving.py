@@ -183,11 +183,9 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """The page of this path."""
         self._answer(with_text=True)
 
     def do_HEAD(self) -> None:
-        """Its headers."""
         self._answer(with_text=False)
 
     def _answer(self, *, with_text: bool) -> None:

@@ -161,7 +161,6 @@ class Status(_Value):
 
     @property
     def pipes(self) -> tuple[Part, ...]:
-        """The pipes among the parts."""
         return tuple(part for part in self.parts if part.flow is not None)
 
     @property

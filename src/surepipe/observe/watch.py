@@ -58,9 +58,7 @@ class Guaranteed(Protocol):
     name: str
 
     @property
-    def guarantee(self) -> Derived:
-        """What it promises."""
-        ...
+    def guarantee(self) -> Derived: ...
 
 
 def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
@@ -303,13 +301,11 @@ def _waiting(found: Mapping[str, int]) -> int | None:
 
 
 def _first(parts: Sequence[Part]) -> list[Part]:
-    """Those that nothing here feeds."""
     here = {part.name for part in parts if part.here}
     return [part for part in parts if part.here and here.isdisjoint(part.feeders)]
 
 
 def _last(parts: Sequence[Part]) -> list[Part]:
-    """Those that feed nothing here."""
     fed_by = {feeder for part in parts if part.here for feeder in part.feeders}
     return [part for part in parts if part.here and part.name not in fed_by]
 
@@ -399,9 +395,7 @@ _QUESTION = "surepipe-health"
 class HealthQuestion(Protocol):
     """What is asked of a store."""
 
-    def info(self, stream: str) -> InfoOutcome:
-        """How a stream stands."""
-        ...
+    def info(self, stream: str) -> InfoOutcome: ...
 
 
 class StoreHealth:

@@ -50,7 +50,6 @@ class SparkEngine:
         self._kept: dict[str, DataFrame] = {}
 
     def traces(self, files: Sequence[Path]) -> int:
-        """See ``Engine``."""
         for file in files:
             check(file)
         columns = [file for file in files if file.suffix == PARQUET]
@@ -88,7 +87,6 @@ class SparkEngine:
         return self._keep("told", read)
 
     def put(self, name: str, columns: Columns, rows: Iterable[Sequence[Cell]]) -> None:
-        """See ``Engine``."""
         schema = _schema(columns)
         parts = [self._table(chunk, schema) for chunk in _chunks(rows)]
         whole = parts[0] if parts else self._table([], schema)
@@ -105,7 +103,6 @@ class SparkEngine:
         self._sql(statement).createOrReplaceTempView(name)
 
     def keep(self, name: str, statement: str) -> None:
-        """See ``Engine``."""
         self._keep(name, self._sql(statement)).createOrReplaceTempView(name)
 
     def _keep(self, name: str, table: DataFrame) -> DataFrame:
@@ -116,7 +113,6 @@ class SparkEngine:
         return self._kept[name]
 
     def rows(self, statement: str) -> list[tuple[Cell, ...]]:
-        """See ``Engine``."""
         try:
             found = self._sql(statement).collect()
         except (PySparkException, Py4JError) as error:
@@ -124,7 +120,6 @@ class SparkEngine:
         return [cast("tuple[Cell, ...]", tuple(row)) for row in found]
 
     def each(self, low: str, high: str) -> str:
-        """See ``Engine``."""
         return f"explode(sequence({low}, {high}))"
 
     def close(self) -> None:

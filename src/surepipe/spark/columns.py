@@ -224,7 +224,6 @@ class BufferPayloads(Packed):
 
     @classmethod
     def joined(cls, parts: Sequence[BufferPayloads]) -> BufferPayloads:
-        """All of these, in order."""
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(one.begins) for one in parts)])

@@ -124,7 +124,6 @@ class Follower:
         ]
 
     def ends(self) -> Offsets:
-        """Where the streams end."""
         return {
             found.key: ReadingPlace(found.info.next, found.info.incarnation, found.info.incarnation)
             for found in self.look()

@@ -48,7 +48,6 @@ class JavaHome:
 
     @property
     def java(self) -> Path:
-        """The program."""
         return self.path / "bin" / "java"
 
 

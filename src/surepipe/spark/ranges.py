@@ -30,7 +30,6 @@ class EntryRange:
 
     @property
     def count(self) -> int:
-        """How many entries it has."""
         return self.stop - self.start
 
     def __str__(self) -> str:

@@ -244,7 +244,6 @@ class _Appender:
         return f"{self.sink}/{self.origin.key}@{self.origin.life}"
 
     def append(self, outputs: _Checked, may_begin: bool) -> Written:
-        """See ``append_by_identity``."""
         self.owner = claimed(self.place, self.place_stream, self.reader, self.about)
         seat = self.look()
         following, last = self._begin(seat, outputs, may_begin), seat.last
@@ -259,7 +258,6 @@ class _Appender:
         return Written(new, skipped, following)
 
     def look(self) -> _Seat:
-        """Where the sink stands."""
         found = stored_position(self.place, self.place_stream, self.reader, self.about)
         if found is None:
             return _Seat(None, 0)
@@ -477,7 +475,6 @@ def _cuts(columns: list[Numbers], count: int) -> list[int]:
 
 
 def _made(indexes: Numbers, payloads: arrow.Array) -> tuple[Numbers, BufferPayloads]:
-    """The rows with a payload."""
     if not payloads.null_count:
         return indexes, BufferPayloads.of_column(payloads)
     there = payloads.is_valid()

@@ -206,7 +206,6 @@ class SurepipeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` is given."""
         return NAME
 
     def schema(self) -> StructType:
@@ -214,11 +213,9 @@ class SurepipeSource(DataSource):
         return PAGE_STRUCT if SourceOptions.of(self.options).rows == "pages" else STRUCT
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For ``spark.read``."""
         return BatchReader(SourceOptions.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """For ``spark.readStream``."""
         return StreamReader(SourceOptions.of(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
@@ -226,7 +223,6 @@ class SurepipeSource(DataSource):
         return BatchWriter(self._sink_options(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        """For ``writeStream`` in mode append."""
         return StreamWriter(self._sink_options(schema, overwrite))
 
     def _sink_options(self, schema: StructType, overwrite: bool) -> SinkOptions:
@@ -281,7 +277,6 @@ class BatchReader(DataSourceReader):
         return list(found) or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """The entries of a task."""
         assert isinstance(partition, Task)
         schema = arrow_schema(self.struct, self.options.rows)
         return RangeReader(self.options, schema).read(partition.ranges)
@@ -308,7 +303,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self.follower.latest(from_json(start), rows))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The option ``max_rows``."""
         rows = self.options.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
@@ -328,7 +322,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """The entries of a task."""
         assert isinstance(partition, Task)
         schema = arrow_schema(self.struct, self.options.rows)
         return RangeReader(self.options, schema).read(partition.ranges)

@@ -93,7 +93,6 @@ class CrashingRuntime(ThreadRuntime):
         self._points = points
 
     def start(self, actor: Actor, name: str) -> RunningThread:
-        """Start an actor between points."""
         return super().start(_pointed(actor, self._points), name)
 
 

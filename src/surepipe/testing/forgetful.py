@@ -59,7 +59,6 @@ class File:
         self.differs_from = offset if self.differs_from is None else min(self.differs_from, offset)
 
     def sync(self) -> None:
-        """Everything is durable."""
         if self.differs_from is not None:
             self.durable[self.differs_from :] = self.data[self.differs_from :]
             self.differs_from = None
@@ -99,21 +98,18 @@ class ForgetfulDisk:
     # Names.
 
     def entry(self, path: str) -> Entry:
-        """What is there."""
         found = self._names.get(path)
         if found is None:
             raise _error(errno.ENOENT, path)
         return found
 
     def file(self, path: str) -> File:
-        """The file that is there."""
         found = self.entry(path)
         if not isinstance(found, File):
             raise _error(errno.EISDIR, path)
         return found
 
     def list(self, path: str) -> list[str]:
-        """The names in a folder."""
         if not isinstance(self.entry(path), Folder):
             raise _error(errno.ENOTDIR, path)
         inside = path.rstrip("/") + "/"
@@ -132,7 +128,6 @@ class ForgetfulDisk:
             self._names[path] = File(stat.S_IFREG | stat.S_IMODE(mode))
 
     def make_folder(self, path: str, mode: int) -> None:
-        """Make a folder."""
         self._check_folder_of(path)
         if path in self._names:
             raise _error(errno.EEXIST, path)
@@ -159,7 +154,6 @@ class ForgetfulDisk:
     # Bytes.
 
     def read(self, path: str, size: int, offset: int) -> bytes:
-        """Bytes of a file."""
         return bytes(self.file(path).data[offset : offset + size])
 
     def write(self, path: str, data: bytes, offset: int) -> int:
@@ -173,7 +167,6 @@ class ForgetfulDisk:
         return len(data)
 
     def truncate(self, path: str, length: int) -> None:
-        """Give a file this length."""
         file = self.file(path)
         file.changed(min(length, len(file.data)))
         del file.data[length:]

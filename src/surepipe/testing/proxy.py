@@ -49,7 +49,6 @@ class Chunks:
     """Every read is a message."""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """These bytes."""
         return [data]
 
 
@@ -230,7 +229,6 @@ class FaultProxy:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where clients connect."""
         return HOST, self.port
 
     @property

@@ -54,9 +54,7 @@ class Server(Protocol):
     """A server that a test can reach; those that we start can be killed and paused, too."""
 
     @property
-    def url(self) -> str:
-        """Where it is."""
-        ...
+    def url(self) -> str: ...
 
     def start(self) -> Self:
         """Start it, with the data that it has, and return when it takes commands."""
@@ -70,9 +68,7 @@ class Server(Protocol):
         """Let it stand still: it keeps its connections and answers nothing."""
         ...
 
-    def resume(self) -> None:
-        """Let it go on."""
-        ...
+    def resume(self) -> None: ...
 
     def close(self) -> None:
         """End it and remove what it left."""
@@ -124,7 +120,6 @@ class NamedServer:
         return self
 
     def start(self) -> NamedServer:
-        """It runs."""
         return self
 
     def kill(self) -> None:
@@ -153,11 +148,9 @@ class DockerImage:
 
     @property
     def name(self) -> str:
-        """The image."""
         return f"Docker ({self.image})"
 
     def server(self, **settings: str) -> DockerServer:
-        """See ``Source``."""
         return DockerServer(self.image, settings)
 
 
@@ -174,11 +167,9 @@ class DockerServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"redis://{self._container.get_container_host_ip()}:{self._port}"
 
     def start(self) -> DockerServer:
-        """See ``Server``."""
         if self._started:
             self._container.get_wrapped_container().start()
         else:
@@ -188,19 +179,15 @@ class DockerServer:
         return self
 
     def kill(self) -> None:
-        """See ``Server``."""
         self._container.get_wrapped_container().kill()
 
     def pause(self) -> None:
-        """See ``Server``."""
         self._container.get_wrapped_container().pause()
 
     def resume(self) -> None:
-        """See ``Server``."""
         self._container.get_wrapped_container().unpause()
 
     def close(self) -> None:
-        """See ``Server``."""
         if self._started:
             self._container.stop()
 
@@ -287,11 +274,9 @@ class Binary:
 
     @property
     def name(self) -> str:
-        """Version and path."""
         return f"redis-server {self.version} ({self.path})"
 
     def server(self, **settings: str) -> RedisServer:
-        """See ``Source``."""
         return RedisServer(self, settings)
 
 
@@ -371,7 +356,6 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
         return f"redis://127.0.0.1:{self.port}"
 
     @property

@@ -119,7 +119,6 @@ class StandaloneCluster:
             worker.wait()
 
     def add_worker(self) -> None:
-        """Start one more worker."""
         worker = "org.apache.spark.deploy.worker.Worker"
         size = ["--cores", str(self._cores), "--memory", self._memory]
         places = [

@@ -49,9 +49,7 @@ class AuditEngine(Protocol):
         """Run a statement once and keep what it gave, which must fit on this machine's disk."""
         ...
 
-    def rows(self, statement: str) -> list[tuple[Cell, ...]]:
-        """What a statement gives."""
-        ...
+    def rows(self, statement: str) -> list[tuple[Cell, ...]]: ...
 
     def each(self, low: str, high: str) -> str:
         """The expression that makes a row of every number from low to high."""
@@ -110,7 +108,6 @@ class DuckEngine:
         self._error = cast("type[Exception]", library.Error)
 
     def traces(self, files: Sequence[Path]) -> int:
-        """See ``Engine``."""
         for file in files:
             check(file)
         parts = [
@@ -148,7 +145,6 @@ class DuckEngine:
         )
 
     def _torn(self, files: Sequence[Path]) -> int:
-        """Lines that gave no row."""
         lines = sum(_lines(file) for file in files)
         if not lines:
             return 0
@@ -156,7 +152,6 @@ class DuckEngine:
         return lines - integers(found[0])[0]
 
     def put(self, name: str, columns: Columns, rows: Iterable[Sequence[Cell]]) -> None:
-        """See ``Engine``."""
         declared = ", ".join(f'"{column}" {_TYPES[kind]}' for column, kind in columns)
         self._drop(name)
         self._connection.execute(f"CREATE TEMP TABLE {name} ({declared})")
@@ -171,25 +166,20 @@ class DuckEngine:
             self._connection.execute(f"INSERT INTO {name} SELECT {unpacked}", given)
 
     def view(self, name: str, statement: str) -> None:
-        """See ``Engine``."""
         self._drop(name)
         self._connection.execute(f"CREATE TEMP VIEW {name} AS {statement}")
 
     def keep(self, name: str, statement: str) -> None:
-        """See ``Engine``."""
         self._drop(name)
         self._run(f"CREATE TEMP TABLE {name} AS {statement}")
 
     def rows(self, statement: str) -> list[tuple[Cell, ...]]:
-        """See ``Engine``."""
         return self._run(statement).fetchall()
 
     def each(self, low: str, high: str) -> str:
-        """See ``Engine``."""
         return f"unnest(range({low}, {high} + 1))"
 
     def close(self) -> None:
-        """See ``Engine``."""
         self._connection.close()
 
     def _run(self, statement: str) -> _Connection:

@@ -231,7 +231,6 @@ def _opened(place: StoredStream) -> RedisStore | SqliteStore:
 
 
 def _extents(store: Store, place: StoredStream) -> tuple[Extent, ...]:
-    """The stream, or its partitions."""
     names = [place.stream, partition_of(place.stream, 0)]
     for name in names:
         outcome = store.info(name)

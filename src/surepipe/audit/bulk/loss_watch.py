@@ -103,7 +103,6 @@ class LossWatch:
 
     @classmethod
     def of_state(cls, state: str, within_us: int, open_max: int = 100_000) -> Self:
-        """One that remembers that."""
         watch = cls(within_us, open_max)
         for token, stream, index, since, is_sent in cast("list[list[object]]", json.loads(state)):
             watch._remember(

@@ -65,7 +65,6 @@ def balance(found: BulkAudit) -> str:
 
 
 def _sample(kind: str, words: str, x: int, foot: int) -> Iterator[str]:
-    """What a colour stands for."""
     yield bar(kind, x, foot - 11, 12, 12)
     yield text((x + 18, foot), words)
 
@@ -237,7 +236,6 @@ def page(
 
 
 def _verdict(found: BulkAudit, judged: Sequence[Judged]) -> tuple[str, str]:
-    """Its tone, and the sentence."""
     if found.broken:
         return "warn", "rows of the trace are missing, so nothing can be told"
     for tone, standing, words in (

@@ -40,7 +40,6 @@ class Example:
 
     @property
     def width(self) -> int:
-        """How many messages."""
         return self.high - self.low + 1
 
     def __str__(self) -> str:
@@ -93,7 +92,6 @@ class ChannelFigures:
 
     @property
     def sum(self) -> str:
-        """That sum in words."""
         lost = f" + {self.lost} lost" if self.lost else ""
         return (
             f"{self.sent} sent = {self.settled} settled + {self.dead} dead letters "
@@ -203,11 +201,9 @@ class BulkAudit:
     """The rows that speak of runs, nodes, sources and sinks."""
 
     def channel(self, name: str) -> ChannelFigures:
-        """One channel."""
         return next(one for one in self.channels if one.channel == name)
 
     def total(self, name: str) -> int:
-        """A number over all channels."""
         numbers = [getattr(one, name) for one in self.channels]
         return max(numbers, default=0) if name == "widest" else sum(numbers)
 
@@ -222,7 +218,6 @@ class BulkAudit:
         return not self.broken and bool(self.channels) and all(c.is_held for c in self.channels)
 
     def judged(self) -> Iterator[Judged]:
-        """Every promise of every channel."""
         for one in self.channels:
             yield from one.judged()
 

@@ -67,7 +67,6 @@ class Positions:
         self._epochs: dict[int, _Epoch] = {}
 
     def find(self, epoch: int, first: int, count: int) -> Parts:
-        """Where these messages stand."""
         known = self._epochs.get(epoch)
         if known is None:
             return [(first, 0, count)]
@@ -125,7 +124,6 @@ class Reached:
         return 0 < number <= self.top or number in self.beyond
 
     def add(self, first: int, last: int) -> None:
-        """Put first..last into the set."""
         if first > self.top + 1:
             self.beyond.add(first, last)
             self.has_beyond = True
@@ -175,7 +173,6 @@ class Tally:
         self._lasts: list[int] = []
 
     def add(self, first: int, last: int) -> None:
-        """One more run."""
         insort(self._firsts, first)
         insort(self._lasts, last)
 
@@ -227,6 +224,5 @@ class Notes(Generic[T]):
         return holes
 
     def of(self, number: int) -> T | None:
-        """The note of this number."""
         at = bisect_right(self._firsts, number) - 1
         return self._values[at] if at >= 0 and number <= self._lasts[at] else None

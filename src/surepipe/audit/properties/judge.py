@@ -143,7 +143,6 @@ class Judge:
         return {kind: tuple(looks) for kind, looks in arranged.items()}
 
     def see(self, row: Row) -> None:
-        """The next row."""
         self.see_cells((cells_of(row),))
 
     def see_cells(self, rows: Iterable[Cells]) -> None:

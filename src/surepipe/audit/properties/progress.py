@@ -239,7 +239,6 @@ class Backpressure(Property):
         self._open: dict[str, int] = {}
 
     def swift_looks(self) -> Mapping[str, SwiftLook]:
-        """Submits and their outcomes."""
         return {
             Kind.SUBMIT: self._submitted,
             Kind.ACCEPTED: self._accepted,

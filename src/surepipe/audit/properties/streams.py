@@ -58,7 +58,6 @@ class IndexDiscipline(Property):
         self._streams: dict[str, _Stream] = {}
 
     def looks(self) -> Mapping[str, Look]:
-        """What stores do."""
         return {
             Kind.APPENDED: self._appended,
             Kind.COMMITTED: self._committed,

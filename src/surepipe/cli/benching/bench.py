@@ -241,7 +241,6 @@ class Report:
 
     @property
     def code(self) -> Exit:
-        """How the command ends."""
         return Exit.NOT_EXERCISED if self.complaints else Exit.HELD
 
 

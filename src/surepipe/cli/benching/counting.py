@@ -28,7 +28,6 @@ class StoreCount:
         self.keys: dict[str, set[str]] = {}
 
     def add_statement(self, sql: str) -> None:
-        """Count a statement of SQL."""
         with self._lock:
             self.commands += 1
             self.commits += sql.startswith("COMMIT")
@@ -127,7 +126,6 @@ class Passed:
 
     @property
     def under_way(self) -> int:
-        """Accepted, and not done."""
         return max(0, self.accepted - self.done)
 
 

@@ -322,7 +322,6 @@ class BenchWorld(RealEnvironment):
         return super().store(part)
 
     def source(self, part: AnySource, stores: Mapping[str, Store]) -> Source:
-        """Sample rows."""
         del stores
         return self._sources(part.name)
 

@@ -383,7 +383,6 @@ class Runner:
             yield lambda: live.update(Text(_moving(engine.counters(), self._on.kind)))
 
     def document(self, code: Exit) -> dict[str, object]:
-        """The run for machines."""
         return {
             "exit": int(code),
             "pipeline": self._plan.name,

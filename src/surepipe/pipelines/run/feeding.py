@@ -217,7 +217,6 @@ class Feed:
             self._trace.begun(self.part, self.rows)
 
     def start(self) -> None:
-        """Begin to move rows."""
         runtime = self._environment.runtime
         self._running = runtime.start(self, f"{self.name}/feed")
         self._alarm = runtime.alarm(self._ring)
@@ -269,7 +268,6 @@ class Feed:
     # As an actor.
 
     def receive(self, message: object) -> None:
-        """Take the next rows."""
         del message
         if not self.ended:
             self._go_on()

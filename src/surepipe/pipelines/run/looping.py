@@ -50,8 +50,6 @@ class FlowLoop:
         """The same with the messages of each."""
 
     def make(self, commits: Commits | None, codec: Codec) -> Loop:
-        """The loop for a receiver."""
-
         def loop(work: Work) -> None:
             with ExitStack() as held:
                 for one in self._shared:

@@ -86,7 +86,6 @@ class RealClock:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
         time.sleep(seconds)
 
 
@@ -320,11 +319,9 @@ class RealEnvironment:
     # What is told.
 
     def notice(self, notice: PipeNotice) -> None:
-        """Pass it on."""
         self._notices(notice)
 
     def stopped(self, why: BaseException) -> None:
-        """Pass it on."""
         if self._stopped is not None:
             self._stopped(why)
         else:

@@ -22,13 +22,11 @@ class Tallies:
         self._counts: dict[str, dict[str, int]] = {}
 
     def add(self, part: str, what: str, count: int = 1) -> None:
-        """Count so many more."""
         with self._lock:
             counts = self._counts.setdefault(part, {})
             counts[what] = counts.get(what, 0) + count
 
     def all(self) -> Mapping[str, Mapping[str, int]]:
-        """How it stands now."""
         with self._lock:
             return {part: dict(counts) for part, counts in self._counts.items()}
 
@@ -90,7 +88,6 @@ class Trials:
                 del self._trials[next(iter(self._trials))]
 
     def passed(self, identity: Identity) -> None:
-        """The message went through."""
         if self._trials:
             with self._lock:
                 self._trials.pop(identity, None)

@@ -37,7 +37,6 @@ class Shape:
         return sends_at(self.plan, pipe, self.node)
 
     def receives(self, pipe: PipePart) -> bool:
-        """True when its receiver does."""
         return receives_at(self.plan, pipe, self.node)
 
     def stores_used(self) -> set[str]:

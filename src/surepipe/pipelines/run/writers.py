@@ -79,9 +79,7 @@ READ_MAX, READ_BYTES, READS_MAX = 4_096, 4 << 20, 64
 class WriterTrace(Protocol):
     """Hears what a writer has in its stream, for an audit."""
 
-    def accepted(self, pipe: str, epoch: int, first: int, count: int) -> None:
-        """These are stored now."""
-        ...
+    def accepted(self, pipe: str, epoch: int, first: int, count: int) -> None: ...
 
     def found(self, pipe: str, epoch: int, read: int, last: int) -> None:
         """Former lives have stored all up to ``last``; those up to ``read`` were read by everybody."""
@@ -223,7 +221,6 @@ class IntoStream:
         return len(self._pending)
 
     def back_to(self, mark: int) -> None:
-        """Forget those behind."""
         del self._pending[mark:]
 
     def put(self, message: object, about: About, transaction: Transaction | None) -> None:

@@ -68,9 +68,7 @@ class Keeping(Protocol):
 class Disk(Protocol):
     """The bytes of one open file: those of the system, or those of a simulated world."""
 
-    def size(self) -> int:
-        """How many there are."""
-        ...
+    def size(self) -> int: ...
 
     def read(self, count: int, at: int) -> bytes:
         """Those at a place; fewer at the end."""
@@ -88,9 +86,7 @@ class Disk(Protocol):
         """What is written survives a power cut from now on. Raises OSError."""
         ...
 
-    def close(self) -> None:
-        """Let go of it."""
-        ...
+    def close(self) -> None: ...
 
 
 class SystemDisk:
@@ -100,11 +96,9 @@ class SystemDisk:
         self._fd = fd
 
     def size(self) -> int:
-        """How many bytes there are."""
         return os.fstat(self._fd).st_size
 
     def read(self, count: int, at: int) -> bytes:
-        """Those at a place."""
         return os.pread(self._fd, count, at)
 
     def write(self, data: memoryview, at: int) -> int:
@@ -120,7 +114,6 @@ class SystemDisk:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        """Close it."""
         os.close(self._fd)
 
 
@@ -142,7 +135,6 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Its bytes now."""
         return self._disk.size()
 
     def cut(self, length: int) -> None:
@@ -207,7 +199,6 @@ class Added:
         """Nothing is open."""
 
     def take(self, data: bytes, transaction: Transaction | None) -> None:
-        """Add them now."""
         del transaction
         start = self._file.size
         try:
@@ -432,11 +423,9 @@ class LineFile:
         return len(self._pending)
 
     def back_to(self, mark: int) -> None:
-        """Forget those behind."""
         del self._pending[mark:]
 
     def put(self, message: object, about: About, transaction: Transaction | None) -> None:
-        """Take a message."""
         del about, transaction
         self._pending.append(self.line(message))
 

@@ -62,14 +62,12 @@ class Printed(AtOnce):
         self._is_json = is_json
 
     def put(self, message: object, about: About, transaction: Transaction | None) -> None:
-        """Write a line."""
         del about, transaction
         is_text = isinstance(message, str) and not self._is_json
         text = str(message) if is_text else as_json(message).decode()
         self._stream.write(text + "\n")
 
     def seal(self, transaction: Transaction | None) -> None:
-        """Let it out."""
         del transaction
         self._stream.flush()
 
@@ -162,7 +160,6 @@ class Posted(AtOnce):
         raise OSError(f"the server answered {status}")
 
     def close(self) -> None:
-        """Close the connections."""
         self._pool.clear()
 
 
@@ -287,11 +284,9 @@ class ParquetFolder(AtOnce):
         self._rows.clear()
 
     def mark(self) -> int:
-        """How many rows wait."""
         return len(self._rows)
 
     def back_to(self, mark: int) -> None:
-        """Forget those behind."""
         del self._rows[mark:]
 
     def put(self, message: object, about: About, transaction: Transaction | None) -> None:

@@ -44,7 +44,6 @@ class KnownBytes:
 
     @classmethod
     def of(cls, data: bytes) -> KnownBytes:
-        """Of these bytes."""
         return cls(len(data), crc32(data))
 
     def is_at(self, file: int, end: int) -> bool:
@@ -345,7 +344,6 @@ class Growing:
         return self.where, self.line
 
     def back_to(self, mark: tuple[Where, int]) -> None:
-        """Where it was."""
         self.where, self.line = mark
         self._ahead, self._is_torn = b"", False
 
@@ -358,7 +356,6 @@ class Growing:
         return os.pread(self._file, size, 0)
 
     def close(self) -> None:
-        """Let go of the files."""
         for file in (self._file, self._left):
             if file >= 0:
                 os.close(file)
@@ -452,7 +449,6 @@ class TextFile:
         """A file does not care."""
 
     def close(self) -> None:
-        """Close the file."""
         self._lines.close()
 
 
@@ -659,7 +655,6 @@ class ParquetFile:
         """A file does not care."""
 
     def close(self) -> None:
-        """Let the file go."""
         self._rows = Readable()
 
     def rows(self) -> Iterator[object]:

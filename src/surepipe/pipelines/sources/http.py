@@ -229,7 +229,6 @@ class Posts:
         self._server.run(sockets=[self._listener])
 
     def read(self, rows_max: int) -> Sequence[SourceRow] | None:
-        """What clients have sent."""
         rows: list[SourceRow] = []
         with self._lock:
             self._lock.wait_for(lambda: bool(self._waiting), WAIT_S)

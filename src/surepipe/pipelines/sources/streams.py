@@ -242,7 +242,6 @@ class RedisEntries:
         """Others decide how long entries stay."""
 
     def close(self) -> None:
-        """Close the connection."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -82,7 +82,6 @@ class EndPlaces:
         self.moved(input_, place)
 
     def moved(self, input_: str, place: Place) -> None:
-        """It is stored."""
         self._places[input_] = place
 
     def commit_of(self, input_: str, place: Place) -> CommitPosition:

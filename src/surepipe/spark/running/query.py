@@ -397,7 +397,6 @@ class Query:
             self._query = None
 
     def close(self) -> None:
-        """Close what the driver writes."""
         for end in self._ends.values():
             end.close()
 

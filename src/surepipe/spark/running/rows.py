@@ -96,7 +96,6 @@ class RowsToWrite:
     rows: list[AnyRow] = field(default_factory=list[AnyRow])
 
     def part(self, target: str, input_: str, life: int, part: RowPart) -> None:
-        """Messages for a target."""
         outputs, payloads = part.outputs, BufferPayloads.of(part.outputs.payloads)
         self.rows.append(
             (
@@ -107,7 +106,6 @@ class RowsToWrite:
         )
 
     def counts(self, counted: Counted) -> None:
-        """What parts counted."""
         self.rows.append((COUNTS, "", 0, 0, 0, b"", b"", b"", json.dumps(counted)))
 
     def take(self) -> RecordBatch:

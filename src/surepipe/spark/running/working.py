@@ -181,7 +181,6 @@ class InputWay:
     # The messages.
 
     def take(self, life: int, entries: Sequence[Entry]) -> None:
-        """Entries that follow each other."""
         waiting: list[Message] = []
         for index, producer, epoch, seq, payload in entries:
             about = About(self._name, epoch, seq, producer)
@@ -314,7 +313,6 @@ class Collecting:
         """Taken back by whoever has the rows."""
 
     def put(self, message: object, about: About, transaction: Transaction | None) -> None:
-        """A row."""
         del transaction
         self._put(message, about)
 

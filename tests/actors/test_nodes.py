@@ -31,7 +31,7 @@ from surepipe.core.effects import (
     WakeAt,
 )
 from surepipe.core.timing import earlier
-from surepipe.errors import MisuseError
+from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
@@ -152,13 +152,23 @@ def test_machines_of_a_node_die_and_begin_anew_together(runtime: Runtime) -> Non
 
 
 def test_an_end_that_leaves_lets_the_others_of_its_node_go_on(runtime: Runtime) -> None:
-    """One machine of three is stopped: a number reaches the machine before it and no further, then all are."""
+    """One of three machines is stopped: a number reaches the one before it and no further, also in the next life.
+
+    What the stopped one counted stays as it is.
+    """
     node, ends = ring_of(runtime)
     ends[0].start()
+    ends[1].tell(lambda machine, _: machine.begin(ROUNDS * len(NAMES)))
+    await_that(runtime, lambda: passed(ends) == [0, 0, 1], "the last step of a round")
     assert ends[2].stop(5)
     ends[0].tell(lambda machine, _: machine.begin(1))
-    await_that(runtime, lambda: passed(ends) == [0, 1, 0], "one step")
-    assert node.is_alive
+    await_that(runtime, lambda: passed(ends) == [0, 1, 1], "one step")
+    counted = ends[2].counters()
+    node.crash()
+    await_that(runtime, lambda: node.keeper.restarts == 1 and node.is_alive, "the next life")
+    assert ends[2].counters() == counted
+    ends[0].tell(lambda machine, _: machine.begin(1))
+    await_that(runtime, lambda: passed(ends) == [0, 2, 1], "one more step")
     assert ends[0].stop(5)
     assert ends[1].stop(5)
     assert not node.is_alive
@@ -368,3 +378,30 @@ def test_a_relay_in_one_node_brings_everything_to_two_parties_over_bad_links(
 ) -> None:
     """The same over TCP, whose frames are lost, repeated and reordered on the way."""
     relayed(relay, over_tcp, ThreadRuntime())
+
+
+def test_when_one_end_has_its_node_begin_anew_the_others_account_for_what_they_held(
+    steps: StepRuntime,
+) -> None:
+    """A receiver that must look at its store again renews the node: what a sender beside it had not got confirmed
+    is lost with its life, and said so to whoever waits."""
+    options = EndOptions(runtime=steps)
+    node = Node("both", options)
+    receiver = ReceiverEnd("in", LAYERS, LocalRoute().receiver, options, node=node)
+    sender = SenderEnd("out", LAYERS, LocalRoute().sender, options, node=node)
+    receiver.start()
+    sender.intake.put(b"a message")
+    receiver.ask(lambda _: node.renew(0))
+    with pytest.raises(NotConfirmed, match="went with it") as lost:
+        sender.flush(5)
+    assert len(lost.value.ranges) == 1
+    assert node.is_alive
+    assert node.keeper.restarts == 0
+    _stop(receiver, sender)
+
+
+def test_ends_of_one_node_run_on_one_runtime(steps: StepRuntime) -> None:
+    """Two clocks in one actor would be none."""
+    node = Node("both", EndOptions(runtime=steps))
+    with pytest.raises(ConfigurationError, match="one runtime"):
+        MachineEnd("a", Passing, {}, EndOptions(runtime=StepRuntime(1)), node=node)

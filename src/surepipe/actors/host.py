@@ -42,7 +42,7 @@ from surepipe.core.effects import (
     WakeAt,
 )
 from surepipe.core.machine import Machine
-from surepipe.errors import MisuseError
+from surepipe.errors import ConfigurationError, MisuseError
 
 M = TypeVar("M", bound=Machine)
 
@@ -341,10 +341,17 @@ class Node:
         self._hosts: dict[str, Host[Any]] = {}
         self._left: set[str] = set()
         """Ends that have no further life here, though others may."""
+        self._closed: set[str] = set()
+        """Those of them that are closed: what their hosts counted is counted already."""
         self._keeper: ActorKeeper | None = None
 
     def add(self, end: End) -> None:
-        """Let an end live here. Raises MisuseError when the name is taken, or the node has begun."""
+        """Let an end live here. Raises MisuseError when the name is taken, or the node has begun, and
+        ConfigurationError for an end of another runtime."""
+        if end.runtime is not self.options.runtime:
+            raise ConfigurationError(
+                f"{end.address}: the ends of node {self.address} run on one runtime"
+            )
         if self._keeper is not None or end.address in self.ends:
             why = "has begun already" if self._keeper is not None else "has an end of that name"
             raise MisuseError(f"{end.address} can't be added to node {self.address}, which {why}")
@@ -406,12 +413,14 @@ class Node:
         with ExitStack() as steps:
             steps.callback(self.keeper.died, error)
             for name, host in hosts.items():
-                steps.callback(self.ends[name].died, host, error)
+                if name not in self._closed:
+                    steps.callback(self.ends[name].died, host, error)
 
     def renew(self, wait_s: float) -> None:
         """From the actor itself: it can't go on, and the next life begins after a while. No death is counted."""
         for name, host in self._hosts.items():
-            self.ends[name].ended(host, "begins anew")
+            if name not in self._closed:
+                self.ends[name].ended(host, "begins anew")
         self.keeper.renew(wait_s)
 
     def retire(self, end: End) -> None:
@@ -424,6 +433,7 @@ class Node:
         """This end is closed; with the last one the actor ends. False when it is still busy after ``timeout``."""
         self._left.add(end.address)
         if len(self._left) < len(self.ends):
+            self._closed.add(end.address)
             if end.address in self._hosts:
                 self._hosts[end.address].over = True
             return True

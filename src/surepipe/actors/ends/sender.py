@@ -346,6 +346,11 @@ class SenderEnd(End):
         finally:  # a machine that died half-way may not even say what it held
             super().died(host, error)
 
+    def ended(self, host: Host[Any], why: str) -> None:
+        """A life is over because another end of the node begins anew: what it held goes with it all the same."""
+        self._account_for(self._sender_of(host))
+        super().ended(host, why)
+
     def _sender_of(self, host: Host[Any]) -> SenderHost:
         """The part of this end's actor that sends."""
         assert isinstance(host, SenderHost)

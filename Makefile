@@ -6,7 +6,7 @@
 #   make docs    renew patterns.md            make clean   remove what runs left
 #   make distclean   ... and the environment too
 #   make stages  real processes, killed, paused, cut off, without power (minutes; some need root)
-#   make spark   drivers and executors of Spark, killed; clusters; runs by the command (three minutes)
+#   make spark   whole queries of Spark; drivers and executors, killed; clusters; runs by the command (eight minutes)
 #   make pythons the core of the tests on every other Python from 3.11 up that this machine has
 #   make spin    what the explorer says of the patterns, said again by SPIN (half a minute; Debian package spin)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
@@ -24,6 +24,8 @@ CLASSES := $(VENV)/.spark-classes
 EXTRAS := metrics,spark,test,dev
 PYTEST_FLAGS ?=
 STAGES ?=
+# What takes Spark for seconds or minutes is not in `make test`: a query waits most of its time for new processes.
+SPARK_TESTS := tests/spark/queries tests/spark/processes
 MINUTES ?= 10
 FILES ?=
 SEED ?= 1000000
@@ -42,7 +44,7 @@ help:
 
 test: $(READY)
 	@echo "surepipe: running the tests"
-	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup --ignore tests/spark/processes $(PYTEST_FLAGS)
+	@$(BIN)/python -m pytest tests -n 2 --dist loadgroup $(addprefix --ignore ,$(SPARK_TESTS)) $(PYTEST_FLAGS)
 
 # More stages at once than there are cores: most of them wait most of the time.
 stages: $(READY)
@@ -52,8 +54,8 @@ stages: $(READY)
 spark: spark-tests spark-stages
 
 spark-tests: $(CLASSES)
-	@echo "surepipe: running Spark in processes of its own"
-	@$(BIN)/python -m pytest tests/spark/processes -n 2 $(PYTEST_FLAGS)
+	@echo "surepipe: running whole queries of Spark, and Spark in processes of its own"
+	@$(BIN)/python -m pytest $(SPARK_TESTS) -n 2 $(PYTEST_FLAGS)
 
 spark-stages: $(CLASSES)
 	@echo "surepipe: killing Spark"

@@ -19,7 +19,7 @@ OLDEST = (3, 11)
 EXTRAS = "metrics,parquet,audit,http,test"
 CORE = [
     *("tests/pipes", "tests/actors", "tests/storage", "tests/queues"),
-    *("tests/simulation/pipelines", "tests/simulation/test_replay.py", "tests/plugin", "tests/cli"),
+    *("tests/pipelines/simulate", "tests/simulation/test_replay.py", "tests/testing", "tests/cli"),
 ]
 # Spark comes with the default interpreter only: half a gigabyte, and nothing of ours runs differently there.
 NEED_SPARK = ["tests/cli/test_run_on_spark.py", "tests/cli/test_replay.py"]

@@ -17,10 +17,10 @@ from surepipe.simulation.explore.search import Search
 from surepipe.simulation.explore.transitions import ExploredStep, Space, State
 from surepipe.simulation.hop import HopWorld
 from surepipe.simulation.options import Drain
+from tests.audit.properties import test_audit, test_judge
 from tests.mutants.mutant import Around, swapped
 from tests.simulation import test_crashes, test_network, test_replay
 from tests.simulation.explore import test_explore
-from tests.simulation.judge import test_audit, test_judge
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def test_the_tests_of_ranges_notice_changes_of_ranges(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.mutants.operators.run", "--minutes", "10", "--most"]
     rest = [
         "--tests",
-        "tests/pipes/test_ranges.py",
+        "tests/core/test_ranges.py",
         "--kept",
         str(tmp_path),
         "--",

@@ -23,12 +23,12 @@ from tests.mutants.runner import say
 
 FOLDERS = ("core", "guarantees", "pipes", "queues", "storage")
 _MACHINES = (
-    *("pipes", "queues", "scenarios", "actors", "faults/test_corpus.py"),
+    *("core", "pipes", "queues", "scenarios", "actors", "faults/test_corpus.py"),
     *("mutants/test_mutants.py", "simulation/test_required_rows.py"),
 )
 TESTS = {
     "core": (*_MACHINES, "storage"),
-    "guarantees": ("pipes", "faults/test_corpus.py"),
+    "guarantees": ("guarantees", "pipes", "faults/test_corpus.py"),
     "pipes": _MACHINES,
     "queues": ("queues", "pipes"),
     "storage": (

@@ -11,7 +11,7 @@ from surepipe.pipelines.simulate.simulating import handler_subject, simulation_o
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.options import Options
-from tests.simulation.pipelines.kit import MESSAGES, bank
+from tests.pipelines.simulate.kit import MESSAGES, bank
 
 CALL = "receiver: handler 3 of bank/pipe"
 

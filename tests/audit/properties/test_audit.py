@@ -13,7 +13,7 @@ from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_audit import AUDITED, Audit, audit
 from surepipe.audit.trace_file import TraceFile, write_trace
 from surepipe.errors import ConfigurationError
-from tests.simulation.judge.kit import PIPE, history
+from tests.audit.properties.kit import PIPE, history
 
 HELD, VIOLATED, UNDECIDED = (
     PropertyOutcome.HELD,

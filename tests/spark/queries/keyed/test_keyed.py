@@ -17,7 +17,7 @@ from surepipe.spark.keyed import (
     left_standing,
     receive_by_channel,
 )
-from tests.spark.keyed.schedules import DDL, Schedules, schedules, write_in_batches
+from tests.spark.queries.keyed.schedules import DDL, Schedules, schedules, write_in_batches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

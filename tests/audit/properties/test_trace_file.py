@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from surepipe.audit.trace import FORMAT, RollingDigest, Row
 from surepipe.audit.trace_file import TraceFile, digest_of_trace, line_of, row_of, write_trace
 from surepipe.errors import ConfigurationError
-from tests.simulation.judge.kit import history
+from tests.audit.properties.kit import history
 
 NUMBERS = st.integers(0, 2**63 - 1)
 ROWS = st.builds(

@@ -16,7 +16,7 @@ from surepipe.audit.properties.refinement import PATTERNS, model_of
 from surepipe.audit.trace import Kind, Row, cells_of
 from surepipe.core.claims import Atom, Fault, Guarantee
 from surepipe.errors import ConfigurationError, MisuseError
-from tests.simulation.judge.kit import PIPE, history, judged, run_row
+from tests.audit.properties.kit import PIPE, history, judged, run_row
 
 
 def seen(rows: list[Row], judging: Judge) -> Judge:

@@ -19,7 +19,7 @@ from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.faults import chosen
 from surepipe.simulation.results import RunResult
 from surepipe.simulation.stores.store import SimulatedStore
-from tests.simulation.pipelines.kit import MESSAGES, SAMPLE, bank
+from tests.pipelines.simulate.kit import MESSAGES, SAMPLE, bank
 
 Answering = Callable[[SimulatedStore, StoreRequest, StoreOutcome], StoreOutcome]
 RELIABLE = (

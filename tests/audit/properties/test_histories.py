@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surepipe.audit.properties import NAMES
-from tests.simulation.judge.kit import history, judged
+from tests.audit.properties.kit import history, judged
 
 BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     # P1

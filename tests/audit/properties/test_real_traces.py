@@ -22,7 +22,7 @@ from surepipe.audit.trace_file import RecordedRows, TraceFile, TraceRecorder
 from surepipe.errors import NotConfirmed
 from surepipe.storage import Level, MemoryStore, SqliteStore
 from surepipe.testing.crash_points import STATUS
-from tests.simulation.judge import children
+from tests.audit.properties import children
 
 PATIENCE_S = 20.0
 _PROCESSES = multiprocessing.get_context("forkserver")

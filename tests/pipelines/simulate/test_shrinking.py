@@ -11,7 +11,7 @@ from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.faults import chosen
 from surepipe.simulation.options import Options
-from tests.simulation.pipelines.kit import SAMPLE
+from tests.pipelines.simulate.kit import SAMPLE
 
 PLAN = (
     """\

@@ -9,7 +9,7 @@ from itertools import chain, product
 from surepipe.audit.predicates import judge_trace
 from surepipe.audit.properties import ORDERS, Judge
 from surepipe.core.claims import Atom
-from tests.simulation.judge.kit import judged, whole
+from tests.audit.properties.kit import judged, whole
 
 LONGEST = 6
 POSITIONS = 4

@@ -14,7 +14,7 @@ import pytest
 from surepipe.audit.trace import Row
 from surepipe.audit.trace_audit import PER_KEY, Judged, Standing
 from surepipe.core.claims import Atom
-from tests.auditing import shapes
+from tests.audit import shapes
 
 SEEDS = 3
 
@@ -226,7 +226,7 @@ def test_traces_that_know_nothing_of_a_pipe_of_the_plan_are_no_success(here: Pat
 
 
 def main(first: int, last: int) -> None:
-    """The same over many seeds: python -m tests.auditing.test_accounts FIRST LAST."""
+    """The same over many seeds: python -m tests.audit.test_accounts FIRST LAST."""
     counts = {"traces": 0, "held": 0, "planted": 0}
     for seed in range(first, last):
         with tempfile.TemporaryDirectory() as folder:

@@ -10,8 +10,8 @@ from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.trace_file import write_trace
 from surepipe.errors import ConfigurationError
 from surepipe.spark.audit import SparkEngine
-from tests.auditing.judges import assert_as_predicates, assert_as_row_by_row
-from tests.auditing.planted import planted_traces, write_narrow
+from tests.audit.judges import assert_as_predicates, assert_as_row_by_row
+from tests.audit.planted import planted_traces, write_narrow
 
 
 def test_four_judges_agree_on_two_hundred_traces_with_planted_faults(

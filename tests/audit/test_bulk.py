@@ -16,8 +16,8 @@ from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_audit import BY_CONFIRM, Standing, audit
 from surepipe.audit.trace_file import line_of, write_trace
 from surepipe.core.claims import Atom
-from tests.auditing.judges import assert_as_predicates, assert_as_row_by_row
-from tests.auditing.planted import AT_REST, Planted, Told, planted_traces
+from tests.audit.judges import assert_as_predicates, assert_as_row_by_row
+from tests.audit.planted import AT_REST, Planted, Told, planted_traces
 
 
 def judged(

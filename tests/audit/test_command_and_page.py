@@ -14,7 +14,7 @@ from surepipe.audit.trace_file import write_trace
 from surepipe.cli.output import Exit
 from surepipe.core.store_requests import KEEP_ALL
 from surepipe.storage import SqliteStore
-from tests.auditing.planted import Planted, Told
+from tests.audit.planted import Planted, Told
 from tests.cli.kit import Command
 from tests.kit.browser import OUTSIDE, OVERLAPS, SMALL, chromium
 

@@ -10,7 +10,7 @@ import pytest
 from surepipe.audit.bulk import DuckEngine, Question, StoredStream, Traces, judge, place_of
 from surepipe.audit.trace_file import write_trace
 from surepipe.errors import ConfigurationError
-from tests.auditing.planted import Planted, Told, write_narrow
+from tests.audit.planted import Planted, Told, write_narrow
 
 
 def test_streams_are_named_behind_a_sign(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from surepipe.audit.settings import ATOMS
 from surepipe.audit.trace import Row
 from surepipe.audit.trace_audit import PipeAudit, audit
 from surepipe.core.claims import Atom
-from tests.auditing.planted import Planted
+from tests.audit.planted import Planted
 
 NUMBERS = (
     *("settled", "dead", "waiting", "lost", "unknown", "repeated", "out_of_order"),

@@ -1,8 +1,8 @@
 """Pipelines drawn from a seed, each in a folder as a user has it: correct ones, and those with a planted error.
 
-    .venv/bin/python -m tests.simulation.pipelines.generated --plans 300 --seeds 12
-    .venv/bin/python -m tests.simulation.pipelines.generated --planted --plans 10 --seeds 40
-    .venv/bin/python -m tests.simulation.pipelines.generated --break --plans 100
+    .venv/bin/python -m tests.pipelines.simulate.generated --plans 300 --seeds 12
+    .venv/bin/python -m tests.pipelines.simulate.generated --planted --plans 10 --seeds 40
+    .venv/bin/python -m tests.pipelines.simulate.generated --break --plans 100
 
 A correct plan may not be called broken, whatever it consists of, and no planted error may go unseen.
 """

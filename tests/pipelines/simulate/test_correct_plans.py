@@ -17,7 +17,7 @@ from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.options import SECOND, Options
-from tests.simulation.pipelines.generated import ERRORS, alarms, case_of, planted, seen
+from tests.pipelines.simulate.generated import ERRORS, alarms, case_of, planted, seen
 
 HEAD = "version: 1\nname: shop\nstores: {main: {kind: sqlite, path: shop.db, durability: power}}\n"
 STREAMED = """\

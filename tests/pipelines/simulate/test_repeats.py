@@ -20,7 +20,7 @@ from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import About
 from surepipe.simulation.faults import Mode, chosen
 from surepipe.simulation.results import RunResult
-from tests.simulation.pipelines.kit import MESSAGES, SAMPLE, bank
+from tests.pipelines.simulate.kit import MESSAGES, SAMPLE, bank
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SEEDS = range(12, 24)
@@ -47,9 +47,9 @@ pipes:
   second: {from: both, layers: [multi-unconfirmed]}
   third: {from: both, route: {kind: sqlite, store: main}}
 stages:
-  left: {from: intake, call: "tests.simulation.pipelines.kit:same"}
-  right: {from: intake, call: "tests.simulation.pipelines.kit:same"}
-  both: {from: [left, right], call: "tests.simulation.pipelines.kit:same"}
+  left: {from: intake, call: "tests.pipelines.simulate.kit:same"}
+  right: {from: intake, call: "tests.pipelines.simulate.kit:same"}
+  both: {from: [left, right], call: "tests.pipelines.simulate.kit:same"}
 sinks: {out: {from: [second, third], kind: jsonl, path: out.jsonl}}
 """
     + SAMPLE

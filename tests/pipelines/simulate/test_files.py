@@ -18,8 +18,8 @@ from surepipe.simulation.actors.world import ActorWorld
 from surepipe.simulation.chance.script import Script
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
+from tests.pipelines.simulate.kit import SAMPLE, bank
 from tests.simulation.kit import decide
-from tests.simulation.pipelines.kit import SAMPLE, bank
 
 PLAN = """\
 version: 1

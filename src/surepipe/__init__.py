@@ -5,11 +5,13 @@ What runs pipes is imported when it is first asked for, so that commands which r
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from surepipe.errors import (
     CompositionError,
     ConfigurationError,
+    Fenced,
     MisuseError,
     NotConfirmed,
     PayloadTooLarge,
@@ -17,6 +19,8 @@ from surepipe.errors import (
     PipeFull,
     PipeStopped,
     StacksDiffer,
+    StoreReset,
+    StoreUnavailable,
     SurepipeError,
 )
 
@@ -44,6 +48,17 @@ if TYPE_CHECKING:
         StreamSender,
         TcpRoute,
     )
+    from surepipe.core.store_requests import Retention
+    from surepipe.pipes.catalogue import LayerText
+    from surepipe.pipes.kinds.continuous_index import ContinuousIndex
+    from surepipe.pipes.kinds.dedupe import Dedupe
+    from surepipe.pipes.kinds.multi_unconfirmed import MultiUnconfirmed
+    from surepipe.pipes.kinds.reliable import Reliable
+    from surepipe.pipes.kinds.resend import Resend
+    from surepipe.pipes.kinds.sequential_confirm import SequentialConfirm
+    from surepipe.pipes.kinds.strict_monotonic import StrictMonotonic
+    from surepipe.pipes.stream.options import Stream
+    from surepipe.storage import DeadLetterStream, MemoryStore, RedisStore, SqliteStore
 
 
 __version__ = "0.1.0"
@@ -58,11 +73,18 @@ __all__ = [
     "ChannelFace",
     "CompositionError",
     "ConfigurationError",
+    "ContinuousIndex",
+    "DeadLetterStream",
     "DeadLetters",
+    "Dedupe",
     "FaultyRoute",
+    "Fenced",
+    "LayerText",
     "Listener",
     "LocalRoute",
+    "MemoryStore",
     "MisuseError",
+    "MultiUnconfirmed",
     "MutualTls",
     "NotConfirmed",
     "PayloadTooLarge",
@@ -73,23 +95,48 @@ __all__ = [
     "PipeReceiver",
     "PipeSender",
     "PipeStopped",
+    "RedisStore",
+    "Reliable",
     "Reply",
+    "Resend",
+    "Retention",
+    "SequentialConfirm",
     "SharedKey",
+    "SqliteStore",
     "StacksDiffer",
+    "StoreReset",
+    "StoreUnavailable",
+    "Stream",
     "StreamReceiver",
     "StreamSender",
+    "StrictMonotonic",
     "SurepipeError",
     "TcpRoute",
     "__version__",
 ]
 
 
+_FROM = {
+    "LayerText": "surepipe.pipes.catalogue",
+    **dict.fromkeys(
+        ("DeadLetterStream", "MemoryStore", "RedisStore", "Retention", "SqliteStore"),
+        "surepipe.storage",
+    ),
+    "ContinuousIndex": "surepipe.pipes.kinds.continuous_index",
+    "Dedupe": "surepipe.pipes.kinds.dedupe",
+    "MultiUnconfirmed": "surepipe.pipes.kinds.multi_unconfirmed",
+    "Reliable": "surepipe.pipes.kinds.reliable",
+    "Resend": "surepipe.pipes.kinds.resend",
+    "SequentialConfirm": "surepipe.pipes.kinds.sequential_confirm",
+    "Stream": "surepipe.pipes.stream.options",
+    "StrictMonotonic": "surepipe.pipes.kinds.strict_monotonic",
+}
+
+
 def __getattr__(name: str) -> object:
-    """Imports the actors when one of their names is asked for."""
+    """Imports what is asked for by name, and the actors for everything that runs."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from surepipe import actors  # noqa: PLC0415 - takes half a second, and commands do without
-
-    value: object = getattr(actors, name)
+    value: object = getattr(import_module(_FROM.get(name, "surepipe.actors")), name)
     globals()[name] = value
     return value

@@ -21,7 +21,7 @@ from surepipe.observe import Latencies, LoggedRows, Tee, log_as_json
 from surepipe.observe.metrics import MetricsServer, PipeCollector
 from surepipe.observe.spans import Spans, tracing
 from surepipe.observe.status import GAUGES
-from surepipe.pipes.catalogue import KINDS
+from surepipe.pipes.catalogue import KINDS, LayerText
 from surepipe.storage.memory import MemoryStore
 
 
@@ -123,7 +123,7 @@ def test_a_taker_of_a_trace_that_fails_keeps_no_row_from_the_others() -> None:
 def test_every_gauge_of_every_kind_of_pipe_is_known_to_be_one(kind: str) -> None:
     """Pipes O-1: Prometheus must not take for a counter what may fall."""
     carried = {"sequential-confirm", "strict-monotonic", "continuous-index", "dedupe"}
-    layers: list[object] = [kind, *(["multi-unconfirmed"] if kind in carried else [])]
+    layers: list[LayerText] = [kind, *(["multi-unconfirmed"] if kind in carried else [])]
     store = MemoryStore() if kind == "stream" else None
     if kind == "stream":
         layers = [{"stream": {"start": "earliest"}}]

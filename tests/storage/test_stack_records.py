@@ -58,7 +58,7 @@ class World:
         self._store = store
 
     def sender(
-        self, layers: Sequence[object], name: str = "orders", *, journal: Store | None = None
+        self, layers: Sequence[LayerText], name: str = "orders", *, journal: Store | None = None
     ) -> StreamSender:
         """A writer."""
         notices = self.told["sender"].append
@@ -73,7 +73,7 @@ class World:
         self._stack.callback(end.abort)
         return end
 
-    def receiver(self, layers: Sequence[object], name: str = "orders") -> StreamReceiver:
+    def receiver(self, layers: Sequence[LayerText], name: str = "orders") -> StreamReceiver:
         """A reader."""
         notices = self.told["receiver"].append
         end = StreamReceiver(

@@ -79,3 +79,16 @@ async def asynchronous(store: SqliteStore) -> None:
     async with surepipe.Channel("rpc", route=surepipe.LocalRoute()) as channel:
         channel.receive(answer)
         assert_type(await channel.wait_up(), bool)
+
+
+def layers_as_values() -> None:
+    """Values, names and mappings in one list; the stores and the errors beside the pipe."""
+    layers = [surepipe.ContinuousIndex(), surepipe.MultiUnconfirmed(window=512)]
+    assert_type(layers[1].run_max, int)
+    surepipe.Pipe("orders", layers, store=None, journal=surepipe.SqliteStore("orders.db"))
+    mixed: list[surepipe.LayerText] = ["continuous-index", {"resend": {"run_max": 1}}]
+    surepipe.PipeSender("orders", mixed, route=surepipe.LocalRoute(), frames_max=16)
+    try:
+        surepipe.Pipe("orders", surepipe.Reliable())
+    except (surepipe.StoreUnavailable, surepipe.Fenced, surepipe.StoreReset) as error:
+        assert_type(str(error), str)

@@ -51,7 +51,7 @@ class AsyncFace(Generic[N]):
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             raise MisuseError(
-                f"{face.noun} {face.name}: an async face is made where a loop runs: write async with in a "
+                f"{face.name}: an async face is made where a loop runs: write async with in a "
                 "coroutine"
             ) from None
         self._thread = threading.get_ident()

@@ -30,7 +30,7 @@ from surepipe.actors.runtime import Alarm, Running, Runtime
 from surepipe.actors.store_calls import WAITER, Clerk, Request, Silences, Stores
 from surepipe.actors.supervision import KILL, ActorKeeper, Kill, Killed, RestartPolicy, Start
 from surepipe.actors.threads import THREADS
-from surepipe.actors.tracing import TraceSink, Tracing
+from surepipe.actors.tracing import Tracing
 from surepipe.core.effects import (
     Call,
     DeadLetter,
@@ -275,27 +275,6 @@ class EndOptions:
     seed: int | None = None
     trace: Tracing | None = None
     asserts: bool = False
-
-
-def end_options(
-    notices: NoticeCallback,
-    restarts: RestartPolicy | None,
-    seed: int | None,
-    runtime: Runtime | None,
-    trace: TraceSink | None,
-    *,
-    frames_max: int = FRAMES_MAX,
-) -> EndOptions:
-    """Fill in defaults for options left out."""
-    chosen = runtime or THREADS
-    return EndOptions(
-        runtime=chosen,
-        notices=notices,
-        restarts=restarts or RestartPolicy(),
-        frames_max=frames_max,
-        seed=seed,
-        trace=Tracing(trace, chosen) if trace is not None else None,
-    )
 
 
 class NodeActor:

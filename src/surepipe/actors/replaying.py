@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from surepipe.actors.codecs import guarded, marked
@@ -31,27 +30,6 @@ class ReplayingFace(SendingFace, StartingFace):
     """Sending dead letters again. Whoever derives from this sets ``sender`` and ``_journal``."""
 
     _journal: StoreJournal | None
-
-    def can_send_beside(self, positions: object) -> bool:
-        """True when positions of this store can move in one step with the journal of this pipe."""
-        return self._journal is not None and self._journal.can_commit_beside(positions)
-
-    def send_beside(
-        self, messages: Sequence[tuple[object, CommitPosition]], *, timeout: float | None = None
-    ) -> None:
-        """Send messages, each of which enters the journal in one transaction with a position: both or neither.
-
-        Returns when the journal has all. Raises what ``send`` raises; the positions then say what was accepted.
-        Only where ``can_send_beside``.
-        """
-        journal = self._journal
-        assert journal is not None, "can_send_beside has said no"
-        payloads: list[bytes] = []
-        for message, position in messages:
-            payload = Beside(self._codec.encode(message))
-            journal.commit_beside(payload, position)
-            payloads.append(payload)
-        self.sender.intake.offer_many(payloads, Until.ACCEPTED, timeout)
 
     def replay(
         self,

@@ -74,7 +74,11 @@ def receiver_layer(options: LayerOptions, port: ReceiverPort, rng: Randomness) -
 LayerText: TypeAlias = str | Mapping[str, Mapping[str, object] | None] | LayerOptions
 
 
-def parse_layers(layers: LayerText | Sequence[object]) -> tuple[LayerOptions, ...]:
+Layers: TypeAlias = LayerText | Sequence[LayerText]
+"""The layers of a pipe, outermost first; one may stand without a list."""
+
+
+def parse_layers(layers: Layers) -> tuple[LayerOptions, ...]:
     """Read a list of layers, outermost first; one layer may stand without a list.
 
     Raises ConfigurationError that names the value and what to write instead.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias, TypedDict, Unpack, cast
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from surepipe.actors.async_face import AsyncReceiving, AsyncSending
 from surepipe.actors.channels.end import ChannelEnd, ChannelTerms
@@ -20,20 +20,19 @@ from surepipe.actors.consuming.consumer import (
 )
 from surepipe.actors.consuming.coroutines import in_task, require_handler
 from surepipe.actors.consuming.handling import CoroutineBatchHandler, CoroutineHandler
+from surepipe.actors.ends.assembly import PipeOptions
 from surepipe.actors.ends.face import EXIT_S, Face
-from surepipe.actors.host import EndOptions
 from surepipe.actors.letters import DeadLetterPlace
-from surepipe.actors.notices import NoticeCallback, log_notice
+from surepipe.actors.notices import NoticeCallback
 from surepipe.actors.routes import Route, link_counters
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
-from surepipe.actors.threads import THREADS
 from surepipe.core.store_requests import Level
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.guarantees import derive
 from surepipe.guarantees.derivation import Derived
 from surepipe.guarantees.hops import Hop, Store
-from surepipe.pipes.catalogue import LayerText, parse_layers
+from surepipe.pipes.catalogue import Layers, parse_layers
 from surepipe.pipes.channel import ChannelOptions, Role
 from surepipe.pipes.stack.assembled import composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
@@ -95,37 +94,32 @@ class ChannelPlan:
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[object],
-        back: LayerText | Sequence[object] | None,
+        layers: Layers,
+        back: Layers | None,
         route: Route,
         settings: ChannelSettings,
     ) -> None:
         forward = parse_layers(layers)
-        boundary = Boundary(settings.get("boundary", Boundary.PROCESSED))
-        dead_letter = settings.get("dead_letter")
+        named: dict[str, Any] = {**settings}
+        opening: ChannelOptions = named.pop("opening", ChannelOptions())
+        given = PipeOptions.given("Channel", ChannelSettings, named)
         self.route = route
-        self.codec: CodecChoice = settings.get("codec", "auto")
+        self.codec: CodecChoice = given.codec
         self.terms = ChannelTerms(
             forward,
             forward if back is None else parse_layers(back),
             BoundaryOptions(
-                boundary=boundary,
-                retries=settings.get("retries"),
-                retry_min_s=settings.get("retry_min_s", 0.1),
-                retry_max_s=settings.get("retry_max_s", 30.0),
-                dead_letters=dead_letter is not None,
+                boundary=Boundary(given.boundary),
+                retries=given.retries,
+                retry_min_s=given.retry_min_s,
+                retry_max_s=given.retry_max_s,
+                dead_letters=given.dead_letter is not None,
             ),
-            settings.get("opening", ChannelOptions()),
-            dead_letter,
+            opening,
+            settings.get("dead_letter"),
             wire_form(choose_codec(self.codec)),
         )
-        self.options = EndOptions(
-            runtime=settings.get("runtime", THREADS),
-            notices=settings.get("notices", log_notice),
-            restarts=settings.get("restarts", RestartPolicy()),
-            frames_max=settings.get("frames_max", 1024),
-            seed=settings.get("seed"),
-        )
+        self.options = given.of_end()
         if route.declared.one_way:
             raise ConfigurationError(
                 f"channel {name}: route {route.declared.name} has no way back, and a channel sends in "
@@ -167,7 +161,7 @@ class ChannelFace(Face):
     they get, both may wait for each other: give such answers a ``timeout``.
     """
 
-    noun = "channel"
+    _noun = "channel"
 
     def __init__(self, name: str, role: Role, plan: ChannelPlan, gone: Callable[[], None]) -> None:
         if not name:
@@ -326,10 +320,10 @@ class Channel(ChannelFace):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[object] = "reliable",
+        layers: Layers = "reliable",
         *,
         route: Route,
-        back: LayerText | Sequence[object] | None = None,
+        back: Layers | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
         plan = ChannelPlan(name, layers, back, route, settings)

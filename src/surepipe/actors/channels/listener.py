@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from types import TracebackType
 from typing import Self, TypeAlias, Unpack
 
@@ -25,7 +25,7 @@ from surepipe.actors.routes import Route
 from surepipe.actors.supervision import KILL, ActorKeeper, Kill, Killed, Start
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.pipes import channel as machines
-from surepipe.pipes.catalogue import LayerText
+from surepipe.pipes.catalogue import Layers
 from surepipe.pipes.channel import Role
 
 logger = logging.getLogger("surepipe")
@@ -89,8 +89,8 @@ class Listener:
         *,
         names: Iterable[str],
         accept: Accept,
-        layers: LayerText | Sequence[object] = "reliable",
-        back: LayerText | Sequence[object] | None = None,
+        layers: Layers = "reliable",
+        back: Layers | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
         self.names = frozenset([names] if isinstance(names, str) else names)

@@ -137,12 +137,12 @@ class HandlingFace(ReceivingFace, StartingFace):
     def _check_loop(self) -> None:
         if self._commits is not None:
             raise MisuseError(
-                f"{self.noun} {self.name}: with boundary 'committed' effects go through a transaction, "
+                f"{self._noun} {self.name}: with boundary 'committed' effects go through a transaction, "
                 "which a loop has not; use receive(handle) with handle(message, transaction)"
             )
         if self.receiver.has_lanes:
             raise MisuseError(
-                f"{self.noun} {self.name}: a loop takes one message after the other, and with lanes several "
+                f"{self._noun} {self.name}: a loop takes one message after the other, and with lanes several "
                 "are handled at once; use receive(handle)"
             )
         super()._check_loop()

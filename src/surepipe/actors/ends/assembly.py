@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypedDict, cast
 
-from surepipe.actors.codecs import Codec, wire_form
+from surepipe.actors.codecs import Codec, CodecChoice, wire_form
 from surepipe.actors.consuming.committed import Commits
-from surepipe.actors.consuming.lanes import Lanes, key_reader
+from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes, key_reader
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.ends.stores import (
+    Letters,
     StoreRoles,
     hop_of,
     is_store,
@@ -20,13 +21,18 @@ from surepipe.actors.ends.stores import (
     state_of,
     stream_of,
 )
-from surepipe.actors.host import EndOptions
+from surepipe.actors.host import FRAMES_MAX, EndOptions
+from surepipe.actors.notices import NoticeCallback, log_notice
 from surepipe.actors.routes import LocalRoute, Route
-from surepipe.core.store_requests import Retention, TransactionalStore, called
+from surepipe.actors.runtime import Runtime
+from surepipe.actors.supervision import RestartPolicy
+from surepipe.actors.threads import THREADS
+from surepipe.actors.tracing import TraceSink, Tracing
+from surepipe.core.store_requests import KEEP_ALL, Retention, Store, TransactionalStore, called
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees import derive, hops
 from surepipe.guarantees.derivation import Derived
-from surepipe.pipes.catalogue import LayerText, parse_layers
+from surepipe.pipes.catalogue import Layers, parse_layers
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import composition
@@ -72,13 +78,122 @@ def _with_long_runs(layer: LayerOptions) -> LayerOptions:
 BoundaryText: TypeAlias = Boundary | Literal["handed", "before", "processed", "committed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """How often, and after which waits, a message that fails is tried. Times are seconds."""
+class EndKeywords(TypedDict, total=False):
+    """What every end of a pipe may be given by name; ``Pipe`` says what each of them means."""
 
+    codec: CodecChoice
+    notices: NoticeCallback
+    restarts: RestartPolicy | None
+    seed: int | None
+    runtime: Runtime | None
+    trace: TraceSink | None
+    start: bool
+
+
+class HandlingKeywords(EndKeywords, total=False):
+    """What an end may be given that has handlers."""
+
+    boundary: BoundaryText
+    retries: int | None
+    retry_min_s: float
+    retry_max_s: float
+    key: KeyChoice | None
+    lanes: int | None
+    state: Store | None
+    dead_letter: Letters | None
+
+
+class PipeKeywords(HandlingKeywords, total=False):
+    """What ``Pipe`` may be given by name."""
+
+    route: Route | None
+    store: Store | None
+    journal: Store | None
+    retention: Retention
+    frames_max: int
+
+
+class PipeSenderKeywords(EndKeywords, total=False):
+    """What ``PipeSender`` may be given by name."""
+
+    journal: Store | None
+    dead_letter: Letters | None
+    frames_max: int
+
+
+class PipeReceiverKeywords(HandlingKeywords, total=False):
+    """What ``PipeReceiver`` may be given by name."""
+
+    frames_max: int
+
+
+class StreamSenderKeywords(EndKeywords, total=False):
+    """What ``StreamSender`` may be given by name."""
+
+    journal: Store | None
+    retention: Retention
+
+
+class StreamReceiverKeywords(HandlingKeywords, total=False):
+    """What ``StreamReceiver`` may be given by name."""
+
+    retention: Retention
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipeOptions:
+    """Everything that a pipe or an end of one was given beside its name and layers, with what it was not given."""
+
+    route: Route | None = None
+    codec: CodecChoice = "auto"
+    boundary: BoundaryText = Boundary.PROCESSED
     retries: int | None = None
     retry_min_s: float = 0.1
     retry_max_s: float = 30.0
+    key: KeyChoice | None = None
+    lanes: int | None = None
+    store: Store | None = None
+    journal: Store | None = None
+    state: Store | None = None
+    dead_letter: Letters | None = None
+    retention: Retention = KEEP_ALL
+    notices: NoticeCallback = log_notice
+    restarts: RestartPolicy | None = None
+    frames_max: int = FRAMES_MAX
+    seed: int | None = None
+    runtime: Runtime | None = None
+    trace: TraceSink | None = None
+    start: bool = True
+
+    @classmethod
+    def given(cls, face: str, known: type, options: Mapping[str, Any]) -> PipeOptions:
+        """The options that a face was given by name. Raises TypeError for one that it does not know."""
+        if unknown := sorted(options.keys() - names_in(known)):
+            raise TypeError(f"{face} got an unexpected keyword argument {unknown[0]!r}")
+        return cls(**options)
+
+    @property
+    def roles(self) -> StoreRoles:
+        """Which store keeps what."""
+        return StoreRoles(self.store, self.journal, self.state, self.dead_letter, self.retention)
+
+    def of_end(self) -> EndOptions:
+        """What each end's actor is given."""
+        runtime = self.runtime or THREADS
+        return EndOptions(
+            runtime=runtime,
+            notices=self.notices,
+            restarts=self.restarts or RestartPolicy(),
+            frames_max=self.frames_max,
+            seed=self.seed,
+            trace=Tracing(self.trace, runtime) if self.trace is not None else None,
+        )
+
+
+def names_in(keywords: type) -> frozenset[str]:
+    """The names that a set of keywords has, with those of its bases."""
+    found: frozenset[str] = getattr(keywords, "__optional_keys__")  # noqa: B009 - of a TypedDict
+    return found
 
 
 def _require_name(name: object) -> None:
@@ -139,19 +254,18 @@ class Assembly:
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[object],
-        options: EndOptions,
-        roles: StoreRoles,
+        layers: Layers,
+        given: PipeOptions,
         *,
         route: Route | None = None,
-        boundary: BoundaryText = Boundary.PROCESSED,
-        attempts: Attempts | None = None,
-        lanes: Lanes | None = None,
         start: Literal["earliest"] | None = None,
         apart_with: Codec | None = None,
     ) -> None:
-        """``start``: where a reader begins as far as the guarantee is concerned, if the layers don't say.
-        ``apart_with``: the codec of an end whose other end is configured elsewhere."""
+        """``route``: in place of the one that was given. ``start``: where a reader begins as far as the guarantee
+        is concerned, if the layers don't say. ``apart_with``: the codec of an end whose other end is configured
+        elsewhere."""
+        roles, route = given.roles, route or given.route
+        lanes = chosen_lanes(name, given.key, given.lanes)
         _require_name(name)
         _require_stores(name, roles)
         _require_open(name, roles)
@@ -161,10 +275,10 @@ class Assembly:
             )
         self.name = name
         self.layers = tuple(_started(layer, start) for layer in parse_layers(layers))
-        self._options = options
+        self._given = given
+        self.options = options = given.of_end()
         self._roles = roles
-        self._boundary = _boundary(boundary)
-        self._attempts = attempts or Attempts()
+        self._boundary = _boundary(given.boundary)
         self._lanes = lanes
         self.route = self._chosen_route(route)
         self.letters = letter_place(name, roles.letters)
@@ -178,7 +292,7 @@ class Assembly:
                 carrier,
                 roles,
                 boundary=self._boundary,
-                retries=self._attempts.retries,
+                retries=self._given.retries,
                 lanes=lanes.count if lanes else 0,
             )
         )
@@ -235,13 +349,13 @@ class Assembly:
             self.name,
             self._run_layers,
             self.route.receiver,
-            self._options,
+            self.options,
             boundary=BoundaryOptions(
                 boundary=self._boundary,
                 durable=self._state is not None,
-                retries=self._attempts.retries,
-                retry_min_s=self._attempts.retry_min_s,
-                retry_max_s=self._attempts.retry_max_s,
+                retries=self._given.retries,
+                retry_min_s=self._given.retry_min_s,
+                retry_max_s=self._given.retry_max_s,
                 dead_letters=self.letters is not None,
                 deliver_max=self._deliver_max,
                 lanes=self._lanes.count if self._lanes else 0,
@@ -264,7 +378,7 @@ class Assembly:
             self.name,
             self._run_layers,
             self.route.sender,
-            self._options,
+            self.options,
             journal=self.journal,
             undeliverable=self.letters,
             stream=self.stream,

@@ -30,7 +30,7 @@ logger = logging.getLogger("surepipe")
 class Named:
     """The base of every face: a name, a codec, and whether it is closed."""
 
-    noun = "pipe"
+    _noun = "pipe"
 
     def __init__(self, name: str, codec: CodecChoice) -> None:
         self.name = name
@@ -43,7 +43,7 @@ class Named:
         """Refuse to wait where the wait would be for itself: nowhere, unless this end handles messages."""
         del what, loops
 
-    def warn_of_unconfirmed(self) -> None:
+    def _warn_of_unconfirmed(self) -> None:
         """Say what is lost with this end, which ends now: nothing, unless it sends."""
 
     # The end.
@@ -54,6 +54,13 @@ class Named:
 
     def _end(self, timeout: float) -> None:
         raise NotImplementedError
+
+    @staticmethod
+    @atexit.register
+    def _at_exit() -> None:
+        """A pipe that nobody closed ends with the process: say what that loses."""
+        for face in list(_OPEN):
+            face._warn_of_unconfirmed()
 
     def _opened(self) -> None:
         _OPEN.add(self)
@@ -93,7 +100,7 @@ class Named:
         """End at once; what is not confirmed is given up, and said so. A second call does nothing."""
         if not self._is_closed:
             self._closed()
-            self.warn_of_unconfirmed()
+            self._warn_of_unconfirmed()
             self._end(1.0)
 
 
@@ -116,7 +123,7 @@ class StartingFace(Named):
         """Begin to send and to take messages; a second call does nothing. Only for what was made with
         ``start=False``. Raises what opening a route raises; then it is closed."""
         if self._is_closed:
-            raise PipeClosed(f"{self.noun} {self.name} is closed")
+            raise PipeClosed(f"{self._noun} {self.name} is closed")
         try:
             for end in self._ends:
                 end.start()
@@ -206,21 +213,21 @@ class SendingFace(Named):
             raise MisuseError(f"until is {until!r}: write 'accepted' or 'confirmed'")
         if chosen is Until.CONFIRMED and not self.sender.confirms:
             raise MisuseError(
-                f"{self.noun} {self}: no layer of it confirms, so until='confirmed' would wait for ever; "
+                f"{self._noun} {self}: no layer of it confirms, so until='confirmed' would wait for ever; "
                 "put a retry pipe (such as multi-unconfirmed) into the stack, or use until='accepted'"
             )
         if chosen is Until.CONFIRMED:
             self.check_outside("until='confirmed'")
         return chosen
 
-    def warn_of_unconfirmed(self) -> None:
+    def _warn_of_unconfirmed(self) -> None:
         """Log how many messages are not confirmed, and whether they are lost."""
         items = self.sender.unconfirmed()
         count = sum(last - first + 1 for _, first, last in items) + self.sender.intake.waiting
         if count:
             logger.warning(
                 "%s %s ends with %d messages that are not confirmed; %s",
-                self.noun,
+                self._noun,
                 self.name,
                 count,
                 "the journal keeps them" if self.sender.has_journal else "they are given up",
@@ -265,13 +272,13 @@ class ReceivingFace(Named):
     def _check_open(self) -> None:
         if self._is_closed:
             raise PipeClosed(
-                f"{self.noun} {self.name} is closed: no message will come to a handler"
+                f"{self._noun} {self.name} is closed: no message will come to a handler"
             )
 
     def _check_unused(self) -> None:
         if self.receiver.has_consumer or self._is_iterated:
             raise MisuseError(
-                f"{self.noun} {self.name} has a {'handler' if self.receiver.has_consumer else 'loop'} "
+                f"{self._noun} {self.name} has a {'handler' if self.receiver.has_consumer else 'loop'} "
                 "that takes its messages: use one, or make it pass them on to several"
             )
 
@@ -280,14 +287,14 @@ class ReceivingFace(Named):
         works = self.receiver.works
         if works.signal.is_for_itself():
             raise MisuseError(
-                f"{what} of {self.noun} {self.name} would block the event loop that its handler runs on: await "
+                f"{what} of {self._noun} {self.name} would block the event loop that its handler runs on: await "
                 "that of the async face"
             )
         is_handler = works.is_handling_here()
         if is_handler or (loops and works.pulling_thread == works.here()):
             where = "handler of" if is_handler else "loop over"
             raise MisuseError(
-                f"{what} inside the {where} {self.noun} {self.name} would wait for the message that is "
+                f"{what} inside the {where} {self._noun} {self.name} would wait for the message that is "
                 "being handled there: call it outside, or finish() here"
             )
 
@@ -297,10 +304,3 @@ class Face(SendingFace, ReceivingFace):
 
 
 _OPEN: weakref.WeakSet[Named] = weakref.WeakSet()
-
-
-@atexit.register
-def _at_exit() -> None:
-    """A pipe that nobody closed ends with the process: say what that loses."""
-    for face in list(_OPEN):
-        face.warn_of_unconfirmed()

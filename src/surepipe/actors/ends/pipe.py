@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from typing import Unpack
 
 from surepipe.actors.async_face import AsyncHandling, AsyncReplaying
-from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.consuming.handling import HandlingFace
-from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes
-from surepipe.actors.ends.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.ends.assembly import Assembly, PipeKeywords, PipeOptions
 from surepipe.actors.ends.face import EXIT_S, Face
-from surepipe.actors.ends.stores import Letters, StoreRoles
-from surepipe.actors.host import end_options
-from surepipe.actors.notices import NoticeCallback, log_notice
 from surepipe.actors.replaying import ReplayingFace
-from surepipe.actors.routes import Route
-from surepipe.actors.runtime import Runtime
-from surepipe.actors.supervision import RestartPolicy
-from surepipe.actors.tracing import TraceSink
-from surepipe.core.store_requests import KEEP_ALL, Retention, Store
 from surepipe.errors import NotConfirmed
-from surepipe.pipes.catalogue import LayerText
-from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.catalogue import Layers
 
 UNATTENDED_S = 1.0
 
@@ -32,7 +21,8 @@ logger = logging.getLogger("surepipe")
 class Pipe(Face, HandlingFace, ReplayingFace):
     """A pipe whose two ends live in this process.
 
-    ``layers``: outermost first, each a name or a mapping of its name to options. ``route``: what carries the
+    ``layers``: outermost first, each a name, a mapping of its name to options, or a value such as
+    ``MultiUnconfirmed(window=512)``. ``route``: what carries the
     frames, by default a local route. ``codec``: see ``actors.codecs``. ``retries``: how often a handler is tried
     before its message goes to ``dead_letter``; without that it is tried for ever. ``notices``: called with each
     ``PipeNotice`` in place of logging it. ``seed`` makes random draws repeatable, ``runtime`` may be a
@@ -75,49 +65,19 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[object] = "reliable",
-        *,
-        route: Route | None = None,
-        codec: CodecChoice = "auto",
-        boundary: BoundaryText = Boundary.PROCESSED,
-        retries: int | None = None,
-        retry_min_s: float = 0.1,
-        retry_max_s: float = 30.0,
-        key: KeyChoice | None = None,
-        lanes: int | None = None,
-        store: Store | None = None,
-        journal: Store | None = None,
-        state: Store | None = None,
-        dead_letter: Letters | None = None,
-        retention: Retention = KEEP_ALL,
-        notices: NoticeCallback = log_notice,
-        restarts: RestartPolicy | None = None,
-        frames_max: int = 1024,
-        seed: int | None = None,
-        runtime: Runtime | None = None,
-        trace: TraceSink | None = None,
-        start: bool = True,
+        layers: Layers = "reliable",
+        **options: Unpack[PipeKeywords],
     ) -> None:
-        options = end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max)
-        super().__init__(name, codec)
-        chosen = chosen_lanes(name, key, lanes)
-        parts = Assembly(
-            name,
-            layers,
-            options,
-            StoreRoles(store, journal, state, dead_letter, retention),
-            route=route,
-            boundary=boundary,
-            attempts=Attempts(retries, retry_min_s, retry_max_s),
-            lanes=chosen,
-            apart_with=self._codec if store is not None else None,
-        )
+        given = PipeOptions.given("Pipe", PipeKeywords, options)
+        super().__init__(name, given.codec)
+        apart_with = self._codec if given.store is not None else None
+        parts = Assembly(name, layers, given, apart_with=apart_with)
         self.route = parts.route
         self.guarantee = parts.guarantee
         self.dead_letters = parts.letters
         """Where dead letters go: a ``DeadLetterStream``, if ``dead_letter`` was a store."""
         self._composition = parts.composition
-        self._runtime = options.runtime
+        self._runtime = parts.options.runtime
         self._has_stream = parts.stream is not None
         self._journal = parts.journal
         self.receiver = parts.receiver(self._codec, self._receiver_gave_up)
@@ -125,8 +85,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             self.receiver.expect_end_of_stream if self._has_stream else self.receiver.expect_end
         )
         self._commits = parts.commits(self.receiver)
-        self._put = self.sender.intake.entry(self._codec)
-        self._begin(self.receiver, self.sender, start=start)
+        self._put = self.sender.entry(self._codec)
+        self._begin(self.receiver, self.sender, start=given.start)
 
     async def __aenter__(self) -> AsyncPipe:
         """The async face, for the loop that runs here."""

@@ -13,27 +13,26 @@ of its own end: the sender the journal, the receiver its state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from typing import Unpack
 
 from surepipe.actors.async_face import AsyncHandling, AsyncReplaying
 from surepipe.actors.channels.switch import SharedSide
-from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
-from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes
-from surepipe.actors.ends.assembly import Assembly, Attempts, BoundaryText
+from surepipe.actors.ends.assembly import (
+    Assembly,
+    PipeOptions,
+    PipeReceiverKeywords,
+    PipeSenderKeywords,
+    StreamReceiverKeywords,
+    StreamSenderKeywords,
+)
 from surepipe.actors.ends.face import EXIT_S
-from surepipe.actors.ends.stores import Letters, StoreRoles
-from surepipe.actors.host import end_options
-from surepipe.actors.notices import NoticeCallback, log_notice
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.routes import Route, link_counters
-from surepipe.actors.runtime import Runtime
-from surepipe.actors.supervision import RestartPolicy
-from surepipe.actors.tracing import TraceSink
-from surepipe.core.store_requests import KEEP_ALL, Retention, Store
-from surepipe.pipes.catalogue import LayerText
-from surepipe.pipes.stack.boundary import Boundary
+from surepipe.core.store_requests import Store
+from surepipe.pipes.catalogue import Layers
 from surepipe.pipes.wire.frames import tag_of
 
 
@@ -55,7 +54,7 @@ class LoneSender(ReplayingFace):
         self._composition = parts.composition
         self._journal = parts.journal
         self.sender = parts.sender()
-        self._put = self.sender.intake.entry(self._codec)
+        self._put = self.sender.entry(self._codec)
         self._begin(self.sender, start=start)
 
     async def __aenter__(self) -> AsyncSender:
@@ -128,30 +127,17 @@ class PipeSender(LoneSender):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[object] = "reliable",
+        layers: Layers = "reliable",
         *,
         route: Route,
-        journal: Store | None = None,
-        dead_letter: Letters | None = None,
-        codec: CodecChoice = "auto",
-        notices: NoticeCallback = log_notice,
-        restarts: RestartPolicy | None = None,
-        frames_max: int = 1024,
-        seed: int | None = None,
-        runtime: Runtime | None = None,
-        trace: TraceSink | None = None,
-        start: bool = True,
+        **options: Unpack[PipeSenderKeywords],
     ) -> None:
-        super().__init__(name, codec)
+        given = PipeOptions.given("PipeSender", PipeSenderKeywords, options)
+        super().__init__(name, given.codec)
         parts = Assembly(
-            name,
-            layers,
-            end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max),
-            StoreRoles(journal=journal, letters=dead_letter),
-            route=SharedRoute(route, name),
-            apart_with=self._codec,
+            *(name, layers, given), route=SharedRoute(route, name), apart_with=self._codec
         )
-        self._take(parts, route, start=start)
+        self._take(parts, route, start=given.start)
 
 
 class PipeReceiver(LoneReceiver):
@@ -164,39 +150,17 @@ class PipeReceiver(LoneReceiver):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[object] = "reliable",
+        layers: Layers = "reliable",
         *,
         route: Route,
-        state: Store | None = None,
-        boundary: BoundaryText = Boundary.PROCESSED,
-        retries: int | None = None,
-        retry_min_s: float = 0.1,
-        retry_max_s: float = 30.0,
-        key: KeyChoice | None = None,
-        lanes: int | None = None,
-        dead_letter: Letters | None = None,
-        codec: CodecChoice = "auto",
-        notices: NoticeCallback = log_notice,
-        restarts: RestartPolicy | None = None,
-        frames_max: int = 1024,
-        seed: int | None = None,
-        runtime: Runtime | None = None,
-        trace: TraceSink | None = None,
-        start: bool = True,
+        **options: Unpack[PipeReceiverKeywords],
     ) -> None:
-        super().__init__(name, codec)
+        given = PipeOptions.given("PipeReceiver", PipeReceiverKeywords, options)
+        super().__init__(name, given.codec)
         parts = Assembly(
-            name,
-            layers,
-            end_options(notices, restarts, seed, runtime, trace, frames_max=frames_max),
-            StoreRoles(state=state, letters=dead_letter),
-            route=SharedRoute(route, name),
-            apart_with=self._codec,
-            boundary=boundary,
-            attempts=Attempts(retries, retry_min_s, retry_max_s),
-            lanes=chosen_lanes(name, key, lanes),
+            *(name, layers, given), route=SharedRoute(route, name), apart_with=self._codec
         )
-        self._take(parts, route, start=start)
+        self._take(parts, route, start=given.start)
 
     async def __aenter__(self) -> AsyncReceiver:
         """The async face, for the loop that runs here."""
@@ -226,24 +190,16 @@ class StreamSender(LoneSender):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[object] = "stream",
+        layers: Layers = "stream",
         *,
         store: Store,
-        journal: Store | None = None,
-        retention: Retention = KEEP_ALL,
-        codec: CodecChoice = "auto",
-        notices: NoticeCallback = log_notice,
-        restarts: RestartPolicy | None = None,
-        seed: int | None = None,
-        runtime: Runtime | None = None,
-        trace: TraceSink | None = None,
-        start: bool = True,
+        **options: Unpack[StreamSenderKeywords],
     ) -> None:
-        super().__init__(name, codec)
-        options = end_options(notices, restarts, seed, runtime, trace)
-        roles = StoreRoles(store, journal, retention=retention)
-        parts = Assembly(name, layers, options, roles, start="earliest", apart_with=self._codec)
-        self._take(parts, start=start)
+        given = PipeOptions.given("StreamSender", StreamSenderKeywords, options)
+        super().__init__(name, given.codec)
+        given = replace(given, store=store)
+        parts = Assembly(name, layers, given, start="earliest", apart_with=self._codec)
+        self._take(parts, start=given.start)
 
 
 class StreamReceiver(LoneReceiver):
@@ -259,39 +215,16 @@ class StreamReceiver(LoneReceiver):
     def __init__(
         self,
         name: str,
-        layers: LayerText | Sequence[object],
+        layers: Layers,
         *,
         store: Store,
-        state: Store | None = None,
-        boundary: BoundaryText = Boundary.PROCESSED,
-        retries: int | None = None,
-        retry_min_s: float = 0.1,
-        retry_max_s: float = 30.0,
-        key: KeyChoice | None = None,
-        lanes: int | None = None,
-        dead_letter: Letters | None = None,
-        retention: Retention = KEEP_ALL,
-        codec: CodecChoice = "auto",
-        notices: NoticeCallback = log_notice,
-        restarts: RestartPolicy | None = None,
-        seed: int | None = None,
-        runtime: Runtime | None = None,
-        trace: TraceSink | None = None,
-        start: bool = True,
+        **options: Unpack[StreamReceiverKeywords],
     ) -> None:
-        super().__init__(name, codec)
-        options = end_options(notices, restarts, seed, runtime, trace)
-        parts = Assembly(
-            name,
-            layers,
-            options,
-            StoreRoles(store, None, state, dead_letter, retention),
-            boundary=boundary,
-            attempts=Attempts(retries, retry_min_s, retry_max_s),
-            lanes=chosen_lanes(name, key, lanes),
-            apart_with=self._codec,
-        )
-        self._take(parts, start=start)
+        given = PipeOptions.given("StreamReceiver", StreamReceiverKeywords, options)
+        super().__init__(name, given.codec)
+        given = replace(given, store=store)
+        parts = Assembly(name, layers, given, apart_with=self._codec)
+        self._take(parts, start=given.start)
 
     async def __aenter__(self) -> AsyncStreamReceiver:
         """The async face, for the loop that runs here."""

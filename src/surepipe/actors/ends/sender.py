@@ -12,7 +12,8 @@ from typing import Any, Protocol, cast
 
 import pykka
 
-from surepipe.actors.ends.intake import Item, Ledger, Mark, SenderEntry, describe
+from surepipe.actors.codecs import Codec
+from surepipe.actors.ends.intake import Item, Ledger, Mark, SenderEntry, Until, describe
 from surepipe.actors.host import End, EndOptions, Host, Node, Surroundings
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
@@ -31,6 +32,7 @@ from surepipe.core.effects import (
     Renumbered,
 )
 from surepipe.core.machine import SenderMachine
+from surepipe.core.store_requests import CommitPosition
 from surepipe.errors import (
     Fenced,
     PipeClosed,
@@ -44,6 +46,7 @@ from surepipe.pipes.options import BacklogOptions, LayerOptions
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import SenderStack
 from surepipe.pipes.stream.options import Stream
+from surepipe.storage.journal import Beside, StoreJournal
 from surepipe.storage.positions import CHANCE_BITS, began_later, numbered
 
 # The actor of a sending end: moves what the intake holds into the machine, and tells it what came of that.
@@ -238,6 +241,7 @@ class SenderEnd(End):
         self._layers = tuple(layers)
         self._journal = journal
         self._terms = terms
+        self._codec: Codec | None = None
         # Built once for its errors, which are the caller's.
         self.confirms = self._new_sender(None).confirms
         self._begin_sending(name, journal, drained)
@@ -259,6 +263,55 @@ class SenderEnd(End):
             durable=journal is not None,
             silent=self.silences.text,
         )
+
+    def entry(self, codec: Codec) -> Callable[[object], None]:
+        """What puts messages of this codec into the pipe."""
+        self._codec = codec
+        return self.intake.entry(codec)
+
+    # For pipelines, which look after the pipes that they fill.
+
+    @property
+    def message_max(self) -> int:
+        """Bytes of the largest message that is taken."""
+        return self.intake.message_max
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why nothing is taken any more; None while something is."""
+        return self.intake.failure
+
+    @property
+    def waiting(self) -> int:
+        """Messages that the machine has not taken yet."""
+        return self.intake.waiting
+
+    @property
+    def drained(self) -> bool:
+        """True when no more come, and the machine has taken all."""
+        return self.intake.drained
+
+    def can_send_beside(self, positions: object) -> bool:
+        """True when positions of this store can move in one step with the journal of this pipe."""
+        return isinstance(self._journal, StoreJournal) and self._journal.can_commit_beside(
+            positions
+        )
+
+    def send_beside(self, messages: Sequence[tuple[object, CommitPosition]]) -> None:
+        """Send messages, each of which enters the journal in one transaction with a position: both or neither.
+
+        Returns when the journal has all. Raises what ``send`` raises; the positions then say what was accepted.
+        Only where ``can_send_beside``.
+        """
+        journal, codec = self._journal, self._codec
+        assert isinstance(journal, StoreJournal), "can_send_beside has said no"
+        assert codec is not None, "an end that is sent into has an entry"
+        payloads: list[bytes] = []
+        for message, position in messages:
+            payload = Beside(codec.encode(message))
+            journal.commit_beside(payload, position)
+            payloads.append(payload)
+        self.intake.offer_many(payloads, Until.ACCEPTED, None)
 
     def _build_sender(self) -> SenderStack:
         return self._new_sender(self._journal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
@@ -30,7 +30,7 @@ from surepipe.pipelines.models.common import (
     row_of,
 )
 from surepipe.pipelines.models.stores import RetentionPart
-from surepipe.pipes.catalogue import KINDS, LayerText, parse_layers
+from surepipe.pipes.catalogue import KINDS, Layers, parse_layers
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.pipes.stream.options import Stream
@@ -43,7 +43,7 @@ def layers_of(written: object) -> tuple[LayerOptions, ...]:
     if isinstance(written, tuple) and not written:
         return ()
     try:
-        return parse_layers(cast("LayerText | Sequence[object]", written))
+        return parse_layers(cast("Layers", written))
     except ConfigurationError as error:
         raise ValueError(str(error)) from None
 

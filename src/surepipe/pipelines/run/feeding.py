@@ -105,7 +105,9 @@ class FeedTarget:
         """
         if messages and self.beside and self.cursor is not None:
             cursor = self.cursor
-            self.sender.send_beside([(m, cursor.request(place.text)) for m, place in messages])
+            self.sender.sender.send_beside(
+                [(m, cursor.request(place.text)) for m, place in messages]
+            )
             self.place = self._stored = messages[-1][1]
         elif messages:
             is_told = self.cursor is not None and self.sender.sender.confirms

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from surepipe.actors.codecs import CodecChoice
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.consuming.lanes import KeyChoice
+from surepipe.actors.ends.assembly import EndKeywords, HandlingKeywords
 from surepipe.actors.ends.pipe import Pipe
 from surepipe.actors.ends.remote import PipeReceiver, PipeSender, StreamReceiver, StreamSender
 from surepipe.actors.letters import DeadLetterPlace
@@ -75,134 +76,69 @@ class PipeMaker:
         """A store by its name; None also for one that only the other end of the pipe needs."""
         return None if name is None else self._stores.get(name)
 
+    def _of_end(self, pipe: PipePart) -> EndKeywords:
+        """What each end of a pipe is given."""
+        env = self._environment
+        return {
+            "codec": self.codec(pipe),
+            "notices": env.notice,
+            "seed": env.seed,
+            "runtime": env.runtime,
+            "trace": env.trace,
+            "start": False,
+        }
+
+    def _of_receiver(self, pipe: PipePart, letters: DeadLetterPlace | None) -> HandlingKeywords:
+        """What an end is given that has handlers."""
+        first_s, most_s = _waits(self._plan, pipe)
+        return {
+            **self._of_end(pipe),
+            "state": self._store(pipe.state),
+            "boundary": pipe.settled,
+            "retries": None,  # stages and sinks count by themselves
+            "retry_min_s": first_s,
+            "retry_max_s": most_s,
+            "key": self._key(pipe),
+            "lanes": pipe.lanes,
+            "dead_letter": letters,
+        }
+
     def _stream(
         self, pipe: PipePart, letters: DeadLetterPlace | None, *, sends: bool, receives: bool
     ) -> AnyFace:
-        name, env = pipe_name(self._plan, pipe), self._environment
+        name, layers = pipe_name(self._plan, pipe), pipe.stack
         assert pipe.stream_store is not None
         store, retention = self._stores[pipe.stream_store], retention_of(pipe)
-        journal, state = self._store(pipe.journal), self._store(pipe.state)
-        codec, notices, trace = self.codec(pipe), env.notice, env.trace
-        waits = _waits(self._plan, pipe)
-        if sends and receives:
-            return Pipe(
-                name,
-                pipe.stack,
-                store=store,
-                journal=journal,
-                state=state,
-                retention=retention,
-                codec=codec,
-                boundary=pipe.settled,
-                retry_min_s=waits[0],
-                retry_max_s=waits[1],
-                key=self._key(pipe),
-                lanes=pipe.lanes,
-                dead_letter=letters,
-                notices=notices,
-                seed=env.seed,
-                runtime=env.runtime,
-                trace=trace,
-                start=False,
-            )
-        if sends:
+        if not receives:
+            options = self._of_end(pipe)
+            journal = self._store(pipe.journal)
             return StreamSender(
-                name,
-                pipe.stack,
-                store=store,
-                journal=journal,
-                retention=retention,
-                codec=codec,
-                notices=notices,
-                seed=env.seed,
-                runtime=env.runtime,
-                trace=trace,
-                start=False,
+                name, layers, store=store, journal=journal, retention=retention, **options
             )
-        return StreamReceiver(
-            name,
-            pipe.stack,
-            store=store,
-            state=state,
-            boundary=pipe.settled,
-            retry_min_s=waits[0],
-            retry_max_s=waits[1],
-            key=self._key(pipe),
-            lanes=pipe.lanes,
-            dead_letter=letters,
-            retention=retention,
-            codec=codec,
-            notices=notices,
-            seed=env.seed,
-            runtime=env.runtime,
-            trace=trace,
-            start=False,
-        )
+        given = self._of_receiver(pipe, letters)
+        if not sends:
+            return StreamReceiver(name, layers, store=store, retention=retention, **given)
+        journal = self._store(pipe.journal)
+        return Pipe(name, layers, store=store, journal=journal, retention=retention, **given)
 
     def _framed(
         self, pipe: PipePart, letters: DeadLetterPlace | None, *, sends: bool, receives: bool
     ) -> AnyFace:
-        name, env = pipe_name(self._plan, pipe), self._environment
-        route = env.route(pipe, sends, receives)
+        name, layers = pipe_name(self._plan, pipe), pipe.stack
+        route = self._environment.route(pipe, sends, receives)
         if route is not None:
             self.routes.append(route)
-        journal, state = self._store(pipe.journal), self._store(pipe.state)
-        waits = _waits(self._plan, pipe)
+        journal = self._store(pipe.journal)
         if sends and receives:
-            return Pipe(
-                name,
-                pipe.stack,
-                route=route,
-                journal=journal,
-                state=state,
-                codec=self.codec(pipe),
-                boundary=pipe.settled,
-                retry_min_s=waits[0],
-                retry_max_s=waits[1],
-                key=self._key(pipe),
-                lanes=pipe.lanes,
-                dead_letter=letters,
-                notices=env.notice,
-                seed=env.seed,
-                runtime=env.runtime,
-                trace=env.trace,
-                start=False,
-            )
+            given = self._of_receiver(pipe, letters)
+            return Pipe(name, layers, route=route, journal=journal, **given)
         if route is None:
             raise ConfigurationError(
                 f"pipe {pipe.name} leads from one node to another, and its route stays within one process"
             )
         if sends:
-            return PipeSender(
-                name,
-                pipe.stack,
-                route=route,
-                journal=journal,
-                codec=self.codec(pipe),
-                notices=env.notice,
-                seed=env.seed,
-                runtime=env.runtime,
-                trace=env.trace,
-                start=False,
-            )
-        return PipeReceiver(
-            name,
-            pipe.stack,
-            route=route,
-            state=state,
-            boundary=pipe.settled,
-            retry_min_s=waits[0],
-            retry_max_s=waits[1],
-            key=self._key(pipe),
-            lanes=pipe.lanes,
-            dead_letter=letters,
-            codec=self.codec(pipe),
-            notices=env.notice,
-            seed=env.seed,
-            runtime=env.runtime,
-            trace=env.trace,
-            start=False,
-        )
+            return PipeSender(name, layers, route=route, journal=journal, **self._of_end(pipe))
+        return PipeReceiver(name, layers, route=route, **self._of_receiver(pipe, letters))
 
     def _key(self, pipe: PipePart) -> KeyChoice | None:
         """What tells the key of a message of this pipe, where it has lanes."""

@@ -385,7 +385,7 @@ class Engine:
             return FeedTarget(face, None, beside=False)
         store = self.stores[kept]
         cursor = StoreCursor(store, name, lives_of(self._environment.runtime))
-        beside = face.can_send_beside(store) and bool(getattr(store, "one_slot", True))
+        beside = face.sender.can_send_beside(store) and bool(getattr(store, "one_slot", True))
         return FeedTarget(face, cursor, beside=beside)
 
     # Running.
@@ -418,7 +418,7 @@ class Engine:
         receiver, sender = getattr(face, "receiver", None), getattr(face, "sender", None)
         failure = receiver.works.failure if receiver is not None else None
         if failure is None and sender is not None:
-            failure = sender.intake.failure
+            failure = sender.failure
         if failure is not None:
             raise failure
 

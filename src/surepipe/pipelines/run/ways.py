@@ -117,7 +117,7 @@ def has_handled_all(face: Pipe | PipeReceiver | StreamReceiver) -> bool:
 
 def is_at_rest(face: Pipe | PipeSender | StreamSender) -> bool:
     """True when all that was sent is through, though the pipe still takes messages."""
-    if face.sender.intake.waiting or not face.sender.asked_at_rest():
+    if face.sender.waiting or not face.sender.asked_at_rest():
         return False
     return not isinstance(face, Pipe) or (has_handled_all(face) and face.receiver.asked_at_rest())
 
@@ -252,4 +252,4 @@ class Ways:
 
 
 def _has_stored_all(face: Pipe | PipeSender | StreamSender) -> bool:
-    return face.sender.intake.drained and face.sender.asked_at_rest()
+    return face.sender.drained and face.sender.asked_at_rest()

@@ -77,7 +77,7 @@ class Visitor:
 
     def _offer(self, life: Life, engine: Engine, name: str, make: Callable[[int], str]) -> None:
         face = sending(engine.faces[name])
-        longest = face.sender.intake.message_max
+        longest = face.sender.message_max
         message = make(longest)
         text, payload = canonical(message), AutoCodec().encode(message)
         self.offered.add(text)

@@ -115,7 +115,7 @@ def test_what_is_shipped_is_the_package_and_what_was_named(tmp_path: Path) -> No
     assert found[0] == ready
     with zipfile.ZipFile(found[1]) as archive:
         names = archive.namelist()
-    assert {"surepipe/__init__.py", "surepipe/storage/scripts/read.lua", "prices.py"} <= {*names}
+    assert {"surepipe/__init__.py", "surepipe/storage/redis/lua/read.lua", "prices.py"} <= {*names}
     assert "hypothesis/__init__.py" in names
     assert not [name for name in names if "__pycache__" in name]
     with pytest.raises(ConfigurationError, match="nowhere can't be shipped"):

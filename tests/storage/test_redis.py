@@ -247,7 +247,7 @@ def test_the_servers_clock_ages_entries_when_no_other_is_given(redis_bench: Redi
 
 def test_every_script_lists_its_keys_and_is_packaged() -> None:
     """R-4: name, type, meaning and owner stand in the header of each file."""
-    folder = resources.files("surepipe.storage").joinpath("scripts")
+    folder = resources.files("surepipe.storage.redis").joinpath("lua")
     files = {entry.name for entry in folder.iterdir()}
     assert {f"{name}.lua" for name in NAMES} <= files
     for name in sorted(files):

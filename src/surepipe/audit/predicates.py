@@ -10,13 +10,12 @@ hosts record: accepted, settled, confirmed; it keeps a digest for each message a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 
 from surepipe.core.claims import Atom
-from surepipe.core.effects import Ranges
 from surepipe.core.ranges import RangeSet
 
 
@@ -162,129 +161,6 @@ def judge_trace(trace: Iterable[int], accepted: int | None = None) -> PipeVerdic
 def payload_digest(payload: bytes) -> str:
     """16 hexadecimal digits that stand for a payload in a trace."""
     return blake2b(payload, digest_size=8).hexdigest()
-
-
-class PipeJudge:
-    """Judges one pipe while it runs, from what its two hosts report.
-
-    Reports may come in runs. A repeated ``accepted`` (a journal read again after a crash) changes nothing.
-    A message that gets a new identity is announced with ``renumbered`` and keeps its position.
-    """
-
-    def __init__(self) -> None:
-        self._order = OrderJudge()
-        self._settled = RangeSet()
-        self._confirmed = RangeSet()
-        self._digests: list[str] = []
-        self._positions: dict[tuple[int, int], int] = {}
-        self._violations: dict[JudgedProperty, PredicateViolation] = {}
-
-    @property
-    def accepted_count(self) -> int:
-        return len(self._digests)
-
-    @property
-    def settled_count(self) -> int:
-        """How many settlements there were, repeats included."""
-        return self._order.count
-
-    def position(self, epoch: int, seq: int) -> int:
-        """The position of a message, 0 when it was never accepted."""
-        return self._positions.get((epoch, seq), 0)
-
-    def accepted(self, epoch: int, first: int, digests: Sequence[str]) -> None:
-        """The sender accepted these consecutive messages."""
-        for seq, digest in enumerate(digests, first):
-            position = self.position(epoch, seq)
-            if not position:
-                self._digests.append(digest)
-                self._positions[epoch, seq] = len(self._digests)
-            elif self._digests[position - 1] != digest:
-                self._fail(
-                    JudgedProperty.INTEGRITY,
-                    position,
-                    f"({epoch}, {seq}) accepted twice, differently",
-                )
-
-    def renumbered(
-        self, epoch: int, first: int, count: int, new_epoch: int, new_first: int
-    ) -> None:
-        """These messages were never transmitted, or refused, and are known by a new identity from now on."""
-        for offset in range(count):
-            position = self.position(epoch, first + offset)
-            if position:
-                self._positions[new_epoch, new_first + offset] = position
-
-    def settled(self, epoch: int, first: int, digests: Sequence[str]) -> None:
-        """These consecutive messages crossed the boundary, or became dead letters."""
-        for seq, digest in enumerate(digests, first):
-            self._settle(epoch, seq, digest)
-
-    def confirmed(self, epoch: int, ranges: Ranges) -> None:
-        """The sender reported these messages confirmed."""
-        for first, last in ranges:
-            for seq in range(first, last + 1):
-                position = self.position(epoch, seq)
-                if position not in self._settled:
-                    self._fail(
-                        JudgedProperty.CONFIRM_SOUND, position, f"({epoch}, {seq}) was not settled"
-                    )
-                if position:
-                    self._confirmed.add(position, position)
-
-    def verdict(self, *, quiescent: bool) -> PipeVerdict:
-        """What is known now. Loss, and confirms that are missing, are judged only when ``quiescent``."""
-        outcomes = {broken: self._order.outcome(broken) for broken in ORDER_PROPERTIES}
-        for broken in (JudgedProperty.INTEGRITY, JudgedProperty.CONFIRM_SOUND):
-            outcomes[broken] = (
-                PropertyOutcome.VIOLATED if broken in self._violations else PropertyOutcome.HELD
-            )
-        outcomes[JudgedProperty.NO_LOSS] = outcomes[JudgedProperty.ALL_CONFIRMED] = (
-            PropertyOutcome.UNDECIDED
-        )
-        violations = {**self._order.violations, **self._violations}
-        if quiescent:
-            self._judge_end(outcomes, violations)
-        return _verdict(outcomes, violations)
-
-    def _settle(self, epoch: int, seq: int, digest: str) -> None:
-        position = self.position(epoch, seq)
-        if not position:
-            self._fail(
-                JudgedProperty.INTEGRITY,
-                0,
-                f"({epoch}, {seq}) was settled and never accepted",
-                ahead=1,
-            )
-            return
-        self._order.step(position, repeated=position in self._settled)
-        self._settled.add(position, position)
-        if self._digests[position - 1] != digest:
-            self._fail(
-                JudgedProperty.INTEGRITY, position, f"({epoch}, {seq}) arrived with another payload"
-            )
-
-    def _judge_end(
-        self,
-        outcomes: dict[JudgedProperty, PropertyOutcome],
-        violations: dict[JudgedProperty, PredicateViolation],
-    ) -> None:
-        _judge_loss(self._settled, self.accepted_count, self._order.count, outcomes, violations)
-        missing = self._confirmed.missing(1, self.accepted_count)
-        outcomes[JudgedProperty.ALL_CONFIRMED] = (
-            PropertyOutcome.VIOLATED if missing else PropertyOutcome.HELD
-        )
-        if missing:
-            violations[JudgedProperty.ALL_CONFIRMED] = PredicateViolation(
-                JudgedProperty.ALL_CONFIRMED,
-                self._order.count,
-                missing[0][0],
-                f"unconfirmed: {missing}",
-            )
-
-    def _fail(self, broken: JudgedProperty, position: int, detail: str, ahead: int = 0) -> None:
-        place = self._order.count + ahead
-        self._violations.setdefault(broken, PredicateViolation(broken, place, position, detail))
 
 
 def _judge_loss(

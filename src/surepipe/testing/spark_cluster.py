@@ -149,14 +149,6 @@ class StandaloneCluster:
                 found.append(int(status.parent.name))
         return sorted(found)
 
-    def kill_executor(self) -> int:
-        """End the oldest executor as SIGKILL does; its worker starts another. Raises ConfigurationError."""
-        running = self.executors()
-        if not running:
-            raise ConfigurationError("no executor is running")
-        os.kill(running[0], signal.SIGKILL)
-        return running[0]
-
     def close(self) -> None:
         """End all, and remove what they left. A repeat does nothing."""
         for daemon in [*self._workers, *([self._master] if self._master else [])]:

@@ -8,7 +8,6 @@ returned; a run in which one of them never does has found something.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Protocol
 
@@ -19,7 +18,6 @@ from surepipe.simulation.actors.tasks import Tasks
 from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import Draws
 from surepipe.simulation.chance.script import Decision, Script
-from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.events import Event, Happening
 from surepipe.simulation.faults import CATALOGUE, kinds_at, names_of
@@ -316,11 +314,3 @@ def result_of(
         limit=world.limit,
         asked=tuple(f"{node}: {event.what}" for node, event in world.asked or ()),
     )
-
-
-def replay_actors(
-    subject: ActorSubject, script: Script, *, judge: JudgeRows | None = judge_rows
-) -> RunResult:
-    """Repeat the run that a script tells of."""
-    options = replace(Options.of(script.options), seed=script.seed)
-    return run_actors(subject, options, ScriptChooser(script), judge=judge)

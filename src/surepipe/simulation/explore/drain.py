@@ -9,15 +9,12 @@ The fair drain draws the order of what happens in a round, and leaves nothing ou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, cast
+from typing import cast
 
 from surepipe.core.machine import SenderMachine
 from surepipe.simulation.chance.randomness import draws
 from surepipe.simulation.explore.history import AT_END, Broken, Histories
 from surepipe.simulation.explore.transitions import SENDER, ExploredStep, Space, State
-
-Advance: TypeAlias = Callable[[State], tuple[State, list[ExploredStep]]]
 
 
 class DrainStates:

@@ -63,7 +63,7 @@ def script(name: str) -> LuaScript:
 def _gather(name: str, parts: dict[str, str]) -> None:
     """Add a file to ``parts``, after what it needs."""
     source = (
-        resources.files("surepipe.storage").joinpath("scripts", f"{name}.lua").read_text("utf-8")
+        resources.files("surepipe.storage.redis").joinpath("lua", f"{name}.lua").read_text("utf-8")
     )
     needs = _NEEDS.match(source)
     for part in needs[1].split(", ") if needs else []:

@@ -807,15 +807,12 @@ class Transaction:
         self.is_decided = False
 
     def add(self, request: JoinedRequest) -> None:
-        """Add a request."""
         self.requests.append(request)
 
     def append(self, request: AppendRun) -> None:
-        """Add an append."""
         self.add(request)
 
     def commit(self, request: CommitPosition) -> None:
-        """Add a commit."""
         self.add(request)
 
     def decided_by(self, request: AppendRun) -> None:

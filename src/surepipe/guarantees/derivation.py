@@ -411,12 +411,10 @@ class Derived:
 
     @property
     def name(self) -> str:
-        """The pipe."""
         return self.hop.name
 
     @property
     def exhibits(self) -> Faults:
-        """What the route does."""
         return self.hop.route.forward
 
     @property
@@ -481,7 +479,6 @@ class DerivedChain:
 
     @property
     def name(self) -> str:
-        """The chain."""
         return self.chain.name
 
     @property

@@ -108,14 +108,12 @@ class HeldFrames:
         return bool(self.frames)
 
     def add(self, frame: object) -> None:
-        """Keep a frame."""
         what = (type(frame).__name__, *(getattr(frame, name, 0) for name in _SAME))
         self._count(self.frames.get(what), -1)
         self.frames[what] = frame
         self._count(frame, 1)
 
     def take_all(self) -> list[Effect]:
-        """Transmit everything."""
         frames = list(self.frames.values())
         self.frames.clear()
         self.messages = self.size_bytes = 0

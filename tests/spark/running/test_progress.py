@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 from surepipe.observe.status import GAUGES
-from surepipe.spark.running.layout import Input, Stream
+from surepipe.spark.running.layout import Input, StreamInStore
 from surepipe.spark.running.query import counted_of, lags_of
 
-NORTH = Input("north", Stream("a", "shop/north"), "earliest", ())
-SOUTH = Input("south", Stream("a", "shop/south"), "earliest", ())
-LATE = Input("late", Stream("a", "shop/late"), "latest", ())
+NORTH = Input("north", StreamInStore("a", "shop/north"), "earliest", ())
+SOUTH = Input("south", StreamInStore("a", "shop/south"), "earliest", ())
+LATE = Input("late", StreamInStore("a", "shop/late"), "latest", ())
 INPUTS = (SOUTH, LATE, NORTH)
 
 

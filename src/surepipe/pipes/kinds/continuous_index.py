@@ -277,7 +277,6 @@ class Receiver(IndexReceiver):
     # From above.
 
     def settle_current(self, first: int, last: int) -> None:
-        """Answer who waited for these."""
         before = self.buffer.in_work
         self.buffer.settle(first, last)
         self._answered(last - first + 1 - (before - self.buffer.in_work))
@@ -368,7 +367,6 @@ class Receiver(IndexReceiver):
             self._start_epoch(epoch, settled + 1)
 
     def gauges(self) -> dict[str, int]:
-        """What stands now."""
         in_work = self.buffer.in_work + self.former_count + self.repeated.count
         return {"held": self.buffer.held_count, "in_work": in_work}
 

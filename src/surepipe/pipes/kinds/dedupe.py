@@ -244,7 +244,6 @@ class Receiver(IndexReceiver):
         self.done = RangeSet(ranges)
 
     def gauges(self) -> dict[str, int]:
-        """What stands now."""
         return {"held": self._early_count, "in_work": self.work.count}
 
 

@@ -106,7 +106,6 @@ class IndexSender(SenderLayer):
         return self.done.missing(self.base, self.next - 1)
 
     def gauges(self) -> dict[str, int]:
-        """What stands now."""
         return {"in_flight": self.in_flight}
 
     # Sending.

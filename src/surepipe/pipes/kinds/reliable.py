@@ -292,7 +292,6 @@ class Receiver(ReceiverLayer):
     # Links and epochs.
 
     def control(self, frame: Frame) -> None:
-        """Open and Probe."""
         if isinstance(frame, Open):
             self._take_open(frame)
         elif isinstance(frame, Probe):
@@ -552,7 +551,6 @@ class Receiver(ReceiverLayer):
         return since + self.reports.gap_alarm
 
     def wake(self) -> None:
-        """Say what is due."""
         self._say_what_is_due()
         if self._stalled_due() <= self.port.now:
             self.stalled_at = self.buffer.expected

@@ -91,7 +91,6 @@ class SequentialConfirm(RetryOptions):
         return self.repeats != "none"
 
     def notes(self, label: str) -> Iterator[str]:
-        """What it costs."""
         yield f"{label} sends one frame per round trip; reliable does not"
 
 
@@ -106,7 +105,6 @@ class Sender(RetrySender):
         super().__init__(options, port, rng)
 
     def other_control(self, frame: Frame) -> None:
-        """A refusal of this epoch."""
         if not isinstance(frame, Refused):
             self.port.count("wrong_state")
         elif frame.link != self.link:

@@ -166,7 +166,6 @@ class Receiver(IndexReceiver):
     # From above.
 
     def settle_current(self, first: int, last: int) -> None:
-        """Answer who waited for these."""
         self.settle_all(self.work.settle(first, last))
 
     def refuse_current(self, first: int, last: int) -> None:
@@ -196,7 +195,6 @@ class Receiver(IndexReceiver):
         self.epoch, self.cursor_at = cast("tuple[int, int]", cursor)
 
     def gauges(self) -> dict[str, int]:
-        """What stands now."""
         return {"held": 0, "in_work": self._in_work}
 
 

@@ -552,7 +552,6 @@ class Checked(Generic[M]):
 
     @property
     def queue(self) -> MessageQueue[M]:
-        """The queue that is checked."""
         return self._queue
 
     @property
@@ -567,27 +566,22 @@ class Checked(Generic[M]):
 
     @property
     def picks_least(self) -> bool:
-        """What the inner queue says."""
         return self._queue.picks_least
 
     @property
     def increasing(self) -> bool:
-        """What the inner queue says."""
         return self._queue.increasing
 
     @property
     def dense(self) -> bool:
-        """What the inner queue says."""
         return self._queue.dense
 
     @property
     def capacity(self) -> int | None:
-        """What the inner queue says."""
         return self._queue.capacity
 
     @property
     def capacity_bytes(self) -> int | None:
-        """What the inner queue says."""
         return self._queue.capacity_bytes
 
     # The four verbs.
@@ -619,7 +613,6 @@ class Checked(Generic[M]):
         return answer
 
     def empty(self) -> bool:
-        """``empty`` of the inner queue."""
         self._watch.settle()
         answer = self._watch.ask("empty", None, self._queue.empty)
         if answer is not (self._watch.ghost.count == 0):
@@ -629,7 +622,6 @@ class Checked(Generic[M]):
         return answer
 
     def pick_one(self) -> M:
-        """``pick_one`` of the inner queue."""
         self._watch.settle()
         if not self._watch.ghost.count:
             raise broken_duty("pick_one", self, "there must be a member")
@@ -639,7 +631,6 @@ class Checked(Generic[M]):
         return message
 
     def delete_all(self, number: int) -> int:
-        """``delete_all`` of the inner queue."""
         require_number("delete_all", number)
         self._watch.settle()
         try:
@@ -700,7 +691,6 @@ class Checked(Generic[M]):
         return accepted
 
     def pick_many(self, limit: int, after: int = -1) -> list[M]:
-        """``pick_many`` of the inner queue."""
         require_count("pick_many", limit)
         require_number("pick_many", after, least=-1)
         self._watch.settle()
@@ -709,7 +699,6 @@ class Checked(Generic[M]):
         return answer
 
     def pick_runs(self, limit: int, after: int = -1) -> list[Run]:
-        """``pick_runs`` of the inner queue."""
         require_count("pick_runs", limit)
         require_number("pick_runs", after, least=-1)
         self._watch.settle()
@@ -718,7 +707,6 @@ class Checked(Generic[M]):
         return answer
 
     def slice_run(self, first: int, count: int) -> list[bytes]:
-        """``slice_run`` of the inner queue."""
         require_number("slice_run", first)
         require_count("slice_run", count)
         self._watch.settle()
@@ -740,20 +728,17 @@ class Checked(Generic[M]):
 
     @property
     def size_bytes(self) -> int:
-        """``size_bytes`` of the inner queue."""
         self._watch.settle()
         self._watch.check_sums("size_bytes", None)
         return self._queue.size_bytes
 
     @property
     def high(self) -> int:
-        """``high`` of the inner queue."""
         self._watch.settle()
         self._watch.check_high("high", None)
         return self._queue.high
 
     def snapshot(self) -> Mapping[int, M]:
-        """``snapshot`` of the inner queue."""
         self._watch.settle()
         snapshot = self._watch.ask("snapshot", None, self._queue.snapshot)
         self._watch.compare(snapshot, "snapshot", None)

@@ -73,7 +73,6 @@ class Backlog:
         return run
 
     def contents(self) -> Payloads:
-        """Everything that waits, in order."""
         return self._peek(self.count)
 
     def _peek(self, count: int) -> Payloads:

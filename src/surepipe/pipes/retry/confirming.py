@@ -162,7 +162,6 @@ class Session:
             self.leave_out(last + 1, high)
 
     def settle(self, first: int, last: int) -> None:
-        """These messages are settled."""
         if first == self.cum + 1 and not self.settled:
             self.cum = last
         else:
@@ -440,7 +439,6 @@ class ConfirmingReceiver(ReceiverLayer):
         return due if due < NEVER else None
 
     def wake(self) -> None:
-        """Say what is due."""
         for epoch, session in self.sessions.items():
             self._say_what_is_due(epoch, session)
 

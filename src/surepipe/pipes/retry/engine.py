@@ -40,7 +40,6 @@ class RetrySender(WindowSender):
     # Frames of the reverse path.
 
     def control(self, frame: Frame) -> None:
-        """An answer of the receiver."""
         if isinstance(frame, Nack) and self.takes_nacks:
             self._nack(frame)
             return

@@ -4,6 +4,20 @@ Accepted messages wait in the backlog until the window, the receiver's limit and
 are transmitted and stay in a message queue, with a record of each run, until they are known to be settled.
 Numbers: everything below ``base`` is settled (or given up), ``base .. next - 1`` is on the way but for ``done``,
 and the backlog follows from ``next`` on.
+
+Three bounds, and what keeps each from stopping the pipe for good:
+
+1. The window is a span, counted from ``base``. If message 1 is lost, 2 to 1024 are settled above it and nothing
+   new leaves: the deadline of 1 is what gets the pipe going again, so every run on the way has one.
+2. Bytes. A message larger than the whole bound would wait for ever, so it travels when nothing else is on the
+   way.
+3. The receiver's credit, ``limit``. It offers room up to 64, all 64 are settled and confirmed, and the Confirm
+   that offers 128 is lost. Now nothing is on the way, so no deadline is armed here, and the receiver has nothing
+   new to report: both would wait for ever. So a sender that has messages and no credit asks (``_watch_credit``),
+   with growing waits, until it is told (T-8).
+4. A receiver that begins anew offers less than its predecessor did. What was sent beyond that is dropped there
+   and comes again; what a predecessor offered counts no more (``forget_hints``), or its credit would flood the
+   new one.
 """
 
 from __future__ import annotations
@@ -179,7 +193,6 @@ class WindowSender(SenderLayer):
         return transmitted + self.backlog.contents()
 
     def unconfirmed(self) -> Ranges:
-        """Numbers of everything unconfirmed."""
         return self.done.missing(self.base, self.next + self.backlog.count - 1)
 
     def gauges(self) -> dict[str, int]:
@@ -349,7 +362,7 @@ class WindowSender(SenderLayer):
         return self.queue.slice_run(flight.first, flight.last - flight.first + 1)
 
     def _watch_credit(self) -> None:
-        """Blocked by the limit with nothing on the way: only a question can bring the credit (T-8)."""
+        """Step 3 of the story above: blocked by the limit, with nothing on the way."""
         is_blocked = (
             self.linked and self.backlog.count and self.base == self.next and self.limit < self.next
         )

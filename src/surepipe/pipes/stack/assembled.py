@@ -252,11 +252,9 @@ class Stack:
         self.effects.append(effect)
 
     def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter."""
         self._counts[name] += amount
 
     def ticket(self) -> int:
-        """A new ticket number."""
         self._last_ticket += 1
         return self._last_ticket
 
@@ -874,11 +872,9 @@ class ReceiverStack(Stack):
     # For the desk and the layers.
 
     def settle_outermost(self, epoch: int, first: int, last: int) -> None:
-        """Answer the outermost layer: settled."""
         self._todo.append((self.layers[0].settled, (epoch, first, last)))
 
     def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
-        """Answer the outermost layer: refused."""
         self.later(self.layers[0].refused, epoch, first, last)
 
     def cursors(self, epoch: int, also: Ranges) -> list[object]:

@@ -7,6 +7,23 @@ poison to dead letters, and stores the cursors where the boundary says so:
 * ``handed``, ``processed``: settled when the host says so; with a durable state, after the cursors are stored.
 * ``before``: the cursors are stored first, then the messages are delivered: never twice, perhaps not at all.
 * ``committed``: the host commits effect and cursors (``state_after``) in one transaction, then says settled.
+
+Why a message that fails for good takes three writes where effects are committed (decision 0040):
+
+1. "a" has failed often enough. Its letter is written, and the receiver is killed before it stores that "a" is
+   done.
+2. Its successor is given "a" again, and this time the handler takes it: it is in the letters and processed.
+3. Or the receiver was replaced long ago, and does not know: it writes letters of what its successor handles.
+4. So the state says first that "a" is given up. That write is fenced: whoever was replaced ends here, with
+   nothing done.
+5. Then the letter is written, under the name of its message, so that a second one changes nothing.
+6. Then the state says that "a" is settled. Killed between 4 and 6, a successor finds "a" given up; when it comes
+   again its letter is written, and no handler sees it.
+
+Why one that is refused takes with it what follows: handed on alone, "c" would be settled before "b" comes again,
+and order is what an ordered pipe is for. Why nothing is stored while the host may be storing
+(``_host_may_be_storing``): of two states under way the older could land last, and the place would go back behind
+effects that are committed.
 """
 
 from __future__ import annotations
@@ -54,21 +71,15 @@ class DeskPort(Protocol):
         """Add to the effects of this step."""
         ...
 
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter."""
-        ...
+    def count(self, name: str, amount: int = 1) -> None: ...
 
     def ticket(self) -> int:
         """A new number for a Deliver, Persist or DeadLetter."""
         ...
 
-    def settle_outermost(self, epoch: int, first: int, last: int) -> None:
-        """Answer the outermost layer: settled."""
-        ...
+    def settle_outermost(self, epoch: int, first: int, last: int) -> None: ...
 
-    def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
-        """Answer the outermost layer: refused."""
-        ...
+    def refuse_outermost(self, epoch: int, first: int, last: int) -> None: ...
 
     def producer_of(self, epoch: int) -> str:
         """Who wrote the messages of this epoch that are in work, where that is part of their identity."""
@@ -477,7 +488,6 @@ class DeskBase(ABC):
         return min(times, default=None)
 
     def wake(self) -> None:
-        """Try again what is due."""
         now = self.port.now
         for ticket, posting in self.postings.items():
             if posting.repeat_at is not None and posting.repeat_at <= now:
@@ -764,7 +774,6 @@ class Desk(DeskBase):
         return due
 
     def wake(self) -> None:
-        """Try again what is due."""
         now = self.port.now
         due = [delayed for delayed in self.delayed if delayed.due <= now]
         self.delayed = [delayed for delayed in self.delayed if delayed.due > now]

@@ -62,7 +62,6 @@ class InWork:
 
     @property
     def size_bytes(self) -> int:
-        """Payload bytes in work."""
         return self._run_bytes + self.repeats.size_bytes
 
     def add(self, first: int, last: int, size_bytes: int) -> None:

@@ -45,9 +45,7 @@ class IntakePort(Protocol):
         """The effects of this step so far."""
         ...
 
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter."""
-        ...
+    def count(self, name: str, amount: int = 1) -> None: ...
 
     def ticket(self) -> int:
         """A new number for a Persist or DeadLetter that this intake emits."""

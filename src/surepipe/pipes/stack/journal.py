@@ -1,12 +1,31 @@
 """The intake of a sender with a journal: a message is accepted when its row is stored.
 
 The journal gives a sender a past. A life begins by taking its number in the journal; then it serves the epochs
-that it found there, oldest first, each under its own identities, and only then its own. Between two epochs stands
-a barrier: everything of the former is confirmed, and the journal has noted it, before anything of the next is
-transmitted. Rows that were never on the wire may be numbered again, in one atomic write.
+that it found there, oldest first, each under its own identities, and only then its own. Between two epochs
+stands a barrier: everything of the former is confirmed, and the journal has noted it, before anything of the
+next is transmitted. Rows that were never on the wire may be numbered again, in one atomic write.
 
-One write is under way at a time. What is offered meanwhile waits and is stored together in the next one. A write
-whose outcome is unknown is repeated until it is known.
+One write is under way at a time. What is offered meanwhile waits and is stored together in the next one.
+
+The writes and their order, by what would go wrong without each:
+
+1. Life 7 stores the rows of "a" and "b", and only then says that they are accepted. Said first, a crash in
+   between would lose two messages that their caller has forgotten.
+2. It notes that it begins to transmit (``NoteTransmitted``), and only then sends. So of rows without that note
+   it is certain that nobody has seen them.
+3. It is killed, or only taken for dead. Life 8 writes its number down first of all (``OpenLife``). From then on
+   the journal refuses every row of life 7, which could else accept messages that life 8 has not read and never
+   sends.
+4. Life 8 finds rows of life 7. With the note they may have been settled, so they go out under their old numbers,
+   and a receiver that has them drops the repeats. Without it they are numbered again, in one write
+   (``Renumber``): torn in two, a message would be there twice, or not at all.
+5. Its own messages wait until all of life 7 is confirmed and that is stored (``ForgetRows``). Sent earlier, they
+   could be settled first, and a crash now would bring older ones behind them.
+6. The journal does not answer. The write was made or not, and either guess is wrong: taken for failed, the rows
+   would come back in the next life though their caller was told to send them again; taken for stored, they may
+   be lost. So the same write is repeated until its outcome is known, and its callers wait.
+7. How far all is confirmed is told late, to spare writes. A crash then repeats what was confirmed, and receivers
+   know repeats. Told early it would lose messages.
 """
 
 from __future__ import annotations
@@ -72,7 +91,6 @@ class WaitingRows:
         return self.first + len(self) - 1
 
     def waiting(self) -> list[bytes]:
-        """All that was not taken."""
         return self.payloads[self.taken :]
 
     def give(self, layer: SenderLayer) -> Sequence[bytes]:

@@ -394,7 +394,6 @@ class LaneDesk(DeskBase):
         return earlier(self.next_due, super().deadline)
 
     def wake(self) -> None:
-        """Try again what is due."""
         now = self.port.now
         if self.next_due is not None and self.next_due <= now:
             for key in [key for key, due in self.delayed.items() if due <= now]:

@@ -44,9 +44,7 @@ class Port(Protocol):
         ...
 
     @property
-    def pipe(self) -> str:
-        """The name of the pipe."""
-        ...
+    def pipe(self) -> str: ...
 
     @property
     def has_reverse(self) -> bool:
@@ -62,9 +60,7 @@ class Port(Protocol):
         """Transmit a control frame on the raw route."""
         ...
 
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter."""
-        ...
+    def count(self, name: str, amount: int = 1) -> None: ...
 
     def notice(self, kind: NoticeKind, epoch: int, ranges: Ranges = (), detail: str = "") -> None:
         """Tell the people who run the pipe."""

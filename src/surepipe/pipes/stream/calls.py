@@ -56,7 +56,6 @@ class StoreCalls:
         self.pauses = BackOff.of_seconds(options.rto_min_s, most_s, options.jitter)
 
     def ask(self, request: StoreRequest) -> Asked:
-        """Ask now."""
         asked = Asked(request, 0, 0, 0)
         self.repeat(asked)
         return asked

@@ -121,7 +121,6 @@ class Sender(SenderLayer):
         return max(0, self.next_append - self.base)
 
     def gauges(self) -> dict[str, int]:
-        """What waits, and for what."""
         return {"in_flight": self.in_flight, "backlog": self.next - self.base - self.in_flight}
 
     def control(self, frame: Frame) -> None:

@@ -272,7 +272,6 @@ class _Reader:
         return Payloads([data[a:b] for a, b in pairwise(ends)], size, longest)
 
     def text(self) -> str:
-        """A counted text."""
         (size,) = self.numbers(_COUNT)
         start = self._advance(size)
         try:

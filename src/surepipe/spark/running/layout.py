@@ -42,7 +42,7 @@ TargetKind: TypeAlias = Literal["stream", "task", "driver"]
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamInStore:
     """A stream in a store, and how it is made when it is not there."""
 
     store: str
@@ -56,7 +56,7 @@ class Target:
 
     name: str
     kind: TargetKind
-    stream: Stream | None = None
+    stream: StreamInStore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Input:
     """A stream that the query reads. ``part``: the pipe or source that it belongs to."""
 
     part: str
-    stream: Stream
+    stream: StreamInStore
     start: str
     targets: tuple[str, ...]
 
@@ -83,7 +83,7 @@ class SparkLayout:
         return next(one for one in self.inputs if one.part == part)
 
     @property
-    def streams(self) -> tuple[Stream, ...]:
+    def streams(self) -> tuple[StreamInStore, ...]:
         """Every stream that is read or written."""
         written = (target.stream for target in self.targets.values() if target.stream is not None)
         return tuple(dict.fromkeys([*(one.stream for one in self.inputs), *written]))
@@ -146,7 +146,7 @@ def _with_paths(plan: Plan) -> Plan:
 def _inputs(plan: Plan) -> Iterator[Input]:
     for source in plan.sources:
         if isinstance(source, StreamSource) and source.node == SPARK_NODE:
-            stream = Stream(source.store, source.stream)
+            stream = StreamInStore(source.store, source.stream)
             yield Input(source.name, stream, str(source.start), _ends_of(plan, source.name))
     for pipe in plan.pipes:
         yield Input(pipe.name, stream_of(plan, pipe), "earliest", _ends_of(plan, pipe.name))
@@ -158,10 +158,10 @@ def _ends_of(plan: Plan, start: str) -> tuple[str, ...]:
     return tuple(part.name for part in ends)
 
 
-def stream_of(plan: Plan, pipe: PipePart) -> Stream:
+def stream_of(plan: Plan, pipe: PipePart) -> StreamInStore:
     """The stream of a pipe."""
     assert isinstance(pipe.route, StoreRoute), "others are refused"
-    return Stream(pipe.route.store, pipe_name(plan, pipe), retention_of(pipe))
+    return StreamInStore(pipe.route.store, pipe_name(plan, pipe), retention_of(pipe))
 
 
 def _target(plan: Plan, name: str) -> Target:
@@ -170,7 +170,7 @@ def _target(plan: Plan, name: str) -> Target:
         case PipePart():
             return Target(name, "stream", stream_of(plan, part))
         case StreamSink():
-            return Target(name, "stream", Stream(part.store, part.stream))
+            return Target(name, "stream", StreamInStore(part.store, part.stream))
         case JsonlSink() | CsvSink():
             return Target(name, "driver")
         case ParquetSink() | PythonSink():

@@ -22,7 +22,7 @@ from surepipe.pipelines.run.real import RealEnvironment
 from surepipe.pipelines.run.tallies import Tallies
 from surepipe.spark.columns import Batches, BufferPayloads, RecordBatch, collected, mapped
 from surepipe.spark.running.ends import Row, SparkEnd
-from surepipe.spark.running.layout import Input, SparkLayout, Stream, Target
+from surepipe.spark.running.layout import Input, SparkLayout, StreamInStore, Target
 from surepipe.spark.running.rows import (
     COUNTS,
     GROUP,
@@ -129,7 +129,7 @@ class TargetWriters:
         give(self._ends[key], input_, life, part)
 
     def _append(
-        self, target: Target, stream: Stream, input_: str, life: int, part: RowPart
+        self, target: Target, stream: StreamInStore, input_: str, life: int, part: RowPart
     ) -> None:
         written = append_by_identity(
             self._layout.places[stream.store],

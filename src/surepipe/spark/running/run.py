@@ -31,7 +31,7 @@ from surepipe.pipelines.run.tallies import Tallies
 from surepipe.pipelines.run.unfinished import Unfinished
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import MAIN_NODE
-from surepipe.spark.running.layout import SparkLayout, Stream, lay_out
+from surepipe.spark.running.layout import SparkLayout, StreamInStore, lay_out
 from surepipe.spark.running.query import counted_of, lags_of
 from surepipe.spark.running.rows import LETTERS
 from surepipe.spark.session import SparkOptions, check_start, open_session, prepare_session
@@ -426,7 +426,7 @@ class SparkRun:
         self._open.close()
 
 
-def _make(stream: Stream, place: StorePlace) -> None:
+def _make(stream: StreamInStore, place: StorePlace) -> None:
     """Make a stream, or see that the one that is there will do. Raises ConfigurationError, StoreUnavailable."""
     store = place.store()
     create = partial(store.create, stream.name, 1, stream.retention)

@@ -115,7 +115,7 @@ def passed(ends: Sequence[MachineEnd[Passing]]) -> list[int]:
 
 
 def test_three_machines_in_one_actor_pass_frames_around_a_ring(runtime: Runtime) -> None:
-    """A number goes ten times around; each machine has passed it on ten times, and the node has one address."""
+    """pipes H-1: a number goes ten times around; each has passed it on ten times, and the node has one address."""
     node, ends = ring_of(runtime)
     ends[0].start()
     ends[0].tell(lambda machine, _: machine.begin(1))
@@ -137,7 +137,7 @@ def test_a_turn_of_the_node_is_a_turn_of_its_one_actor(steps: StepRuntime) -> No
 
 
 def test_machines_of_a_node_die_and_begin_anew_together(runtime: Runtime) -> None:
-    """The node crashes; all three have another life, what they counted before is kept, and the ring goes on."""
+    """pipes H-2: all three have another life, what they counted before is kept, and the ring goes on."""
     node, ends = ring_of(runtime)
     ends[0].start()
     ends[0].tell(lambda machine, _: machine.begin(1))

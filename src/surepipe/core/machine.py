@@ -3,6 +3,9 @@
 A host's step is always the same: take one event, give it to the machine with ``now``, perform the effects in
 order, re-arm the one deadline. ``now`` is a monotonic count of microseconds. After it has built a machine, the
 host calls ``wake`` once: that is how a machine starts. A wake that is early, late or doubled is harmless.
+
+A host takes any number of machines by name. Where a machine has several routes, each frame comes and goes as
+``core.effects.Addressed``, with the name of its route: so queues name their peers, and know no host.
 """
 
 from __future__ import annotations

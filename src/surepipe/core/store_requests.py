@@ -787,6 +787,63 @@ class KeyedVerbs(ABC):
         return cast("TogetherOutcome", self.ask(Together(requests, is_decided)))
 
 
+class StoreVerbs(KeyedVerbs):
+    """The methods of ``Store`` as requests, for stores that stand around others or are asked from afar: each asks
+    ``_do``, which gives an outcome of that request."""
+
+    @abstractmethod
+    def _do(self, request: StoreRequest) -> StoreOutcome:
+        """The outcome of a request."""
+
+    def ask(self, request: KeyedRequest) -> KeyedOutcome:
+        return cast("KeyedOutcome", self._do(request))
+
+    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
+        return cast("CreateOutcome", self._do(CreateStream(stream, partitions, retention)))
+
+    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
+        return cast("OpenOutcome", self._do(OpenProducer(stream, producer, epoch, base)))
+
+    def append(
+        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+    ) -> AppendOutcome:
+        run = AppendRun(stream, producer, epoch, first, payloads)
+        return cast("AppendOutcome", self._do(run))
+
+    def read(
+        self,
+        stream: str,
+        index: int,
+        max_messages: int,
+        max_bytes: int,
+        incarnation: int | None = None,
+    ) -> ReadOutcome:
+        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
+        return cast("ReadOutcome", self._do(request))
+
+    def identify(self, stream: str, index: int) -> IdentifyOutcome:
+        return cast("IdentifyOutcome", self._do(IdentifyEntry(stream, index)))
+
+    def trim(self, stream: str, before: int) -> TrimOutcome:
+        return cast("TrimOutcome", self._do(TrimBefore(stream, before)))
+
+    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
+        request = WaitForMore(stream, index, timeout_us)
+        return cast("Hint | Failed | Unavailable", self._do(request))
+
+    def info(self, stream: str) -> InfoOutcome:
+        return cast("InfoOutcome", self._do(DescribeStream(stream)))
+
+    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+        return cast("ClaimOutcome", self._do(ClaimReader(stream, reader, claimant)))
+
+    def get(self, stream: str, reader: str) -> GetOutcome:
+        return cast("GetOutcome", self._do(GetPosition(stream, reader)))
+
+    def commit(self, request: CommitPosition) -> CommitOutcome:
+        return cast("CommitOutcome", self._do(request))
+
+
 class Store(StreamStore, IndexStore, KeyedStore, Protocol):
     """Streams, positions and tables in one object."""
 

@@ -19,43 +19,27 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from surepipe.core.store_requests import (
-    AppendOutcome,
     AppendRun,
-    ClaimOutcome,
     ClaimReader,
-    CommitOutcome,
     CommitPosition,
-    CreateOutcome,
     CreateStream,
-    DescribeStream,
     DropStream,
     Failed,
-    GetOutcome,
-    GetPosition,
-    Hint,
-    IdentifyEntry,
-    IdentifyOutcome,
-    InfoOutcome,
     JoinedRequest,
-    KeyedOutcome,
     KeyedRequest,
-    KeyedVerbs,
     Level,
-    OpenOutcome,
     OpenProducer,
-    ReadFrom,
-    ReadOutcome,
-    Retention,
     Store,
+    StoreOutcome,
     StoreRequest,
+    StoreVerbs,
     StreamInfo,
     Together,
     Transaction,
     TransactionalStore,
     TrimBefore,
-    TrimOutcome,
     Unavailable,
-    WaitForMore,
+    perform,
 )
 from surepipe.errors import MisuseError
 
@@ -158,7 +142,7 @@ def _no_sleep(micros: int) -> None:
     del micros
 
 
-class FaultyStore(KeyedVerbs):
+class FaultyStore(StoreVerbs):
     """Passes every call on, unless something happens to it. What happens depends on the seed and the calls only.
 
     Safe for threads as far as the store inside is; with several threads the order of their calls decides.
@@ -342,13 +326,16 @@ class FaultyStore(KeyedVerbs):
             if isinstance(found, StreamInfo) and found.next > 1:
                 self.inside.remove(name, max(1, found.next - entries), found.next - 1)
 
-    def _do(
-        self, kind: type[StoreRequest], stream: str, act: Callable[[], T]
-    ) -> T | Failed | Unavailable:
-        self._names.add(stream)
-        return self._met(kind, act)
+    def _do(self, request: StoreRequest) -> StoreOutcome:
+        if isinstance(request, Together):
+            appends = (part for part in request.requests if isinstance(part, AppendRun))
+            self._names.update(run.stream for run in appends)
+        elif not isinstance(request, KeyedRequest):
+            self._names.add(request.stream)
+        inside = self.inside
+        return self._met(type(request), lambda: perform(request, inside, inside))
 
-    def _met(self, kind: type[StoreRequest], act: Callable[[], T]) -> T | Failed | Unavailable:
+    def _met(self, kind: type[StoreRequest], act: Callable[[], StoreOutcome]) -> StoreOutcome:
         match self._meet(kind, act):
             case Misfortune.OUTAGE:
                 return Unavailable("an outage, on purpose")
@@ -362,88 +349,12 @@ class FaultyStore(KeyedVerbs):
             case _:
                 return act()
 
-    # Streams.
-
-    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
-        """See ``StreamStore.create``."""
-        return self._do(
-            CreateStream, stream, lambda: self.inside.create(stream, partitions, retention)
-        )
-
-    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
-        """See ``StreamStore.open_producer``."""
-        return self._do(
-            OpenProducer, stream, lambda: self.inside.open_producer(stream, producer, epoch, base)
-        )
-
-    def append(
-        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-    ) -> AppendOutcome:
-        """See ``StreamStore.append``."""
-        return self._do(
-            AppendRun, stream, lambda: self.inside.append(stream, producer, epoch, first, payloads)
-        )
-
-    def read(
-        self,
-        stream: str,
-        index: int,
-        max_messages: int,
-        max_bytes: int,
-        incarnation: int | None = None,
-    ) -> ReadOutcome:
-        """See ``StreamStore.read``."""
-        return self._do(
-            ReadFrom,
-            stream,
-            lambda: self.inside.read(stream, index, max_messages, max_bytes, incarnation),
-        )
-
-    def identify(self, stream: str, index: int) -> IdentifyOutcome:
-        """See ``StreamStore.identify``."""
-        return self._do(IdentifyEntry, stream, lambda: self.inside.identify(stream, index))
-
-    def trim(self, stream: str, before: int) -> TrimOutcome:
-        """See ``StreamStore.trim``."""
-        return self._do(TrimBefore, stream, lambda: self.inside.trim(stream, before))
-
-    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
-        """See ``StreamStore.wait``."""
-        return self._do(WaitForMore, stream, lambda: self.inside.wait(stream, index, timeout_us))
-
     def stop_waiting(self) -> bool:
         """End the waits of the store inside that are under way; False when it has no means to."""
         stop = getattr(self.inside, "stop_waiting", None)
         if stop is not None:
             stop()
         return stop is not None
-
-    def info(self, stream: str) -> InfoOutcome:
-        """See ``StreamStore.info``."""
-        return self._do(DescribeStream, stream, lambda: self.inside.info(stream))
-
-    # Positions.
-
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
-        """See ``IndexStore.claim``."""
-        return self._do(ClaimReader, stream, lambda: self.inside.claim(stream, reader, claimant))
-
-    def get(self, stream: str, reader: str) -> GetOutcome:
-        """See ``IndexStore.get``."""
-        return self._do(GetPosition, stream, lambda: self.inside.get(stream, reader))
-
-    def commit(self, request: CommitPosition) -> CommitOutcome:
-        """See ``IndexStore.commit``."""
-        return self._do(CommitPosition, request.stream, lambda: self.inside.commit(request))
-
-    # Tables, marks, and several requests in one step.
-
-    def ask(self, request: KeyedRequest) -> KeyedOutcome:
-        """See ``KeyedVerbs``."""
-        if isinstance(request, Together):
-            appends = (part for part in request.requests if isinstance(part, AppendRun))
-            self._names.update(run.stream for run in appends)
-        return self._met(type(request), lambda: self.inside.ask(request))
 
     @contextmanager
     def transaction(self) -> Generator[FaultyTransaction[Transaction]]:

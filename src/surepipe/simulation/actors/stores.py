@@ -21,6 +21,7 @@ from surepipe.core.store_requests import (
     Stored,
     StoreOutcome,
     StoreRequest,
+    StoreVerbs,
     Together,
     TogetherOutcome,
     Unavailable,
@@ -31,7 +32,7 @@ from surepipe.guarantees import hops
 from surepipe.simulation.actors.lives import Life, Waiter
 from surepipe.simulation.events import Event, FrameFlight
 from surepipe.simulation.network import Link
-from surepipe.simulation.stores.calls import PLAIN, StoreFates, StoreVerbs, is_write, name_of
+from surepipe.simulation.stores.calls import PLAIN, StoreFates, is_write, name_of
 from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.simulation.world import as_detail, digests_of
 from surepipe.storage.memory import MemoryTransaction

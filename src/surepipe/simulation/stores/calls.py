@@ -5,50 +5,33 @@ A call is named by what it says, never by when it is made. A ``StoreFates`` is a
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2s
-from typing import Protocol, cast
+from typing import Protocol
 
 from surepipe.core.store_requests import (
-    AppendOutcome,
     AppendRun,
-    ClaimOutcome,
     ClaimReader,
-    CommitOutcome,
     CommitPosition,
-    CreateOutcome,
     CreateStream,
     DescribeStream,
     DropStream,
     DropValues,
     Failed,
     Full,
-    GetOutcome,
     GetPosition,
-    Hint,
     IdentifyEntry,
-    IdentifyOutcome,
-    InfoOutcome,
     JoinedRequest,
-    KeyedOutcome,
-    KeyedRequest,
-    KeyedVerbs,
     LoadTable,
-    OpenOutcome,
     OpenProducer,
     PutValues,
     RaiseMark,
     ReadFrom,
     ReadKeys,
-    ReadOutcome,
-    Retention,
-    StoreOutcome,
     StoreRequest,
     Together,
     TrimBefore,
-    TrimOutcome,
     Unavailable,
     WaitForMark,
     WaitForMore,
@@ -185,71 +168,3 @@ def refusal_of(call: StoreRequest, reason: str) -> Failed | Unavailable | Full:
 
 
 # The methods of a store as requests: for a store that is asked by requests, so that it can be called too.
-
-
-class StoreVerbs(KeyedVerbs):
-    """Each method of ``Store`` asks ``_do``, which gives an outcome of that request."""
-
-    @abstractmethod
-    def _do(self, request: StoreRequest) -> StoreOutcome:
-        """The outcome of a request."""
-
-    def ask(self, request: KeyedRequest) -> KeyedOutcome:
-        """See ``KeyedStore.ask``."""
-        return cast("KeyedOutcome", self._do(request))
-
-    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
-        """See ``StreamStore.create``."""
-        return cast("CreateOutcome", self._do(CreateStream(stream, partitions, retention)))
-
-    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
-        """See ``StreamStore.open_producer``."""
-        return cast("OpenOutcome", self._do(OpenProducer(stream, producer, epoch, base)))
-
-    def append(
-        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-    ) -> AppendOutcome:
-        """See ``StreamStore.append``."""
-        run = AppendRun(stream, producer, epoch, first, payloads)
-        return cast("AppendOutcome", self._do(run))
-
-    def read(
-        self,
-        stream: str,
-        index: int,
-        max_messages: int,
-        max_bytes: int,
-        incarnation: int | None = None,
-    ) -> ReadOutcome:
-        """See ``StreamStore.read``."""
-        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
-        return cast("ReadOutcome", self._do(request))
-
-    def identify(self, stream: str, index: int) -> IdentifyOutcome:
-        """See ``StreamStore.identify``."""
-        return cast("IdentifyOutcome", self._do(IdentifyEntry(stream, index)))
-
-    def trim(self, stream: str, before: int) -> TrimOutcome:
-        """See ``StreamStore.trim``."""
-        return cast("TrimOutcome", self._do(TrimBefore(stream, before)))
-
-    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
-        """See ``StreamStore.wait``."""
-        request = WaitForMore(stream, index, timeout_us)
-        return cast("Hint | Failed | Unavailable", self._do(request))
-
-    def info(self, stream: str) -> InfoOutcome:
-        """See ``StreamStore.info``."""
-        return cast("InfoOutcome", self._do(DescribeStream(stream)))
-
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
-        """See ``IndexStore.claim``."""
-        return cast("ClaimOutcome", self._do(ClaimReader(stream, reader, claimant)))
-
-    def get(self, stream: str, reader: str) -> GetOutcome:
-        """See ``IndexStore.get``."""
-        return cast("GetOutcome", self._do(GetPosition(stream, reader)))
-
-    def commit(self, request: CommitPosition) -> CommitOutcome:
-        """See ``IndexStore.commit``."""
-        return cast("CommitOutcome", self._do(request))

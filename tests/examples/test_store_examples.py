@@ -13,6 +13,7 @@ PRINTED = {
     "outbox_sqlite.py": "200 orders booked, each once and in order, with a crash in between",
     "stream_two_processes.py": "received [{'order': 1}, {'order': 2}, {'order': 3}]",
     "dead_letters.py": "1 letter replayed, exactly once",
+    "book.py": "by hand: done",
     "two_processes_tcp.py": "2000 orders shipped: 0 lost, 0 repeated, in order",
     "patterns/stream.py": "the receiver got: ['bread', 'milk', 'tea']",
 }

@@ -1,0 +1,318 @@
+"""The changes of a book, as they stand in its log, and their bytes.
+
+A book is what its log says: one entry for each change, in one order for all processes. Nothing in an entry
+depends on who reads it, so everybody who has read as far holds the same book.
+
+An entry is a line of JSON and the packed messages that belong to it, one behind the other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import field, fields, replace
+from enum import StrEnum
+from typing import TypeAlias, cast
+
+from surepipe.core.records import record
+from surepipe.queues.book.config import NOTHING, Vector
+from surepipe.queues.book.events import BookEvent, Reason
+
+
+@record
+class Items:
+    """Packed messages for one origin."""
+
+    origin: str
+    count: int
+    chunk: bytes
+
+
+@record
+class Facts:
+    """What is known of a message that is parked or blocked. ``check`` is the CRC of its payload."""
+
+    reason: Reason
+    cost: Vector
+    attempts: int
+    bytes: int
+    since: int
+    check: int
+
+
+@record
+class Enqueue:
+    """Add messages. ``producer`` and the three after it: append by identity (empty: without)."""
+
+    at: int
+    items: tuple[Items, ...]
+    producer: str = ""
+    epoch: int = 0
+    first: int = 0
+    base: int = 1
+
+
+class End(StrEnum):
+    """How a visit ended."""
+
+    EMPTY = "empty"
+    DEFICIT = "deficit"
+    BUDGET = "budget"
+    LATER = "later"
+    BLOCKED = "blocked"
+    CUT = "cut"
+    """It goes on after the commit."""
+
+
+@record
+class VisitDone:
+    """What a visit did: the cursor is (``begin``, ``slot``, ``offset``) now, and what follows from that.
+
+    ``parks`` are (page, slot, facts) of what it passed and did not process. ``wake`` is where a wait begins and
+    how long it is. ``rejected`` of the processed messages ended by a rule, ``dead`` of them as dead letters.
+    """
+
+    origin: str
+    token: int
+    begin: int
+    slot: int
+    offset: int
+    end: End
+    parks: tuple[tuple[int, int, Facts], ...] = ()
+    rejected: int = 0
+    dead: int = 0
+    deficit: int = 0
+    turn_open: bool = False
+    attempts: int = 0
+    wake: tuple[int, int] | None = None
+    blocked: Facts | None = None
+    staged: tuple[Items, ...] = ()
+    events: Sequence[BookEvent] = field(default=(), compare=False)
+    """For subscribers of the process that writes this; no part of the entry."""
+
+
+@record
+class Commit:
+    """Visits that are over, and queues that the writer wants to visit next.
+
+    ``bump``: the head moves on by one, before the visits. ``head``: the head is this queue, after them.
+    ``released``: claimed queues that the writer gives back unvisited. ``credits``: deficit that queues get for
+    rounds in which nothing could have run.
+    """
+
+    at: int
+    visits: tuple[VisitDone, ...] = ()
+    claims: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
+    bump: bool = False
+    head: str = ""
+    credits: tuple[tuple[str, int], ...] = ()
+
+
+@record
+class Change:
+    """What an operator does to a queue: pause, unpause, weight, force, sweep or reap."""
+
+    at: int
+    verb: str
+    origin: str
+    number: int = 0
+    dead: bool = False
+
+
+@record
+class Take:
+    """Reserve one passed message, or (slot -1) a page of them, for whoever writes this."""
+
+    at: int
+    generation: int
+    page: int
+    slot: int
+
+
+@record
+class Settle:
+    """What came of a reserved message: done, rejected, discarded, requeued, tried (an attempt) or released."""
+
+    at: int
+    generation: int
+    page: int
+    slot: int
+    how: str
+    length: int = 0
+    dead: bool = False
+    attempts: int = 0
+    staged: tuple[Items, ...] = ()
+
+
+@record
+class Gone:
+    """A process is dead: its claims end. ``epoch`` is the life that is over, and those before it."""
+
+    at: int
+    worker: str
+    epoch: int
+
+
+@record
+class Beat:
+    """The writer is alive, and its claims hold."""
+
+    at: int
+
+
+@record
+class Founded:
+    """The first entry of a book: the settings that all its processes must share."""
+
+    at: int
+    settings: tuple[tuple[str, int | None], ...]
+
+
+@record
+class Checkpoint:
+    """What the entries up to ``through`` came to is stored elsewhere, with these pieces (generation, page, from
+    byte, to byte) of pages."""
+
+    at: int
+    through: int
+    pieces: tuple[tuple[int, int, int, int], ...] = ()
+
+
+Entry: TypeAlias = Enqueue | Commit | Change | Take | Settle | Gone | Beat | Founded | Checkpoint
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Change, Take, Gone, Beat)}
+
+
+class EntryCorrupt(ValueError):
+    """These bytes are no entry of a book's log."""
+
+
+def _facts(facts: Facts) -> list[object]:
+    return [facts.reason.value, facts.cost, facts.attempts, facts.bytes, facts.since, facts.check]
+
+
+def encode(entry: Entry) -> bytes:
+    """The bytes of an entry."""
+    chunks: list[bytes] = []
+
+    def listed(items: tuple[Items, ...]) -> list[object]:
+        chunks.extend(item.chunk for item in items)
+        return [[item.origin, item.count, len(item.chunk)] for item in items]
+
+    row: list[object]
+    if isinstance(entry, Enqueue):
+        row = ["E", entry.at, listed(entry.items)]
+        if entry.producer:
+            row += [entry.producer, entry.epoch, entry.first, entry.base]
+    elif isinstance(entry, Commit):
+        visits = [_visit_row(visit, listed(visit.staged)) for visit in entry.visits]
+        row = ["C", entry.at, visits, entry.claims, entry.released, entry.bump, entry.head]
+        row += [entry.credits] if entry.credits else []
+    elif isinstance(entry, Settle):
+        row = [
+            *("S", entry.at, entry.generation, entry.page, entry.slot, entry.how, entry.length),
+            *(entry.dead, entry.attempts, listed(entry.staged)),
+        ]
+    else:
+        row = [type(entry).__name__, *(getattr(entry, one.name) for one in fields(entry))]
+    return b"\n".join([json.dumps(row, separators=(",", ":")).encode(), b"".join(chunks)])
+
+
+def _visit_row(visit: VisitDone, staged: list[object]) -> list[object]:
+    row: list[object] = [
+        *(visit.origin, visit.token, visit.begin, visit.slot, visit.offset, visit.end.value),
+        *(visit.deficit, visit.turn_open),
+    ]
+    parks = [[page, slot, _facts(facts)] for page, slot, facts in visit.parks]
+    rest: list[object] = [
+        *(parks, visit.rejected, visit.dead, visit.attempts, visit.wake),
+        *(_facts(visit.blocked) if visit.blocked else None, staged),
+    ]
+    return row + rest if any(rest) else row
+
+
+def decode(data: bytes) -> Entry:
+    """The entry that these bytes are; raises ``EntryCorrupt`` when they are none."""
+    line, _, blob = data.partition(b"\n")
+    try:
+        row = json.loads(line)
+        return _decoded(row[0], row[1:], blob)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise EntryCorrupt(f"no entry of a book: {line[:80]!r}") from error
+
+
+def _decoded(kind: str, row: list[object], blob: bytes) -> Entry:
+    start = 0
+
+    def items(listed: object) -> tuple[Items, ...]:
+        nonlocal start
+        found: list[Items] = []
+        for origin, count, size in cast("list[tuple[str, int, int]]", listed):
+            found.append(Items(origin, count, blob[start : start + size]))
+            start += size
+        return tuple(found)
+
+    def facts(listed: object) -> Facts:
+        reason, cost, *rest = cast("list[object]", listed)
+        vector = cast("Vector", tuple(cast("list[int]", cost)) or NOTHING)
+        return Facts(Reason(cast("str", reason)), vector, *cast("list[int]", rest))
+
+    def visit(listed: object) -> VisitDone:
+        row = cast("list[object]", listed)
+        origin, token, begin, slot, offset, end, deficit, turn_open = row[:8]
+        done = VisitDone(
+            cast("str", origin),
+            *cast("tuple[int, int, int, int]", (token, begin, slot, offset)),
+            End(cast("str", end)),
+            deficit=cast("int", deficit),
+            turn_open=bool(turn_open),
+        )
+        if not row[8:]:
+            return done
+        parks, rejected, dead, attempts, wake, blocked, staged = row[8:]
+        known = cast("list[tuple[int, int, object]]", parks)
+        return replace(
+            done,
+            parks=tuple((page, slot, facts(of_it)) for page, slot, of_it in known),
+            rejected=cast("int", rejected),
+            dead=cast("int", dead),
+            attempts=cast("int", attempts),
+            wake=cast("tuple[int, int] | None", wake and tuple(cast("list[int]", wake))),
+            blocked=facts(blocked) if blocked else None,
+            staged=items(staged),
+        )
+
+    if kind == "E":
+        at, listed, *producer = row
+        return Enqueue(
+            cast("int", at), items(listed), *cast("tuple[str, int, int, int]", tuple(producer))
+        )
+    if kind == "C":
+        at, visits, claims, released, bump, head, *credits = row
+        given = cast("list[tuple[str, int]]", credits[0] if credits else [])
+        return Commit(
+            cast("int", at),
+            tuple(map(visit, cast("list[object]", visits))),
+            tuple(cast("list[str]", claims)),
+            tuple(cast("list[str]", released)),
+            bool(bump),
+            cast("str", head),
+            tuple((origin, amount) for origin, amount in given),
+        )
+    if kind == "S":
+        *plain, listed = row
+        return Settle(
+            *cast("tuple[int, int, int, int, str, int, bool, int]", tuple(plain)), items(listed)
+        )
+    if kind == "Founded":
+        at, settings = row
+        pairs = cast("list[tuple[str, int | None]]", settings)
+        return Founded(cast("int", at), tuple((name, value) for name, value in pairs))
+    if kind == "Checkpoint":
+        at, through, pieces = row
+        found = [tuple(piece) for piece in cast("list[list[int]]", pieces)]
+        return Checkpoint(
+            *cast("tuple[int, int]", (at, through)),
+            cast("tuple[tuple[int, int, int, int], ...]", tuple(found)),
+        )
+    return cast("Entry", _KINDS[kind](*row))

@@ -1,0 +1,863 @@
+"""How a book is served: whose turn it is, what fits the budget, what comes of each message.
+
+``Worker.service`` and the operations by hand are generators. They yield what their host is to do, one thing at a
+time, and get its result: ``RunMessages`` (call the handler), ``WriteEntry`` (add a change to the log, with what
+belongs to it) and ``LoadPages``. There is no clock, no store and no thread in here.
+
+A slice is what is served between two commits. The queues of a slice are claimed with the commit of the one
+before, each is visited once in it, and a slice ends when a handler has enqueued something. So at the end of each
+slice the book is as if every visit had been committed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from zlib import crc32
+
+from surepipe.core.machine import Randomness
+from surepipe.core.records import record
+from surepipe.core.timing import backoff
+from surepipe.queues.book.addresses import Addresses
+from surepipe.queues.book.answers import (
+    DONE,
+    REJECTIONS,
+    AnyOutcome,
+    Done,
+    Later,
+    Raised,
+    Rejected,
+    Serviced,
+    Stopped,
+    TooHeavy,
+)
+from surepipe.queues.book.changes import Commit, End, Entry, Facts, Items, VisitDone
+from surepipe.queues.book.config import (
+    BYTES,
+    MESSAGES,
+    MICROS,
+    NOTHING,
+    UNITS,
+    BookConfig,
+    Budget,
+    Cost,
+    CostOf,
+    Meter,
+    Vector,
+    cost_of,
+    micros,
+)
+from surepipe.queues.book.events import BookEvent, Failed, Parked, Processed, Reason
+from surepipe.queues.book.ledger import Applied, Book, Ledger
+from surepipe.queues.book.page import HEADER_BYTES
+
+PLACES = 256
+"""How far a claim looks along the ring."""
+READ_AHEAD = 32
+"""Messages that are taken out of a page at once where each has its own cost."""
+JITTER = 0.2
+
+
+# What a host is asked to do.
+
+
+@record
+class Put:
+    """``ctx.put``."""
+
+    key: str
+    value: bytes
+
+
+@record
+class Append:
+    """``ctx.append``."""
+
+    stream: str
+    payload: bytes
+
+
+@record
+class DeadMessage:
+    """A message that goes to the dead letters."""
+
+    origin: str
+    generation: int
+    page: int
+    slot: int
+    number: int
+    payload: bytes
+    attempts: int
+    at: int
+    address: str
+    kind: str
+    text: str
+    traceback: str = ""
+
+
+Effect: TypeAlias = Put | Append | DeadMessage
+
+
+@record
+class Handled:
+    """What came of one message, with what its handler has staged."""
+
+    outcome: AnyOutcome
+    enqueued: tuple[Items, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+@record
+class RunMessages:
+    """Handle these messages in order; stop behind the first whose outcome is not Done.
+
+    Stop as well before one whose declared microseconds don't fit into what is left of ``left_us``; the first one
+    runs in any case.
+    """
+
+    origin: str
+    generation: int
+    page: int
+    slot: int
+    attempts: int
+    payloads: Sequence[bytes]
+    declared_us: Sequence[int]
+    left_us: int | None
+
+
+@record
+class Ran:
+    """The outcomes of the messages that ran, ``DONE`` itself where there is nothing else to say, and how long it
+    took."""
+
+    handled: Sequence[Done | Handled]
+    elapsed_us: int
+
+
+@record
+class WriteEntry:
+    """Add the entry to the log and these effects to the store, all or nothing; the result is what it did."""
+
+    entry: Entry
+    effects: tuple[Effect, ...] = ()
+
+
+@record
+class LoadPages:
+    """Bring back the bytes of these pages of a queue."""
+
+    origin: str
+    pages: tuple[int, ...]
+
+
+Request: TypeAlias = RunMessages | WriteEntry | LoadPages
+
+
+@dataclass
+class Session:
+    """What all workers of one process share."""
+
+    name: str
+    ledger: Ledger
+    config: BookConfig
+    cost: CostOf
+    addresses: Addresses
+    rng: Randomness
+    wall: int = 0
+    """Wall-clock microseconds, told by the host before each step."""
+    active: set[str] = field(default_factory=set[str])
+    """Queues that a worker of this process has claimed and not given back."""
+    heavy: dict[tuple[int, int, int], Vector] = field(
+        default_factory=dict[tuple[int, int, int], Vector]
+    )
+    """What handlers have said of single messages with TooHeavy."""
+    reach: int = 1
+    """How many queues a claim takes: twice as many as the slice before has finished, so a worker that is slow
+    takes no queues from others."""
+    stopping: bool = False
+    reserved: set[tuple[int, int, int]] = field(default_factory=set[tuple[int, int, int]])
+    """Messages that somebody in this process deals with by hand now."""
+    visits: int = 0
+
+
+@dataclass
+class _Visit:
+    """A visit that is under way: the cursor, and what to write down of it."""
+
+    book: Book
+    begin: int
+    slot: int
+    offset: int
+    attempts: int
+    deficit: int
+    turn_open: bool
+    ran: int = 0
+    charged: int = -1
+    """The page that was paid for."""
+    parks: list[tuple[int, int, Facts]] = field(default_factory=list[tuple[int, int, Facts]])
+    parked: int = 0
+    rejected: int = 0
+    dead: int = 0
+    wake: tuple[int, int] | None = None
+    blocked: Facts | None = None
+    staged: list[Items] = field(default_factory=list[Items])
+    events: list[BookEvent] = field(default_factory=list[BookEvent])
+    short: tuple[int, Vector] = (0, NOTHING)
+    """At the end for lack of deficit: the charge and the cost of the message at the cursor."""
+    moved: bool = False
+    """Whether a message was passed."""
+    applied: Applied | None = None
+    """What the commit did, where the visit is committed already."""
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        return (self.book.generation, self.begin, self.slot)
+
+    def step(self, size: int) -> None:
+        """Go on behind a message of this size."""
+        self.slot += 1
+        self.offset += HEADER_BYTES + size
+        self.attempts = 0
+        self.moved = True
+
+    def done(self, token: int, end: End) -> VisitDone:
+        """The visit, or the part of it since the last commit, as it is written down."""
+        if end in (End.LATER, End.BLOCKED):
+            self.deficit = 0
+        is_open = end not in (End.DEFICIT, End.LATER, End.BLOCKED)
+        record = VisitDone(
+            *(self.book.origin, token, self.begin, self.slot, self.offset, end, tuple(self.parks)),
+            *(self.rejected, self.dead, self.deficit, self.turn_open and is_open, self.attempts),
+            *(self.wake, self.blocked, tuple(self.staged), tuple(self.events)),
+        )
+        self.parks, self.staged, self.events = [], [], []
+        self.rejected = self.dead = 0
+        return record
+
+
+Steps: TypeAlias = Generator[Request, object, None]
+
+
+class Worker:
+    """Serves queues one after the other. Several workers of a process share a session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._ledger = session.ledger
+        self._config = session.config
+        self._is_drr = session.config.policy == "drr"
+        self._fair = {"units": UNITS, "messages": MESSAGES, "bytes": BYTES}[session.config.fair_by]
+        cost = session.cost
+        self._constant = cost if isinstance(cost, Cost) else None
+        self._visits: list[VisitDone] = []
+        self._visited: set[str] = set()
+        self._effects: list[Effect] = []
+        self._held: dict[str, int] = {}
+        self._slots = 0
+        self._bump = False
+        self._in_request = set[str]()
+        """Queues of the last commit; when it failed they are claimed, or not."""
+        self._credits: tuple[tuple[str, int], ...] = ()
+        """Deficit that queues get with the next commit."""
+
+    # The call.
+
+    def service(  # noqa: PLR0912, PLR0915 - one call, told in its order
+        self, budget: Budget | None = None
+    ) -> Generator[Request, object, Serviced]:
+        """One call (B-25). ``budget`` None: as many messages as are waiting now."""
+        ring, over = self._ledger.ring, self._config.overheads
+        limits = budget.limits() if budget else (self._ledger.totals["queued"], None, None, None)
+        meter = Meter(limits)
+        units = limits[UNITS]
+        if units is not None and units < over.of_one:
+            return Serviced(NOTHING, 0, 0, 0, Stopped.TOO_SMALL)
+        if ring.head is None:
+            return Serviced(NOTHING, 0, 0, 0, Stopped.EMPTY)
+        meter.take_units(over.bump)
+        cut_off = self._config.cut_off(limits)
+        self._bump = not self._is_drr
+        ran = parked = visits = quiet = 0
+        ended = set[str]()
+        short: dict[str, tuple[int, int, Vector]] = {}
+        left_for_budget = ""
+        stopped = Stopped.IDLE
+        at: str | None = ring.head
+        while len(ring):
+            at = at if at is not None and at in ring else ring.head
+            if self._session.stopping:
+                stopped = Stopped.STOPPING
+                break
+            if not meter.take_units(over.visit):
+                stopped = Stopped.BUDGET
+                break
+            visits += 1
+            book = self._ledger.books[at]
+            visit, end = None, None
+            if self._can_move(book) and at not in ended:
+                if meter.is_out_of(self._constant):
+                    end = End.BUDGET  # nothing can run, so there is nothing to claim
+                elif (yield from self._hold(at, meter)):
+                    visit, end = yield from self._visit(book, meter, cut_off)
+                    ran, parked = ran + visit.ran, parked + visit.parked
+            if visit is not None and (visit.moved or visit.ran or end is End.EMPTY):
+                quiet = 0
+                short.clear()
+            else:
+                quiet += 1
+            if end is End.DEFICIT and visit is not None:
+                charge, cost = visit.short
+                short[at] = (self._rounds(book, charge - visit.deficit), charge, cost)
+            elif end in (End.LATER, End.BLOCKED):
+                ended.add(at)
+            elif end is End.BUDGET:
+                stopped = Stopped.BUDGET
+                left_for_budget = left_for_budget or at
+                if ran if self._is_drr else meter.is_used_up:
+                    break
+            if self._is_drr and ran and meter.is_used_up:
+                stopped = Stopped.BUDGET
+                break
+            if visit is not None and visit.applied is not None:
+                at = visit.applied.position
+            else:
+                at = yield from self._behind(at, meter, was_visited=visit is not None)
+            if len(ring) and quiet >= len(ring):
+                self._credits = self._saved(short, meter, ran)
+                if not self._credits:
+                    break
+                yield from self._flush(self._wanted(at, meter))
+                quiet = 0
+                short.clear()
+        yield from self._finish(left_for_budget if self._is_drr else "")
+        stopped = stopped if len(ring) else Stopped.EMPTY
+        self._session.visits += visits
+        used = meter.used
+        return Serviced((used[0], used[1], used[2], used[3]), ran, parked, visits, stopped)
+
+    def _can_move(self, book: Book) -> bool:
+        """Whether a visit may do something: what can't move is passed without a request."""
+        if book.paused or book.blocked is not None or book.is_waiting(self._session.wall):
+            return False
+        if book.lease is None or book.origin in self._held:
+            return True
+        return book.lease.worker == self._session.name and book.origin not in self._session.active
+
+    def _rounds(self, book: Book, missing: int) -> int:
+        """How many more turns bring so much deficit."""
+        return -(-missing // (self._config.quantum * book.weight))
+
+    def _saved(
+        self, short: dict[str, tuple[int, int, Vector]], meter: Meter, ran: int
+    ) -> tuple[tuple[str, int], ...]:
+        """After a round in which nothing moved: the deficit that k further rounds would bring, at once (B-30)."""
+        item = self._config.overheads.item
+        able = [
+            rounds
+            for rounds, _, cost in short.values()
+            if ran or meter.fits((cost[0], cost[1], cost[2] + item, cost[3]))
+        ]
+        if not able:
+            return ()
+        least, quantum, books = min(able), self._config.quantum, self._ledger.books
+        return tuple(
+            (origin, (min(least, rounds) - 1) * quantum * books[origin].weight)
+            for origin, (rounds, _, _) in short.items()
+        )
+
+    # Slices.
+
+    def _hold(self, origin: str, meter: Meter) -> Generator[Request, object, bool]:
+        """Whether the queue is claimed by this worker; claims it, with those behind it, when it is not."""
+        if origin not in self._held or self._slots >= self._config.commit_messages:
+            yield from self._flush(self._wanted(origin, meter))
+        return origin in self._held
+
+    def _wanted(self, start: str | None, meter: Meter) -> list[str]:
+        """The queues that the next slice should have: from ``start`` on, until they make a full commit."""
+        messages, units = meter.left(MESSAGES), meter.left(UNITS)
+        room = self._config.commit_messages
+        room = room if messages is None else min(room, messages)
+        if units is not None and self._constant is not None and self._constant.units:
+            room = min(room, -(-units // self._constant.units))
+        room = max(1, room)
+        found: list[str] = []
+        ledger, held = self._ledger, self._held
+        for places, origin in enumerate(ledger.ring.walk(start)):
+            if places >= PLACES or room <= 0 or len(found) >= self._session.reach:
+                break
+            book = ledger.books[origin]
+            if origin in held:
+                room -= book.waiting
+            elif self._can_move(book) or origin in self._visited:
+                found.append(origin)
+                room -= min(book.waiting, self._config.commit_messages)
+        return found
+
+    def _flush(
+        self, claims: Sequence[str] = (), head: str = "", released: Sequence[str] = ()
+    ) -> Generator[Request, object, Applied | None]:
+        """Commit the visits of the slice and claim what the next one needs."""
+        session = self._session
+        stale = [
+            origin
+            for origin in claims
+            if origin not in self._visited
+            and (lease := self._ledger.books[origin].lease) is not None
+            and lease.worker == session.name
+        ]
+        if not (self._visits or claims or released or head or self._bump or self._credits):
+            return None
+        if self._visits:
+            session.reach = min(PLACES, 2 * len(self._visits))
+        commit = Commit(
+            *(
+                session.wall,
+                tuple(self._visits),
+                tuple(claims),
+                (*released, *stale),
+                self._bump,
+                head,
+            ),
+            self._credits,
+        )
+        request = WriteEntry(commit, tuple(self._effects))
+        visited = self._visited
+        self._visits, self._visited, self._effects, self._slots = [], set(), [], 0
+        self._bump, self._credits = False, ()
+        session.active.update(claims)
+        self._in_request = {*visited, *released, *claims}
+        applied = yield request
+        assert isinstance(applied, Applied), "a commit is answered with what it did"
+        session.active.difference_update(visited, released, claims)
+        session.active.update(applied.granted)
+        self._held.update(applied.granted)
+        return applied
+
+    def _behind(
+        self, origin: str, meter: Meter, *, was_visited: bool
+    ) -> Generator[Request, object, str | None]:
+        """The queue behind this one, as the ring is before this one moves or leaves."""
+        following = self._ledger.ring.after(origin)
+        is_due = self._slots >= self._config.commit_messages or bool(
+            was_visited and self._visits and self._visits[-1].staged
+        )
+        if not is_due and following not in self._visited:
+            return following
+        claims = [] if meter.is_used_up else self._wanted(following, meter)
+        applied = yield from self._flush(claims)
+        if was_visited and applied is not None:
+            return applied.position
+        return self._ledger.ring.after(origin)
+
+    def _finish(self, head: str) -> Steps:
+        released = list(self._held)
+        self._held.clear()
+        yield from self._flush((), head if head != self._ledger.ring.head else "", released)
+
+    def abandon(self) -> None:
+        """The call is over, however it ended: what it still had claimed may be claimed again."""
+        self._session.active.difference_update(self._held, self._visited, self._in_request)
+
+    # One visit.
+
+    def _visit(
+        self, book: Book, meter: Meter, cut_off: tuple[int | None, ...]
+    ) -> Generator[Request, object, tuple[_Visit, End]]:
+        """Serve one queue as far as its turn and the budget go. The queue is claimed."""
+        visit = _Visit(book, *book.cursor, book.attempts, book.deficit, book.turn_open)
+        if self._is_drr and not visit.turn_open:
+            visit.deficit += self._config.quantum * book.weight
+            visit.turn_open = True
+        while True:
+            end = yield from self._serve(visit, meter, cut_off)
+            token = self._held.pop(book.origin)
+            self._visits.append(visit.done(token, end))
+            self._visited.add(book.origin)
+            goes_on = end is End.CUT or (end is End.EMPTY and bool(self._visits[-1].staged))
+            if not goes_on:
+                return visit, end
+            # Too much for one commit, or the handlers have enqueued for this very queue: it goes on behind that.
+            applied = yield from self._flush([book.origin])
+            if book.origin not in self._held:
+                visit.applied = applied
+                return visit, end
+            # It may be another object, when the log was trimmed meanwhile and the book was loaded anew.
+            book = visit.book = self._ledger.books[book.origin]
+            visit.begin, visit.slot, visit.offset = book.cursor
+            visit.attempts = book.attempts
+
+    def _serve(
+        self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...]
+    ) -> Generator[Request, object, End]:
+        """Step 4 of a visit, up to the end of the slice."""
+        book, over = visit.book, self._config.overheads
+        is_careful = book.careful is not None
+        if is_careful and book.lease is not None and book.lease.spent:
+            yield from self._load(visit)
+            payload = self._payload(visit)
+            raised = Raised("WorkerDied", f"its worker died at each of {book.attempts} attempts")
+            self._poison(visit, payload, raised, book.attempts)
+            return End.BLOCKED if visit.blocked else End.CUT
+        while True:
+            page = book.pages[visit.begin]
+            if visit.slot >= page.slots:
+                if visit.begin + 1 >= book.end:
+                    # The cursor stays on the last page: what others add to it before the commit is not passed.
+                    return End.EMPTY
+                visit.begin, visit.slot, visit.offset = visit.begin + 1, 0, 0
+                continue
+            if visit.charged != visit.begin:
+                if not meter.take_units(over.page):
+                    return End.BUDGET
+                visit.charged = visit.begin
+            room = 1 if is_careful else self._config.commit_messages - self._slots
+            if room <= 0:
+                return End.CUT
+            yield from self._load(visit)
+            end = yield from self._run(visit, meter, cut_off, min(room, page.slots - visit.slot))
+            if end is not None:
+                return end
+            if is_careful:
+                return End.CUT
+
+    def _load(self, visit: _Visit) -> Steps:
+        if visit.offset < visit.book.pages[visit.begin].base:
+            yield LoadPages(visit.book.origin, (visit.begin,))
+
+    def _payload(self, visit: _Visit) -> bytes:
+        return visit.book.pages[visit.begin].upcoming(visit.offset, 1)[0]
+
+    def _run(
+        self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...], most: int
+    ) -> Generator[Request, object, End | None]:
+        """Run as many of the next messages as may run, and deal with the one that may not. None: go on."""
+        left_us = meter.left(MICROS)
+        payloads, costs, stop = self._plan(visit, meter, cut_off, most)
+        if payloads:
+            book = visit.book
+            first = visit.slot
+            request = RunMessages(
+                *(book.origin, book.generation, visit.begin, first, visit.attempts),
+                *(payloads, [cost[MICROS] for cost in costs], left_us),
+            )
+            counted = book.careful is not None
+            ran = yield request
+            assert isinstance(ran, Ran), "messages are answered with what came of them"
+            end = self._outcomes(visit, meter, payloads, costs, ran, counted=counted)
+            if self._session.stopping:
+                return end or End.BUDGET
+            if end is not None or visit.slot != first + len(payloads):
+                return end
+        if isinstance(stop, End) or stop is None:
+            return stop
+        return self._stop_at(visit, meter, *stop)
+
+    def _plan(
+        self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...], most: int
+    ) -> tuple[list[bytes], list[Vector], End | tuple[bytes, Vector | Raised] | None]:
+        """The messages that may run now, with their costs, which are charged here; and what stands behind them:
+        the end of the visit (B-24), or a message that can't run with what is the matter with it."""
+        page = visit.book.pages[visit.begin]
+        constant = self._constant
+        if constant is not None and cut_off[BYTES] is None and meter.limits[BYTES] is None:
+            cost = constant.vector(0)
+            count = self._count(visit, meter, cut_off, cost, most)
+            if count:
+                payloads = page.upcoming(visit.offset, count)
+                charge = cost[self._fair]
+                meter.take((1, 0, cost[UNITS] + self._config.overheads.item, cost[MICROS]), count)
+                meter.used[BYTES] += sum(map(len, payloads))
+                meter.ran = True
+                visit.deficit -= charge * count * self._is_drr
+                return (
+                    payloads,
+                    [(1, len(each), cost[UNITS], cost[MICROS]) for each in payloads],
+                    None,
+                )
+            most = 1
+        return self._plan_singly(
+            visit, meter, cut_off, page.upcoming(visit.offset, min(most, READ_AHEAD))
+        )
+
+    def _count(
+        self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...], cost: Vector, most: int
+    ) -> int:
+        """How many messages of one constant cost may run; 0 also where that must be looked at one by one."""
+        if visit.place in self._session.heavy or (self._is_drr and self._fair == BYTES):
+            return 0
+        if _is_over(cost, cut_off):
+            return 0
+        per_unit = cost[UNITS] + self._config.overheads.item
+        for place, part in ((MESSAGES, 1), (UNITS, per_unit), (MICROS, cost[MICROS])):
+            left = meter.left(place)
+            if left is not None and part:
+                most = min(most, left // part)
+            elif left is not None and left < 0:
+                return 0
+        charge = cost[self._fair]
+        if self._is_drr and charge:
+            most = min(most, visit.deficit // charge)
+        return max(0, most)
+
+    def _plan_singly(
+        self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...], upcoming: list[bytes]
+    ) -> tuple[list[bytes], list[Vector], End | tuple[bytes, Vector | Raised] | None]:
+        item = self._config.overheads.item
+        payloads: list[bytes] = []
+        costs: list[Vector] = []
+        generation = visit.book.generation
+        for number, payload in enumerate(upcoming):
+            if not meter.fits((0, 0, item, 0)):
+                return payloads, costs, End.BUDGET
+            cost = self._session.heavy.get((generation, visit.begin, visit.slot + number))
+            if cost is None:
+                try:
+                    cost = cost_of(self._session.cost, payload)
+                except Exception as error:  # noqa: BLE001 - it is somebody else's function
+                    return payloads, costs, (payload, Raised(type(error).__name__, text_of(error)))
+            if _is_over(cost, cut_off):
+                return payloads, costs, (payload, cost)
+            charge = cost[self._fair]
+            if self._is_drr and charge > visit.deficit:
+                visit.short = (charge, cost)
+                return payloads, costs, End.DEFICIT
+            charged = (cost[0], cost[1], cost[2] + item, cost[3])
+            if not meter.fits(charged):
+                return payloads, costs, End.BUDGET
+            meter.take(charged)
+            meter.ran = True
+            visit.deficit -= charge * self._is_drr
+            payloads.append(payload)
+            costs.append(cost)
+        return payloads, costs, None
+
+    # What comes of a message.
+
+    def _outcomes(
+        self,
+        visit: _Visit,
+        meter: Meter,
+        payloads: list[bytes],
+        costs: list[Vector],
+        ran: Ran,
+        *,
+        counted: bool,
+    ) -> End | None:
+        """Take note of what ran; what was planned and did not run is given back."""
+        handled = ran.handled
+        declared = sum(cost[MICROS] for cost in costs[: len(handled)])
+        meter.used[MICROS] += ran.elapsed_us - declared
+        for cost in costs[len(handled) :]:
+            meter.take((1, cost[1], cost[2] + self._config.overheads.item, cost[3]), -1)
+            visit.deficit += cost[self._fair] * self._is_drr
+        self._slots += len(handled)
+        visit.ran += len(handled)
+        if handled and handled[-1] is DONE and all(each is DONE for each in handled):
+            if self._ledger.listening:
+                for payload, cost in zip(payloads, costs, strict=False):
+                    self._processed(visit, payload, cost, DONE)
+                    visit.step(len(payload))
+            else:
+                count = len(handled)
+                self._session.heavy.pop(visit.place, None)
+                size = sum(map(len, payloads if count == len(payloads) else payloads[:count]))
+                visit.slot += count
+                visit.offset += HEADER_BYTES * count + size
+                visit.attempts = 0
+                visit.moved = True
+            return None
+        for payload, cost, each in zip(payloads, costs, handled, strict=False):
+            outcome: AnyOutcome = each.outcome if isinstance(each, Handled) else each
+            if isinstance(each, Handled):
+                visit.staged += each.enqueued
+                self._effects += each.effects
+            end = self._outcome(visit, meter, payload, cost, outcome, counted=counted)
+            if end is not None:
+                return end
+        return None
+
+    def _outcome(
+        self,
+        visit: _Visit,
+        meter: Meter,
+        payload: bytes,
+        cost: Vector,
+        outcome: AnyOutcome,
+        *,
+        counted: bool,
+    ) -> End | None:
+        match outcome:
+            case Done():
+                self._processed(visit, payload, cost, outcome)
+                visit.step(len(payload))
+                return None
+            case Rejected(reason):
+                self._rejected(visit, payload, cost, REJECTIONS[reason], reason)
+                return None
+            case Later(after_s):
+                self._did_not_count(visit, meter, cost)
+                if after_s:
+                    visit.wake = (self._session.wall, micros(after_s))
+                return End.LATER
+            case TooHeavy(heavy):
+                self._did_not_count(visit, meter, cost)
+                told = self._session.heavy[visit.place] = heavy.vector(len(payload))
+                # One that is overweight is looked at again, and dealt with as if that had been declared.
+                return None if _is_over(told, self._config.cut_off(meter.limits)) else End.BUDGET
+            case Raised():
+                if outcome.depth:
+                    self._rejected(visit, payload, cost, Reason.DEPTH, outcome.text)
+                    return None
+                return self._failed(visit, payload, outcome, counted=counted)
+
+    def _did_not_count(self, visit: _Visit, meter: Meter, cost: Vector) -> None:
+        """The handler was called, and only that and its time is charged."""
+        meter.take((1, cost[1], cost[2], 0), -1)
+        visit.deficit += cost[self._fair] * self._is_drr
+        visit.ran -= 1
+        self._slots -= 1
+
+    def _id(self, visit: _Visit, payload: bytes, outcome: Done = DONE) -> tuple[str, str]:
+        address = self._session.addresses.of(*visit.place, payload)
+        return (outcome.id if outcome.id is not None else address), address
+
+    def _processed(self, visit: _Visit, payload: bytes, cost: Vector, outcome: Done) -> None:
+        if self._ledger.listening:
+            name, address = self._id(visit, payload, outcome)
+            visit.events.append(Processed(name, visit.book.origin, address, cost, outcome.success))
+
+    def _tell_failed(
+        self, visit: _Visit, payload: bytes, reason: Reason, attempt: int, text: str
+    ) -> None:
+        if self._ledger.listening:
+            name, address = self._id(visit, payload)
+            visit.events.append(Failed(name, visit.book.origin, address, reason, attempt, text))
+
+    def _rejected(
+        self, visit: _Visit, payload: bytes, cost: Vector, reason: Reason, text: str
+    ) -> None:
+        self._tell_failed(visit, payload, reason, visit.attempts + 1, text)
+        if self._config.on_rejected == "park":
+            self._park(visit, payload, Reason.REJECTED, cost, visit.attempts + 1)
+            return
+        if self._config.on_rejected == "dead_letter":
+            self._bury(visit, payload, "Rejected", reason.value, visit.attempts + 1)
+        visit.rejected += 1
+        visit.step(len(payload))
+
+    def _failed(
+        self, visit: _Visit, payload: bytes, raised: Raised, *, counted: bool
+    ) -> End | None:
+        attempts = visit.attempts + (not counted)
+        self._tell_failed(visit, payload, Reason.ERROR, attempts, f"{raised.kind}: {raised.text}")
+        if attempts >= self._config.retries:
+            self._poison(visit, payload, raised, attempts)
+            return End.BLOCKED if visit.blocked else None
+        visit.attempts = attempts
+        wait = backoff(
+            micros(self._config.retry_min_s),
+            micros(self._config.retry_max_s),
+            attempts,
+            JITTER,
+            self._session.rng,
+        )
+        visit.wake = (self._session.wall, wait)
+        return End.LATER
+
+    def _poison(self, visit: _Visit, payload: bytes, raised: Raised, attempts: int) -> None:
+        match self._config.on_poison:
+            case "park":
+                self._park(visit, payload, Reason.POISON, (1, len(payload), 0, 0), attempts)
+            case "block":
+                visit.attempts = attempts
+                self._block(visit, payload, Reason.POISON, (1, len(payload), 0, 0), attempts)
+            case "dead_letter":
+                self._bury(visit, payload, raised.kind, raised.text, attempts, raised.traceback)
+                visit.rejected += 1
+                visit.step(len(payload))
+
+    def _stop_at(
+        self, visit: _Visit, meter: Meter, payload: bytes, why: Vector | Raised
+    ) -> End | None:
+        """A message can't run: it is overweight, or its cost is not to be had."""
+        item = (1, 0, self._config.overheads.item, 0)
+        if not meter.fits(item):
+            return End.BUDGET
+        meter.take(item)
+        self._slots += 1
+        if isinstance(why, Raised):
+            return self._failed(visit, payload, why, counted=visit.book.careful is not None)
+        self._session.heavy.pop(visit.place, None)
+        match self._config.on_overweight:
+            case "park":
+                self._park(visit, payload, Reason.OVERWEIGHT, why, visit.attempts)
+            case "block":
+                self._block(visit, payload, Reason.OVERWEIGHT, why, visit.attempts)
+                return End.BLOCKED
+            case "dead_letter":
+                self._bury(
+                    visit, payload, "Overweight", f"it costs {why[UNITS]} units", visit.attempts
+                )
+                visit.rejected += 1
+                visit.step(len(payload))
+        return None
+
+    def _facts(self, payload: bytes, reason: Reason, cost: Vector, attempts: int) -> Facts:
+        return Facts(reason, cost, attempts, len(payload), self._session.wall, crc32(payload))
+
+    def _park(
+        self, visit: _Visit, payload: bytes, reason: Reason, cost: Vector, attempts: int
+    ) -> None:
+        self._tell_parked(visit, payload, reason, cost)
+        facts = self._facts(payload, reason, cost, attempts)
+        visit.parks.append((visit.begin, visit.slot, facts))
+        visit.parked += 1
+        visit.step(len(payload))
+
+    def _block(
+        self, visit: _Visit, payload: bytes, reason: Reason, cost: Vector, attempts: int
+    ) -> None:
+        self._tell_parked(visit, payload, reason, cost)
+        visit.blocked = self._facts(payload, reason, cost, attempts)
+
+    def _tell_parked(self, visit: _Visit, payload: bytes, reason: Reason, cost: Vector) -> None:
+        if self._ledger.listening:
+            name, address = self._id(visit, payload)
+            visit.events.append(Parked(name, visit.book.origin, address, reason, cost))
+
+    def _bury(  # noqa: PLR0917 - the facts of one letter
+        self,
+        visit: _Visit,
+        payload: bytes,
+        kind: str,
+        text: str,
+        attempts: int,
+        traceback: str = "",
+    ) -> None:
+        book = visit.book
+        number = book.pages[visit.begin].number + visit.slot
+        address = self._session.addresses.of(*visit.place, payload)
+        self._effects.append(
+            DeadMessage(
+                *(book.origin, book.generation, visit.begin, visit.slot, number, payload),
+                *(attempts, self._session.wall, address, kind, text, traceback),
+            )
+        )
+        visit.dead += 1
+
+
+def _is_over(cost: Vector, cut_off: tuple[int | None, ...]) -> bool:
+    """Whether the cost is above the cut-off in a dimension that has one."""
+    return any(
+        limit is not None and part > limit for part, limit in zip(cost, cut_off, strict=True)
+    )
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - whatever it raises, it is not ours
+        return f"(its text can't be told: that raises {type(failure).__name__})"

@@ -1,0 +1,245 @@
+"""Several processes on one book: claims, deaths, repeats, and whoever comes too late."""
+
+from __future__ import annotations
+
+import pytest
+
+from surepipe.core.store_requests import Batch, Store, StreamInfo
+from surepipe.errors import ConfigurationError, Fenced
+from surepipe.queues.book import Accepted, BookMessage, Context, Refused, RefusedBecause
+from tests.kit.book import BookUnderTest, Clocks, Death
+from tests.queues.book.conftest import Make
+
+
+def appended(store: Store, stream: str) -> list[bytes]:
+    """What a stream holds."""
+    info = store.info(stream)
+    assert isinstance(info, StreamInfo)
+    found: list[bytes] = []
+    index = info.earliest
+    while isinstance(batch := store.read(stream, index, 100, 1 << 20), Batch):
+        found += [payload for run in batch.entries for payload in run.payloads]
+        index = batch.next
+    return found
+
+
+def note(message: BookMessage, context: Context) -> None:
+    """An effect that counts: the payload, in a stream of the store."""
+    context.append("out", message.payload)
+
+
+def test_a_handler_that_always_raises_is_given_up(make: Make) -> None:
+    """BQ-34: three calls with waits between, then it is parked and the rest is served."""
+    book = make(retries=3)
+
+    def fails(message: BookMessage, _context: Context) -> None:
+        if message.payload == b"bad":
+            raise ValueError("no")
+
+    book.always = fails
+    book.put(A="bad good")
+    for _ in range(12):
+        book.svc()
+        book.clocks.advance(0.05)
+    assert book.took() == "bad bad bad good"
+    (one,) = book.book.parked()
+    assert (one.reason.value, one.attempts) == ("poison", 3)
+
+
+def test_two_workers_have_one_queue_each(make: Make) -> None:
+    """BQ-35: what one has claimed the other passes; a third gets nothing."""
+    first, second, third = (make(worker=name) for name in ("one", "two", "three"))
+    first.put(A="a1 a2", B="b1 b2")
+    seen: list[tuple[int, int]] = []
+
+    def inside(_message: BookMessage, _context: Context) -> None:
+        if not seen:
+            seen.append((0, 0))
+            served = second.served(1)
+            seen.append((served.ran, third.served().ran))
+
+    first.always = inside
+
+    def third_too(_message: BookMessage, _context: Context) -> None:
+        seen.append((third.served().ran, 0))
+
+    second.acts[b"b1"] = third_too
+    first.svc(1)
+    assert first.origins()[0] == "A"
+    assert second.origins() == "B"
+    assert all(ran == 0 for ran, _ in seen[1:2])
+    first.check()
+
+
+def test_a_dead_worker_repeats_calls_and_no_effects(make: Make) -> None:
+    """BQ-36: it dies after its handlers, before the commit; the other one goes on when the lease is over."""
+    clocks = Clocks()
+    first, second = (make(worker=name, clocks=clocks) for name in ("one", "two"))
+    for book in (first, second):
+        book.always = note
+    first.put(A="1 2 3 4 5 6")
+    calls = 0
+
+    def dies(message: BookMessage, context: Context) -> None:
+        nonlocal calls
+        calls += 1
+        note(message, context)
+        if calls == 4:
+            first.book.crash()
+
+    first.always = dies
+    with pytest.raises(Death):
+        first.svc()
+    second.svc()
+    assert second.took() == ""
+    clocks.advance(31)
+    while second.ring():
+        second.svc()
+    assert second.took() == "1 2 3 4 5 6"
+    assert appended(first.store, "out") == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_a_frozen_worker_is_fenced(make: Make) -> None:
+    """BQ-37: it comes back after its lease, when the other one has finished."""
+    clocks = Clocks()
+    first, second = (make(worker=name, clocks=clocks) for name in ("one", "two"))
+    second.always = note
+    first.put(A="1 2")
+
+    def freezes(message: BookMessage, context: Context) -> None:
+        note(message, context)
+        if message.payload == b"1":
+            second.svc()  # sees the claim
+            clocks.advance(31)
+            while second.ring():
+                second.svc()
+
+    first.always = freezes
+    with pytest.raises(Fenced, match="declared dead"):
+        first.svc()
+    assert second.took() == "1 2"
+    assert appended(first.store, "out") == [b"1", b"2"]
+    assert second.feet("A") == (0, 0, 0, 0)
+    with pytest.raises(Fenced):
+        first.book.enqueue("A", b"late")
+
+
+def test_a_message_that_kills_its_worker_is_given_up(make: Make) -> None:
+    """BQ-38: three deaths, and its neighbours have their effects once. A named worker is served again at once."""
+    clocks = Clocks()
+    deaths = 0
+    book = make(worker="w", clocks=clocks, retries=2)
+    book.put(A="0 1 2")
+    for _ in range(10):
+        book = make(worker="w", clocks=clocks, retries=2)
+
+        def kills(message: BookMessage, context: Context, book: BookUnderTest = book) -> None:
+            note(message, context)
+            if message.payload == b"1":
+                book.book.crash()
+
+        book.always = kills
+        try:
+            while book.ring():
+                book.svc()
+            break
+        except Death:
+            deaths += 1
+    assert deaths == 3
+    assert [
+        (each.reason.value, book.book.payload(each.address)) for each in book.book.parked()
+    ] == [("poison", b"1")]
+    assert appended(book.store, "out") == [b"0", b"2"]
+
+
+def test_messages_of_a_producer_are_stored_once(make: Make) -> None:
+    """BQ-39: repeats are skipped, a gap and an older epoch are refused; BI-17."""
+    book = make(refuse_pages=None, suspend_pages=None, resume_pages=None)
+    assert isinstance(book.feed("p", 1, 1, 10), Accepted)
+    again = book.feed("p", 1, 6, 15)
+    assert isinstance(again, Accepted)
+    assert (again.count, again.duplicates) == (5, 5)
+    gap = book.feed("p", 1, 21, 21)
+    assert isinstance(gap, Refused)
+    assert (gap.reason, gap.expected) == (RefusedBecause.GAP, 16)
+    higher = book.feed("p", 2, 1, 3)
+    assert isinstance(higher, Accepted)
+    assert higher.count == 3
+    older = book.feed("p", 1, 16, 16)
+    assert isinstance(older, Refused)
+    assert older.reason is RefusedBecause.FENCED
+    assert book.feet("A")[2] == 18
+    repeated = book.feed("p", 2, 1, 3)
+    assert isinstance(repeated, Accepted)
+    assert (repeated.count, repeated.duplicates) == (0, 3)
+
+
+def test_a_full_queue_keeps_the_producers_watermark(make: Make) -> None:
+    """What was refused for fullness is not taken for a repeat when it comes again."""
+    book = make(page_bytes=16, refuse_pages=2, suspend_pages=None, resume_pages=None)
+    assert isinstance(book.feed("p", 1, 1, 4), Accepted)
+    full = book.feed("p", 1, 5, 6)
+    assert isinstance(full, Refused)
+    assert full.reason is RefusedBecause.FULL
+    book.svc()
+    later = book.feed("p", 1, 5, 6)
+    assert isinstance(later, Accepted)
+    assert (later.count, later.duplicates) == (2, 0)
+
+
+def test_a_book_is_the_same_after_it_was_opened_again(make: Make) -> None:
+    """With and without checkpoints: order, parked messages, weights, deficits, addresses."""
+    clocks = Clocks()
+    for every in (1 << 10, 1 << 30):
+        name = f"b{every}"
+        book = make(name=name, clocks=clocks, checkpoint_bytes=every, policy="drr", quantum=3)
+        book.book.set_weight("B", 2)
+        book.put(A="a1 a2 weight=500 a3", B="b1 b2 b3 b4", C="c1")
+        book.book.sweep("C")
+        book.svc(4)
+        book.put(A="a4 a5 a6 a7 a8 a9 a10 a11 a12", D="d1")
+        book.book.pause("D")
+        listed, ring = book.book.parked(), book.ring()
+        before = [(book.feet(origin), origin) for origin in book.book.origins()]
+        again = make(name=name, clocks=clocks, checkpoint_bytes=every, policy="drr", quantum=3)
+        again.check()
+        assert again.ring() == ring
+        assert again.book.parked() == listed
+        assert [(again.feet(origin), origin) for _, origin in before] == before
+        again.book.unpause("D")
+        expected = make(name=name, clocks=clocks, checkpoint_bytes=every, policy="drr", quantum=3)
+        while expected.ring():
+            expected.svc()
+        assert sorted(expected.took().split()) == sorted(
+            {"a1", "a2", *(f"a{n}" for n in range(3, 13)), "b1", "b2", "b3", "b4", "d1"}
+            - set(book.took().split())
+        )
+        expected.check()
+
+
+def test_processes_with_other_settings_are_refused(make: Make) -> None:
+    """They would not agree on what an entry means."""
+    make()
+    with pytest.raises(ConfigurationError, match="page_bytes is 40 there and 64 here"):
+        make(page_bytes=64)
+
+
+def test_a_call_that_several_make_at_once_is_kept_apart(make: Make) -> None:
+    """Two processes enqueue and serve in turn: nothing is lost, nothing is handled twice, both see one book."""
+    clocks = Clocks()
+    books = [
+        make(worker=name, clocks=clocks, policy="drr", quantum=2)
+        for name in ("one", "two", "three")
+    ]
+    for number in range(60):
+        books[number % 3].put(**{"ABCD"[number % 4]: f"m{number}"})
+        if number % 5 == 4:
+            books[(number // 5) % 3].svc(3)
+    while books[0].ring():
+        for book in books:
+            book.svc(2)
+    took = [word for book in books for word in book.took().split()]
+    assert sorted(took) == sorted(f"m{number}" for number in range(60))
+    for book in books:
+        book.check()
+        assert book.book.totals()["done"] == 60

@@ -42,6 +42,7 @@ from surepipe.core.store_requests import (
     TableRows,
     Together,
     TogetherOutcome,
+    TransactionalStore,
     Untouched,
     WaitForMark,
     partition_of,
@@ -331,7 +332,7 @@ class KeyedContract:
         """S-16: with ``decided_by`` first; the block of a repeat is done, and writes nothing."""
         make(bench)
         store = bench.streams
-        assert hasattr(store, "transaction")
+        assert isinstance(store, TransactionalStore)
         for value, expected in ((b"1", Changed()), (b"2", Untouched())):
             with store.transaction() as transaction:
                 transaction.decided_by(run_of(1, "block"))

@@ -60,7 +60,7 @@ def _why_not_together(request: Together) -> str:
     is_guarded = request.is_decided or any(isinstance(part, CommitPosition) for part in parts)
     if not is_guarded and not all(isinstance(part, AppendRun) for part in parts):
         return _UNGUARDED
-    return next(filter(None, map(_why_not_part, parts)), "")
+    return next((why for part in parts if (why := _why_not_part(part))), "")
 
 
 def _why_not_part(part: JoinedRequest) -> str:

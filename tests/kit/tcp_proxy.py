@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from types import TracebackType
 
 _ENDS_WITHIN_S = 30.0
 
@@ -40,12 +39,7 @@ class LossyProxy:
     def __enter__(self) -> LossyProxy:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._cut(self._listener, *self._sockets)
         for thread in self._threads:
             thread.join(_ENDS_WITHIN_S)

@@ -14,7 +14,16 @@ from urllib.request import ProxyHandler, build_opener
 from pydantic import ValidationError
 
 from surepipe.errors import ConfigurationError
-from surepipe.observe.status import Part, PipeFlow, Status, compact, milliseconds, seconds
+from surepipe.observe.status import (
+    Part,
+    PipeFlow,
+    Status,
+    compact,
+    is_worrying,
+    milliseconds,
+    progress_of,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -123,7 +132,7 @@ def picture(status: Status, width: int) -> RenderableType:
         is_text = name in ("pipe", "guarantee")
         table.add_column(name, justify="left" if is_text else "right", no_wrap=True)
     for part, cells in zip(status.pipes, rows, strict=True):
-        style = "dim" if not part.here else "yellow" if _is_worrying(part) else ""
+        style = "dim" if not part.here else "yellow" if is_worrying(part) else ""
         table.add_row(*(Text(cells[name]) for name in shown), style=style)
     head = Text.assemble((status.name, "bold"), "  ", (status.state, _STYLES[status.state]))
     head.append(
@@ -174,16 +183,8 @@ def _columns(part: Part, flow: PipeFlow) -> Iterator[tuple[str, str]]:
     yield "p99", milliseconds(flow.settling.p99_ms) if flow.settling else _NONE
 
 
-def _is_worrying(part: Part) -> bool:
-    return part.flow is not None and bool(part.flow.dead_letters or part.flow.given_up)
-
-
 def _others(status: Status) -> Iterator[str]:
     for part in status.parts:
         if part.flow is None and part.counts:
             counted = [f"{name} {compact(count)}" for name, count in part.counts.items()]
-            if part.progress is not None and part.progress.of:
-                counted.append(f"{100 * part.progress.done / part.progress.of:.0f} % read")
-                if part.progress.left_s is not None:
-                    counted.append(f"{seconds(part.progress.left_s)} left")
-            yield f"{part.role} {part.name}: {', '.join(counted)}"
+            yield f"{part.role} {part.name}: {', '.join([*counted, *progress_of(part)])}"

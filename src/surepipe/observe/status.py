@@ -10,7 +10,7 @@ this process can't know, such as what an end in another process counts, is null.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
@@ -184,6 +184,30 @@ class Status(_Value):
         found = [getattr(part.flow, name) for part in self.pipes]
         known = [number for number in found if number is not None]
         return sum(known) if known else None
+
+
+# What stands out, and how far a part is: the same on a page and on a terminal.
+
+
+STUCK_S = 10.0
+"""A message that is unconfirmed for longer makes its pipe stand out."""
+
+
+def is_worrying(part: Part) -> bool:
+    """True for a pipe with dead letters, or one that gave something up, or that is stuck."""
+    flow = part.flow
+    if flow is None:
+        return bool(part.counts.get("failed"))
+    is_stuck = (flow.oldest_unconfirmed_s or 0) > STUCK_S
+    return is_stuck or bool(flow.dead_letters) or bool(flow.given_up)
+
+
+def progress_of(part: Part) -> Iterator[str]:
+    """How far a source that has an end is."""
+    if part.progress is not None and part.progress.of:
+        yield f"{100 * part.progress.done / part.progress.of:.0f} % read"
+        if part.progress.left_s is not None:
+            yield f"{seconds(part.progress.left_s)} left"
 
 
 # Rates from counters that only rise, over the last seconds: never since the start.

@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Self, TypeVar
 
 from surepipe.core.store_requests import (
@@ -422,12 +421,7 @@ class MemoryStore(KeyedVerbs):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing is open here; what it holds stays as long as somebody has it."""
 
     # Streams.

@@ -30,7 +30,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias, cast
 
 from surepipe.errors import ConfigurationError
@@ -286,12 +285,7 @@ class PowerDisk:
     def __enter__(self) -> PowerDisk:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _order(self, verb: str, value: int) -> int:

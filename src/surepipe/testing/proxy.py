@@ -25,7 +25,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from random import Random
-from types import TracebackType
 from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
@@ -317,12 +316,7 @@ class FaultProxy:
     def __enter__(self) -> FaultProxy:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _run(self, work: object) -> None:

@@ -10,11 +10,11 @@ import pytest
 from surepipe.actors.notices import PipeNotice
 from surepipe.core.effects import NoticeKind
 from surepipe.drawing.flow import svg_of
-from surepipe.observe.status import LetterSeen, Part, PipeFlow, StoreSeen
+from surepipe.observe.status import LetterSeen, Part, PipeFlow, StoreSeen, is_worrying
 from surepipe.observe.watch import RunFacts
 from surepipe.pipelines.diagram import diagram_of
 from surepipe.pipelines.live import live_page
-from surepipe.pipelines.live.page import is_worrying, live_diagram
+from surepipe.pipelines.live.page import live_diagram
 from tests.pipelines.live.plans import Shop
 
 

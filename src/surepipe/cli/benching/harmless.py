@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from surepipe.cli.benching.counting import (
@@ -59,12 +58,7 @@ class TemporaryPlaces:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._held.close()
 
     def count_of(self, store: str) -> StoreCount:

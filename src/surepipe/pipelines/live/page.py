@@ -9,17 +9,22 @@ from html import escape
 from surepipe.core.claims import Fault, faults_text
 from surepipe.drawing.flow import Diagram, FlowArrow, PartBox, lay_out, svg_of
 from surepipe.drawing.page import STYLE, CardRow, cards, document, tile
-from surepipe.observe.status import Part, PipeFlow, Status, compact, milliseconds, seconds
+from surepipe.observe.status import (
+    Part,
+    PipeFlow,
+    Status,
+    compact,
+    is_worrying,
+    milliseconds,
+    progress_of,
+    seconds,
+)
 from surepipe.observe.watch import HISTORY_MAX, SAMPLE_S
 
 # The flow of a plan, as ``surepipe graph`` draws it, with what happens in it just now.
 #
 # Stores, and the layers of the pipes, are left out: they do not change. Boxes and arrows stay where they are
 # from one picture to the next, since numbers are never wider than the other words of a box.
-
-
-STUCK_S = 10.0
-"""A message that is unconfirmed for longer makes its pipe stand out."""
 
 
 def live_diagram(diagram: Diagram, status: Status) -> Diagram:
@@ -45,15 +50,6 @@ def _lines(flow: PipeFlow) -> Iterator[str]:
     yield f"unconfirmed {compact(flow.unconfirmed)}"
     yield f"sent again {compact(flow.retransmitted)}"
     yield f"dead letters {compact(flow.dead_letters)}"
-
-
-def is_worrying(part: Part) -> bool:
-    """True for a pipe with dead letters, or one that gave something up, or that is stuck."""
-    flow = part.flow
-    if flow is None:
-        return bool(part.counts.get("failed"))
-    is_stuck = (flow.oldest_unconfirmed_s or 0) > STUCK_S
-    return is_stuck or bool(flow.dead_letters) or bool(flow.given_up)
 
 
 def _arrow(arrow: FlowArrow, parts: dict[str, Part]) -> FlowArrow:
@@ -257,15 +253,7 @@ def _counted(part: Part) -> str:
     if not part.here:
         return f"on node {escape(part.node)}"
     found = [f"{escape(name)} {compact(count)}" for name, count in part.counts.items()]
-    return ", ".join([*found, *_progress(part)]) or compact(None)
-
-
-def _progress(part: Part) -> Iterator[str]:
-    """How far a source that has an end is."""
-    if part.progress is not None and part.progress.of:
-        yield f"{100 * part.progress.done / part.progress.of:.0f} % read"
-        if part.progress.left_s is not None:
-            yield f"{seconds(part.progress.left_s)} left"
+    return ", ".join([*found, *progress_of(part)]) or compact(None)
 
 
 def _notices(status: Status) -> Iterator[str]:

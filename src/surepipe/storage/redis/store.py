@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
-from types import TracebackType
 from typing import Any, Self, cast
 
 from redis.sentinel import Sentinel
@@ -314,12 +313,7 @@ class RedisStore(KeyedVerbs):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -60,10 +60,12 @@ def end(
     life: int = 1,
     boundary: BoundaryOptions | None = None,
     options: ChannelOptions | None = None,
+    *,
+    chance: int = 0,
 ) -> ChannelMachine:
     """One end, started, with the same layers in both directions."""
     parsed = parse_layers(layers)
-    hint = life << 20
+    hint = (life << 20) + chance
     return ChannelMachine(
         *("talk", role, parsed, parsed),
         rng=random.Random(life),
@@ -270,6 +272,20 @@ def test_a_late_refusal_of_a_former_link_changes_nothing() -> None:
         assert {n: after[n] - counted[n] for n in after if after[n] != counted[n]} == {counter: 1}
         assert without_counts(caller.export()) == without_counts(before)
     assert caller.is_up
+
+
+def test_two_callers_in_turn_that_were_never_answered_take_different_lives() -> None:
+    """L-1, L-7: both began with clocks that were set back, and nobody heard of the first before it died."""
+    lives: list[int] = []
+    for drawn in (17, 99):
+        caller = end(CALLER, MULTI, 3, chance=drawn)
+        (offer,) = (one for one in frames_of(caller.wake(0)) if isinstance(one, Open))
+        head = (offer.pipe, CHANNEL_LAYER, offer.link, offer.epoch)
+        (again,) = frames_of(caller.frame(Refused(*head, RefusedReason.FENCED, 5 << 20), 1))
+        assert isinstance(again, Open)
+        lives.append(again.life)
+    assert len(set(lives)) == len(lives)
+    assert min(lives) > 5 << 20
 
 
 def test_a_channel_that_is_refused_for_good_stops_as_a_pipe_does() -> None:

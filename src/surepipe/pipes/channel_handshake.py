@@ -17,7 +17,7 @@ from surepipe.core.snapshot import stateful
 from surepipe.core.timing import BackOff
 from surepipe.pipes.options import micros
 from surepipe.pipes.stack.agreement import WHOLE_STACK, Terms, difference
-from surepipe.pipes.stack.fencing import Superseded, TurnedAway, meaning_of
+from surepipe.pipes.stack.fencing import Superseded, TurnedAway, meaning_of, next_life
 from surepipe.pipes.wire import codec
 from surepipe.pipes.wire.frames import (
     Frame,
@@ -269,7 +269,7 @@ class Handshake:
             case Superseded(known) if self.was_answered:
                 self.stop(f"the other end serves life {known}")
             case Superseded(known):
-                self.life = known + 1
+                self.life = next_life(known, self.life)
                 self.beginning = 1
                 self.link = self.rng.getrandbits(63) + 1
                 return "", self._open_again(now)

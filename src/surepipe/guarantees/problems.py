@@ -21,7 +21,7 @@ from surepipe.guarantees.hops import (
 from surepipe.pipes.catalogue import declaration_of, kind_of
 from surepipe.pipes.declaration import Reverse
 from surepipe.pipes.kinds.continuous_index import ContinuousIndex
-from surepipe.pipes.options import LayerOptions, Place, RetryOptions
+from surepipe.pipes.options import LayerOptions, LayerPlace, RetryOptions
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.pipes.stream.options import Stream
 
@@ -188,7 +188,7 @@ def _of_options(hop: Hop, number: int) -> Iterator[Finding]:
     if number and isinstance(layer, RetryOptions) and layer.give_up_after_s is not None:
         yield _inner_giving_up(hop, number, layer.give_up_after_s)
     below = tuple((hop.label(n), hop.layers[n]) for n in range(number + 1, len(hop.layers)))
-    for misfit in layer.misfits(Place(number, label, below)):
+    for misfit in layer.misfits(LayerPlace(number, label, below)):
         yield _finding(hop, Code(misfit.code), misfit.why, *misfit.remedies, layer=number)
 
 

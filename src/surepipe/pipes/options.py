@@ -23,7 +23,7 @@ def micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-class Place(NamedTuple):
+class LayerPlace(NamedTuple):
     """Where a layer stands in its stack, with the label that findings call it by, and what is below it."""
 
     number: int
@@ -91,7 +91,7 @@ class LayerOptions(BaseModel):
         """True when it is set to hand up what it has handed up before."""
         return False
 
-    def misfits(self, place: Place) -> Iterator[Misfit]:
+    def misfits(self, place: LayerPlace) -> Iterator[Misfit]:
         """What of its options does not fit the place where it stands. Kinds that have such options override it."""
         del place
         yield from ()

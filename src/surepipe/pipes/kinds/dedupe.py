@@ -22,7 +22,7 @@ from surepipe.core.payloads import part_of, size_of
 from surepipe.core.ranges import RangeSet
 from surepipe.pipes.declaration import M_OR_G, NO_REPEAT, PASSES_LOSS, G, PipeKind, Provision, row
 from surepipe.pipes.kinds.index import IndexReceiver, IndexSender
-from surepipe.pipes.options import IndexOptions, Messages, Misfit, Place
+from surepipe.pipes.options import IndexOptions, LayerPlace, Messages, Misfit
 from surepipe.pipes.retry.backlog import prefix_within
 from surepipe.pipes.stack.in_work import InWork, count_of
 from surepipe.pipes.stack.layers import ReceiverPort, SenderPort, Token
@@ -41,7 +41,7 @@ class Dedupe(IndexOptions):
         default=65_536, description="span below the highest seq that is remembered"
     )
 
-    def misfits(self, place: Place) -> Iterator[Misfit]:
+    def misfits(self, place: LayerPlace) -> Iterator[Misfit]:
         """It must remember at least as far back as its carrier may bring messages late."""
         widest, window = "", 0
         for label, layer in place.below:

@@ -20,7 +20,7 @@ from surepipe.pipes.declaration import (
     Reverse,
     row,
 )
-from surepipe.pipes.options import Misfit, Place, RetryOptions
+from surepipe.pipes.options import LayerPlace, Misfit, RetryOptions
 from surepipe.pipes.retry.confirming import ConfirmingReceiver
 from surepipe.pipes.retry.engine import RetrySender
 
@@ -30,7 +30,7 @@ class MultiUnconfirmed(RetryOptions):
 
     kind: ClassVar[str] = "multi-unconfirmed"
 
-    def misfits(self, place: Place) -> Iterator[Misfit]:
+    def misfits(self, place: LayerPlace) -> Iterator[Misfit]:
         """Outermost, nothing above it puts back into order what a receiver short of bytes lets pass."""
         if place.number == 0 and self.held_max_bytes < self.window_bytes:
             yield Misfit(

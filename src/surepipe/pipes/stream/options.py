@@ -10,9 +10,9 @@ from pydantic import Field
 from surepipe.pipes.options import (
     BacklogOptions,
     Bytes,
+    LayerPlace,
     Messages,
     Misfit,
-    Place,
 )
 
 
@@ -59,7 +59,7 @@ class Stream(BacklogOptions):
         default="stop", description="when the store went back"
     )
 
-    def misfits(self, place: Place) -> Iterator[Misfit]:
+    def misfits(self, place: LayerPlace) -> Iterator[Misfit]:
         """A store is the end of a stack, and a reader must know where to begin."""
         if self.start is None:
             yield Misfit(

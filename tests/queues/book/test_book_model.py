@@ -48,6 +48,7 @@ class Books(RuleBasedStateMachine):
         ),
         page_bytes=st.sampled_from([40, 64]),
         listen=st.booleans(),
+        every=st.sampled_from([1 << 10, 1 << 20]),
     )
     def open(  # noqa: PLR0917 - what hypothesis draws
         self,
@@ -58,6 +59,7 @@ class Books(RuleBasedStateMachine):
         over: Overheads,
         page_bytes: int,
         listen: bool,
+        every: int,
     ) -> None:
         """A book with these settings. No overhead of pages: the model has none."""
         # Under deficits the model goes through rounds that the book saves, so there they must cost nothing.
@@ -66,8 +68,9 @@ class Books(RuleBasedStateMachine):
         config = changed_config(
             policy=policy, quantum=quantum, commit_messages=commit, on_overweight=overweight, overheads=over,
             page_bytes=page_bytes, retries=2, refuse_pages=None, suspend_pages=None, resume_pages=None,
-            on_rejected="drop", retry_min_s=1.0,
+            on_rejected="drop", retry_min_s=1.0, checkpoint_bytes=every,
         )  # fmt: skip
+        self.config, self.listen, self.opened = config, listen, 0
         self.under = BookUnderTest(MemoryStore(), config, listen=listen)
         self.model = BookModel(config, units)
         self.under.always = self.handle
@@ -81,6 +84,23 @@ class Books(RuleBasedStateMachine):
         return self.under.outcomes.get(message.payload) or next(
             (out for end, out in self.under.outcomes.items() if message.payload.endswith(end)), None
         )
+
+    @rule()
+    def reopen(self) -> None:
+        """Another process goes on with the book, from its last checkpoint and the log behind it."""
+        self.opened += 1
+        before = self.under
+        self.under = BookUnderTest(
+            before.store,
+            self.config,
+            worker=f"w{self.opened}",
+            clocks=before.clocks,
+            listen=self.listen,
+        )
+        self.under.ran, self.under.always = before.ran, self.handle
+        assert self.under.book.parked() == before.book.parked()
+        assert self.under.book.totals() == before.book.totals()
+        self.same()
 
     @rule(origin=ORIGINS, words=st.lists(WORDS, max_size=8))
     def enqueue(self, origin: str, words: list[bytes]) -> None:

@@ -224,22 +224,27 @@ def test_processes_with_other_settings_are_refused(make: Make) -> None:
         make(page_bytes=64)
 
 
-def test_a_call_that_several_make_at_once_is_kept_apart(make: Make) -> None:
-    """Two processes enqueue and serve in turn: nothing is lost, nothing is handled twice, both see one book."""
+@pytest.mark.parametrize("every", [1 << 10, 1 << 20])
+def test_a_call_that_several_make_at_once_is_kept_apart(
+    make: Make, every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three processes enqueue and serve in turn: nothing is lost, nothing is handled twice, all see one book. They
+    fall behind each other's checkpoints, and pages leave the memory as soon as they are stored."""
+    monkeypatch.setattr("surepipe.queues.book.checkpoint.CACHE_BYTES", 0)
     clocks = Clocks()
     books = [
-        make(worker=name, clocks=clocks, policy="drr", quantum=2)
+        make(worker=name, clocks=clocks, policy="drr", quantum=2, checkpoint_bytes=every)
         for name in ("one", "two", "three")
     ]
-    for number in range(60):
-        books[number % 3].put(**{"ABCD"[number % 4]: f"m{number}"})
+    for number in range(300):
+        books[(number // 40) % 3].put(**{"ABCD"[number % 4]: f"m{number}"})
         if number % 5 == 4:
-            books[(number // 5) % 3].svc(3)
+            books[(number // 40) % 3].svc(3)
     while books[0].ring():
         for book in books:
             book.svc(2)
     took = [word for book in books for word in book.took().split()]
-    assert sorted(took) == sorted(f"m{number}" for number in range(60))
+    assert sorted(took) == sorted(f"m{number}" for number in range(300))
     for book in books:
         book.check()
-        assert book.book.totals()["done"] == 60
+        assert book.book.totals()["done"] == 300

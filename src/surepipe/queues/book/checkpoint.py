@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 HEAD = b"head"
 ROWS = 1_000
+KEYS_AT_ONCE = 4_096
+"""Keys in one request of a checkpoint; there are as many requests as it takes."""
 CACHE_BYTES = 64 << 20
 """How much of the pages that are stored stays in memory as well."""
 _PLAIN = (
@@ -158,15 +160,18 @@ class Checkpoints:
         for table, rows in (
             ("books", books), ("pages", pages), ("heaps", heaps), ("producers", producers), ("head", head),
         ):  # fmt: skip
-            if rows:
-                found.append(PutValues(f"{self._book}/{table}", rows))
+            names = list(rows)
+            for start in range(0, len(names), KEYS_AT_ONCE):
+                part = {name: rows[name] for name in names[start : start + KEYS_AT_ONCE]}
+                found.append(PutValues(f"{self._book}/{table}", part))
         for table, keys in (
             ("books", [origin.encode() for origin in ledger.gone_books]),
             ("pages", alive),
             ("heaps", [key for key in dict.fromkeys(gone) if key not in heaps]),
         ):
-            if keys:
-                found.append(DropValues(f"{self._book}/{table}", keys))
+            for start in range(0, len(keys), KEYS_AT_ONCE):
+                part_of_keys = keys[start : start + KEYS_AT_ONCE]
+                found.append(DropValues(f"{self._book}/{table}", part_of_keys))
         return found
 
     def _book_row(self, ledger: Ledger, book: Book) -> bytes:

@@ -244,16 +244,14 @@ class Ledger:
             case Settle():
                 return self._settle(writer, entry)
             case Gone(_, worker, _):
-                self._forget(worker)
-                return None
+                return self._forget(worker)
             case Founded(_, settings):
                 self.founded = self.founded or dict(settings)
                 return self.founded
             case Checkpoint():
-                self._stored(entry)
-                return None
+                return self._stored(entry)
             case Beat():
-                return None
+                return index
 
     def footprint(self, origin: str) -> Footprint:
         """How much a queue holds; nothing for one that is not known."""
@@ -591,7 +589,7 @@ class Ledger:
         elif not book.messages:
             self._idle(book, book.idle_since)
 
-    def _forget(self, worker: str) -> None:
+    def _forget(self, worker: str) -> str:
         """A process is dead: whoever goes on with its queues is careful (B-57)."""
         for origin in sorted(self.leased.pop(worker, ())):
             book = self.books[origin]
@@ -604,6 +602,7 @@ class Ledger:
                 self._sweep_now(book, book.idle_since)
         for place in [place for place, owner in self.taken.items() if owner == worker]:
             del self.taken[place]
+        return worker
 
     # Operators.
 
@@ -612,18 +611,18 @@ class Ledger:
             case "pause" | "unpause":
                 book = self._settings(entry.origin, entry.at)
                 book.paused = entry.verb == "pause"
+                self._idle(book, entry.at)
             case "weight":
                 book = self._settings(entry.origin, entry.at)
                 book.weight = entry.number
+                self._idle(book, entry.at)
             case "force":
                 return self.ring.force(entry.origin)
             case "sweep":
                 self._sweep(entry)
-                return None
             case _:
                 return self._reap(entry.origin, entry.number, dead=entry.dead)
-        self._idle(book, entry.at)
-        return None
+        return entry.verb
 
     def _settings(self, origin: str, at: int) -> Book:
         book = self._book(origin, at)
@@ -781,7 +780,7 @@ class Ledger:
 
     # Checkpoints.
 
-    def _stored(self, entry: Checkpoint) -> None:
+    def _stored(self, entry: Checkpoint) -> int:
         """All up to an entry is stored, and so much of these pages; what changed since stays to be done."""
         self.checkpoint = max(self.checkpoint, entry.through)
         for changed in (
@@ -794,9 +793,9 @@ class Ledger:
             page = self.books[origin].pages.get(number) if origin is not None else None
             if page is None:
                 self.gone_pages[generation, number, start] = self.index
-                continue
-            for offset in page.stored(start, end):
-                self.gone_pages[generation, number, offset] = self.index
+            else:
+                page.stored(start, end)  # pieces that it replaces went with the entry
+        return self.checkpoint
 
     # Listings.
 

@@ -46,7 +46,16 @@ from surepipe.core.store_requests import (
     called,
 )
 from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable
-from surepipe.queues.book.changes import Beat, Entry, EntryCorrupt, Founded, Gone, decode, encode
+from surepipe.queues.book.changes import (
+    Beat,
+    Checkpoint,
+    Entry,
+    EntryCorrupt,
+    Founded,
+    Gone,
+    decode,
+    encode,
+)
 from surepipe.queues.book.checkpoint import Checkpoints
 from surepipe.queues.book.config import BookConfig
 from surepipe.queues.book.ledger import SHARED, Ledger
@@ -62,10 +71,6 @@ _Pending: TypeAlias = tuple[Entry, AppendRun, tuple[JoinedRequest, ...]]
 
 
 _FINE = (Stored, Changed, Committed, Untouched)
-
-
-class _Refused(ConfigurationError):
-    """What belongs to an entry was refused, so nothing of it is done."""
 
 
 class BookLog:
@@ -224,11 +229,7 @@ class BookLog:
         self.settle()
         run = AppendRun(self.stream, self.worker, self.epoch, self._seq + 1, (encode(entry),))
         self._pending = (entry, run, tuple(guards))
-        try:
-            self.settle()
-        except _Refused:
-            return False
-        return True
+        return self.settle() is not None
 
     def settle(self) -> object:
         """Repeat the write whose answer was lost, if there is one, and return what it did."""
@@ -245,9 +246,12 @@ class BookLog:
                     outcome = joined.outcomes[0]
                     if isinstance(outcome, Stored):
                         self._pending = None
+                        if isinstance(entry, Checkpoint):
+                            return None  # another process has made a later one
                         refused = [each for each in joined.outcomes if not isinstance(each, _FINE)]
-                        raise _Refused(
-                            f"book {self.book!r}: a change was refused by the store: {refused}"
+                        raise ConfigurationError(
+                            f"book {self.book!r}: the store refused what a handler has staged, so its message "
+                            f"is not done: {refused}"
                         )
             else:
                 outcome = self.store.append(
@@ -270,12 +274,15 @@ class BookLog:
                 self._staged[other.stream] = other.last
         if outcome.new and outcome.first_index == self.ledger.index + 1:
             return self._apply(self.worker, self.epoch, entry, len(run.payloads[0]))
-        return self._follow((entry, run.first))
-
-    @property
-    def is_unsettled(self) -> bool:
-        """Whether a write is without an answer."""
-        return self._pending is not None
+        done = self._follow((entry, run.first))
+        if done is None:
+            # 1. The entry is stored. 2. Another process applies it, makes a checkpoint and trims the log. 3. This
+            # one, which was slow, finds the checkpoint in place of its entry, and can't say what it did.
+            raise StoreUnavailable(
+                f"book {self.book!r}: a change is stored, and what it did can't be told any more; look before you "
+                "repeat it"
+            )
+        return done
 
     def _requests(self, effects: Iterable[Effect]) -> tuple[JoinedRequest, ...]:
         values: dict[bytes, bytes] = {}
@@ -356,8 +363,11 @@ class BookLog:
         """Write down what the log came to and remove it, when it has grown enough since the last time."""
         if self._since_checkpoint < self.config.checkpoint_bytes:
             return False
-        self._checkpoints.save(self, wall)
         self._since_checkpoint = 0
+        try:
+            self._checkpoints.save(self, wall)
+        except StoreUnavailable:
+            return False  # what the caller did is stored; the next write settles this one
         return True
 
     def load_pages(self, origin: str, numbers: tuple[int, ...]) -> None:

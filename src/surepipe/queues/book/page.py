@@ -209,11 +209,9 @@ class Page:
         """Where each stored piece begins."""
         return [0, *self.pieces[:-1]] if self.pieces else []
 
-    def stored(self, start: int, end: int) -> list[int]:
-        """A piece was stored; returns where those begin that it replaces, other than the one at ``start``."""
-        replaced = [offset for offset in self.offsets_stored() if offset > start]
+    def stored(self, start: int, end: int) -> None:
+        """A piece was stored, in place of those behind its beginning."""
         self.pieces = [each for each in self.pieces if each <= start] + [end]
-        return replaced
 
     def unload(self) -> None:
         """Drop the bytes that are in a store."""

@@ -420,12 +420,9 @@ class BookQueue:
             self._end_silent()
         worker = Worker(self._session)
         try:
-            served = self._drive(worker.service(budget))
+            return self._drive(worker.service(budget))
         finally:
             worker.abandon()
-        with self._lock:
-            self._checkpoint()
-        return served
 
     def _drive(self, steps: Generator[Request, object, T]) -> T:
         """Do what the steps ask for until they are over. The lock is not held while a handler runs."""
@@ -458,6 +455,7 @@ class BookQueue:
         for effect in request.effects:
             if isinstance(effect, Put):
                 self._values.pop(effect.key, None)
+        self._checkpoint()
         return done
 
     def _run(self, request: RunMessages, interruption: list[BaseException]) -> Ran:

@@ -501,6 +501,8 @@ class Worker:
             self._poison(visit, payload, raised, book.attempts)
             return End.BLOCKED if visit.blocked else End.CUT
         while True:
+            # It may be another object than before, when the book was loaded anew while a handler ran.
+            book = visit.book = self._ledger.books[book.origin]
             page = book.pages[visit.begin]
             if visit.slot >= page.slots:
                 if visit.begin + 1 >= book.end:

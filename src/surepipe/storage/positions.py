@@ -109,8 +109,20 @@ class Claims:
             claimed = self._claim(stream, reader, renewal)
         return claimed
 
+    def claimant(self, renewal: int) -> int:
+        """The number under which this incarnation claims: above those of all lives and incarnations before it."""
+        return self._life + renewal
+
+    def rise_above(self, other: int) -> bool:
+        """Number this life above another one, which a store beside the claims' own knows; false when that one did
+        begin later."""
+        if began_later(other, self._life, self._number_of_life()):
+            return False
+        self._life = max(self._life, other + _STEP + self._life % _STEP)
+        return True
+
     def _claim(self, stream: str, reader: str, renewal: int) -> ClaimOutcome:
-        claimed = self._positions.claim(stream, reader, self._life + renewal)
+        claimed = self._positions.claim(stream, reader, self.claimant(renewal))
         self._is_taken = self._is_taken or isinstance(claimed, Owner)
         return claimed
 

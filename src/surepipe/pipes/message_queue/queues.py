@@ -223,7 +223,7 @@ class MessageShelf(Generic[M]):
         begin = self._row.place_of(after) + 1
         numbers = self._row.keys[begin : begin + limit]
         payloads = map(self._form.payload, self._row.values[begin : begin + limit])
-        return _joined(
+        return joined(
             (number, [payload]) for number, payload in zip(numbers, payloads, strict=True)
         )
 
@@ -356,7 +356,7 @@ class RunShelf(Generic[M]):
 
     def runs_above(self, after: int, limit: int) -> list[Run]:
         """At most ``limit`` members numbered above ``after``, as maximal runs."""
-        return _joined(self._pieces(after + 1, limit))
+        return joined(self._pieces(after + 1, limit))
 
     def slice_run(self, first: int, count: int) -> list[bytes]:
         """Payloads of consecutive members from ``first`` on."""
@@ -390,7 +390,7 @@ class RunShelf(Generic[M]):
             place += 1
 
 
-def _joined(pieces: Iterator[tuple[int, list[bytes]]]) -> list[Run]:
+def joined(pieces: Iterator[tuple[int, list[bytes]]]) -> list[Run]:
     """Make runs of pieces in increasing order, those that touch becoming one."""
     joined: list[tuple[int, list[bytes]]] = []
     for first, payloads in pieces:
@@ -690,8 +690,8 @@ class BoundedQueue(_ShelvedQueue[M]):
         payload: Callable[[M], bytes] | None = None,
         build: Callable[[int, bytes], M] | None = None,
     ) -> None:
-        _require_bound("capacity", capacity)
-        _require_bound("capacity_bytes", capacity_bytes)
+        require_bound("capacity", capacity)
+        require_bound("capacity_bytes", capacity_bytes)
         increasing = increasing or dense
         form = message_form(number, payload, build, keeps_bytes=increasing)
         shelf: Shelf[M]
@@ -704,6 +704,7 @@ class BoundedQueue(_ShelvedQueue[M]):
         return f"BoundedQueue({bounds}, {self.size_bytes} of {self.capacity_bytes} bytes{profile})"
 
 
-def _require_bound(name: str, bound: object) -> None:
+def require_bound(name: str, bound: object) -> None:
+    """Refuse what is no bound. Raises `ConfigurationError`."""
     if type(bound) is not int or bound < 1:
         raise ConfigurationError(f"{name}={bound!r}: a bound must be an int, 1 or more")

@@ -4,8 +4,8 @@
     if not (accepted := queue.enqueue(Message(1, b"payload"))):
         print("wait:", accepted.reason)
 
-`MessageQueueRules` is imported when it is first asked for: it needs hypothesis, and nothing else
-here does.
+`MessageQueueRules` and `StreamQueue` are imported when they are first asked for: the one needs
+hypothesis, the other is no machine and brings the stores with it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from surepipe.queues.message_queue.explore import ExploredQueue, explore
 
 if TYPE_CHECKING:
     from surepipe.queues.message_queue.rules import MessageQueueRules
+    from surepipe.storage.message_queue import StreamQueue
 
 
 __all__ = [
@@ -44,13 +45,18 @@ __all__ = [
     "OrderedQueue",
     "RefusalReason",
     "Run",
+    "StreamQueue",
     "explore",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name != "MessageQueueRules":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from surepipe.queues.message_queue.rules import MessageQueueRules  # noqa: PLC0415
+    if name == "MessageQueueRules":
+        from surepipe.queues.message_queue.rules import MessageQueueRules  # noqa: PLC0415
 
-    return MessageQueueRules
+        return MessageQueueRules
+    if name == "StreamQueue":
+        from surepipe.storage.message_queue import StreamQueue  # noqa: PLC0415
+
+        return StreamQueue
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -62,6 +62,8 @@ class MessageQueueRules(RuleBasedStateMachine):
         """A new queue and an empty dictionary."""
         self.queue = self.make()
         self.model: dict[int, bytes] = {}
+        self.unanswered: dict[int, bytes] = {}
+        """Members that were found after a failed call and not asked for again: each may still be."""
         self.high = -1
 
     # Writes.
@@ -76,9 +78,13 @@ class MessageQueueRules(RuleBasedStateMachine):
         """A number near the greatest so far, which is where the profiles differ."""
         self._enqueue(min(max(self.high + step, 0), MAX_NUMBER), payload)
 
-    @rule(step=STEPS, payload=PAYLOADS, applied=st.booleans())
-    def enqueue_unanswered(self, step: int, payload: bytes, applied: bool) -> None:
-        """The store fails; the contents are those before or after; the repeat stores it once."""
+    @rule(step=STEPS, payload=PAYLOADS, applied=st.booleans(), again=st.booleans())
+    def enqueue_unanswered(
+        self, step: int, payload: bytes, applied: bool, again: bool = True
+    ) -> None:
+        """The store fails; the contents are those before or after; the repeat stores it once. Without
+        a repeat they stay what they were found to be.
+        """
         number = min(max(self.high + step, 0), MAX_NUMBER)
         if number in self.model or self._refusal(number, payload) is not None:
             return
@@ -88,7 +94,13 @@ class MessageQueueRules(RuleBasedStateMachine):
         try:
             answer = self.queue.enqueue(message)
         except StoreUnavailable:
-            assert self._held() in (self.model, self.model | {number: payload})
+            found = self._held()
+            assert found in (self.model, self.model | {number: payload})
+            if not again:
+                if number in found:
+                    self._accept(number, payload)
+                    self.unanswered[number] = payload
+                return
             answer = self.queue.enqueue(message)
         if answer:
             self._accept(number, payload)
@@ -101,9 +113,9 @@ class MessageQueueRules(RuleBasedStateMachine):
         assert self.queue.delete_all(number) == self._delete(number)
         assert self.queue.delete_all(number) == 0
 
-    @rule(number=NUMBERS, applied=st.booleans())
-    def delete_unanswered(self, number: int, applied: bool) -> None:
-        """The store fails; all of it is gone or nothing; the repeat finishes it."""
+    @rule(number=NUMBERS, applied=st.booleans(), again=st.booleans())
+    def delete_unanswered(self, number: int, applied: bool, again: bool = True) -> None:
+        """The store fails; all of it is gone or nothing; the repeat finishes it. Without one it stays so."""
         if not self.fail_next(self.queue, applied=applied):
             return
         before = dict(self.model)
@@ -111,7 +123,12 @@ class MessageQueueRules(RuleBasedStateMachine):
         try:
             self.queue.delete_all(number)
         except StoreUnavailable:
-            assert self._held() in (before, self.model)
+            found = self._held()
+            assert found in (before, self.model)
+            if not again:
+                self.model = found
+                self._forget_unanswered()
+                return
         self.queue.delete_all(number)
 
     @rule(steps=st.lists(st.integers(1, 2), min_size=1, max_size=4), payloads=BATCHES)
@@ -121,6 +138,8 @@ class MessageQueueRules(RuleBasedStateMachine):
         for place, payload in enumerate(payloads):
             number += steps[place % len(steps)]
             messages.append(Message(number, payload))
+        if any(message.num in self.unanswered for message in messages):
+            return
         if number > MAX_NUMBER or any(message.num in self.model for message in messages):
             self._violates(lambda: self.queue.enqueue_many(messages))
         else:
@@ -140,6 +159,8 @@ class MessageQueueRules(RuleBasedStateMachine):
     @rule()
     def open_again(self) -> None:
         """Nothing is lost by opening again, ``high`` included."""
+        for number, payload in dict(self.unanswered).items():
+            self._enqueue(number, payload)
         self.queue = self.reopen(self.queue)
 
     # Views.
@@ -191,6 +212,10 @@ class MessageQueueRules(RuleBasedStateMachine):
 
     def _enqueue(self, number: int, payload: bytes) -> None:
         message = Message(number, payload)
+        if self.unanswered.get(number) == payload:
+            del self.unanswered[number]
+            assert self.queue.enqueue(message)
+            return
         if number in self.model:
             self._violates(lambda: self.queue.enqueue(message))
             return
@@ -204,6 +229,8 @@ class MessageQueueRules(RuleBasedStateMachine):
 
     def _enqueue_run(self, first: int, payloads: list[bytes]) -> None:
         last = first + len(payloads) - 1
+        if any(first <= number <= last for number in self.unanswered):
+            return
         if last > MAX_NUMBER or any(first <= number <= last for number in self.model):
             self._violates(lambda: self.queue.enqueue_run(first, payloads))
         else:
@@ -243,7 +270,11 @@ class MessageQueueRules(RuleBasedStateMachine):
         doomed = [member for member in self.model if member <= number]
         for member in doomed:
             del self.model[member]
+        self._forget_unanswered()
         return len(doomed)
+
+    def _forget_unanswered(self) -> None:
+        self.unanswered = {n: p for n, p in self.unanswered.items() if n in self.model}
 
     def _violates(self, call: Callable[[], object]) -> None:
         try:

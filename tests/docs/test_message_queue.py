@@ -1,0 +1,43 @@
+"""The page about the message queue: its programs run as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from surepipe.queues.message_queue import Message, OrderedQueue, StreamQueue
+from surepipe.storage import SqliteStore
+
+PAGE = (Path(__file__).parents[2] / "docs" / "message-queue.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_a_queue_in_memory_says_when_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    """message-queue Q-2: the first program."""
+    exec(BLOCKS[0], {})
+    assert capsys.readouterr().out == "wait: FULL\n"
+
+
+def test_a_queue_in_a_store_has_what_the_program_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """message-queue Q-9, Q-15: the second program, and another life behind it."""
+    monkeypatch.chdir(tmp_path)
+    exec(BLOCKS[1], {})
+    with SqliteStore("shop.db") as store:
+        queue = StreamQueue(store, "to the warehouse")
+        assert queue.pick_many(9) == [Message(1, b"bread"), Message(2, b"butter")]
+
+
+def test_the_rules_hold_a_queue_of_somebody_elses() -> None:
+    """message-queue Q-20, Q-21: the third program, with a queue that is right."""
+    names: dict[str, object] = {"MyQueue": OrderedQueue}
+    exec(BLOCKS[2], names)
+    test = names["test_every_state"]
+    assert callable(test)
+    test()
+    case = names["TestMyQueue"]
+    assert isinstance(case, type)
+    case("runTest").runTest()

@@ -202,18 +202,14 @@ _RANGES = {
     "retries": (1, 1 << 31),
     "max_origins": (1, 1 << 31),
     "max_batch_bytes": (1, 1 << 31),
-    "workers": (1, 1_024),
     "commit_messages": (1, 1 << 20),
     "checkpoint_bytes": (1 << 10, 1 << 31),
 }
 _SECONDS = (
-    "period_s",
     "retry_min_s",
     "retry_max_s",
     "lease_s",
-    "commit_s",
     "idle_ttl_s",
-    "producer_ttl_s",
 )
 
 
@@ -226,7 +222,6 @@ class BookConfig:
     policy: Literal["drr", "rotate"] = "drr"
     quantum: int = 100
     fair_by: Literal["units", "messages", "bytes"] = "units"
-    period_s: float = 1.0
     period_budget: Budget | None = field(
         default_factory=lambda: Budget(messages=10_000, seconds=0.5)
     )
@@ -245,14 +240,11 @@ class BookConfig:
     refuse_pages: int | None = 48
     max_origins: int = 65_536
     max_batch_bytes: int = 1 << 20
-    workers: int = 1
     lease_s: float = 30.0
     commit_messages: int = 100
-    commit_s: float = 1.0
     checkpoint_bytes: int = 1 << 20
     """After so many bytes of changes, what they came to is written and they are removed."""
     idle_ttl_s: float = 3_600.0
-    producer_ttl_s: float = 604_800.0
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
@@ -287,8 +279,6 @@ class BookConfig:
     def _waits(self) -> Iterator[str]:
         if self.retry_min_s > self.retry_max_s:
             yield f"retry_min_s={self.retry_min_s} is above retry_max_s={self.retry_max_s}"
-        if self.commit_s >= self.lease_s / 3:
-            yield f"commit_s={self.commit_s} is not below a third of lease_s={self.lease_s}: leases would run out"
         if self.max_batch_bytes < self.max_message:
             yield (
                 f"max_batch_bytes={self.max_batch_bytes} is below the longest message, page_bytes - 5 = "

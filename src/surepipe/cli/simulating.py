@@ -204,7 +204,8 @@ def _campaign(
         found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
         found.left_out = dict(results[0].left_out) if results else {}
         found.notes += simulation.notes(found.dead, found.runs)
-        found.unjudged = tuple(simulation.unjudged())
+        retold = [text for one in results for text in one.retold]
+        found.unjudged = tuple(dict.fromkeys((*retold, *simulation.unjudged())))
         broken: list[Broken | None] = []
         if request.faults is None and not _is_late(request, started):
             broken += workers.broken(untolerated(simulation.subject))

@@ -61,6 +61,8 @@ class Outside:
         """What is wrong with the keys that it was given, in words."""
         self.asked_by: dict[tuple[str, Hashable], str] = {}
         """Who asked for each effect first, and where: ``stage (file:line)``."""
+        self.asked: Counter[tuple[str, Hashable]] = Counter()
+        """How often each effect was asked for, done or not."""
 
     def _enter_run(self) -> None:
         world = _current[-1] if _current else None
@@ -93,6 +95,7 @@ class Outside:
         world = self._world
         assert world is not None
         (message, call), stage = world.handling, world.speaking
+        self.asked[action, value] += 1
         if (action, value) not in self.asked_by:
             self.asked_by[action, value] = f"{stage}{_caller()}"
         calls = self._asked.setdefault((stage, message, action, value), {})

@@ -304,7 +304,7 @@ def alarms(case: Case, seeds: range) -> Iterator[str]:
             found = simulation.campaign(seeds)
             for failure in found.failures.values():
                 yield f"{mode}, seed {failure.seed}: {failure.violation}"
-            yield from (f"{mode}: {text}" for text in found.unreached)
+            yield from (f"{mode}: {text}" for text in (*found.unreached, *found.retold))
             yield from (f"{mode}: {text}" for text in simulation.notes() if _is_alarm(text))
             try:
                 simulation.check_twice(seeds[:2], found.digests)
@@ -448,7 +448,9 @@ def seen(case: Case, seeds: range) -> str:
             return str(error)
         if found.first is not None:
             return str(found.first.violation)
-        said = "\n".join((*found.unreached, *simulation.unjudged(), *simulation.notes()))
+        said = "\n".join(
+            (*found.unreached, *found.retold, *simulation.unjudged(), *simulation.notes())
+        )
     with _simulation(case, "claim") as simulation:  # imported anew, as in another process
         again = simulation.campaign(seeds[:2]).digests
     differ = any(found.digests[seed] != digest for seed, digest in again.items())

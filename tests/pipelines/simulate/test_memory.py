@@ -413,3 +413,46 @@ def test_an_effect_that_was_put_off_and_lost_with_its_process_is_found(folder: P
         match=rf"books book \d was never done[\s\S]*without faults price\s+\({MODULE}\.py:9\)",
     ):
         simulation_of(_stages(folder, BOOKED_LATER)).run(range(40))
+
+
+OPENED_ONCE = """
+from surepipe.simulation import Outside
+BOOKS = Outside("books")
+def price(order):
+    BOOKS.do("open", "the shop", key="shop")
+    BOOKS.do("book", order["order"], key=order["order"])
+    return order
+"""
+ANOTHER_ANSWER = """
+def price(order, context):
+    return order if context.attempt == 1 else None
+"""
+
+
+@pytest.mark.parametrize("stages", [ANOTHER_ANSWER, SEEN_BEFORE], ids=["by attempt", "by memory"])
+def test_a_stage_that_answers_otherwise_when_a_message_is_tried_again_is_never_held(
+    folder: Path, stages: str
+) -> None:
+    """X-24, X-25: no fault is needed, and so no luck: each stage is called once more as a second attempt. Where a
+    run shows what follows from it, that is shown."""
+    with pytest.raises(NotExercised) as found:
+        simulation_of(_stages(folder, stages), faults="none").run(range(1))
+    assert f"stage price ({MODULE}.py:" in str(found.value)
+    assert "and None when that is tried again" in str(found.value)
+
+
+def test_an_effect_that_belongs_to_another_message_is_found_without_a_crash(folder: Path) -> None:
+    """X-24, X-25: messages that are committed together come again together, so few crashes would show it."""
+    simulation = simulation_of(_stages(folder, BOOKED_LATER), faults="none")
+    (said,) = simulation.campaign(range(1)).retold
+    assert f"stage price ({MODULE}.py:9) does books book" in said
+
+
+@pytest.mark.parametrize(
+    "stages", [OPENED_ONCE, CACHED, NUMBERED], ids=["one effect for all", "a cache", "a counter"]
+)
+def test_what_is_no_matter_of_attempts_is_not_called_so(folder: Path, stages: str) -> None:
+    """An effect is done once, whichever message comes first; a cache changes no answer; what counts messages
+    answers otherwise in every run, and is found by what comes out."""
+    simulation = simulation_of(_stages(folder, stages), faults="none")
+    assert simulation.campaign(range(1)).retold == ()

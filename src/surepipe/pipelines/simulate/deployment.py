@@ -485,7 +485,9 @@ class PlanDeployment:
         for source in self.plan.sources:
             if not isinstance(source, ReadSource) or source.dead_letter is None:
                 continue
-            letters = [letter_of(one).payload for one in self._letters_in(source.dead_letter)]
+            found = map(letter_of, self._letters_in(source.dead_letter))
+            here = f"{self.plan.name}/{source.name}"
+            letters = [letter.payload for letter in found if letter.pipe == here]
             for row in self.rows[source.name].messages:
                 if isinstance(row, Unreadable):
                     yield (source.name, row.content), letters.count(row.content)

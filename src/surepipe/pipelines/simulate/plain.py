@@ -35,7 +35,13 @@ from surepipe.pipelines.models.stages import (
 )
 from surepipe.pipelines.run.flow import is_met_twice, on_branch
 from surepipe.pipelines.simulate.ends import Effect, canonical, effects_of
-from surepipe.pipelines.simulate.functions import Calls, VirtualClock, short, with_all_it_gives
+from surepipe.pipelines.simulate.functions import (
+    Calls,
+    VirtualClock,
+    place_of_function,
+    short,
+    with_all_it_gives,
+)
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.actors.lives import Life
@@ -101,8 +107,15 @@ class Plain:
     """of each message that a pipe handed over: what each stage answered for it"""
     slips: tuple[str, ...] = ()
     """what is wrong with the keys of effects outside, in words"""
+    retold: dict[str, tuple[str, object, object, object]] = field(
+        default_factory=dict[str, tuple[str, object, object, object]]
+    )
+    """of each stage that answers otherwise when a message is tried again: where it is written, the first such
+    message, and both answers"""
     effects: dict[Effect, str] = field(default_factory=dict[Effect, str])
     """what was done outside, and who asked for it"""
+    during: dict[Effect, str] = field(default_factory=dict[Effect, str])
+    """of each effect that was asked for once: the message that was handled then"""
 
 
 @dataclass(frozen=True)
@@ -165,6 +178,10 @@ class PlainRun:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = tuple(slip for outside in world.outsides for slip in outside.slips)
         self.found.effects = effects_of(world)
+        for outside in world.outsides:
+            for effect, times in outside.asked.items():
+                if times > 1:
+                    self.found.during.pop((outside.name, *effect), None)
         world.outcome = self.found
         return ()
 
@@ -287,12 +304,19 @@ class PlainRun:
         try:
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
             again = deepcopy(message) if self._twice else None
+            before, text = effects_of(world).keys(), canonical(message)
             given = self._entered(part, entry, context, about, message)
+            for effect in effects_of(world).keys() - before:
+                self.found.during[effect] = text
             if self._twice:
                 self._life.sleep(GAP_US)
                 later = self._context(part, about, 2) if entry.asks else None
                 with suppress(Exception):  # what it raises now, no real run has asked for
-                    self._entered(part, entry, later, about, again)
+                    second = self._entered(part, entry, later, about, deepcopy(again))
+                    if isinstance(part, StagePart) and canonical(second) != canonical(given):
+                        place = place_of_function(entry.function)
+                        where = f"{part.name} ({place})" if place else part.name
+                        self.found.retold.setdefault(part.name, (where, again, given, second))
             if not is_flat:
                 require_answer(part.name, path, given)
             if self._way:

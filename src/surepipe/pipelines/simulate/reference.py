@@ -15,6 +15,7 @@ from surepipe.core.claims import Atom
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import Outcome, canonical, effects_of
+from surepipe.pipelines.simulate.functions import short
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
 from surepipe.simulation.actors.world import ActorSubject, ActorWorld, play
@@ -91,10 +92,11 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
     unreached = tuple(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in own)
-    slips = plainly(subject, calm, twice=True).slips
+    twice = plainly(subject, calm, twice=True)
+    retold = (*_retold(by_hand, back, twice), *_put_off(by_hand, back))
     steady = effects_of(other).keys() & by_hand.effects.keys() & back.effects.keys()
     effects = {what: who for what, who in effects_of(world).items() if what in steady}
-    return Reference(expected, unreached, left_out, is_refused, slips, effects)
+    return Reference(expected, unreached, left_out, is_refused, twice.slips, effects, retold)
 
 
 def _agreed(
@@ -139,6 +141,39 @@ def plainly(
     world = played(PlainSubject(subject, backwards, twice), options, another_day=backwards)
     assert isinstance(world.outcome, Plain)
     return world.outcome
+
+
+def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[str]:
+    """Stages whose answer follows from the message, as long as it is tried once. What memory or the clock makes
+    of it differs between any two runs, and is no matter of attempts."""
+    for stage, (where, message, first, second) in twice.retold.items():
+        answers = [
+            (one[stage], back.answers.get(key, {}).get(stage))
+            for key, one in there.answers.items()
+            if stage in one
+        ]
+        if answers and all(one == other for one, other in answers):
+            yield (
+                f"stage {where} answers {short(first)} for {short(message)}, and {short(second)} when that "
+                "is tried again, as any message may be: the answer has to follow from the message alone, "
+                "not from context.attempt or from what an earlier call has left"
+            )
+
+
+def _put_off(there: Plain, back: Plain) -> Iterator[str]:
+    """Effects that happen while another message is handled than their own: which one depends on the order."""
+    told: set[str] = set()
+    for effect, message in there.during.items():
+        who = there.effects[effect]
+        if back.during.get(effect, message) != message and who not in told:
+            told.add(who)
+            outside, action, value = effect
+            yield (
+                f"stage {who} does {outside} {action} {value!r} while it handles {message}, and another message "
+                "when they come in another order: what it keeps for later is lost with its process, and its own "
+                "message may be settled by then. Do it while that is handled, or keep it in a store, in the "
+                "message's transaction"
+            )
 
 
 def _ends(world: ActorWorld) -> Ends:

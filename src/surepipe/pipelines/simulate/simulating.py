@@ -289,7 +289,7 @@ class Simulation:
                 f"{self.subject.name}: what happened in {found.runs} runs held, but these never happened: "
                 f"{', '.join(found.missing)}. Give it more seeds or more messages."
             )
-        unjudged = (*found.unreached, *self.unjudged())
+        unjudged = (*found.unreached, *found.retold, *self.unjudged())
         if unjudged:
             told = "\n".join(unjudged)
             raise NotExercised(

@@ -39,7 +39,8 @@ class Reference:
     """``expected``: what each end is to have, where that can be said. ``unreached``: a sentence for each end that
     is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
     gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
-    with the keys of effects when each call is made once more, as a second attempt. ``effects``: what is done
+    with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
+    otherwise then. ``effects``: what is done
     outside in each run without faults, however its messages come, and who asks for it."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
@@ -48,6 +49,7 @@ class Reference:
     is_refused: bool = False
     slips: tuple[str, ...] = ()
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
+    retold: tuple[str, ...] = ()
 
 
 TIMER_US = 200_000

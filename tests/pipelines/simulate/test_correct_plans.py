@@ -230,12 +230,14 @@ def test_a_generated_plan_is_not_called_broken(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "seed"), [(35, 3), (101, 1), (119, 7), (121, 6), (173, 6), (208, 0), (230, 0)]
+    ("plan", "seed"),
+    [(35, 3), (101, 1), (119, 7), (121, 6), (173, 6), (208, 0), (230, 0), (327, 1)],
 )
 def test_a_generated_plan_is_not_called_broken_any_more(plan: int, seed: int) -> None:
     """V-1, X-71: by the seed that said so. 35: resend sent again what lanes had settled; 101: a pause in a look;
     119, 173: what waits in the lane of a message that fails; 121: a start that failed when messages had been
-    taken; 208: a batch behind a batch; 230: the stream of the next pipe, written in a transaction."""
+    taken; 208: a batch behind a batch; 230: the stream of the next pipe, written in a transaction;
+    327: what a link held came in any order."""
     assert list(alarms(case_of(plan), range(seed, seed + 1))) == []
 
 
@@ -282,3 +284,10 @@ sinks: {out: {from: some, kind: jsonl, path: out.jsonl}}
     for boundary, keeps in (("processed", False), ("committed", True)):
         (way,) = subject_of(parts.replace("BOUNDARY", boundary), lines=2).ways.values()
         assert ("handler-failure" in way[Atom.NO_DUPLICATE]) is keeps
+
+
+@pytest.mark.parametrize(("plan", "seed"), [(317, 0), (319, 0), (1010, 7)])
+def test_rows_that_cannot_be_read_are_letters_and_no_defect(plan: int, seed: int) -> None:
+    """V-1, P2, P3, F20: of two sources into one stream of letters (317, 319), and where two processes read what
+    can't be read again (1010). Both were called broken once, or ended the tool."""
+    assert list(alarms(case_of(plan), range(seed, seed + 1))) == []

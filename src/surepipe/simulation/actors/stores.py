@@ -30,7 +30,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.guarantees import hops
 from surepipe.simulation.actors.lives import Life, Waiter
-from surepipe.simulation.events import Event, FrameFlight
+from surepipe.simulation.events import Event, FrameFlight, Happening
 from surepipe.simulation.network import Link
 from surepipe.simulation.stores.calls import PLAIN, StoreFates, is_write, name_of
 from surepipe.simulation.stores.store import SimulatedStore
@@ -298,6 +298,13 @@ class ActorPort:
             )
             self._arrive(life, flight)
 
+    def let_in(self) -> None:
+        """Somebody listens now: what was held arrives, in its order."""
+        self.was_open = True
+        held, self.held = self.held, []
+        for flight in held:
+            self.take(flight)
+
     def _arrive(self, life: Life, flight: FrameFlight) -> None:
         incarnation = life.incarnations.get(self.name, life.number)
         facts = {"frame": flight.kind}
@@ -324,10 +331,13 @@ class SimulatedSide:
         del runtime
         port = self._port
         port.landings[self._life] = landing
-        port.was_open = True
-        for flight in port.held:
-            self._life.world.at(self._life.world.now, port, flight)
-        port.held.clear()
+        world = self._life.world
+        if port.held:
+            # One event for all: several at one moment would come in any order, which no connection does.
+            what = Happening(f"{port.name} hears what was held", port.let_in)
+            world.at(world.now, world.network, what)
+        else:
+            port.was_open = True
 
     def send(self, frame: object) -> None:
         """Put a frame on the link: a point at which the process may end."""

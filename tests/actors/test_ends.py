@@ -56,6 +56,9 @@ class State:
             raise StoreUnavailable("down")
         return self.saved
 
+    def rollback(self) -> str:
+        return ""
+
     def write(self, write: Write) -> WriteOutcome:
         assert isinstance(write, SaveState)
         self.saved = write.state

@@ -12,7 +12,7 @@ import pytest
 
 from surepipe.actors import Pipe, StepRuntime, StreamSender
 from surepipe.actors.store_calls import Stores
-from surepipe.core.effects import AppendRows, JournalContents, OpenLife, Persist
+from surepipe.core.effects import AppendRows, JournalContents, NoticeKind, OpenLife, Persist
 from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
@@ -24,6 +24,7 @@ from surepipe.core.store_requests import (
     Unavailable,
 )
 from surepipe.errors import CompositionError, NotConfirmed, PipeFull, PipeStopped
+from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
 from surepipe.storage.journal import StoreJournal
@@ -187,6 +188,39 @@ def test_a_journal_that_answers_late_or_not_costs_nothing(tmp_path: Path) -> Non
                 pipe.send(number)
             pipe.flush(30)
             assert got.wait() == list(range(40))
+
+
+def test_a_journal_that_went_back_under_its_sender_is_told_with_what_it_got_again() -> None:
+    """F14, L-6: of three accepted messages the store forgets two; the fourth brings them back, and a notice names
+    them. All four come out."""
+    store, noted = SimulatedStore(), Noted()
+    with Pipe("orders", journal=store, notices=noted, runtime=StepRuntime()) as pipe:
+        pipe.send(0)
+        older = store.snapshot()
+        pipe.send_many([1, 2])
+        store.roll_back(older)
+        pipe.send(3)
+        (told,) = [one for one in noted.notices if one.kind is NoticeKind.JOURNAL_ROLLBACK]
+        assert (told.end, told.ranges) == ("sender", ((2, 3),))
+        got = Until(4)
+        pipe.receive(got)
+        pipe.flush(30)
+        assert got.wait() == [0, 1, 2, 3]
+
+
+def test_a_state_that_went_back_between_two_incarnations_of_a_receiver_is_told() -> None:
+    """F14: the receiver is begun anew after its store lost the last states. What it had settled comes again."""
+    store, noted = SimulatedStore(), Noted()
+    with Pipe("orders", state=store, notices=noted, runtime=StepRuntime()) as pipe:
+        pipe.receive(lambda _: None)
+        older = store.snapshot()
+        for number in range(3):
+            pipe.send(number, until="confirmed")
+        store.roll_back(older)
+        pipe.receiver.crash()
+        pipe.send(3, until="confirmed")
+    told = [one for one in noted.notices if one.kind is NoticeKind.STATE_ROLLBACK]
+    assert [one.end for one in told if "went back to save" in one.detail] == ["receiver"]
 
 
 def test_a_commit_whose_answer_is_lost_neither_loses_nor_repeats_the_effect(tmp_path: Path) -> None:

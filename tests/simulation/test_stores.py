@@ -500,7 +500,7 @@ def test_journal_state_and_letters_live_in_it_like_in_any_store(bench: Simulated
     assert journal.write(AppendRows(5, 1, texts("a", "b"))) == WriteUnknown()
     assert journal.write(AppendRows(5, 1, texts("a", "b"))) == WriteStored()
     bench.store.lose_last(1)
-    assert journal.write(AppendRows(5, 3, texts("c"))) == WriteStored()
+    assert journal.write(AppendRows(5, 3, texts("c"))) == WriteStored(((1, 2),))
     bench.store.crash()
     (rows,) = StoreJournal(bench.store, bench.store, "pipe").load().rows
     assert rows.payloads == texts("a", "b", "c")

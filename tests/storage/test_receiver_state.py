@@ -202,3 +202,19 @@ def test_a_store_that_holds_neither_is_no_answer(store: FaultyStore) -> None:
     save(store, state, b"one")
     save(store, state, b"two")
     assert state.look_again(None) is None
+
+
+def test_a_store_that_went_back_under_a_receiver_is_told_once(store: FaultyStore) -> None:
+    """F14: of three saves two are gone when the next incarnation begins. Another life knows nothing of them."""
+    state, _ = loaded(store)
+    state.write(SaveState(b"one"))
+    store.mark()
+    state.write(SaveState(b"two"))
+    state.write(SaveState(b"three"))
+    assert (state.load(), state.rollback()) == (b"three", "")
+    store.script(Misfortune.ROLL_BACK)
+    state.load()
+    assert "went back to save 1 of 3" in state.rollback()
+    assert state.rollback() == ""
+    assert (state.load(), state.rollback()) == (b"one", "")
+    assert ReceiverState(store, "pipe").rollback() == ""

@@ -68,6 +68,10 @@ class StateStore(Protocol):
         """The stored state; None for a new receiver."""
         ...
 
+    def rollback(self) -> str:
+        """What the last load found out of a store that went back, once; empty where it did not."""
+        ...
+
     def write(self, write: Write) -> WriteOutcome:
         """Store a state in place of the former."""
         ...

@@ -62,8 +62,10 @@ NOTICE_MEANING: Mapping[NoticeKind, str] = {
     NoticeKind.POISON: "the handler has failed on this message `warn_after` times",
     NoticeKind.FENCED: "this end was replaced and stops; the ranges are those it can't confirm",
     NoticeKind.ORPHANS: "stored messages that a later life had closed off; sent under new numbers",
-    NoticeKind.JOURNAL_ROLLBACK: "the journal is older than what the receiver has settled",
-    NoticeKind.STATE_ROLLBACK: "the receiver's state is older than what the sender has confirmed",
+    NoticeKind.JOURNAL_ROLLBACK: "the journal went back: it is older than what the receiver has settled, or it "
+    "lost messages that this sender still had and stored again",
+    NoticeKind.STATE_ROLLBACK: "the receiver's state went back: it is older than what the sender has confirmed, "
+    "or than what this receiver had stored",
     NoticeKind.STORE_ROLLBACK: "the stream lacks messages that it had acknowledged: it went back, or somebody "
     "removed them",
     NoticeKind.TRIMMED: "entries were removed (by retention with `force`, or by somebody else) before this reader "
@@ -339,7 +341,10 @@ class JournalContents:
 
 @record
 class WriteStored:
-    """Done, and kept as the store's declared level says."""
+    """Done, and kept as the store's declared level says. ``again``: messages of the write's epoch that its store
+    had lost, and got once more with it."""
+
+    again: Ranges = ()
 
 
 @record

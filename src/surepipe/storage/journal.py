@@ -13,7 +13,6 @@ transmitted. Contents are told by identities alone; an index that is not known c
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -150,8 +149,6 @@ def extend(parts: list[JournalRows], rows: JournalRows) -> None:
     else:
         parts.append(JournalRows(rows.epoch, rows.first, list(rows.payloads)))
 
-
-logger = logging.getLogger("surepipe")
 
 READER = "confirmed"
 LOAD_BYTES = 1 << 20
@@ -381,12 +378,13 @@ class StoreJournal:
         if self._own.epoch != write.epoch:
             self._own.begin(write.epoch, head_of(()))
             self._own.first = write.first
-        outcome = self._append(self.run_of(write))
+        outcome, again = self._append(self.run_of(write)), 0
         if isinstance(outcome, Gap) or (isinstance(outcome, Failed) and self._made_anew()):
-            outcome = self._store_again(write, outcome)
-        if isinstance(outcome, Stored):
-            self._own.add(write.first, write.payloads)
-        return WriteStored() if isinstance(outcome, Stored) else _refusal(outcome)
+            outcome, again = self._store_again(write, outcome)
+        if not isinstance(outcome, Stored):
+            return _refusal(outcome)
+        self._own.add(write.first, write.payloads)
+        return WriteStored(((again, write.first - 1),) if 0 < again < write.first else ())
 
     # Commits that go with a message.
 
@@ -461,24 +459,21 @@ class StoreJournal:
         self._next = 1
         return True
 
-    def _store_again(self, write: AppendRows, why: Gap | Failed) -> object:
-        """The store has lost rows of this life: they are still here, as far as they are not confirmed."""
+    def _store_again(self, write: AppendRows, why: Gap | Failed) -> tuple[object, int]:
+        """The store has lost rows of this life: they are still here, as far as they are not confirmed. Also
+        returns the first message that it gets again."""
         expected = why.expected if isinstance(why, Gap) else 1
         wanted = OwnRows(write.epoch, self._own.head, self._own.first, [*self._own.payloads])
         if wanted.first + len(wanted.payloads) < write.first:
-            return Failed(f"the journal lacks rows before {write.first} and nobody has them")
+            return Failed(f"the journal lacks rows before {write.first} and nobody has them"), 0
         wanted.add(write.first, write.payloads)
         row, payloads = wanted.from_row(expected)
         self._places = {}
-        logger.warning(
-            "journal %s went back to row %d; it gets rows %d to %d of epoch %d again",
-            self.stream, expected, row, row + len(payloads) - 1, write.epoch,
-        )  # fmt: skip
         if row > expected:  # what is between is confirmed
             opened = self._streams.open_producer(self.stream, self._pipe, write.epoch, row)
             if not isinstance(opened, ProducerOpened):
-                return opened
-        return self._append(self._run(write.epoch, row, payloads))
+                return opened, 0
+        return self._append(self._run(write.epoch, row, payloads)), max(1, row - 1)
 
     # What is confirmed.
 

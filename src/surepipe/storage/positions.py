@@ -162,6 +162,7 @@ class ReceiverState:
         self._saves = 0
         self._stored = 0
         """The highest save that is known to be stored."""
+        self._fallen: tuple[int, int] | None = None
 
     @property
     def place(self) -> str:
@@ -191,8 +192,20 @@ class ReceiverState:
             raise self._as_error(found)
         self._loaded += 1  # a later load is another incarnation
         self._owner = claimed.number
-        self._saves = self._stored = found.next if isinstance(found, Position) else 0
+        known, self._stored = self._stored, found.next if isinstance(found, Position) else 0
+        self._saves = self._stored
+        if self._stored < known:
+            self._fallen = self._stored, known
         return found.state if isinstance(found, Position) else None
+
+    def rollback(self) -> str:
+        """What a load found out since this was asked: the store went back behind a save that it had answered.
+        Empty when it has not; told once."""
+        fallen, self._fallen = self._fallen, None
+        if fallen is None:
+            return ""
+        found, known = fallen
+        return f"{self.place} went back to save {found} of {known} of the receiver's state {self.name!r}"
 
     def request(self, state: bytes) -> CommitPosition:
         """The commit that saves a state: to be done in one transaction with the effects that it stands for."""

@@ -143,7 +143,10 @@ class ReceiverEnd(End):
 
     def _state_in(self, state: StateStore) -> bytes | None:
         with self.silences.asking(self._stores.kept_in, "load", "the receiver's state waits"):
-            return state.load()
+            found = state.load()
+        if fallen := state.rollback():
+            self.around.notices.tell(Notice(NoticeKind.STATE_ROLLBACK, 0, (), fallen))
+        return found
 
     def new_life(self) -> Host[Any]:
         """From the node: the host of an incarnation that is about to begin."""

@@ -518,6 +518,10 @@ class StreamState:
         """Nothing: the machine finds its position by itself."""
         return None
 
+    def rollback(self) -> str:
+        """Nothing: the machine tells what becomes of its stream."""
+        return ""
+
     def request(self, state: bytes) -> CommitPosition:
         """The commit that stores this state."""
         return commit_of(state)

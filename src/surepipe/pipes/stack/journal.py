@@ -349,8 +349,11 @@ class JournaledIntake(Intake):
         if writing is None or writing.ticket != ticket or writing.repeat_at is not None:
             return False
         match outcome:
-            case WriteStored():
+            case WriteStored(again):
                 self.writing = None
+                if again:
+                    detail = "the journal went back, and got these messages again"
+                    self.port.emit(Notice(NoticeKind.JOURNAL_ROLLBACK, self.life, again, detail))
                 self._done_writing(writing.write)
             case JournalContents() if isinstance(writing.write, OpenLife):
                 self.writing = None

@@ -7,6 +7,7 @@ on, and a way to delete a stream so that it can be made anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pytest
@@ -24,6 +25,7 @@ from surepipe.core.store_requests import (
     Created,
     CreateStream,
     DescribeStream,
+    Diverged,
     Empty,
     Exists,
     Failed,
@@ -252,6 +254,40 @@ class StreamContract:
         assert bench.streams.read("s", 1, MANY, PLENTY, first) == Reset(second)
         assert bench.streams.read("s", 1, MANY, PLENTY) == Empty(1)
 
+    def test_a_reader_that_names_the_entry_before_is_told_of_another_history(
+        self, bench: Bench
+    ) -> None:
+        """S-7, S-12: two pages of two; each place, the end too, with who wrote there and with others."""
+        life = make(bench)
+        put(bench, 1, "a", "b")
+        put(bench, 1, "c", "d", producer="q", epoch=1 << 62)
+        there = [Identity("p", 1, 1), Identity("p", 1, 2)]
+        there += [Identity("q", 1 << 62, 1), Identity("q", 1 << 62, 2)]
+        for index, anchor in enumerate(there, 2):
+            plain = bench.streams.read("s", index, MANY, PLENTY, life)
+            assert isinstance(plain, Empty if index == 5 else Batch)
+            assert bench.streams.read("s", index, MANY, PLENTY, life, anchor=anchor) == plain
+            others = (replace(anchor, producer="x"), replace(anchor, epoch=anchor.epoch - 1))
+            for other in (*others, replace(anchor, seq=anchor.seq + 1)):
+                told = bench.streams.read("s", index, MANY, PLENTY, life, anchor=other)
+                assert told == Diverged(anchor)
+        assert bench.streams.read(
+            "s", 1, MANY, PLENTY, life, anchor=there[0]
+        ) == bench.streams.read("s", 1, MANY, PLENTY, life), "there is none before the first"
+        assert bench.streams.read("s", 6, MANY, PLENTY, life, anchor=there[0]) == Ahead(5)
+        assert bench.streams.read("s", 2, MANY, PLENTY, life + 1, anchor=there[3]) == Reset(life)
+
+    def test_an_entry_before_that_was_trimmed_is_not_compared(self, bench: Bench) -> None:
+        """S-8, S-12: by force nothing is kept for a reader, and it reads on."""
+        life = make(bench, retention=Retention(force=True))
+        put_each(bench, 1, 2, 3)
+        bench.streams.trim("s", 3)
+        gone = Identity("another", 1, 1)
+        found = bench.streams.read("s", 3, MANY, PLENTY, life, anchor=gone)
+        assert self.payloads_of(found) == texts("m3")
+        bench.streams.trim("s", 4)
+        assert bench.streams.read("s", 4, MANY, PLENTY, life, anchor=gone) == Empty(4)
+
     def test_a_read_keeps_within_both_bounds(self, bench: Bench) -> None:
         """S-7: so many messages and so many bytes at the most, without a hole, inside pages and across."""
         make(bench)
@@ -428,6 +464,7 @@ class StreamContract:
         assert bench.streams.wait("s", 1, 1) == Hint()
         put(bench, 1, "a")
         assert bench.streams.wait("s", 1, 3_600_000_000) == Hint()
+        assert bench.streams.wait("s", 9, 3_600_000_000) == Hint(), "the stream went back"
 
     def test_info_describes_the_stream(self, bench: Bench) -> None:
         """The whole record: indexes, bytes, producers, readers with their lag."""
@@ -666,6 +703,7 @@ class StoreContract(StreamContract, IndexContract, TransactionContract):
             (OpenProducer("s", "p", 1, 1), ProducerOpened(incarnation, 0, None)),
             (AppendRun("s", "p", 1, 1, texts("a")), Stored(1, 1, 1)),
             (ReadFrom("s", 2, 9, 9, incarnation), Empty(2)),
+            (ReadFrom("s", 2, 9, 9, None, Identity("q", 1, 1)), Diverged(Identity("p", 1, 1))),
             (IdentifyEntry("s", 1), Identity("p", 1, 1)),
             (WaitForMore("s", 1, 9), Hint()),
             (ClaimReader("s", "r", 5), Owner(1)),

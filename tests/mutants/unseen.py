@@ -18,6 +18,7 @@ from surepipe.core.store_requests import (
     AppendRun,
     Batch,
     ClaimOutcome,
+    Diverged,
     Empty,
     FencedOut,
     GetOutcome,
@@ -237,7 +238,7 @@ class NamesLess(stream.Receiver):
 
 def reads_over_holes(
     stream: MemoryStream, request: ReadFrom
-) -> Batch | Empty | Trimmed | Reset | Ahead:
+) -> Batch | Empty | Trimmed | Reset | Ahead | Diverged:
     """BS-15: where somebody took entries out, a store gives those behind as if they followed."""
     found = _READ(stream, request)
     if isinstance(found, Trimmed) and request.index >= stream.earliest:

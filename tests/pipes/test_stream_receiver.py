@@ -536,6 +536,28 @@ def test_a_store_that_went_back_is_noticed_while_reading() -> None:
     assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.DIVERGED, ((4, 5),))]
 
 
+@pytest.mark.parametrize("grown", [2, 3, 9])
+def test_a_store_that_went_back_and_grew_again_is_noticed_while_the_reader_waits(
+    grown: int,
+) -> None:
+    """S-7, S-12: no call failed, and there is nothing odd but the entry before the one that it waits for."""
+    wire = went_back(grown, running=True)
+    wire.advance(10 * SECOND)
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.DIVERGED, ((5, 5),))]
+    assert delivered(wire) == bytes_of("a", "b", "c", "d", "e")
+
+
+def test_a_reader_that_waits_reads_all_again_where_the_store_went_back() -> None:
+    """S-9: told to begin at the earliest, it has read everything that stands there, and tells once."""
+    wire = went_back(3, running=True, on_diverged="earliest")
+    wire.advance(10 * SECOND)
+    wire.receiver.settle()
+    wire.receiver.settle()
+    assert wire.receiver.kinds_noticed() == [NoticeKind.DIVERGED]
+    before, again = bytes_of("a", "b", "c", "d", "e"), bytes_of("a", "b", "c", 0, 1, 2)
+    assert delivered(wire) == before + again
+
+
 def test_a_store_that_went_back_in_an_outage_is_noticed_after_it() -> None:
     """st7: it grew past the position before the reader could see it; the anchor check after Unavailable tells."""
     wire = went_back(0, running=True)

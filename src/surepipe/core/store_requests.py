@@ -150,6 +150,7 @@ class ReadFrom:
     max_messages: int
     max_bytes: int
     incarnation: int | None = None
+    anchor: Identity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +441,14 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
+class Diverged:
+    """The entry before the index asked for is ``found``, and not the one that was read there: the store went back
+    and was written on."""
+
+    found: Identity
+
+
+@dataclass(frozen=True, slots=True)
 class Absent:
     """No entry has had this index yet; there is no stream of this name (any more)."""
 
@@ -570,7 +579,7 @@ class Untouched:
 CreateOutcome: TypeAlias = Created | Exists | Mismatch | Failed | Unavailable
 OpenOutcome: TypeAlias = ProducerOpened | FencedOut | Failed | Unavailable
 AppendOutcome: TypeAlias = Stored | Gap | FencedOut | Full | Failed | Unavailable
-ReadOutcome: TypeAlias = Batch | Empty | Trimmed | Reset | Ahead | Failed | Unavailable
+ReadOutcome: TypeAlias = Batch | Empty | Trimmed | Reset | Ahead | Diverged | Failed | Unavailable
 IdentifyOutcome: TypeAlias = Identity | Trimmed | Absent | Failed | Unavailable
 TrimOutcome: TypeAlias = Trimmed | Held | Failed | Unavailable
 InfoOutcome: TypeAlias = StreamInfo | Failed | Unavailable
@@ -661,11 +670,14 @@ class StreamStore(Protocol):
         max_messages: int,
         max_bytes: int,
         incarnation: int | None = None,
+        *,
+        anchor: Identity | None = None,
     ) -> ReadOutcome:
         """Entries from ``index`` on, within both bounds, but one at least where there is one.
 
         Empty at the end, Trimmed below the earliest, Ahead beyond the end, Reset when ``incarnation`` is given
-        and is not the stream's. Changes nothing.
+        and is not the stream's. ``anchor`` is the entry before ``index`` as the reader knows it: Diverged when
+        another one is there, also at the end. One that is gone is not compared. Changes nothing.
         """
         ...
 
@@ -682,7 +694,8 @@ class StreamStore(Protocol):
         ...
 
     def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
-        """Return when the entry ``index`` may be there, or after the timeout. Early returns are fine."""
+        """Return when the entry ``index`` may be there, or is not the next one because the store went back, or
+        after the timeout. Early returns are fine."""
         ...
 
     def info(self, stream: str) -> InfoOutcome:
@@ -817,8 +830,10 @@ class StoreVerbs(KeyedVerbs):
         max_messages: int,
         max_bytes: int,
         incarnation: int | None = None,
+        *,
+        anchor: Identity | None = None,
     ) -> ReadOutcome:
-        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
+        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
         return cast("ReadOutcome", self._do(request))
 
     def identify(self, stream: str, index: int) -> IdentifyOutcome:
@@ -953,8 +968,8 @@ def _perform_on_streams(  # noqa: PLR0911 - one line per method
             return streams.open_producer(stream, producer, epoch, base)
         case AppendRun(stream, producer, epoch, first, payloads):
             return streams.append(stream, producer, epoch, first, payloads)
-        case ReadFrom(stream, index, max_messages, max_bytes, incarnation):
-            return streams.read(stream, index, max_messages, max_bytes, incarnation)
+        case ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor):
+            return streams.read(stream, index, max_messages, max_bytes, incarnation, anchor=anchor)
         case IdentifyEntry(stream, index):
             return streams.identify(stream, index)
         case TrimBefore(stream, before):

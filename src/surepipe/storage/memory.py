@@ -30,6 +30,7 @@ from surepipe.core.store_requests import (
     Committed,
     Created,
     CreateOutcome,
+    Diverged,
     DropOutcome,
     DropStream,
     DropValues,
@@ -257,7 +258,9 @@ class MemoryStream:
 
     # Reading.
 
-    def read(self, request: ReadFrom) -> Batch | Empty | Trimmed | Reset | Ahead:
+    def read(  # noqa: PLR0911 - one line per outcome
+        self, request: ReadFrom
+    ) -> Batch | Empty | Trimmed | Reset | Ahead | Diverged:
         """Entries from an index on."""
         if request.incarnation is not None and request.incarnation != self.incarnation:
             return Reset(self.incarnation)
@@ -265,6 +268,9 @@ class MemoryStream:
             return Trimmed(self.earliest)
         if request.index > self.next:
             return Ahead(self.next)
+        before = self.identify(request.index - 1)
+        if request.anchor is not None and before != request.anchor and isinstance(before, Identity):
+            return Diverged(before)
         if request.index == self.next:
             return Empty(self.next)
         if (place := self._page_of(request.index)) < 0 or self.pages[place].end <= request.index:
@@ -486,11 +492,13 @@ class MemoryStore(KeyedVerbs):
         max_messages: int,
         max_bytes: int,
         incarnation: int | None = None,
+        *,
+        anchor: Identity | None = None,
     ) -> ReadOutcome:
         """See ``StreamStore.read``."""
         with self._changed:
             found = self._state.streams.get(stream)
-            request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
+            request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
             return found.read(request) if found else _missing(stream)
 
     def identify(self, stream: str, index: int) -> IdentifyOutcome:
@@ -521,7 +529,7 @@ class MemoryStore(KeyedVerbs):
             found = self._state.streams.get(stream)
             if found is None:
                 return _missing(stream)
-            if found.next <= index:
+            if found.next == index:
                 self._pause(self._changed, timeout_us)
             return Hint()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias, overload
 
-from surepipe.core.store_requests import Ahead, Empty, Failed, Reset, Trimmed, Unavailable
+from surepipe.core.store_requests import Ahead, Diverged, Empty, Failed, Reset, Trimmed, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,9 @@ class RawBatch:
     end: int
 
 
-PagesOutcome: TypeAlias = RawBatch | Empty | Trimmed | Reset | Ahead | Failed | Unavailable
+PagesOutcome: TypeAlias = (
+    RawBatch | Empty | Trimmed | Reset | Ahead | Diverged | Failed | Unavailable
+)
 
 
 # Payloads that lie one after the other in one buffer, for writers in bulk: no object for each of them.

@@ -384,6 +384,15 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         {"gauges": True},
         "Message #2 stood at index 1 of stream log and never came out, and nobody was told of it.",
     ),
+    (
+        "P21",
+        (
+            "start receiver; accept 1-2; append 1 at 1; settle 1; confirm 1; fault F14 end 1; "
+            "tell sender StoreRollback 1; append 2 at 1; confirm 2; end"
+        ),
+        {"gauges": True},
+        "Message #2 stood at index 1 of stream log and never came out, and nobody was told of it.",
+    ),
     # P18 to P20
     ("P18", "crash receiver ValueError: 7", {}, "The machine of receiver raised ValueError: 7."),
     (
@@ -572,8 +581,8 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     (
         "P21",
         (
-            "accept 1-2; append 1 at 1; settle 1; confirm 1; fault F14 end 1; tell sender StoreRollback 1; "
-            "append 2 at 1; confirm 2; end"
+            "start receiver; accept 1-2; append 1 at 1; settle 1; confirm 1; fault F14 end 1; append 2 at 1; "
+            "confirm 2; tell receiver Diverged 1; end"
         ),
         {"gauges": True},
     ),

@@ -155,6 +155,26 @@ def test_a_stream_goes_on_behind_a_place_and_spares_what_is_not_read() -> None:
         source.begin("1:3")
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_a_stream_that_went_back_and_was_written_on_is_not_read_on(*, running: bool) -> None:
+    """By the one that waits, and by one that begins behind a stored place: two rows in place of two that are gone,
+    and one more. Places of earlier versions have no writer and are read on."""
+    store, codec = MemoryStore(), choose_codec("auto")
+    store.create("orders", 1, KEEP_ALL)
+    store.append("orders", "p", 1, 1, [codec.encode(1)])
+    older = store.snapshot()
+    store.append("orders", "p", 1, 2, [codec.encode(2), codec.encode(3)])
+    source = StreamRows(store, "orders", codec, reader="mine")
+    rows = rows_of(source)
+    assert messages(rows) == [1, 2, 3]
+    store.roll_back(older)
+    store.append("orders", "p:1", 5, 1, [codec.encode(n) for n in (4, 5, 6)])
+    with pytest.raises(StoreReset, match=r"entry 3 was .* seq=3.*, and is .*'p:1', epoch=5, seq=2"):
+        source.read(9) if running else rows_of(source, rows[-1].after)
+    assert messages(rows_of(source, rows[-1].after.rsplit(":", 3)[0])) == [6]
+    assert messages(rows_of(source, rows_of(source)[-1].after)) == []
+
+
 def test_rows_of_a_stream_that_nobody_else_reads_are_trimmed() -> None:
     """So an outbox does not grow."""
     store, codec = MemoryStore(), choose_codec("auto")

@@ -167,9 +167,9 @@ class IndexDiscipline(Property):
 
 _PASSED = frozenset({"Trimmed", "Diverged", "Reset", "StoreRollback"})
 """Notices whose ranges are of messages that are lost, or may be."""
-_BACK = frozenset({"Diverged", "Reset", "StoreRollback"})
-"""Notices that a stream went back. A reader that had been ahead passes what is written in place of what is gone:
-its sender, who tells, can't know which that will be."""
+_BACK = frozenset({"Diverged", "Reset"})
+"""Notices of a reader that its stream went back: it may have passed what was written in place of what is gone, and
+stops there, or reads all of it again. A sender, who tells of what it had confirmed, can't know of that."""
 _HALTING = frozenset({"Trimmed", "Diverged", "Reset", "Stalled", "Fenced"})
 """After these a reader may have stopped."""
 _GOING_BACK = frozenset({"store-rollback", "store-trim", "store-crash"})
@@ -196,7 +196,7 @@ class _Held:
         self.replacing: set[int] = set()
         """Indexes at which something else stood before the store went back."""
         self.is_back_told = False
-        """Somebody has told since then that it did."""
+        """A reader has told since then that it did."""
         self.lost: list[_Lost] = []
         self.named = RangeSet()
         """Indexes that a notice speaks of."""
@@ -287,8 +287,9 @@ class Told(Property):
         for name, held in self._streams.items():
             stopped = [at for life, at in held.halted.items() if life in self._started.items()]
             behind = min(stopped, default=max(held.entries, default=0) + 1)
+            excused = held.replacing if stopped and held.is_back_told else set[int]()
             for index, (book, position, _) in held.entries.items():
-                if index < behind and not (index in held.replacing and held.is_back_told):
+                if index < behind and index not in excused:
                     self._judge(name, held, index, book, position)
             for lost in held.lost:
                 if any(position in lost.book.confirmed for position in lost.later):

@@ -1,4 +1,5 @@
-"""Streams as sources: those of surepipe, in one of its stores. A place is the index that comes next."""
+"""Streams as sources: those of surepipe, in one of its stores. A place is the index that comes next, with the
+identity of the entry before it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from surepipe.core.store_requests import (
     Batch,
     CommitPosition,
     Created,
+    Diverged,
     Empty,
     Exists,
+    Identity,
     IndexStore,
     Owner,
     Store,
@@ -58,21 +61,25 @@ class StreamRows:
         self._trims = trims
         self._check = check
         self._next = 1
+        self._anchor: Identity | None = None
         self._incarnation = 0
         self._owner = 0
 
     def begin(self, after: str) -> None:
         """Find the place. Raises StoreReset when the stream was made anew since."""
-        self._incarnation = self._made()
+        self._incarnation, self._anchor = self._made(), None
         if not after:
             self._next = self._first()
         else:
-            incarnation, _, index = after.partition(":")
+            incarnation, index, *anchor = after.split(":", 4)  # a producer's name may have a colon
             if int(incarnation) != self._incarnation:
                 raise StoreReset(
                     f"stream {self._stream!r} was made anew since it was read: the place in it means nothing now"
                 )
             self._next = int(index)
+            if anchor:
+                epoch, seq, producer = anchor
+                self._anchor = Identity(producer, int(epoch), int(seq))
         claimed = self._store.claim(self._stream, self._reader, _CLAIMANT)
         self._owner = claimed.number if isinstance(claimed, Owner) else 0
 
@@ -98,7 +105,12 @@ class StreamRows:
     def read(self, rows_max: int) -> Sequence[SourceRow] | None:
         """The next entries. Raises StoreUnavailable; StoreReset when entries are gone that were not read."""
         outcome = self._store.read(
-            self._stream, self._next, rows_max, READ_BYTES, self._incarnation
+            self._stream,
+            self._next,
+            rows_max,
+            READ_BYTES,
+            self._incarnation,
+            anchor=self._anchor,
         )
         match outcome:
             case Batch():
@@ -107,6 +119,11 @@ class StreamRows:
                 return []
             case Unavailable(detail):
                 raise StoreUnavailable(f"stream {self._stream!r}: {detail or 'no answer'}")
+            case Diverged(found):
+                raise StoreReset(
+                    f"stream {self._stream!r} went back and was written on: entry {self._next - 1} was "
+                    f"{self._anchor}, and is {found}. What was written in place of what is gone was not read"
+                )
             case _:
                 raise StoreReset(
                     f"stream {self._stream!r} has no entry {self._next} to go on with: {outcome}"
@@ -116,12 +133,14 @@ class StreamRows:
         rows: list[SourceRow] = []
         for run in batch.entries:
             for index, payload in enumerate(run.payloads, run.index):
-                after = f"{self._incarnation}:{index + 1}"
+                seq = run.first + index - run.index
+                after = f"{self._incarnation}:{index + 1}:{run.epoch}:{seq}:{run.producer}"
                 try:
                     rows.append(SourceRow(self._check(self._codec.decode(payload)), after))
                 except Unfit as error:
                     wrong = f"entry {index} of stream {self._stream!r}: {error}"
                     rows.append(refused(payload, after, wrong, self._keeps))
+            self._anchor = Identity(run.producer, run.epoch, run.first + len(run.payloads) - 1)
         self._next = batch.next
         return rows
 
@@ -129,7 +148,7 @@ class StreamRows:
         """Register the place: for retention only, so nothing is lost when the store does not take it."""
         if not rows or not self._owner:
             return
-        following = int(rows[-1].after.partition(":")[2])
+        following = int(rows[-1].after.split(":")[1])
         store: IndexStore = self._store
         store.commit(
             CommitPosition(

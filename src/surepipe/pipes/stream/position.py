@@ -260,7 +260,7 @@ class StreamPlace(ReceiverLayer):
         start = self.options.start
         index = start if isinstance(start, int) else named[str(start)]
         if index > info.next:
-            self._wait_for(index)
+            self._wait_for(info.next)
             return
         self.tag = self.incarnation = info.incarnation
         self._move_to(index)
@@ -285,8 +285,7 @@ class StreamPlace(ReceiverLayer):
         elif outcome == anchor or isinstance(outcome, Trimmed):
             self._resume()
         elif isinstance(outcome, Absent | Identity):
-            detail = f"entry {place} of stream {self.stream!r} was {anchor}, and is {outcome}"
-            self._on_diverged(((place, place),), detail)
+            self._on_other(place, anchor, outcome)
 
     def _resume(self) -> None:
         self.phase = Phase.DELIVERING
@@ -329,6 +328,10 @@ class StreamPlace(ReceiverLayer):
     def _on_ahead(self, end: int) -> None:
         gone = ((end, self.work.next - 1),)
         self._on_diverged(gone, f"stream {self.stream!r} went back to {end}")
+
+    def _on_other(self, place: int, anchor: Identity | None, found: object) -> None:
+        detail = f"entry {place} of stream {self.stream!r} was {anchor}, and is {found}"
+        self._on_diverged(((place, place),), detail)
 
     def _on_diverged(self, ranges: Ranges, detail: str) -> None:
         if not self._is_drained():

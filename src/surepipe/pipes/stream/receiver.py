@@ -11,6 +11,7 @@ from surepipe.core.store_requests import (
     Batch,
     CommitPosition,
     Committed,
+    Diverged,
     Empty,
     Failed,
     FencedOut,
@@ -107,7 +108,9 @@ class Receiver(StreamPlace):
     def _read_request(self) -> ReadFrom:
         options = self.options
         bounds = (options.read_max, options.read_max_bytes)
-        return ReadFrom(self.stream, self.work.end, *bounds, self.incarnation)
+        # A store that went back and was written on while the reader waited looks as if nothing had happened,
+        # but for the entry that was read last.
+        return ReadFrom(self.stream, self.work.end, *bounds, self.incarnation, self.work.last)
 
     def _on_read(self, outcome: object) -> None:
         match outcome:
@@ -129,6 +132,8 @@ class Receiver(StreamPlace):
                 self._on_reset(incarnation)
             case Ahead(end):
                 self._on_ahead(end)
+            case Diverged(found):
+                self._on_other(self.work.end - 1, self.work.last, found)
             case _:
                 return
 

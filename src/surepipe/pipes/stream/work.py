@@ -59,6 +59,11 @@ class StreamWork:
         self.end = self.next
         self.has_refused = False
 
+    @property
+    def last(self) -> Identity | None:
+        """The entry before ``end``, if it is known."""
+        return self._identity(self.end - 1) if self.runs else self.anchor
+
     def may_take(self, entries: Entries) -> bool:
         """False while another producer's epoch of the same number is in work."""
         return self.speakers.get(entries.epoch, entries.producer) == entries.producer

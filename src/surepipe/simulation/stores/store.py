@@ -175,11 +175,11 @@ class SimulatedStore(StoreVerbs):
         return cast("StoreOutcome | None", done)
 
     def has_more(self, request: WaitForMore | WaitForMark) -> bool:
-        """Whether what a wait is for is there, or never will be."""
+        """Whether what a wait is for is there, or never will be, or the stream went back."""
         if isinstance(request, WaitForMark):
             return self._inside.wait_for_mark(request.mark, request.seen, 0) != Marked(request.seen)
         found = self._inside.info(request.stream)
-        return not isinstance(found, StreamInfo) or found.next > request.index
+        return not isinstance(found, StreamInfo) or found.next != request.index
 
     def _under(self, call: StoreRequest, fate: CallFate, act: Callable[[], object]) -> object:
         if self.is_down:

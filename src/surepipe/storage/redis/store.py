@@ -31,6 +31,7 @@ from surepipe.core.store_requests import (
     GetOutcome,
     Hint,
     IdentifyOutcome,
+    Identity,
     InfoOutcome,
     JoinedOutcome,
     KeyedOutcome,
@@ -419,9 +420,11 @@ class RedisStore(KeyedVerbs):
         max_messages: int,
         max_bytes: int,
         incarnation: int | None = None,
+        *,
+        anchor: Identity | None = None,
     ) -> ReadOutcome:
         """See ``StreamStore.read``. Unavailable once after the server was restarted or replaced."""
-        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
+        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
         reply = self._read(request)
         if isinstance(reply, Unavailable | Failed):
             return reply
@@ -455,6 +458,8 @@ class RedisStore(KeyedVerbs):
         known = "" if request.incarnation is None else request.incarnation
         keys = self.keys.of_stream(request.stream)[:2]
         bounds: list[Argument] = [request.index, request.max_messages, request.max_bytes, known]
+        if (anchor := request.anchor) is not None:
+            bounds += [anchor.producer, anchor.epoch, anchor.seq]
         reply = self._run("read", request.stream, keys, bounds)
         return _NEW_SERVER if self._caller.is_new_to("read", request.stream) else reply
 
@@ -482,7 +487,7 @@ class RedisStore(KeyedVerbs):
         if replies[0] is None:
             return missing(stream)
         end = number_of(replies[0])
-        if end > index or timeout_us <= 0:
+        if end != index or timeout_us <= 0:
             return Hint()
         return self._block(stream, end, timeout_us)
 

@@ -34,6 +34,7 @@ from surepipe.core.store_requests import (
     GetOutcome,
     Hint,
     IdentifyOutcome,
+    Identity,
     InfoOutcome,
     KeyedOutcome,
     KeyedRequest,
@@ -331,9 +332,11 @@ class SqliteStore(KeyedVerbs):
         max_messages: int,
         max_bytes: int,
         incarnation: int | None = None,
+        *,
+        anchor: Identity | None = None,
     ) -> ReadOutcome:
         """See ``StreamStore.read``."""
-        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
+        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
         return self._look(lambda c: sqlite_streams.read(c, request))
 
     def read_pages(
@@ -364,7 +367,7 @@ class SqliteStore(KeyedVerbs):
         """See ``StreamStore.wait``. What this process writes ends it at once, what another one writes within
         50 ms."""
         found = self._watch_until(
-            lambda c: sqlite_streams.next_index(c, stream), lambda next: next > index, timeout_us
+            lambda c: sqlite_streams.next_index(c, stream), lambda next: next != index, timeout_us
         )
         return Hint() if isinstance(found, int) else found
 

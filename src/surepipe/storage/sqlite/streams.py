@@ -15,6 +15,7 @@ from surepipe.core.store_requests import (
     AppendRun,
     Batch,
     Created,
+    Diverged,
     DropOutcome,
     DropStream,
     Empty,
@@ -441,7 +442,7 @@ def next_index(connection: sqlite3.Connection, name: str) -> int | Failed:
 
 def _readable(
     connection: sqlite3.Connection, request: ReadFrom
-) -> StreamRow | Empty | Trimmed | Reset | Ahead | Failed:
+) -> StreamRow | Empty | Trimmed | Reset | Ahead | Diverged | Failed:
     """The stream, when there is an entry at the index."""
     stream = find(connection, request.stream)
     if stream is None:
@@ -452,6 +453,10 @@ def _readable(
         return Trimmed(stream.earliest)
     if request.index > stream.next:
         return Ahead(stream.next)
+    if request.anchor is not None:
+        found = _identity_at(connection, stream, request.index - 1)
+        if found not in (None, request.anchor):
+            return Diverged(found)
     return Empty(stream.next) if request.index == stream.next else stream
 
 
@@ -583,15 +588,21 @@ def identify(connection: sqlite3.Connection, name: str, index: int) -> IdentifyO
         return Absent()
     if index < stream.earliest:
         return Trimmed(stream.earliest)
+    found = _identity_at(connection, stream, index)
+    return Trimmed(index + 1) if found is None else found
+
+
+def _identity_at(connection: sqlite3.Connection, stream: StreamRow, index: int) -> Identity | None:
+    """Who wrote the entry; None when it is gone, as after somebody else has removed it."""
     row = connection.execute(
-        "SELECT first_index, producer, epoch, first_seq FROM surepipe_pages"
-        " WHERE stream = ? AND first_index = ? AND first_index + count > ?",
-        (stream.id, page_start(connection, stream, index), index),
+        "SELECT first_index, producer, epoch, first_seq, count FROM surepipe_pages"
+        " WHERE stream = ? AND first_index <= ? ORDER BY first_index DESC LIMIT 1",
+        (stream.id, index),
     ).fetchone()
-    if row is None:  # somebody else has removed it
-        return Trimmed(index + 1)
-    start, producer, epoch, first = row
-    return Identity(producer, epoch, first + index - start)
+    if row is None:
+        return None
+    start, producer, epoch, first, count = row
+    return Identity(producer, epoch, first + index - start) if index < start + count else None
 
 
 def info(connection: sqlite3.Connection, name: str) -> InfoOutcome:

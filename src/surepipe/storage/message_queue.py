@@ -253,9 +253,11 @@ class StreamQueue(Generic[M]):
     def _claim(self) -> ClaimOutcome:
         return self._claims.claim(self.name, READER, self._renewal)
 
-    def _where(self) -> Position | NoPosition | Failed:
+    def _where(self) -> Position | NoPosition:
         found = self._ask(lambda: self._positions.get(self.name, READER))
-        return cast("Position | NoPosition | Failed", found)
+        if isinstance(found, Position | NoPosition):
+            return found
+        raise self._refused(found)
 
     def _begin_to_write(self) -> StreamInfo:
         """Take the producer under this claim's number, and see the stream as it is behind that.
@@ -295,9 +297,7 @@ class StreamQueue(Generic[M]):
         self._epoch = self._claims.claimant(self._renewal)
         return self._streams.open_producer(self.name, PRODUCER, self._epoch, self._last + 1)
 
-    def _go_on(self, position: Position | NoPosition | Failed, found: StreamInfo) -> None:
-        if isinstance(position, Failed):
-            raise self._refused(position)
+    def _go_on(self, position: Position | NoPosition, found: StreamInfo) -> None:
         if isinstance(position, NoPosition):
             if found.next > 1:
                 raise self._reset("its position is gone")
@@ -343,7 +343,7 @@ class StreamQueue(Generic[M]):
             self._epochs.append((run.index, run.epoch))
             self._add([len(payload) for payload in run.payloads])
 
-    def _begin_anew(self, position: Position | NoPosition | Failed, found: StreamInfo) -> None:
+    def _begin_anew(self, position: Position | NoPosition, found: StreamInfo) -> None:
         self._incarnation, self._next = found.incarnation, found.next
         previous = position.tag if isinstance(position, Position) else None
         if isinstance(position, Position):

@@ -115,7 +115,8 @@ def test_a_decision_has_one_row_and_faults_are_words(
     assert not re.search(r"\(F\d", str(error))
     decisions = len(listing.partition("<pre>")[2].partition("</pre>")[0].splitlines())
     struck = re.findall(r'<tr id="step-\d+" class="[^"]*fault', told)
-    assert len(struck) <= 2 * decisions  # a power cut ends both ends of a pipe
+    # A power cut ends both ends of a pipe; a process that is replaced has a row more, for what it still sends.
+    assert len(struck) <= 3 * decisions
 
 
 def test_the_deciding_step_is_on_the_first_screen_and_no_labels_overlap(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from surepipe.core.store_requests import (
     CommitPosition,
@@ -33,9 +33,6 @@ from surepipe.queues.book.config import Vector
 from surepipe.queues.book.events import Reason
 from surepipe.queues.book.ledger import Book, Lease, Ledger
 from surepipe.queues.book.page import Page
-
-if TYPE_CHECKING:
-    from surepipe.queues.book.log import BookLog
 
 HEAD = b"head"
 ROWS = 1_000
@@ -83,21 +80,19 @@ class Checkpoints:
 
     # Saving.
 
-    def save(self, log: BookLog, wall: int) -> None:
-        """Write what has changed and remove the entries that it came from. Another process may have been first."""
-        ledger = log.ledger
+    def written(
+        self, ledger: Ledger, incarnation: int, wall: int
+    ) -> tuple[Checkpoint, tuple[JoinedRequest, ...]]:
+        """A checkpoint of the ledger: its entry, and what is stored with it unless another process was first."""
         through = ledger.index
         self._load_whole(ledger)
         pieces = list(self._pieces(ledger))
         entry = Checkpoint(wall, through, tuple(piece[:4] for piece in pieces))
         guard = CommitPosition(
-            f"{self._book}/checkpoint", "checkpoint", 1, log.incarnation, through,
+            f"{self._book}/checkpoint", "checkpoint", 1, incarnation, through,
             previous_tag=None,
         )  # fmt: skip
-        if not log.write_guarded(entry, (guard, *self._rows(ledger, pieces))):
-            return
-        self._store.trim(log.stream, through + 1)
-        self._forget_bytes(ledger)
+        return entry, (guard, *self._rows(ledger, pieces))
 
     def _load_whole(self, ledger: Ledger) -> None:
         """A page that is left is stored as one piece, so all of it has to be here."""
@@ -205,7 +200,7 @@ class Checkpoints:
             }
         )
 
-    def _forget_bytes(self, ledger: Ledger) -> None:
+    def forget_bytes(self, ledger: Ledger) -> None:
         """Pages that are stored leave the memory when there are too many of them."""
         pages = [page for book in ledger.books.values() for page in book.pages.values()]
         if sum(len(page.heap) for page in pages) > CACHE_BYTES:

@@ -365,7 +365,10 @@ class BookLog:
             return False
         self._since_checkpoint = 0
         try:
-            self._checkpoints.save(self, wall)
+            entry, requests = self._checkpoints.written(self.ledger, self.incarnation, wall)
+            if self.write_guarded(entry, requests):
+                self.store.trim(self.stream, entry.through + 1)
+                self._checkpoints.forget_bytes(self.ledger)
         except StoreUnavailable:
             return False  # what the caller did is stored; the next write settles this one
         return True

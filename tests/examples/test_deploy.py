@@ -150,12 +150,13 @@ class Node:
         told = [self._process.stderr.readline() for _ in range(2)]
         assert told[0].startswith("page"), [*told, self._process.communicate()[1]]
         self.page, self.metrics = (line.split()[1] for line in told)
+        self.said = ""
 
     def end(self, number: signal.Signals) -> int:
-        """Send a signal, and give the code with which the process ends."""
+        """Send a signal, and give the code with which the process ends. Then ``said`` is what it wrote."""
         if self._process.poll() is None:
             self._process.send_signal(number)
-        self._process.communicate(timeout=DEADLINE_S)
+            self.said = self._process.communicate(timeout=DEADLINE_S)[1]
         return self._process.returncode
 
 
@@ -205,7 +206,9 @@ def test_the_commands_of_the_files_run_both_nodes_through_a_kill_and_stop_gracef
 ) -> None:
     """The shop as in compose; the warehouse as in its unit, killed and started again by the same line.
 
-    Between them is TLS with certificates on both sides, as the file of the pipeline says.
+    Between them is TLS with certificates on both sides, as the file of the pipeline says. The shop is stopped
+    while nobody can confirm: it does not wait, says where its messages are, and goes on with them once it is
+    started again.
     """
     certificates = tmp_path / "certs"
     subprocess.run([sys.executable, DEPLOY / "certificates.py", certificates], check=True)
@@ -214,17 +217,17 @@ def test_the_commands_of_the_files_run_both_nodes_through_a_kill_and_stop_gracef
         node: environment_of(server, certificates, node, link, web)
         for node in ("shop", "warehouse")
     }
+    arguments = {"shop": arguments_in_compose("shop"), "warehouse": arguments_in_unit("warehouse")}
     with ExitStack() as running:
 
-        def start(node: str, arguments: list[str]) -> Node:
-            started = Node(arguments, DEPLOY, environments[node])
-            running.callback(started.end, signal.SIGKILL)
+        def start(*nodes: str) -> list[Node]:
+            started = [Node(arguments[node], DEPLOY, environments[node]) for node in nodes]
+            for node in started:
+                running.callback(node.end, signal.SIGKILL)
+                until_running(node)  # its page is there before its pipeline is
             return started
 
-        shop = start("shop", arguments_in_compose("shop"))
-        warehouse = start("warehouse", arguments_in_unit("warehouse"))
-        for node in (shop, warehouse):  # the page is there before the pipeline is
-            until_running(node)
+        shop, warehouse = start("shop", "warehouse")
         assert is_listening(web)
         assert is_listening(link)
         assert_refused_without_a_certificate(link, certificates / "ca.pem")
@@ -233,9 +236,15 @@ def test_the_commands_of_the_files_run_both_nodes_through_a_kill_and_stop_gracef
         assert warehouse.end(signal.SIGKILL) == -signal.SIGKILL
         for number in range(20, 30):
             assert asked(f"http://127.0.0.1:{web}/orders", {"number": number}) == "accepted\n"
-        warehouse = start("warehouse", arguments_in_unit("warehouse"))
         assert 'surepipe_accepted_total{pipe="shop/orders"} 30.0' in asked(shop.metrics)
-        assert shop.end(signal.SIGTERM) == Exit.INTERRUPTED  # after all is confirmed
+        assert shop.end(signal.SIGTERM) == Exit.INTERRUPTED
+        left = re.search(r"orders: (\d+) messages accepted and not confirmed; (.*)", shop.said)
+        assert left is not None, shop.said
+        assert 10 <= int(left[1]) <= 30
+        assert left[2] == "safe in the journal, store main"
+        shop, warehouse = start("shop", "warehouse")
+        until_booked(server, 30)
+        assert shop.end(signal.SIGTERM) == Exit.INTERRUPTED
         assert warehouse.end(signal.SIGTERM) == Exit.INTERRUPTED
     assert booked(server) == [{"number": number, "booked": True} for number in range(30)]
 
@@ -247,6 +256,14 @@ def until_running(node: Node) -> None:
         assert said == "starting\n"
         assert time.monotonic() < deadline
         pause.wait(0.02)
+
+
+def until_booked(server: RedisServer, count: int) -> None:
+    """Wait until so many rows are in the stream of the sink."""
+    deadline, pause = time.monotonic() + DEADLINE_S, Event()
+    while len(booked(server)) < count:
+        assert time.monotonic() < deadline
+        pause.wait(0.05)
 
 
 def is_listening(port: int) -> bool:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from surepipe.actors.ends.intake import Ledger, Mark, Until
+from surepipe.actors.ends.intake import Mark, SenderMarks, Until
 from surepipe.core.effects import Accepted, Ranges, Renumbered
 from surepipe.errors import NotConfirmed, PipeStopped
 
@@ -15,7 +15,7 @@ def _one(payload: bytes = b"x", until: Until = Until.CONFIRMED) -> Mark:
     return Mark((payload,), 1, until)
 
 
-def _offer(ledger: Ledger, *items: bytes | Mark) -> list[bytes]:
+def _offer(ledger: SenderMarks, *items: bytes | Mark) -> list[bytes]:
     payloads = ledger.offering(items)
     ledger.offered(len(payloads))
     return payloads
@@ -23,7 +23,7 @@ def _offer(ledger: Ledger, *items: bytes | Mark) -> list[bytes]:
 
 def test_a_flush_waits_for_everything_before_it_and_nothing_after() -> None:
     """Two messages, the mark, one more: done when the first two are confirmed (pipes P-14)."""
-    ledger, mark = Ledger(), _flush()
+    ledger, mark = SenderMarks(), _flush()
     assert _offer(ledger, b"a", b"b", mark, b"c") == [b"a", b"b", b"c"]
     ledger.accepted(Accepted(7, 1, 3))
     assert not ledger.resolve([(7, ((1, 3),))])
@@ -34,7 +34,7 @@ def test_a_flush_waits_for_everything_before_it_and_nothing_after() -> None:
 
 def test_a_flush_names_older_epochs_too() -> None:
     """Rows of an earlier life come out of the journal first."""
-    ledger, mark = Ledger(), _flush()
+    ledger, mark = SenderMarks(), _flush()
     _offer(ledger, b"a", mark)
     ledger.accepted(Accepted(9, 1, 1))
     ledger.resolve([(7, ((4, 6),)), (9, ((1, 1),))])
@@ -43,7 +43,7 @@ def test_a_flush_names_older_epochs_too() -> None:
 
 def test_a_flush_of_a_life_that_sent_nothing_waits_for_what_earlier_lives_left() -> None:
     """There is no message of its own to stand for."""
-    ledger, mark = Ledger(), _flush()
+    ledger, mark = SenderMarks(), _flush()
     _offer(ledger, mark)
     ledger.resolve([(7, ((4, 6),))])
     assert mark.open == ((7, 4, 6),)
@@ -53,7 +53,7 @@ def test_a_flush_of_a_life_that_sent_nothing_waits_for_what_earlier_lives_left()
 
 def test_a_message_waits_for_itself_alone() -> None:
     """In a pipe without order an earlier one may still be open."""
-    ledger, mark = Ledger(), _one()
+    ledger, mark = SenderMarks(), _one()
     _offer(ledger, b"a", mark, b"b")
     ledger.accepted(Accepted(7, 1, 3))
     assert not ledger.resolve([(7, ((1, 2),))])
@@ -62,7 +62,7 @@ def test_a_message_waits_for_itself_alone() -> None:
 
 def test_a_mark_waits_until_its_message_is_accepted() -> None:
     """With a journal acceptance comes later, in pieces."""
-    ledger, early, late = Ledger(), _one(until=Until.ACCEPTED), _one(until=Until.ACCEPTED)
+    ledger, early, late = SenderMarks(), _one(until=Until.ACCEPTED), _one(until=Until.ACCEPTED)
     _offer(ledger, early, late)
     assert not ledger.resolve(NOTHING)
     ledger.accepted(Accepted(7, 1, 1))
@@ -73,7 +73,7 @@ def test_a_mark_waits_until_its_message_is_accepted() -> None:
 
 def test_rejected_messages_fail_their_marks_and_give_their_place_to_the_next() -> None:
     """The journal refuses the second of two; a third takes its number (pipes P-6)."""
-    ledger, first, second, third = Ledger(), _one(), _one(), _one()
+    ledger, first, second, third = SenderMarks(), _one(), _one(), _one()
     _offer(ledger, first, second)
     ledger.rejected(1, PipeStopped("no journal"))
     _offer(ledger, third)
@@ -86,7 +86,7 @@ def test_rejected_messages_fail_their_marks_and_give_their_place_to_the_next() -
 
 def test_a_mark_follows_its_message_to_a_new_number() -> None:
     """Renumbered into a higher life (pipes L-5)."""
-    ledger, mark = Ledger(), _one()
+    ledger, mark = SenderMarks(), _one()
     _offer(ledger, b"a", b"b", mark)
     ledger.accepted(Accepted(7, 1, 3))
     ledger.renumbered(Renumbered(7, 2, 2, 9, 1))
@@ -97,7 +97,7 @@ def test_a_mark_follows_its_message_to_a_new_number() -> None:
 
 def test_the_marks_of_a_dead_sender_fail_with_what_is_known() -> None:
     """They name what was open when it was last looked at."""
-    ledger, mark = Ledger(), _flush()
+    ledger, mark = SenderMarks(), _flush()
     _offer(ledger, b"a", mark)
     ledger.accepted(Accepted(7, 1, 1))
     ledger.resolve([(7, ((1, 1),))])
@@ -109,7 +109,7 @@ def test_the_marks_of_a_dead_sender_fail_with_what_is_known() -> None:
 
 def test_a_mark_nobody_waits_for_any_more_is_dropped() -> None:
     """Its caller ran out of time."""
-    ledger, mark = Ledger(), _flush()
+    ledger, mark = SenderMarks(), _flush()
     _offer(ledger, b"a", mark)
     mark.abandoned = True
     ledger.resolve([(7, ((1, 1),))])

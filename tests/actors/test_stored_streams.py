@@ -37,7 +37,7 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.storage import MemoryStore, RedisStore, Retention, SqliteStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.journal import StoreJournal
-from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.link import RedisLimits
 from surepipe.testing.servers import local_servers
 from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import (
@@ -358,7 +358,7 @@ def test_a_sender_with_a_journal_begins_while_its_redis_is_down(tmp_path: Path) 
         SqliteStore(tmp_path / "journal.db") as journal,
     ):
         server.kill()
-        soon = Limits(connect_s=0.2, answer_s=0.2)
+        soon = RedisLimits(connect_s=0.2, answer_s=0.2)
         with (
             RedisStore.from_url(server.url, pipeline="p", limits=soon) as asked,
             pytest.raises(StoreUnavailable, match="begins without it when the level is stated"),

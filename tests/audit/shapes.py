@@ -18,7 +18,7 @@ from surepipe.audit.trace_file import TraceFile, TraceRecorder, write_trace
 from surepipe.core.claims import Atom
 from surepipe.pipelines import Plan, loads
 from surepipe.pipelines.accounting import ChannelNumbers, account
-from surepipe.pipelines.run import Engine, RealEnvironment
+from surepipe.pipelines.run import PlanEngine, RealEnvironment
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 60
@@ -134,7 +134,7 @@ def live() -> None:
     plan = loads(Path("plan.yaml").read_text())
     with TraceRecorder("trace.jsonl") as trace:
         environment = RealEnvironment(plan, trace=trace)
-        engine = Engine(plan, "main", environment, once=True)
+        engine = PlanEngine(plan, "main", environment, once=True)
         engine.start()
         try:
             end = environment.clock.monotonic() + DONE_S

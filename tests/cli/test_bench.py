@@ -18,7 +18,7 @@ from surepipe.cli.benching import bench
 from surepipe.cli.benching import bench as running
 from surepipe.cli.benching.harmless import PREFIX
 from surepipe.cli.output import Exit
-from surepipe.storage.redis.link import Limits, RedisLink, Reply, settings_of
+from surepipe.storage.redis.link import RedisLimits, RedisLink, Reply, settings_of
 from surepipe.testing.servers import RedisServer
 from tests.cli.kit import Command
 
@@ -83,7 +83,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def keys_of(server: RedisServer) -> dict[bytes, Reply]:
     """Everything that lies on a server."""
-    link = RedisLink(settings_of(server.url, Limits()), limits=Limits())
+    link = RedisLink(settings_of(server.url, RedisLimits()), limits=RedisLimits())
     found = link.call("", [("KEYS", "*")])
     assert isinstance(found, list)
     assert isinstance(found[0], list)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from surepipe.drawing.flow import (
     Diagram,
     FlowArrow,
-    Layout,
+    FlowLayout,
     PartBox,
-    Placed,
+    PlacedBox,
     dot_of,
     lay_out,
     mermaid_of,
@@ -48,7 +48,7 @@ def diagrams(draw: st.DrawFn) -> Diagram:
     return Diagram("title", tuple(boxes), tuple(arrows))
 
 
-def overlap(one: Placed, other: Placed) -> bool:
+def overlap(one: PlacedBox, other: PlacedBox) -> bool:
     """True when two boxes share a point."""
     return not (
         one.x + one.width <= other.x
@@ -58,7 +58,7 @@ def overlap(one: Placed, other: Placed) -> bool:
     )
 
 
-def crossed(layout: Layout) -> list[str]:
+def crossed(layout: FlowLayout) -> list[str]:
     """Boxes that a straight part of an arrow runs through."""
     found: list[str] = []
     for path in layout.paths:

@@ -10,10 +10,10 @@ import redis
 
 from surepipe.core.store_requests import partition_of
 from surepipe.storage.redis.keys import Keys
-from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.link import RedisLimits
 from surepipe.storage.redis.store import RedisStore
 
-SHORT = Limits(connect_s=10.0, answer_s=10.0, block_s=10.0)
+SHORT = RedisLimits(connect_s=10.0, answer_s=10.0, block_s=10.0)
 
 
 class Redis:

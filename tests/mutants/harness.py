@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from surepipe.audit.properties.judge import Judge
-from surepipe.audit.properties.ledger import Books, SwiftLooks
+from surepipe.audit.properties.ledger import PipeHistories, SwiftLooks
 from surepipe.audit.trace import KIND, Cells, Kind
 from surepipe.simulation.chance.chooser import Trouble
 from surepipe.simulation.chance.randomness import Draws, draws
@@ -44,7 +44,7 @@ def _not_slow(drain: Drain) -> bool:
     return False
 
 
-def _forgets_unknown(books: Books) -> SwiftLooks:
+def _forgets_unknown(books: PipeHistories) -> SwiftLooks:
     return {kind: look for kind, look in _LOOKS(books).items() if kind != Kind.UNKNOWN}
 
 
@@ -94,7 +94,7 @@ def _blind_search(search: Search, space: Space) -> None:
     vars(search)["_parents"] = _WithoutFrames()
 
 
-_LOOKS = Books.before
+_LOOKS = PipeHistories.before
 _SEE_CELLS = Judge.see_cells
 _SEARCH = Search.__init__
 _TROUBLE = SeededChooser.trouble
@@ -113,7 +113,7 @@ HARNESS: tuple[HarnessMutant, ...] = (
     ),
     HarnessMutant(
         "the history forgets unknown outcomes",
-        swapped(Books, "before", _forgets_unknown),
+        swapped(PipeHistories, "before", _forgets_unknown),
         test_audit.test_a_submit_with_an_unknown_outcome_is_neither_loss_nor_surplus,
     ),
     HarnessMutant(

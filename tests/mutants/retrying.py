@@ -8,7 +8,7 @@ from surepipe.core.effects import Effect, Ranges
 from surepipe.pipes.kinds import dedupe, multi_unconfirmed, resend
 from surepipe.pipes.options import RetryOptions
 from surepipe.pipes.retry.backlog import Backlog
-from surepipe.pipes.retry.confirming import Session
+from surepipe.pipes.retry.confirming import EpochSession
 from surepipe.pipes.retry.flights import Flight
 from surepipe.pipes.wire.frames import Confirm, Data, Nack
 from surepipe.simulation.subjects import HopSubject
@@ -25,7 +25,7 @@ DEDUPED = HopSubject(
 )
 
 
-def settle_all(session: Session, frame: Data, now: int) -> None:
+def settle_all(session: EpochSession, frame: Data, now: int) -> None:
     """Take a frame for settled, though nobody has seen its messages."""
     last = frame.first + len(frame.payloads) - 1
     session.settle(frame.first, last)
@@ -36,7 +36,7 @@ def settle_all(session: Session, frame: Data, now: int) -> None:
 class ConfirmsFirstRS(resend.Receiver):
     """PL-1."""
 
-    def _hand_up(self, session: Session, frame: Data, last: int) -> tuple[int, int]:
+    def _hand_up(self, session: EpochSession, frame: Data, last: int) -> tuple[int, int]:
         taken = super()._hand_up(session, frame, last)
         settle_all(session, frame, self.port.now)
         return taken
@@ -45,7 +45,7 @@ class ConfirmsFirstRS(resend.Receiver):
 class ConfirmsFirstRM(multi_unconfirmed.Receiver):
     """PL-1."""
 
-    def _hand_up(self, session: Session, frame: Data, last: int) -> tuple[int, int]:
+    def _hand_up(self, session: EpochSession, frame: Data, last: int) -> tuple[int, int]:
         taken = super()._hand_up(session, frame, last)
         settle_all(session, frame, self.port.now)
         return taken

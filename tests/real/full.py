@@ -12,7 +12,7 @@ from random import Random
 
 from surepipe.core.store_requests import KEEP_ALL, Failed, ProducerOpened, Stored, Unavailable
 from surepipe.storage import Level, RedisStore, SqliteStore, Store
-from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.link import RedisLimits
 from tests.real.ground import a_server, no_redis
 from tests.real.stage import Stage, Tally
 
@@ -20,7 +20,7 @@ EACH = 10
 _SIZE = "3m"
 _PAYLOAD = b"x" * 2000
 _TRIES = 2000
-_QUICK = Limits(connect_s=2, answer_s=2, pause_min_s=0.005, pause_max_s=0.02)
+_QUICK = RedisLimits(connect_s=2, answer_s=2, pause_min_s=0.005, pause_max_s=0.02)
 
 
 class SmallDisk:

@@ -21,7 +21,7 @@ from surepipe.core.effects import NoticeKind
 from surepipe.core.store_requests import Stored, Transaction
 from surepipe.errors import PipeStopped, StoreUnavailable
 from surepipe.storage import Level, RedisStore, RedisTransaction, SqliteStore, SqliteTransaction
-from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.link import RedisLimits
 from surepipe.testing.crash_points import CrashingRuntime, CrashPoints
 
 Order = dict[str, object]
@@ -77,7 +77,7 @@ AnyStore = PointedSqlite | PointedRedis
 def open_store(where: str, points: CrashPoints, answer_s: float = 5.0) -> AnyStore:
     """The store that all workers share: a server by its URL, or a file."""
     if where.startswith("redis://"):
-        limits = Limits(
+        limits = RedisLimits(
             connect_s=answer_s, answer_s=answer_s, block_s=2.0, pause_min_s=0.005, pause_max_s=0.05
         )
         server = PointedRedis.from_url(where, pipeline=PIPELINE, limits=limits)

@@ -24,7 +24,7 @@ from surepipe.core.store_requests import (
     Unavailable,
 )
 from surepipe.storage import Level, RedisStore, SqliteStore, Store
-from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.link import RedisLimits
 from surepipe.testing.forgetful import PowerDisk, why_no_power_cuts
 from surepipe.testing.servers import RedisServer
 from tests.real.ground import a_server, no_redis
@@ -33,7 +33,7 @@ from tests.real.workers import PATIENCE_S, Worker
 
 CUTS = 20
 _STREAM, _PRODUCER = "s", "p"
-_QUICK = Limits(connect_s=5, answer_s=5, pause_min_s=0.005, pause_max_s=0.02)
+_QUICK = RedisLimits(connect_s=5, answer_s=5, pause_min_s=0.005, pause_max_s=0.02)
 
 
 @dataclass(frozen=True)

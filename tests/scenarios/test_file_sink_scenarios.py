@@ -11,7 +11,7 @@ from surepipe import PipeStopped
 from surepipe.core.store_requests import Store
 from surepipe.pipelines.assembly import Cursor, Sink
 from surepipe.pipelines.models.stages import AnySink
-from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run import PlanEngine
 from surepipe.pipelines.run.file_log import FileLog
 from surepipe.pipelines.run.running import letters_in
 from surepipe.storage.sqlite.store import SqliteStore
@@ -52,7 +52,7 @@ def test_sink_taken_over_ends_the_receiver_and_blames_no_message(
     write_lines("in.jsonl", range(3))
     plan = plan_of(PLAN)
     bench = Overtaken(plan, same=same)
-    older = Engine(plan, "main", bench, once=True)
+    older = PlanEngine(plan, "main", bench, once=True)
     older.start()
     try:
         with pytest.raises(PipeStopped, match="'shop/out/place' was taken over"):

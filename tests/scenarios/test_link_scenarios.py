@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from surepipe.actors.ends.remote import PipeSender
-from surepipe.actors.links import Limits, MutualTls, TcpRoute
+from surepipe.actors.links import LinkLimits, MutualTls, TcpRoute
 from surepipe.actors.threads import THREADS
 from surepipe.testing.certificates import Authority
 from tests.actors.links.kit import HERE, KEY, QUICK, WITHIN_S, Got, receiver, sender, to
@@ -27,7 +27,7 @@ def test_link_whose_only_place_for_strangers_is_free_lets_in_one_with_a_certific
     authority = Authority(tmp_path, "us")
     one, other = authority.sign("one"), authority.sign("other")
     got = Got()
-    limits = Limits(strangers_max=1)
+    limits = LinkLimits(strangers_max=1)
     with ExitStack() as stack:
         listening = TcpRoute.listen(
             HERE, security=MutualTls(one.cert, one.key, authority.ca), limits=limits

@@ -6,7 +6,7 @@ import pytest
 
 from surepipe.errors import ConfigurationError, MisuseError, StoreReset
 from surepipe.spark.columns import RecordBatch, batch_of_rows, schema_of
-from surepipe.spark.sink import NEEDED, Done, SinkOptions, StreamWriter, check_schema
+from surepipe.spark.sink import NEEDED, SinkOptions, StreamWriter, TaskWritten, check_schema
 from surepipe.spark.source import STRUCT, SurepipeSource, arrow_schema
 from tests.spark.streams import Streams
 
@@ -26,7 +26,7 @@ def write(streams: Streams, *batches: Sequence[Output]) -> tuple[int, int]:
     """Write as one task; what was new and what was skipped."""
     options = SinkOptions.of({**streams.place.options(), "stream": "out"})
     done = StreamWriter(options).write(iter([batch(rows) for rows in batches]))
-    assert isinstance(done, Done)
+    assert isinstance(done, TaskWritten)
     return done.new, done.skipped
 
 

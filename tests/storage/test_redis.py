@@ -34,7 +34,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.redis.keys import LAYOUT_VERSION, Keys, type_of
-from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.link import RedisLimits
 from surepipe.storage.redis.pages import PAGE_MAX_BYTES
 from surepipe.storage.redis.scripts import NAMES, script
 from surepipe.storage.redis.store import RedisStore
@@ -399,7 +399,7 @@ def test_a_message_costs_far_less_than_a_twentieth_of_a_command(own_bench: Redis
 def test_an_idle_reader_asks_less_than_once_a_second(own_bench: RedisBench) -> None:
     """R-6: the commands of one round of waiting and reading, over the time that a round blocks."""
     make(own_bench)
-    store = own_bench.another(limits=Limits(block_s=0.001))
+    store = own_bench.another(limits=RedisLimits(block_s=0.001))
     assert store.read("s", 1, 9, 9) == Empty(1)
     store.wait("s", 1, 1_000)
     own_bench.redis("CONFIG", "RESETSTAT")
@@ -409,7 +409,7 @@ def test_an_idle_reader_asks_less_than_once_a_second(own_bench: RedisBench) -> N
     calls = own_bench.redis.calls()
     of_clients = sum(calls.get(name, 0) for name in ("hget", "xread", "evalsha"))
     assert of_clients <= 30
-    assert of_clients / 10 / Limits().block_s <= 1
+    assert of_clients / 10 / RedisLimits().block_s <= 1
 
 
 # Waiting and threads.

@@ -25,7 +25,7 @@ from surepipe.core.store_requests import (
     Unavailable,
 )
 from surepipe.storage.redis.keys import LAYOUT_VERSION
-from surepipe.storage.redis.link import Limits, meaning_of, moved_to
+from surepipe.storage.redis.link import RedisLimits, meaning_of, moved_to
 from surepipe.storage.redis.store import RedisStore
 from surepipe.testing.servers import Binary, RedisServer
 from tests.contracts.store_contract import (
@@ -97,7 +97,7 @@ def test_a_failover_that_lost_writes_is_seen_by_its_reader(local_source: Binary)
         bench = RedisBench(master.url)
         follower = Redis(replica.url)
         store = bench.another(
-            locate=lambda: ("127.0.0.1", at[0]), replicas=1, limits=Limits(answer_s=1.0)
+            locate=lambda: ("127.0.0.1", at[0]), replicas=1, limits=RedisLimits(answer_s=1.0)
         )
         follower("REPLICAOF", "127.0.0.1", master.port)
         while follower.info("replication")["master_link_status"] != "up":
@@ -310,7 +310,7 @@ def test_a_lost_reply_and_a_repeat_store_once(own_bench: RedisBench) -> None:
 
 def test_a_server_that_stands_still_is_unavailable_in_finite_time(own_redis: RedisServer) -> None:
     """R-6: SIGSTOP; every call ends by its timeout, and what it sent may be done later, once."""
-    bench = RedisBench(own_redis.url, limits=Limits(connect_s=0.05, answer_s=0.05))
+    bench = RedisBench(own_redis.url, limits=RedisLimits(connect_s=0.05, answer_s=0.05))
     patient = RedisBench(own_redis.url, pipeline=bench.pipeline)
     make(patient)
     put(bench, 1, "a")
@@ -326,7 +326,7 @@ def test_a_server_that_stands_still_is_unavailable_in_finite_time(own_redis: Red
 
 def test_pauses_before_new_connections_grow_to_a_bound(own_redis: RedisServer) -> None:
     """R-6: doubling with jitter, and from the start again once the server has answered."""
-    bench = RedisBench(own_redis.url, limits=Limits(pause_min_s=0.1, pause_max_s=1.0))
+    bench = RedisBench(own_redis.url, limits=RedisLimits(pause_min_s=0.1, pause_max_s=1.0))
     make(bench)
     own_redis.kill()
     for _ in range(TIMES):
@@ -408,7 +408,7 @@ def test_too_few_replicas_pass(own_bench: RedisBench) -> None:
 def test_a_replica_that_does_not_answer_in_time_is_told_of(redis_bench: RedisBench) -> None:
     """R-6: stored on the master alone: Unavailable, as it may be lost with it."""
     make(redis_bench)
-    store = redis_bench.another(replicas=1, limits=Limits(answer_s=1.0))
+    store = redis_bench.another(replicas=1, limits=RedisLimits(answer_s=1.0))
     outcome = store.append("s", "p", 1, 1, texts("a"))
     assert isinstance(outcome, Unavailable)
     assert "0 of 1 replicas" in outcome.detail

@@ -11,7 +11,7 @@ from surepipe.actors.channels.channel import (
 )
 from surepipe.actors.channels.listener import Listener
 from surepipe.actors.codecs import Codec, Undecodable
-from surepipe.actors.consuming.lanes import Lease
+from surepipe.actors.consuming.lanes import LaneWork
 from surepipe.actors.ends.pipe import AsyncPipe, Pipe
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.remote import (
@@ -26,7 +26,7 @@ from surepipe.actors.ends.remote import (
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.host import EndOptions
 from surepipe.actors.letters import DeadLetters
-from surepipe.actors.links import Limits, MutualTls, OneMachine, SharedKey, TcpRoute
+from surepipe.actors.links import LinkLimits, MutualTls, OneMachine, SharedKey, TcpRoute
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.routes import FaultyRoute, LocalRoute, Route, RouteSide
@@ -47,8 +47,8 @@ __all__ = [
     "DeadLetters",
     "EndOptions",
     "FaultyRoute",
-    "Lease",
-    "Limits",
+    "LaneWork",
+    "LinkLimits",
     "Listener",
     "LocalRoute",
     "MutualTls",

@@ -1,8 +1,8 @@
 """Nodes and the ends that live in them: an actor with one inbox around any number of machines.
 
-A ``Node`` is an address; its actor comes and goes. An ``End`` is what callers hold of one machine, a ``Host`` one
-life of that machine. An end has a node for itself unless it is given one, and then shares its actor, its inbox and
-its lives with the other ends there: a pipe's sender is a node with one end, a relay one with several.
+A ``Node`` is an address; its actor comes and goes. A ``NodeEnd`` is what callers hold of one machine, a ``Host``
+one life of that machine. An end has a node for itself unless it is given one, and then shares its actor, its inbox
+and its lives with the other ends there: a pipe's sender is a node with one end, a relay one with several.
 
 The step is always the same: take one event, give it to its machine with ``now``, perform the effects in order (the
 last of them re-arms the machine's one deadline). Nothing about the protocol is decided here.
@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 import pykka
 
 from surepipe.actors.codecs import unmarked
-from surepipe.actors.inbox import Bell, Box, Ring
+from surepipe.actors.inbox import Bell, BellRing, Box
 from surepipe.actors.letters import awaiting
 from surepipe.actors.notices import NoticeCallback, Notices, log_notice
 from surepipe.actors.routes import RouteSide
@@ -287,7 +287,7 @@ class NodeActor:
     def receive(self, message: object) -> object:
         """Look into the boxes, begin, answer a question, or die as told."""
         match message:
-            case Ring():
+            case BellRing():
                 for host in self.hosts.values():
                     host.look()
             case Start():
@@ -316,7 +316,7 @@ class Node:
         self.address = address
         self.options = options
         self.bell = Bell()
-        self.ends: dict[str, End] = {}
+        self.ends: dict[str, NodeEnd] = {}
         self._hosts: dict[str, Host[Any]] = {}
         self._left: set[str] = set()
         """Ends that have no further life here, though others may."""
@@ -324,7 +324,7 @@ class Node:
         """Those of them that are closed: what their hosts counted is counted already."""
         self._keeper: ActorKeeper | None = None
 
-    def add(self, end: End) -> None:
+    def add(self, end: NodeEnd) -> None:
         """Let an end live here. Raises MisuseError when the name is taken, or the node has begun, and
         ConfigurationError for an end of another runtime."""
         if end.runtime is not self.options.runtime:
@@ -402,13 +402,13 @@ class Node:
                 self.ends[name].ended(host, "begins anew")
         self.keeper.renew(wait_s)
 
-    def retire(self, end: End) -> None:
+    def retire(self, end: NodeEnd) -> None:
         """This end gets no further life. The node goes on while it has another one."""
         self._left.add(end.address)
         if len(self._left) == len(self.ends):
             self.keeper.retire()
 
-    def leave(self, end: End, timeout: float) -> bool:
+    def leave(self, end: NodeEnd, timeout: float) -> bool:
         """This end is closed; with the last one the actor ends. False when it is still busy after ``timeout``."""
         self._left.add(end.address)
         if len(self._left) < len(self.ends):
@@ -424,7 +424,7 @@ class Node:
             end.gave_up(why)
 
 
-class End:
+class NodeEnd:
     """One end of a pipe or channel, or one machine, in a node. It outlives its hosts and adds up their counts."""
 
     side_name = "end"

@@ -13,16 +13,16 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Ring:
+class BellRing:
     """The message of a bell."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return "Ring()"
+        return "BellRing()"
 
 
-RING = Ring()
+RING = BellRing()
 
 
 def _nobody(message: object) -> None:

@@ -63,7 +63,7 @@ class Alarm(Protocol):
         ...
 
 
-class Signal(Protocol):
+class CallerSignal(Protocol):
     """Lets a caller outside of actors wait for something that actors do."""
 
     def wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
@@ -109,7 +109,7 @@ class Runtime(Protocol):
         """A new alarm, disarmed. ``ring`` must be quick and must not block."""
         ...
 
-    def signal(self) -> Signal:
+    def signal(self) -> CallerSignal:
         """A new signal."""
         ...
 

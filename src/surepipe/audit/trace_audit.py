@@ -22,7 +22,7 @@ from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.properties.base import NAMES
 from surepipe.audit.properties.delivery import Disorder, Order, never_came_out
 from surepipe.audit.properties.judge import Judge
-from surepipe.audit.properties.ledger import Book
+from surepipe.audit.properties.ledger import PipeHistory
 from surepipe.audit.settings import ATOMS, claimed, facts_of, number
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_file import TraceFile
@@ -542,11 +542,11 @@ def _judge_real(judge: Judge, traces: Sequence[Rows], rest: Rest, in_work: Kille
             book.cut_short = rest.is_cut_short(book.sender)
 
 
-def _is_told_of(book: Book) -> bool:
+def _is_told_of(book: PipeHistory) -> bool:
     return bool(book.positions.count or book.settled.count() or book.untold or book.order.count)
 
 
-def _audited(judge: Judge, book: Book, edges: _Edges) -> PipeAudit:
+def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
     order = next((part for part in judge.parts if isinstance(part, Order)), None)
     seen = (order.disorder.get(book.key) if order else None) or Disorder()
     owed = judge.books.owed(book)
@@ -599,7 +599,7 @@ def _audited(judge: Judge, book: Book, edges: _Edges) -> PipeAudit:
     )
 
 
-def _loss(judge: Judge, book: Book, edges: _Edges) -> AuditFinding:
+def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
     owed = judge.books.owed(book)
     count = owed.count()
     if not edges.is_at_rest(book.pipe, count):
@@ -619,7 +619,7 @@ def _loss(judge: Judge, book: Book, edges: _Edges) -> AuditFinding:
     return AuditFinding("P2", PropertyOutcome.VIOLATED, count, cases)
 
 
-def _finding(judge: Judge, book: Book, property_id: str) -> AuditFinding:
+def _finding(judge: Judge, book: PipeHistory, property_id: str) -> AuditFinding:
     count = judge.counts[property_id, book.pipe]
     if count:
         cases = [

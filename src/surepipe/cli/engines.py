@@ -73,9 +73,9 @@ class Chosen:
                 checkpoint=self.checkpoint,
                 once=once,
             )
-        from surepipe.pipelines.run import Engine
+        from surepipe.pipelines.run import PlanEngine
 
-        return Engine(plan, node, environment, once=once)
+        return PlanEngine(plan, node, environment, once=once)
 
 
 def chosen_engine(

@@ -11,7 +11,7 @@ import typer
 from surepipe.actors.codecs import unmarked
 from surepipe.cli.output import Exit, complain
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.run import Engine, RealEnvironment
+from surepipe.pipelines.run import PlanEngine, RealEnvironment
 from surepipe.pipelines.run.pipes import pipe_name
 from surepipe.pipelines.run.running import letters_in
 from surepipe.storage.letters import Fates, StoredLetter
@@ -22,7 +22,7 @@ LOOK_S = 0.05
 def replayed(plan: Plan, name: str, limit: int | None, node: str | None, index: int | None) -> str:
     """Replay all that waits, or one letter, wait until all is through, and say how it went."""
     failures: list[BaseException] = []
-    engine = Engine(
+    engine = PlanEngine(
         plan,
         node or plan.nodes[0],
         RealEnvironment(plan, stopped=failures.append),
@@ -72,7 +72,7 @@ def refuse_unsendable(name: str, fates: Fates, index: int, is_there: bool) -> No
         raise typer.Exit(Exit.UNUSABLE)
 
 
-def _pipe_of(plan: Plan, engine: Engine, name: str, chosen: Sequence[StoredLetter]) -> str:
+def _pipe_of(plan: Plan, engine: PlanEngine, name: str, chosen: Sequence[StoredLetter]) -> str:
     """The pipe that all these letters came from."""
     known = {pipe_name(plan, pipe): pipe.name for pipe in plan.pipes if pipe.name in engine.faces}
     sources = {source.name for source in plan.sources}

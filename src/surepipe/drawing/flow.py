@@ -83,7 +83,7 @@ SWEEPS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedBox:
     """A box and where it stands."""
 
     box: PartBox
@@ -107,12 +107,12 @@ class ArrowPath:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FlowLayout:
     """The whole picture."""
 
     width: float
     height: float
-    boxes: tuple[Placed, ...]
+    boxes: tuple[PlacedBox, ...]
     paths: tuple[ArrowPath, ...]
 
 
@@ -159,7 +159,7 @@ def _lines(box: PartBox) -> Iterator[tuple[str, str]]:
         yield shorten(line), "live"
 
 
-def lay_out(diagram: Diagram) -> Layout:
+def lay_out(diagram: Diagram) -> FlowLayout:
     """Place everything."""
     nodes = [box for box in diagram.boxes if box.role != "store"]
     columns = _columns(nodes, diagram)
@@ -168,7 +168,7 @@ def lay_out(diagram: Diagram) -> Layout:
     _settle(slots, rows)
     edges = _column_edges(nodes, columns)
     placed = {
-        box.name: Placed(box, edges[columns[box.name]][0], slots[box.name].y, *size_of(box))
+        box.name: PlacedBox(box, edges[columns[box.name]][0], slots[box.name].y, *size_of(box))
         for box in nodes
     }
     grid = _Grid(placed, slots, edges, columns)
@@ -180,7 +180,7 @@ def lay_out(diagram: Diagram) -> Layout:
     height = max([bottom, *(store.y + store.height for store in stores.values())])
     uses = _uses(diagram, placed, stores, bottom)
     boxes = (*placed.values(), *stores.values())
-    return Layout(width + MARGIN, height + MARGIN, boxes, (*flow, *uses))
+    return FlowLayout(width + MARGIN, height + MARGIN, boxes, (*flow, *uses))
 
 
 def _columns(nodes: Sequence[PartBox], diagram: Diagram) -> dict[str, int]:
@@ -284,7 +284,7 @@ def _column_edges(
 class _Grid:
     """Boxes, bends and columns, for drawing arrows through them."""
 
-    placed: Mapping[str, Placed]
+    placed: Mapping[str, PlacedBox]
     slots: Mapping[str, _Slot]
     edges: Sequence[tuple[float, float]]
     columns: Mapping[str, int]
@@ -302,7 +302,9 @@ class _Grid:
         return ArrowPath("flow", arrow.label, tuple(points))
 
 
-def _stores(diagram: Diagram, placed: Mapping[str, Placed], bottom: float) -> dict[str, Placed]:
+def _stores(
+    diagram: Diagram, placed: Mapping[str, PlacedBox], bottom: float
+) -> dict[str, PlacedBox]:
     """The stores in a row below, each under the middle of what uses it, as far as they have room."""
     wishes: list[tuple[float, PartBox]] = []
     for box in diagram.boxes:
@@ -310,16 +312,19 @@ def _stores(diagram: Diagram, placed: Mapping[str, Placed], bottom: float) -> di
         if box.role == "store" and users:
             middle = sum(user.x + user.width / 2 for user in users) / len(users)
             wishes.append((middle - size_of(box)[0] / 2, box))
-    left, found = MARGIN, dict[str, Placed]()
+    left, found = MARGIN, dict[str, PlacedBox]()
     for wish, box in sorted(wishes, key=lambda one: (one[0], one[1].name)):
         x = max(left, wish)
-        found[box.name] = Placed(box, x, bottom + STORE_GAP, *size_of(box))
+        found[box.name] = PlacedBox(box, x, bottom + STORE_GAP, *size_of(box))
         left = x + size_of(box)[0] + COLUMN_GAP
     return found
 
 
 def _uses(
-    diagram: Diagram, placed: Mapping[str, Placed], stores: Mapping[str, Placed], bottom: float
+    diagram: Diagram,
+    placed: Mapping[str, PlacedBox],
+    stores: Mapping[str, PlacedBox],
+    bottom: float,
 ) -> list[ArrowPath]:
     """From the foot of a box to the head of its store; several on one side stand apart."""
     arrows = [arrow for arrow in diagram.arrows if arrow.kind != "flow"]
@@ -339,7 +344,7 @@ def _uses(
 
 
 def _way_down(
-    one: Placed, share: float, placed: Sequence[Placed], bottom: float
+    one: PlacedBox, share: float, placed: Sequence[PlacedBox], bottom: float
 ) -> tuple[tuple[float, float], ...]:
     """From the foot of a box to below all boxes: straight, or beside those that stand in between."""
     x, foot = one.x + one.width * share, one.y + one.height
@@ -429,7 +434,7 @@ def _beside(path: ArrowPath, paths: Sequence[ArrowPath]) -> Point:
     return (x1 + x2) / 2 - 4, y2 + (-16 if is_rising else 6)
 
 
-def _box(placed: Placed) -> Iterator[str]:
+def _box(placed: PlacedBox) -> Iterator[str]:
     box, x, y = placed.box, placed.x, placed.y
     role = " ".join(filter(None, (box.role, "refused" * box.refused, box.tone)))
     radius = {"source": 22, "sink": 22, "pipe": 4}.get(box.role, 8)

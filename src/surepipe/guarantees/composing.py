@@ -30,7 +30,7 @@ from surepipe.guarantees.hops import Chain, Hop
 from surepipe.guarantees.problems import (
     Code,
     Finding,
-    Reason,
+    Obstacle,
     joint_problems,
     other_direction,
     problems,
@@ -93,7 +93,7 @@ def check_claim(derived: Derived | DerivedChain, claim: Claim) -> tuple[Finding,
     """What of the claim does not hold, one finding for each cause; empty when it is met."""
     linked = derived.hop.linked if isinstance(derived, Derived) else derived.chain.linked
     claim = claim.bound(linked)
-    cells: dict[tuple[Reason, tuple[Fault, ...]], list[Atom]] = {}
+    cells: dict[tuple[Obstacle, tuple[Fault, ...]], list[Atom]] = {}
     for atom in Atom:
         if atom in claim.atoms:
             for key in _unmet(derived, atom, claim.tolerates):
@@ -128,7 +128,7 @@ def remedy_for_fault(derived: Derived | DerivedChain, fault: Fault) -> str | Non
 
 def _unmet(
     derived: Derived | DerivedChain, atom: Atom, wanted: Faults
-) -> Iterator[tuple[Reason, tuple[Fault, ...]]]:
+) -> Iterator[tuple[Obstacle, tuple[Fault, ...]]]:
     """The reasons why an atom falls short, each with the faults it explains."""
     tolerated = derived.guarantee.tolerated(atom)
     if derived.guarantee.holds(atom, wanted):
@@ -136,7 +136,7 @@ def _unmet(
     if tolerated is None:
         yield derived.reason(atom, None), ()
         return
-    reasons: dict[Reason, list[Fault]] = {}
+    reasons: dict[Obstacle, list[Fault]] = {}
     for fault in in_order(wanted - tolerated):
         reasons.setdefault(derived.reason(atom, fault), []).append(fault)
     for reason, faults in reasons.items():
@@ -146,7 +146,7 @@ def _unmet(
 def _expectation(
     derived: Derived | DerivedChain,
     claim: Claim,
-    reason: Reason,
+    reason: Obstacle,
     atoms: tuple[Atom, ...],
     faults: tuple[Fault, ...],
 ) -> Finding:
@@ -168,7 +168,7 @@ def _expectation(
 
 
 def _claim_remedies(
-    derived: Derived | DerivedChain, claim: Claim, reason: Reason, goal: Claim
+    derived: Derived | DerivedChain, claim: Claim, reason: Obstacle, goal: Claim
 ) -> tuple[str, ...]:
     """Changes that repair this cause and keep what holds of the claim."""
     if not (reason.of_route and isinstance(derived, Derived)):

@@ -27,7 +27,7 @@ from surepipe.core.claims import (
 )
 from surepipe.core.store_requests import Level
 from surepipe.guarantees.hops import LOSSY_ROUTE, Chain, Hop, route_parts
-from surepipe.guarantees.problems import Reason
+from surepipe.guarantees.problems import Obstacle
 from surepipe.pipes.catalogue import declaration_of, kind_of
 from surepipe.pipes.declaration import N_AND_G
 from surepipe.pipes.options import LayerOptions
@@ -422,10 +422,10 @@ class Derived:
         """The strongest claim that holds over this route."""
         return self.guarantee.headline(self.exhibits)
 
-    def reason(self, atom: Atom, fault: Fault | None) -> Reason:
+    def reason(self, atom: Atom, fault: Fault | None) -> Obstacle:
         """Why ``atom`` does not survive ``fault`` (None: why it is not provided at all)."""
         if self._is_lost_in_lanes(atom):
-            return Reason(self.name, self._lanes_text(atom), of_route=False)
+            return Obstacle(self.name, self._lanes_text(atom), of_route=False)
         if fault is None or fault in ROUTE:
             return self._route_reason(atom, fault)
         route = self.parts[0].tolerated(atom)
@@ -435,7 +435,7 @@ class Derived:
         struck = in_order(together(frozenset({fault}), self.hop.linked))
         texts = dict.fromkeys(filter(None, (obstacle(standing, one) for one in struck)))
         text = " and ".join(texts) or "nothing stands against it"
-        return Reason(self.name, text, of_route=False)
+        return Obstacle(self.name, text, of_route=False)
 
     def because(self, atom: Atom) -> str:
         """Why the atom is as it is: lanes, the outermost layer that makes it so, else the route."""
@@ -456,17 +456,17 @@ class Derived:
         lanes = "a lane" if self.hop.lanes == 1 else f"{self.hop.lanes} lanes"
         return f"with {lanes}, messages of different keys pass each other; {atom} holds within each key"
 
-    def _route_reason(self, atom: Atom, fault: Fault | None) -> Reason:
+    def _route_reason(self, atom: Atom, fault: Fault | None) -> Obstacle:
         """The outermost layer whose carrier still had what is missing above it, else the route."""
         wanted = NO_FAULTS if fault is None else frozenset({fault})
         for number, layer in enumerate(self.hop.layers):
             provision = declaration_of(layer).provides[atom]
             dropped = self.parts[number + 1].holds(atom, wanted)
             if dropped or self.parts[number].tolerated(atom) is None:
-                return Reason(
+                return Obstacle(
                     self.name, f"{self.hop.label(number)} {provision.because}", number, layer.kind
                 )
-        return Reason(self.name, f"route {self.hop.route.name} exhibits {fault}")
+        return Obstacle(self.name, f"route {self.hop.route.name} exhibits {fault}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,16 +491,16 @@ class DerivedChain:
         """The strongest claim that holds over all these routes."""
         return self.guarantee.headline(self.exhibits)
 
-    def reason(self, atom: Atom, fault: Fault | None) -> Reason:
+    def reason(self, atom: Atom, fault: Fault | None) -> Obstacle:
         """Why ``atom`` does not survive ``fault`` (None: why it is not provided at all)."""
         if fault is None:
             found = self._reason(atom, None)
         else:
             struck = in_order(together(frozenset({fault}), self.chain.linked))
             found = next(filter(None, (self._reason(atom, one) for one in struck)), None)
-        return found or Reason(self.name, "the hops together do not survive it", of_route=False)
+        return found or Obstacle(self.name, "the hops together do not survive it", of_route=False)
 
-    def _reason(self, atom: Atom, fault: Fault | None) -> Reason | None:
+    def _reason(self, atom: Atom, fault: Fault | None) -> Obstacle | None:
         """Of the first hop that does not survive it."""
         for number, hop in enumerate(self.hops):
             standing_in = self._as_seen_by(number, fault)

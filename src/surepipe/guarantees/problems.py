@@ -81,7 +81,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class Obstacle:
     """Why something does not hold: where, and a clause that names the cause."""
 
     pipe: str

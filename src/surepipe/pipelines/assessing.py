@@ -25,7 +25,7 @@ from surepipe.guarantees.hops import Chain
 from surepipe.guarantees.problems import Code, Finding, joint_problems
 from surepipe.pipelines.engine_limits import actor_refusals, spark_notes, spark_refusals
 from surepipe.pipelines.links import AnyStore, Node, link
-from surepipe.pipelines.models.pipes import Expect, PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.pipes import Expect, PipePart, StoreRoutePart, TcpRoutePart
 from surepipe.pipelines.models.sources import HttpSource, replays
 from surepipe.pipelines.models.stages import (
     HttpSink,
@@ -145,13 +145,13 @@ def _route(pipe: PipePart, stream: hops.Store | None) -> hops.Route:
     ):  # calls go to the store and answers come back: nothing else is in between
         name = stream.kind if stream.kind == stream.name else f"{stream.kind} {stream.name}"
         return replace(hops.LOCAL, name=name)
-    return hops.TCP if isinstance(pipe.route, TcpRoute) else hops.LOCAL
+    return hops.TCP if isinstance(pipe.route, TcpRoutePart) else hops.LOCAL
 
 
 def _may_pass_reader(pipe: PipePart) -> bool:
     """A bounded stream can't spare what a reader has still to read if its position is in another store."""
     route = pipe.route
-    if not (isinstance(route, StoreRoute) and pipe.has_stream):
+    if not (isinstance(route, StoreRoutePart) and pipe.has_stream):
         return False
     kept = route.retention
     is_bounded = kept.max_bytes is not None or kept.max_age_s is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from surepipe.pipelines.links import Node
-from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart, TcpRoutePart
 from surepipe.pipelines.models.sources import (
     CsvSource,
     HttpSource,
@@ -160,9 +160,9 @@ def _of_sink(plan: Plan, sink: AnySink) -> str:
 
 def _of_pipe(plan: Plan, pipe: PipePart) -> Iterator[str]:
     route = pipe.route
-    if isinstance(route, TcpRoute):
+    if isinstance(route, TcpRoutePart):
         yield f"pipe {pipe.name}: Spark has no TCP route; carry it through a store of kind redis"
-    elif not isinstance(route, StoreRoute):
+    elif not isinstance(route, StoreRoutePart):
         yield (
             f"pipe {pipe.name}: a local route is within one process, and Spark's tasks are in many; carry it "
             "through a store of kind redis, or sqlite on one machine"
@@ -174,10 +174,10 @@ def _of_pipe(plan: Plan, pipe: PipePart) -> Iterator[str]:
             f"pipe {pipe.name}: Spark tries a batch again until it is written, so boundary {pipe.boundary} "
             "can't be kept; use processed or committed"
         )
-    if isinstance(route, StoreRoute) and _is_spread(plan, route.store):
+    if isinstance(route, StoreRoutePart) and _is_spread(plan, route.store):
         yield f"pipe {pipe.name}: {_spread_says(route.store)}"
     for number, layer in enumerate(pipe.stack):
-        if isinstance(route, StoreRoute) and not isinstance(layer, Stream):
+        if isinstance(route, StoreRoutePart) and not isinstance(layer, Stream):
             yield (
                 f"pipe {pipe.name}: layer {number} ({layer.kind}) has nothing to do here: Spark reads the stream "
                 "below it by index, which is once and in order already; drop it"

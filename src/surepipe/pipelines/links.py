@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from surepipe.pipelines.models.pipes import LocalRoute, PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.pipes import LocalRoutePart, PipePart, StoreRoutePart, TcpRoutePart
 from surepipe.pipelines.models.sources import (
     AnySource,
     ReadSource,
@@ -35,7 +35,7 @@ def link(part: Node | AnyStore) -> PlanLink:
             node=part.node or "",
             has_key=part.key is not None,
             needs_key=part.lanes is not None,
-            crosses=not (isinstance(part.route, LocalRoute) or part.route.kind == "memory"),
+            crosses=not (isinstance(part.route, LocalRoutePart) or part.route.kind == "memory"),
         )
     if isinstance(part, StagePart):
         return PlanLink(
@@ -92,7 +92,7 @@ def _letters(part: Trying | ReadSource) -> Iterator[StoreUse]:
 
 
 def _pipe_stores(part: PipePart) -> Iterator[StoreUse]:
-    if isinstance(part.route, StoreRoute):
+    if isinstance(part.route, StoreRoutePart):
         yield StoreUse(
             ("route", "store"), part.route.store, (part.route.kind,), "the route's store"
         )
@@ -104,12 +104,12 @@ def _pipe_stores(part: PipePart) -> Iterator[StoreUse]:
 
 def _pipe_says(part: PipePart) -> Iterator[tuple[Path, str]]:
     route = part.route
-    if part.has_stream and not isinstance(route, StoreRoute):
+    if part.has_stream and not isinstance(route, StoreRoutePart):
         yield (
             ("layers",),
             "a stream layer keeps its messages in a store: write route: {kind: sqlite, store: NAME}",
         )
-    if isinstance(route, StoreRoute) and not part.has_stream:
+    if isinstance(route, StoreRoutePart) and not part.has_stream:
         yield (
             ("layers",),
             (
@@ -117,7 +117,7 @@ def _pipe_says(part: PipePart) -> Iterator[tuple[Path, str]]:
                 "write [{stream: {start: earliest}}], or drop layers; other layers go over tcp"
             ),
         )
-    if isinstance(route, TcpRoute) and route.secret is None and route.tls is None:
+    if isinstance(route, TcpRoutePart) and route.secret is None and route.tls is None:
         host = route.address.written.rpartition(":")[0]
         if host not in _ONE_MACHINE and not route.address.variables:
             yield (

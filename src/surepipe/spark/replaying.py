@@ -43,7 +43,7 @@ _RESULT = "index long, payload binary"
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedStream:
     """A replay that is through: ``entries`` were read in this call, ``written`` outputs are new."""
 
     first: int
@@ -65,7 +65,7 @@ def replay(
     into_place: StorePlace | None = None,
     plan: Plan | None = None,
     each: int = ENTRIES_EACH,
-) -> Replayed:
+) -> ReplayedStream:
     """Send entries ``first`` to ``last`` of ``stream`` through the function ``call`` into the stream ``into``.
 
     ``call`` is 'module:name'. Without bounds: everything that is there now. A repeat under the same ``name`` goes
@@ -85,7 +85,7 @@ def replay(
         outputs = _outputs(spark, (place, stream, following, stop), call)
         found = append_by_identity(target, into, origin, outputs, sink=name)
         read, written, following = read + stop - following, written + found.new, stop
-    return Replayed(begin, end, read, written)
+    return ReplayedStream(begin, end, read, written)
 
 
 _NO_PLAN = cast("Plan", None)

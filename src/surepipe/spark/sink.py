@@ -540,7 +540,7 @@ def check_schema(schema: StructType, rows: str = "messages") -> None:
             raise ConfigurationError(f"{name} is a {kind}: cast it to binary before the sink")
 
 
-class Done(WriterCommitMessage):
+class TaskWritten(WriterCommitMessage):
     """What a task has done; nothing is left to commit."""
 
     def __init__(self, new: int, skipped: int) -> None:
@@ -587,10 +587,10 @@ class TaskWriter:
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
-        self.done = Done(0, 0)
+        self.done = TaskWritten(0, 0)
         self._run: _Run | None = None
 
-    def write(self, batches: Iterator[RecordBatch]) -> Done:
+    def write(self, batches: Iterator[RecordBatch]) -> TaskWritten:
         """Append everything. Raises what ``append_by_identity`` raises, and MisuseError for rows out of order."""
         runs = runs_of_pages if self.options.rows == "pages" else runs_of
         for batch in batches:

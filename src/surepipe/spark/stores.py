@@ -117,7 +117,7 @@ class StorePlace:
         if not self.is_redis:
             return SqliteStore(self.where, level=_LEVELS[self.level or "power"])
         # Each query of Spark starts processes of its own, and the client of Redis takes 0.2 s of each.
-        from surepipe.storage.redis.link import Limits  # noqa: PLC0415
+        from surepipe.storage.redis.link import RedisLimits  # noqa: PLC0415
         from surepipe.storage.redis.store import RedisStore  # noqa: PLC0415
 
         return RedisStore.from_url(
@@ -126,7 +126,7 @@ class StorePlace:
             spread=self.spread,
             level=_LEVELS[self.level] if self.level else None,
             replicas=self.replicas,
-            limits=Limits(answer_s=self.answer_s),
+            limits=RedisLimits(answer_s=self.answer_s),
         )
 
 

@@ -13,7 +13,7 @@ import pytest
 from surepipe import Channel, Listener
 from surepipe.actors.channels.channel import Reply
 from surepipe.actors.ends.remote import PipeReceiver, PipeSender
-from surepipe.actors.links import Limits, MutualTls, OneMachine, SharedKey, TcpRoute
+from surepipe.actors.links import LinkLimits, MutualTls, OneMachine, SharedKey, TcpRoute
 from surepipe.actors.links.network import NETWORK
 from surepipe.actors.links.security import Security
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
@@ -104,7 +104,7 @@ def test_a_broken_connection_is_made_again_and_nothing_is_lost_or_repeated() -> 
 def test_a_silent_connection_is_given_up_and_made_again() -> None:
     """A black hole tells nobody anything; the heartbeat notices it."""
     got = Got()
-    limits = Limits(heartbeat_s=0.1)
+    limits = LinkLimits(heartbeat_s=0.1)
     with ExitStack() as stack:
         listening = TcpRoute.listen(HERE, security=KEY, limits=limits)
         receiver(stack, listening, got)
@@ -160,7 +160,7 @@ def test_a_stranger_is_counted_and_gets_nothing_through(case: str, tmp_path: Pat
     wrong = wrongs[case]
     got = Got()
     with ExitStack() as stack:
-        limits = Limits(greeting_s=0.3)
+        limits = LinkLimits(greeting_s=0.3)
         listening = TcpRoute.listen(HERE, security=right, limits=limits)
         receiver(stack, listening, got)
         stranger = PipeSender(
@@ -179,7 +179,7 @@ def test_a_stranger_is_counted_and_gets_nothing_through(case: str, tmp_path: Pat
 
 def test_many_who_say_nothing_take_no_more_than_their_places_and_only_for_a_while() -> None:
     """30 connections that never greet: 10 places, the others are turned away at once; then the places are free."""
-    limits = Limits(greeting_s=0.3, strangers_max=10)
+    limits = LinkLimits(greeting_s=0.3, strangers_max=10)
     got = Got()
     with ExitStack() as stack:
         listening = TcpRoute.listen(HERE, security=KEY, limits=limits)
@@ -224,7 +224,7 @@ def test_a_frame_that_exceeds_the_bound_of_the_link_is_told_and_breaks_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It can never pass; others do."""
-    limits = Limits(frame_max_bytes=10_000)
+    limits = LinkLimits(frame_max_bytes=10_000)
     got = Got()
     with ExitStack() as stack:
         listening = TcpRoute.listen(HERE, security=KEY, limits=limits)

@@ -17,7 +17,7 @@ import pytest
 
 from surepipe import PipeStopped
 from surepipe.actors.ends.remote import PipeReceiver, PipeSender
-from surepipe.actors.links import Limits, MutualTls, SharedKey, TcpRoute
+from surepipe.actors.links import LinkLimits, MutualTls, SharedKey, TcpRoute
 from surepipe.actors.links.connection import WRITE_MAX, Connection, What, sealed_record
 from surepipe.actors.links.greeting import FIRST, NoSeal, WelcomingGreeting
 from surepipe.actors.links.security import PlainWire, Security
@@ -46,7 +46,7 @@ def test_a_greeting_that_trickles_in_is_ended_and_nobody_waits_for_it(
     mine = KEY if security == "key" else MutualTls(files.cert, files.key, authority.ca)
     got = Got()
     with ExitStack() as stack:
-        listening = TcpRoute.listen(HERE, security=mine, limits=Limits(greeting_s=0.3))
+        listening = TcpRoute.listen(HERE, security=mine, limits=LinkLimits(greeting_s=0.3))
         receiver(stack, listening, got)
         slow = stack.enter_context(closing(socket.create_connection(("127.0.0.1", listening.port))))
         sender(stack, TcpRoute.connect(to(listening), security=mine)).send("quick")
@@ -132,7 +132,7 @@ def test_a_crowd_of_strangers_keeps_nobody_out_who_has_the_key(
     mine = KEY if security == "key" else MutualTls(files.cert, files.key, authority.ca)
     with ExitStack() as stack:
         got = Got()
-        limits = Limits(greeting_s=60, strangers_max=10)
+        limits = LinkLimits(greeting_s=60, strangers_max=10)
         listening = TcpRoute.listen(HERE, security=mine, limits=limits)
         receiver(stack, listening, got)
         idle = [_stranger(stack, listening) for _ in range(10)]
@@ -145,7 +145,7 @@ def test_a_crowd_of_strangers_keeps_nobody_out_who_has_the_key(
 def test_a_crowd_of_one_address_pushes_out_its_own_and_nobody_elses() -> None:
     """One of an address stands there, then many of another: each new one takes the place of their oldest."""
     with ExitStack() as stack:
-        limits = Limits(greeting_s=60, strangers_max=10)
+        limits = LinkLimits(greeting_s=60, strangers_max=10)
         listening = TcpRoute.listen(HERE, security=KEY, limits=limits)
         receiver(stack, listening, Got())
         alone = _stranger(stack, listening, "127.0.0.3")
@@ -210,12 +210,12 @@ def _has_failed(link: TcpRoute, times: int) -> bool:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Limits(heartbeat_s=0), "heartbeat_s is 0"),
-        (lambda: Limits(heartbeat_s=nan), "heartbeat_s is nan"),
-        (lambda: Limits(greeting_s=inf), "greeting_s is inf"),
-        (lambda: Limits(strangers_max=0), "strangers_max is 0: it must be at least 1"),
-        (lambda: Limits(frame_max_bytes=1 << 32, queue_max_bytes=1 << 33), "at the most"),
-        (lambda: Limits(queue_max_bytes=1 << 20), "the largest frame could never be sent"),
+        (lambda: LinkLimits(heartbeat_s=0), "heartbeat_s is 0"),
+        (lambda: LinkLimits(heartbeat_s=nan), "heartbeat_s is nan"),
+        (lambda: LinkLimits(greeting_s=inf), "greeting_s is inf"),
+        (lambda: LinkLimits(strangers_max=0), "strangers_max is 0: it must be at least 1"),
+        (lambda: LinkLimits(frame_max_bytes=1 << 32, queue_max_bytes=1 << 33), "at the most"),
+        (lambda: LinkLimits(queue_max_bytes=1 << 20), "the largest frame could never be sent"),
         (lambda: TcpRoute.connect("a..b:7400", security=KEY), "is no address"),
         (lambda: TcpRoute.listen("127.0.0.1:²", security=KEY), "is no address"),
     ],
@@ -234,7 +234,7 @@ def test_limits_and_addresses_that_can_not_work_are_refused(
 def test_what_waits_is_sent_as_soon_as_the_connection_is_back() -> None:
     """pipes T-3: a wait of a minute is cut short. The frame went into a black hole, so the link holds none."""
     got = Got()
-    limits = Limits(heartbeat_s=0.1)
+    limits = LinkLimits(heartbeat_s=0.1)
     with ExitStack() as stack:
         listening = TcpRoute.listen(HERE, security=KEY, limits=limits)
         there = stack.enter_context(PipeReceiver("orders", PATIENT, route=listening))
@@ -257,7 +257,7 @@ def test_when_all_connections_break_at_once_all_come_back() -> None:
     """Twenty processes' worth of links, reset together three times while they send."""
     names = [f"pipe {number}" for number in range(20)]
     with ExitStack() as stack:
-        listening = TcpRoute.listen(HERE, security=KEY, limits=Limits(strangers_max=8))
+        listening = TcpRoute.listen(HERE, security=KEY, limits=LinkLimits(strangers_max=8))
         got = {name: Got() for name in names}
         for name, one in got.items():
             receiver(stack, listening, one, name)
@@ -397,7 +397,7 @@ async def _stalled() -> AsyncGenerator[tuple[Connection, _Stalled]]:
     here, there = socket.socketpair()
     with closing(here), closing(there):
         transport = _Stalled(here)
-        connection = Connection(_Owner(), PlainWire(), WelcomingGreeting(), Limits())
+        connection = Connection(_Owner(), PlainWire(), WelcomingGreeting(), LinkLimits())
         connection.connection_made(transport)
         transport.written.clear()  # its word of welcome
         yield connection, transport

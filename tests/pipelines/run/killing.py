@@ -15,12 +15,12 @@ from random import Random
 from threading import Event
 
 import surepipe.cli.app as command
-from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run import PlanEngine
 
 LOOK_S = 0.002
 PIECE = 5_000
 """Bytes of output after which a run is killed, at the most."""
-PRELOADED = Engine
+PRELOADED = PlanEngine
 """Imported here, so that the children need not."""
 
 

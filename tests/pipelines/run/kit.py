@@ -9,7 +9,7 @@ from typing import Any
 
 from surepipe.actors.notices import PipeNotice
 from surepipe.pipelines import Plan, loads
-from surepipe.pipelines.run import Engine, RealEnvironment
+from surepipe.pipelines.run import PlanEngine, RealEnvironment
 
 DONE_S = 30.0
 STORE = "stores: {main: {kind: sqlite, path: main.db, durability: process}}\n"
@@ -39,7 +39,7 @@ def run(
 ) -> Mapping[str, Mapping[str, int]]:
     """Run until all is through, and give what was counted. Raises what stopped a source."""
     bench = Bench(plan, **functions)
-    engine = Engine(plan, node, bench, once=True)
+    engine = PlanEngine(plan, node, bench, once=True)
     engine.start()
     try:
         finish(engine, bench)
@@ -48,7 +48,7 @@ def run(
     return engine.counters()
 
 
-def finish(engine: Engine, bench: Bench) -> None:
+def finish(engine: PlanEngine, bench: Bench) -> None:
     """Wait until all is through. Raises what stopped a source; AssertionError when it takes too long."""
     end = bench.clock.monotonic() + DONE_S
     while not engine.look():
@@ -58,7 +58,7 @@ def finish(engine: Engine, bench: Bench) -> None:
         engine.wait(0.01)
 
 
-def until(engine: Engine, is_so: Callable[[], bool]) -> None:
+def until(engine: PlanEngine, is_so: Callable[[], bool]) -> None:
     """Wait until something holds of a running engine. AssertionError when it takes too long."""
     clock = Bench(engine.plan).clock
     end = clock.monotonic() + DONE_S

@@ -12,7 +12,7 @@ import pytest
 from surepipe.cli.output import Exit
 from surepipe.errors import ConfigurationError, SurepipeError
 from surepipe.pipelines import PipelineErrors, assess, loads
-from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run import PlanEngine
 from surepipe.testing.servers import NONE_FOUND, RedisServer, local_servers
 from tests.cli.kit import Command
 from tests.pipelines.run.kit import Bench, write_lines
@@ -159,7 +159,7 @@ def _is_started(text: str) -> bool:
         return False
     if not assess(plan).usable:
         return False
-    engine = Engine(plan, "main", Bench(plan, book=_same), once=True)
+    engine = PlanEngine(plan, "main", Bench(plan, book=_same), once=True)
     engine.start()
     engine.close(0.0)
     return True
@@ -221,4 +221,4 @@ def test_what_only_the_engine_would_refuse_is_refused_by_check_at_its_place(
     assert "shop.yaml:8:15: sink out is fed by pipes that commit to different stores" in answer.err
     plan = loads(MIXED)
     with pytest.raises(ConfigurationError, match="different stores"):
-        Engine(plan, "main", Bench(plan))
+        PlanEngine(plan, "main", Bench(plan))

@@ -13,7 +13,7 @@ import pytest
 from surepipe.actors.codecs import AutoCodec
 from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run import PlanEngine
 from surepipe.pipelines.run.running import letters_in
 from surepipe.pipelines.stages import Context
 from surepipe.storage import SqliteStore, SqliteTransaction
@@ -516,7 +516,7 @@ def test_a_run_that_is_cut_off_goes_on_where_it_was(folder: Path) -> None:
     )
     for life in range(1, 11):
         bench = Bench(plan)
-        engine = Engine(plan, "main", bench, once=True)
+        engine = PlanEngine(plan, "main", bench, once=True)
         engine.start()
         try:
             while not engine.look() and engine.counters()["intake"]["settled"] < 40 * life:
@@ -524,7 +524,7 @@ def test_a_run_that_is_cut_off_goes_on_where_it_was(folder: Path) -> None:
         finally:
             engine.close(0.01)
     bench = Bench(plan)
-    last = Engine(plan, "main", bench, once=True)
+    last = PlanEngine(plan, "main", bench, once=True)
     last.start()
     try:
         finish(last, bench)
@@ -739,7 +739,7 @@ def test_a_stage_that_is_ended_with_its_run_has_not_failed() -> None:
         pipes=LANES.format(2),
     )
     plan = plan_of(text)
-    engine = Engine(plan, "main", Bench(plan, stuck=stuck), once=True)
+    engine = PlanEngine(plan, "main", Bench(plan, stuck=stuck), once=True)
     engine.start()
     assert begun.wait(30)
     engine.close(0.1)

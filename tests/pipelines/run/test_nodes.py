@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run import PlanEngine
 from tests.pipelines.run.kit import DONE_S, Bench, finish, plan_of, read_lines, until, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -74,8 +74,8 @@ def test_two_nodes_are_joined_by_a_route_over_tcp(monkeypatch: pytest.MonkeyPatc
     plan = plan_of(NODES.replace("PORT", str(free_port())), stores=STORES)
     assert plan.nodes == ("shop", "warehouse")
     bench = Bench(plan)
-    shop = Engine(plan, "shop", bench, once=True)
-    warehouse = Engine(plan, "warehouse", Bench(plan, price=price), once=True)
+    shop = PlanEngine(plan, "shop", bench, once=True)
+    warehouse = PlanEngine(plan, "warehouse", Bench(plan, price=price), once=True)
     end = bench.clock.monotonic() + DONE_S
     shop.start()
     warehouse.start()
@@ -87,7 +87,7 @@ def test_two_nodes_are_joined_by_a_route_over_tcp(monkeypatch: pytest.MonkeyPatc
             assert bench.clock.monotonic() < end, (shop.counters(), warehouse.counters())
             if not is_again and warehouse.counters()["road"]["settled"] > 500:
                 warehouse.close(0.01)
-                warehouse = Engine(plan, "warehouse", Bench(plan, price=price), once=True)
+                warehouse = PlanEngine(plan, "warehouse", Bench(plan, price=price), once=True)
                 warehouse.start()
                 is_again = True
             shop.wait(0.005)
@@ -111,9 +111,9 @@ def test_a_node_between_two_others_keeps_its_way_out_open_while_it_is_idle(
         text = text.replace(port, str(free_port()))
     plan = plan_of(text, stores=CHAIN_STORES)
     bench = Bench(plan, price=price)
-    shop = Engine(plan, "shop", bench, once=True)
-    depot = Engine(plan, "depot", Bench(plan, price=price), once=True, until_idle=until_idle)
-    warehouse = Engine(plan, "warehouse", Bench(plan, price=price), once=True)
+    shop = PlanEngine(plan, "shop", bench, once=True)
+    depot = PlanEngine(plan, "depot", Bench(plan, price=price), once=True, until_idle=until_idle)
+    warehouse = PlanEngine(plan, "warehouse", Bench(plan, price=price), once=True)
     try:
         warehouse.start()
         depot.start()
@@ -160,10 +160,10 @@ def test_a_node_that_is_told_to_stop_keeps_its_way_out_open_for_the_message_that
         return number * 2
 
     bench = Bench(plan, price=price_late)
-    depot = Engine(plan, "depot", bench)
+    depot = PlanEngine(plan, "depot", bench)
     try:
         for node in ("shop", "warehouse"):
-            shop = Engine(plan, node, bench, once=True)
+            shop = PlanEngine(plan, node, bench, once=True)
             shop.start()
             finish(shop, bench)
             shop.close(1.0)
@@ -189,7 +189,7 @@ def test_a_look_raises_what_ended_a_source_and_so_does_the_next_one() -> None:
         "sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}\n"
     )
     bench = Bench(plan)
-    engine = Engine(plan, "main", bench, once=True)
+    engine = PlanEngine(plan, "main", bench, once=True)
     engine.start()
     try:
         until(engine, lambda: bool(bench.failures))
@@ -206,5 +206,5 @@ def test_a_node_that_the_plan_does_not_have_is_refused() -> None:
     """With those that it has."""
     plan = plan_of(NODES.replace("PORT", "1"), stores=STORES)
     with pytest.raises(ConfigurationError, match="its nodes are shop, warehouse"):
-        Engine(plan, "main", Bench(plan))
+        PlanEngine(plan, "main", Bench(plan))
     assert not Path("shop.db").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from surepipe.actors import StepRuntime, StreamSender
-from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run import PlanEngine
 from surepipe.storage import MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.pipelines.run.kit import Bench, plan_of
@@ -20,7 +20,7 @@ def test_a_run_tells_by_the_names_of_its_plan_which_store_its_pipes_wait_for() -
     """From the third second on, and no more once it has answered. (The one end runs on virtual time.)"""
     plan = plan_of(PLAN, stores="stores: {main: {kind: memory}, other: {kind: memory}}\n")
     engine, steps, store = (
-        Engine(plan, "main", Bench(plan)),
+        PlanEngine(plan, "main", Bench(plan)),
         StepRuntime(),
         FaultyStore(MemoryStore()),
     )

@@ -117,7 +117,9 @@ pipes:
 
 
 @contextmanager
-def _sending(folder: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> Generator[engine.Engine]:
+def _sending(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> Generator[engine.PlanEngine]:
     """The node that sends, in this process; the file of the pipeline has both."""
     monkeypatch.setenv("ROAD_KEY", "k" * 32)
     (folder / "shop_stages.py").write_text(stage)
@@ -126,7 +128,7 @@ def _sending(folder: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> Gener
     (folder / "shop.yaml").write_text(text)
     write_lines("in.jsonl", range(3))
     plan = loads(text)
-    shop = engine.Engine(plan, "shop", Bench(plan))
+    shop = engine.PlanEngine(plan, "shop", Bench(plan))
     shop.start()
     try:
         yield shop
@@ -134,7 +136,7 @@ def _sending(folder: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> Gener
         shop.close(0.1)
 
 
-def _until_confirmed(shop: engine.Engine, count: int) -> None:
+def _until_confirmed(shop: engine.PlanEngine, count: int) -> None:
     """Wait until the other node has confirmed so many messages."""
     until(shop, lambda: shop.counters()["intake"]["confirmed"] == count)
 
@@ -207,7 +209,7 @@ def test_what_no_store_keeps_is_said_to_be_lost_or_read_again() -> None:
 def _left_by(plan: Plan, **functions: Callable[..., object]) -> tuple[engine.Unfinished, ...]:
     """What a run leaves that is ended when its stage has failed."""
     bench = Bench(plan, **functions)
-    one = engine.Engine(plan, "main", bench)
+    one = engine.PlanEngine(plan, "main", bench)
     one.start()
     until(one, lambda: "failed" in one.counters().get("price", {}))
     left = one.unfinished()
@@ -313,7 +315,7 @@ def test_a_generator_that_is_at_work_at_the_end_is_closed_when_it_comes_back() -
         "sources: {tick: {kind: python, call: 'test:ticks'}}\npipes: {intake: {from: tick}}\n"
         "sinks: {out: {kind: jsonl, path: out.jsonl, from: intake}}\n"
     )
-    one = engine.Engine(plan, "main", Bench(plan, ticks=ticks))
+    one = engine.PlanEngine(plan, "main", Bench(plan, ticks=ticks))
     one.start()
     try:
         assert waits.wait(LAST_S)
@@ -349,7 +351,7 @@ def test_a_run_whose_messages_are_stored_ends_after_the_message_that_it_is_at(
     )
     plan = plan_of(text)
     bench = Bench(plan, price=price)
-    one = engine.Engine(plan, "main", bench)
+    one = engine.PlanEngine(plan, "main", bench)
     one.start()
     try:
         stored = "accepted" if is_journal else "confirmed"
@@ -393,7 +395,7 @@ def test_what_a_transaction_has_passed_on_and_no_pipe_has_yet_is_named() -> None
     ).replace("shop_stages", "test")
     plan = plan_of(text)
     bench = Bench(plan, price=price)
-    one = engine.Engine(plan, "main", bench)
+    one = engine.PlanEngine(plan, "main", bench)
     one.start()
     try:
         until(one, lambda: one.counters()["intake"].get("accepted") == 3)

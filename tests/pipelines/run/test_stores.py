@@ -8,7 +8,7 @@ import pytest
 from surepipe.core.store_requests import GetOutcome, Store, StreamInfo, Unavailable
 from surepipe.errors import StoreUnavailable
 from surepipe.pipelines.links import AnyStore
-from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run import PlanEngine
 from surepipe.storage import MemoryStore, SqliteStore
 from surepipe.testing.servers import NONE_FOUND, RedisServer, local_servers
 from tests.pipelines.run.kit import Bench, plan_of, read_lines, run, write_lines
@@ -117,7 +117,7 @@ def test_nothing_is_taken_before_every_end_is_open(boundary: str) -> None:
     bench = BenchWithAway(plan, odd=odd)
     before = threading.active_count()
     with pytest.raises(StoreUnavailable):
-        Engine(plan, "away", bench, once=True).start()
+        PlanEngine(plan, "away", bench, once=True).start()
     assert bench.away.at_work == set()
     assert threading.active_count() == before
     with SqliteStore("main.db") as store:

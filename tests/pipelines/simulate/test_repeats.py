@@ -13,7 +13,7 @@ from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind
 from surepipe.core.effects import Deliver
 from surepipe.core.store_requests import Transaction
-from surepipe.pipelines.run.flow import Flow, FlowTurn
+from surepipe.pipelines.run.flow import FlowTurn, StageFlow
 from surepipe.pipelines.simulate.campaign import run_seeds
 from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -140,10 +140,10 @@ def test_a_stage_that_is_called_twice_for_no_reason_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P9, X-28: planted is a loop that takes each message through the stages a second time."""
-    once: Callable[..., FlowTurn] = Flow.take
+    once: Callable[..., FlowTurn] = StageFlow.take
 
     def twice(
-        flow: Flow, messages: Sequence[tuple[object, About]], transaction: Transaction | None
+        flow: StageFlow, messages: Sequence[tuple[object, About]], transaction: Transaction | None
     ) -> FlowTurn:
         once(flow, messages, transaction)
         return once(flow, messages, transaction)
@@ -151,7 +151,7 @@ def test_a_stage_that_is_called_twice_for_no_reason_is_found(
     kinds, seen = chosen(FAULTS), Seen()
     found = run_seeds(bank(with_key=True), SEEDS, kinds=kinds, messages=MESSAGES)
     assert found.violated["P9"] == 0, found.failures
-    monkeypatch.setattr(Flow, "take", twice)
+    monkeypatch.setattr(StageFlow, "take", twice)
     run_seeds(bank(with_key=True), SEEDS, kinds=kinds, messages=MESSAGES, each=seen)
     assert len(seen.broken) >= len(SEEDS) // 2
 

@@ -14,7 +14,7 @@ from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.spark import pages
 from surepipe.spark.columns import RecordBatch, batch_of_rows, mapped, schema_of
 from surepipe.spark.pages import MADE, PAGES, SCHEMA, messages_of, over_messages, pages_of
-from surepipe.spark.sink import NEEDED, Done, SinkOptions, StreamWriter
+from surepipe.spark.sink import NEEDED, SinkOptions, StreamWriter, TaskWritten
 from surepipe.spark.source import STRUCT, SurepipeSource, arrow_schema
 from tests.spark.streams import Streams
 
@@ -49,7 +49,7 @@ def write(streams: Streams, kind: str, *batches: RecordBatch) -> tuple[int, int]
     """Write as one task; what was new, and what was skipped."""
     options = SinkOptions.of({**streams.place.options(), "stream": "out", "rows": kind})
     done = StreamWriter(options).write(iter(batches))
-    assert isinstance(done, Done)
+    assert isinstance(done, TaskWritten)
     return done.new, done.skipped
 
 

@@ -11,7 +11,7 @@ from surepipe.actors.channels.switch import ChannelSurroundings, SharedSide
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.receiver_host import ReceiverHost
 from surepipe.actors.ends.sender import SenderEnd, SenderHost
-from surepipe.actors.host import End, EndOptions, Host
+from surepipe.actors.host import EndOptions, Host, NodeEnd
 from surepipe.actors.inbox import Box
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
@@ -200,7 +200,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         sends, self._receives = terms.seen_from(role)
         names = direction_names(name)
         shared = SharedSide(side, map(tag_of, names), name)
-        End.__init__(self, name, shared, options, Stores(letter=terms.dead_letter))
+        NodeEnd.__init__(self, name, shared, options, Stores(letter=terms.dead_letter))
         self._layers = sends
         self._journal = None
         self._boundary, self._state, self._stream = terms.boundary, None, None

@@ -20,7 +20,7 @@ from surepipe.actors.consuming.coroutines import (
     require_handler,
 )
 from surepipe.actors.ends.face import EXIT_S
-from surepipe.actors.inbox import Bell, Box, Ring
+from surepipe.actors.inbox import Bell, BellRing, Box
 from surepipe.actors.routes import Route
 from surepipe.actors.supervision import KILL, ActorKeeper, Kill, Killed, Start
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
@@ -52,7 +52,7 @@ class ListenerActor:
     def receive(self, message: object) -> None:
         """Look at everything that has arrived."""
         match message:
-            case Ring() | Start():
+            case BellRing() | Start():
                 self._bell.rung = False
                 for frame in self._frames.take():
                     self._look_at(frame)

@@ -23,7 +23,7 @@ from surepipe.actors.consuming.consumer import (
     together_in_task,
 )
 from surepipe.actors.consuming.coroutines import in_task, require_plain
-from surepipe.actors.consuming.lanes import Lease
+from surepipe.actors.consuming.lanes import LaneWork
 from surepipe.actors.ends.face import ReceivingFace, StartingFace
 from surepipe.errors import MisuseError
 
@@ -125,7 +125,7 @@ class HandlingFace(ReceivingFace, StartingFace):
         else:
             self.receiver.consume_in_tasks(lambda work: in_task(partial(loop, work)), on)
 
-    def leases(self) -> list[Lease]:
+    def leases(self) -> list[LaneWork]:
         """What each lane has in work now, ordered by lane; empty without lanes (see ``key``)."""
         return self.receiver.leases()
 

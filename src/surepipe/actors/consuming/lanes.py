@@ -26,7 +26,7 @@ from surepipe.pipes.stack.boundary import LANES_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LaneWork:
     """What one lane has in work: the message that its handler has now, and how many of its key follow at once.
 
     ``attempt`` counts how often this message was handed to a handler, by this incarnation of the receiver.
@@ -129,7 +129,7 @@ class LaneQueue(WorkQueue):
         """True on a thread that runs the handler."""
         return self.here() in list(self._threads.values())
 
-    def leases(self) -> list[Lease]:
+    def leases(self) -> list[LaneWork]:
         """What is in work, lane by lane."""
         now = self._now()
         with self._lock:
@@ -161,11 +161,11 @@ def _ticket_of(work: Work) -> int:
     return work.ticket
 
 
-def _lease(lane: int, work: Work, held_us: int) -> Lease:
+def _lease(lane: int, work: Work, held_us: int) -> LaneWork:
     at = min(work.done + 1, work.last)
     attempt = work.attempt if at == work.first else 1
     held_s = held_us / 1_000_000
-    return Lease(lane, work.key, work.epoch, work.seq_at(at), work.last - at, attempt, held_s)
+    return LaneWork(lane, work.key, work.epoch, work.seq_at(at), work.last - at, attempt, held_s)
 
 
 class LaneActor:

@@ -16,7 +16,7 @@ from surepipe.actors.consuming.coroutines import HandlerKind, in_task, in_thread
 from surepipe.actors.ends.intake import Until
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
-from surepipe.actors.host import End
+from surepipe.actors.host import NodeEnd
 from surepipe.errors import MisuseError, PipeClosed
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]
@@ -107,9 +107,9 @@ class Named:
 class StartingFace(Named):
     """What begins when it is made, or when it is told to. Whoever derives from this calls ``_begin``."""
 
-    _ends: tuple[End, ...] = ()
+    _ends: tuple[NodeEnd, ...] = ()
 
-    def _begin(self, *ends: End, start: bool) -> None:
+    def _begin(self, *ends: NodeEnd, start: bool) -> None:
         self._ends = ends
         if start:
             self.start()

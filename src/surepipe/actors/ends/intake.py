@@ -111,7 +111,7 @@ class Mark:
         return found
 
 
-class Ledger:
+class SenderMarks:
     """Follow the marks of one life of a sender by counting messages offered and accepted."""
 
     def __init__(self) -> None:

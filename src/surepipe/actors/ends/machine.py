@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
-from surepipe.actors.host import End, EndOptions, Host, Node, Surroundings
+from surepipe.actors.host import EndOptions, Host, Node, NodeEnd, Surroundings
 from surepipe.actors.routes import NamedSides, RouteSide
 from surepipe.actors.store_calls import Stores
 from surepipe.core.effects import Effect
@@ -60,7 +60,7 @@ class MachineHost(Host[M]):
             self.perform(events.popleft()(self.machine, self.now()))
 
 
-class MachineEnd(End, Generic[M]):
+class MachineEnd(NodeEnd, Generic[M]):
     """An end that hosts any machine. ``performs``: what becomes of effects that only some know, such as Deliver.
 
     What it is told between two lives waits for the next one. ``gave_up``: told why there is no further life.

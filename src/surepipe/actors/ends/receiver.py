@@ -22,11 +22,11 @@ from surepipe.actors.consuming.consumer import (
     WorkQueue,
 )
 from surepipe.actors.consuming.coroutines import Coroutines, RunningTask, TaskActor
-from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, Lease
+from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, LaneWork
 from surepipe.actors.ends.receiver_host import IN_DOUBT, ProgressCheck, ReceiverHost
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
 from surepipe.actors.ends.stores import CommittableState
-from surepipe.actors.host import End, EndOptions, Host, Node
+from surepipe.actors.host import EndOptions, Host, Node, NodeEnd
 from surepipe.actors.inbox import Bell, WatchfulBell
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
@@ -51,7 +51,7 @@ CANCEL_S = 1.0
 _GOING_ON = (Phase.DELIVERING, Phase.READING, Phase.WAITING)
 
 
-class ReceiverEnd(End):
+class ReceiverEnd(NodeEnd):
     """The receiving end of a pipe over one side of a route.
 
     ``works`` is where deliveries wait for whoever consumes them: ``consume`` starts an actor for that, or pull
@@ -313,7 +313,7 @@ class ReceiverEnd(End):
             gauges |= {"lanes": self._boundary.lanes, "lanes_busy": len(self.leases())}
         return gauges
 
-    def leases(self) -> list[Lease]:
+    def leases(self) -> list[LaneWork]:
         """What each lane has in work; nothing where there are no lanes."""
         return self.works.leases() if isinstance(self.works, LaneQueue) else []
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol, cast
 import pykka
 
 from surepipe.actors.codecs import Codec
-from surepipe.actors.ends.intake import Item, Ledger, Mark, SenderEntry, Until, describe
-from surepipe.actors.host import End, EndOptions, Host, Node, Surroundings
+from surepipe.actors.ends.intake import Item, Mark, SenderEntry, SenderMarks, Until, describe
+from surepipe.actors.host import EndOptions, Host, Node, NodeEnd, Surroundings
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.store_calls import Journal, Stores, StreamAccess
@@ -89,7 +89,7 @@ class SenderHost(Host[SendingMachine]):
         replaced: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(around)
-        self.ledger = Ledger()
+        self.ledger = SenderMarks()
         self._intake = intake
         self._build = build
         self._stopped = stopped
@@ -205,7 +205,7 @@ class SenderHost(Host[SendingMachine]):
 UNIT_BYTES = 4096
 
 
-class SenderEnd(End):
+class SenderEnd(NodeEnd):
     """The sending end of a pipe over one side of a route.
 
     ``intake`` is where messages go in, as payloads. Without a journal what is not confirmed is lost when the

@@ -107,7 +107,7 @@ FRAME_MOST = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LinkLimits:
     """Bounds and times of a connection. Times are seconds.
 
     ``queue_max_bytes``: frames that wait for the socket; one that does not fit is lost, as on any route, and
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
     """Carries frames while it lives."""
 
     def __init__(
-        self, owner: ConnectionOwner, wire: Wire, greeting: Greeting, limits: Limits
+        self, owner: ConnectionOwner, wire: Wire, greeting: Greeting, limits: LinkLimits
     ) -> None:
         self.is_trusted = False
         self.peer = ""

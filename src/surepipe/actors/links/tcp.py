@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import cast
 
-from surepipe.actors.links.connection import Connection, Limits
+from surepipe.actors.links.connection import Connection, LinkLimits
 from surepipe.actors.links.network import NETWORK, SocketLoop
 from surepipe.actors.links.security import OneMachine, Security, address_of, require_suitable
 from surepipe.actors.routes import HELD_MAX, Landing
@@ -54,7 +54,7 @@ class TcpSide:
     has_reverse = True
 
     def __init__(
-        self, address: str, security: Security, limits: Limits, *, listening: bool
+        self, address: str, security: Security, limits: LinkLimits, *, listening: bool
     ) -> None:
         self._address = address
         self._host, self._port = address_of(address)
@@ -345,22 +345,22 @@ class TcpRoute:
     """
 
     def __init__(
-        self, address: str, security: Security, limits: Limits | None, *, listening: bool
+        self, address: str, security: Security, limits: LinkLimits | None, *, listening: bool
     ) -> None:
         require_suitable(address, security)
         self.declared = hops.TCP
-        self._side = TcpSide(address, security, limits or Limits(), listening=listening)
+        self._side = TcpSide(address, security, limits or LinkLimits(), listening=listening)
 
     @classmethod
     def listen(
-        cls, address: str, *, security: Security | None = None, limits: Limits | None = None
+        cls, address: str, *, security: Security | None = None, limits: LinkLimits | None = None
     ) -> TcpRoute:
         """Wait for connections at ``host:port``; port 0 takes any that is free."""
         return cls(address, security or OneMachine(), limits, listening=True)
 
     @classmethod
     def connect(
-        cls, address: str, *, security: Security | None = None, limits: Limits | None = None
+        cls, address: str, *, security: Security | None = None, limits: LinkLimits | None = None
     ) -> TcpRoute:
         """Connect to ``host:port``, and again whenever the connection breaks."""
         return cls(address, security or OneMachine(), limits, listening=False)

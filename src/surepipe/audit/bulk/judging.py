@@ -49,7 +49,7 @@ BROKEN_MAX = 10
 
 
 @dataclass
-class Facts:
+class TraceFacts:
     """The rows that speak of runs and nodes, in order of time. Streams have none."""
 
     rows: list[Row] = field(default_factory=list[Row])
@@ -74,7 +74,7 @@ class Facts:
         return frozenset(atom for atom in Atom if ATOMS[atom] in held)
 
 
-def facts_from(rows: Sequence[Row], lives: Sequence[Sequence[Cell]], where: str) -> Facts:
+def facts_from(rows: Sequence[Row], lives: Sequence[Sequence[Cell]], where: str) -> TraceFacts:
     """Read them. Raises ConfigurationError where this is no trace of surepipe, or one of a newer format."""
     runs = [row for row in rows if row.kind == Kind.RUN]
     if not runs:
@@ -90,7 +90,7 @@ def facts_from(rows: Sequence[Row], lives: Sequence[Sequence[Cell]], where: str)
         raise ConfigurationError(
             f"these are {len(runs)} runs, and simulated ones are traces of their own: audit one at a time"
         )
-    found = Facts(list(rows), settings=settings, has_letters=any(life[-1] for life in lives))
+    found = TraceFacts(list(rows), settings=settings, has_letters=any(life[-1] for life in lives))
     found.broken = _broken(lives if settings.real else _as_one(lives))
     for row in rows:
         found.rest.see(row)
@@ -215,7 +215,7 @@ class _Judgement:
     engine: AuditEngine
     question: Question
     torn: int = 0
-    facts: Facts = field(default_factory=Facts)
+    facts: TraceFacts = field(default_factory=TraceFacts)
     log: SentLog = field(default_factory=SentLog)
     by_confirm: Counter[str] = field(default_factory=Counter[str])
     doubtful: Counter[str] = field(default_factory=Counter[str])

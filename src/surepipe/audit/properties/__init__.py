@@ -12,7 +12,7 @@ from surepipe.audit.properties.judge import (
     Oracle,
     judge,
 )
-from surepipe.audit.properties.ledger import Book, Books
+from surepipe.audit.properties.ledger import PipeHistories, PipeHistory
 from surepipe.audit.properties.totality import gauges_text
 from surepipe.audit.settings import ALWAYS, ATOMS, ORDERS, Settings, claimed
 
@@ -24,11 +24,11 @@ __all__ = [
     "ORACLES",
     "ORDERS",
     "PROPERTIES",
-    "Book",
-    "Books",
     "HonestGuarantee",
     "Judge",
     "Oracle",
+    "PipeHistories",
+    "PipeHistory",
     "Property",
     "Report",
     "Settings",

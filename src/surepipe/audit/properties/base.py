@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, TypeAlias
 
 from surepipe.audit.findings import Violation
-from surepipe.audit.properties.ledger import Book, Books, Look, SwiftLook, named, sort_of
+from surepipe.audit.properties.ledger import (
+    Look,
+    PipeHistories,
+    PipeHistory,
+    SwiftLook,
+    named,
+    sort_of,
+)
 from surepipe.audit.trace import Cells, Row, cells_of
 from surepipe.core.effects import Ranges
 
@@ -51,7 +58,7 @@ class Property:
     ids: ClassVar[tuple[str, ...]] = ()
     """All ids of a family; empty: just ``id``."""
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         self.books = books
         self.report = report
 
@@ -82,7 +89,7 @@ class Property:
         sentence: str,
         row: Row | Cells | None = None,
         *,
-        book: Book | None = None,
+        book: PipeHistory | None = None,
         position: int = 0,
         seq: int = 0,
         as_id: str = "",

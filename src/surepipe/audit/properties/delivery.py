@@ -10,7 +10,14 @@ from typing import ClassVar
 from surepipe.audit.predicates import JudgedProperty as Judged
 from surepipe.audit.predicates import PredicateViolation as Found
 from surepipe.audit.properties.base import Property, Report, listed, messages, times, were
-from surepipe.audit.properties.ledger import DIGITS, IS_SETTLED, Book, Books, Look, SwiftLook
+from surepipe.audit.properties.ledger import (
+    DIGITS,
+    IS_SETTLED,
+    Look,
+    PipeHistories,
+    PipeHistory,
+    SwiftLook,
+)
 from surepipe.audit.settings import ORDERS, facts_of
 from surepipe.audit.trace import (
     DETAIL,
@@ -34,7 +41,7 @@ class Integrity(Property):
 
     id: ClassVar[str] = "P1"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._told: set[tuple[str, int, int]] = set()
 
@@ -61,7 +68,7 @@ class Integrity(Property):
                         position,
                     )
 
-    def _foreign(self, row: Row, book: Book, first: int, count: int) -> None:
+    def _foreign(self, row: Row, book: PipeHistory, first: int, count: int) -> None:
         for seq in range(first, first + count):
             at = (seq - row.seq) * DIGITS
             digest = row.digests[at : at + DIGITS]
@@ -116,7 +123,7 @@ class IdentityProperty(Property):
 
     id: ClassVar[str] = "P17"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._lives: dict[str, dict[int, tuple[int, str]]] = {}
         self._loaded: dict[tuple[str, int], tuple[int, str]] = {}
@@ -228,7 +235,7 @@ class Order(Property):
 
     ids: ClassVar[tuple[str, ...]] = tuple(ORDERS)
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self.disorder: dict[str, Disorder] = {}
 
@@ -254,7 +261,7 @@ class Order(Property):
                 for one in range(position, position + count):
                     self._take(row, book, one, one)
 
-    def _take(self, row: Cells, book: Book, first: int, last: int) -> None:
+    def _take(self, row: Cells, book: PipeHistory, first: int, last: int) -> None:
         order = book.order
         before = order.highest
         if first > before:
@@ -269,7 +276,7 @@ class Order(Property):
             self._note(book, found, before)
             self._tell(row, book, found, before)
 
-    def _note(self, book: Book, found: Mapping[Atom, Found], before: int) -> None:
+    def _note(self, book: PipeHistory, found: Mapping[Atom, Found], before: int) -> None:
         seen = self.disorder.setdefault(book.key, Disorder())
         if Atom.NO_DUPLICATE in found:
             seen.repeated += 1
@@ -281,7 +288,9 @@ class Order(Property):
             seen.passed_over += width
             seen.widest = max(seen.widest, width)
 
-    def _tell(self, row: Cells, book: Book, found: Mapping[Atom, Found], before: int) -> None:
+    def _tell(
+        self, row: Cells, book: PipeHistory, found: Mapping[Atom, Found], before: int
+    ) -> None:
         for one, atoms in ORDERS.items():
             broken = next((atom for atom in _SEVEREST if atom in atoms and atom in found), None)
             if broken is not None and one in book.wanted:
@@ -318,7 +327,7 @@ class PoisonIsolation(Property):
 
     id: ClassVar[str] = "P14"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._failures: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         self._in_life: defaultdict[tuple[str, int, int], int] = defaultdict(int)
@@ -376,7 +385,7 @@ class PoisonIsolation(Property):
             self._look_for_undead(self.books.pipes[key], failures, retries)
 
     def _look_for_undead(
-        self, book: Book, failures: Mapping[int, tuple[int, int]], retries: int
+        self, book: PipeHistory, failures: Mapping[int, tuple[int, int]], retries: int
     ) -> None:
         for position, (count, _) in failures.items():
             if count >= retries and position not in book.settled:

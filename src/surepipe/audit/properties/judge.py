@@ -21,8 +21,8 @@ from surepipe.audit.properties.ledger import (
     ONLY_FOUND,
     SORTS,
     TOLD,
-    Book,
-    Books,
+    PipeHistories,
+    PipeHistory,
     SwiftLook,
     SwiftLooks,
     named,
@@ -37,17 +37,26 @@ from surepipe.audit.properties.progress import (
 )
 from surepipe.audit.properties.refinement import Refinement
 from surepipe.audit.properties.repeats import DuplicateBudget, Patience
-from surepipe.audit.properties.streams import IndexDiscipline, Told
+from surepipe.audit.properties.streams import IndexDiscipline, LossTold
 from surepipe.audit.properties.totality import Bounds, Conservation, Totality
 from surepipe.audit.settings import ATOMS, NEEDS_NO_LOSS, Settings, facts_of
 from surepipe.audit.trace import COUNT, DETAIL, KIND, Cells, Kind, Row, all_cells, cells_of
 from surepipe.core.claims import Atom, Fault, Guarantee
 from surepipe.errors import MisuseError
 
-PropertyType: TypeAlias = Callable[[Books, Report], Property]
+PropertyType: TypeAlias = Callable[[PipeHistories, Report], Property]
 
 PROPERTIES: tuple[type[Property], ...] = (
-    *(Integrity, NoLoss, Order, HonestConfirm, DuplicateBudget, IndexDiscipline, Told, Quiescence),
+    *(
+        Integrity,
+        NoLoss,
+        Order,
+        HonestConfirm,
+        DuplicateBudget,
+        IndexDiscipline,
+        LossTold,
+        Quiescence,
+    ),
     *(
         ProgressProperty,
         Backpressure,
@@ -115,7 +124,7 @@ class Judge:
         self.stopped = False
         self.drains: list[tuple[str, bool]] = []
         """Network and load of each drain that the trace tells of."""
-        self.books = Books(self.settings, chosen)
+        self.books = PipeHistories(self.settings, chosen)
         self._stop_at_first = stop_at_first
         self._cases_max = cases_max
         self._finished = False
@@ -209,7 +218,7 @@ class Judge:
         self.stopped = self._stop_at_first
 
     def _is_wanted(self, violation: Violation) -> bool:
-        book: Book | None = self.books.pipes.get(violation.pipe)
+        book: PipeHistory | None = self.books.pipes.get(violation.pipe)
         return book is None or violation.property not in NAMES or violation.property in book.wanted
 
 

@@ -48,7 +48,7 @@ TOLD = "(gauges)"
 _GOING_BACK = (*STREAM_FAULTS, *INDEX_FAULTS)
 
 
-class Book:
+class PipeHistory:
     """One pipe (or one layer of it): its messages by their positions."""
 
     __slots__ = (
@@ -136,13 +136,13 @@ ONLY_FOUND: frozenset[str] = frozenset((*_FRAMES, *_SPOKEN_OF, *_TOLD_WITH_DIGES
 """Of these rows the books only find the messages; where nobody asks, they need not."""
 
 
-class Books:
+class PipeHistories:
     """The books of all pipes of one trace."""
 
     def __init__(self, settings: Settings, chosen: frozenset[str] | None = None) -> None:
         self.settings = settings
-        self.pipes: dict[str, Book] = {}
-        self.book: Book = Book("", "", "", frozenset())
+        self.pipes: dict[str, PipeHistory] = {}
+        self.book: PipeHistory = PipeHistory("", "", "", frozenset())
         self.parts: Parts = []
         """What the row at hand speaks of."""
         self.is_odd = False
@@ -197,12 +197,12 @@ class Books:
             Kind.APPENDED: self._appended,
         }
 
-    def of(self, pipe: str, layer: str = "") -> Book:
+    def of(self, pipe: str, layer: str = "") -> PipeHistory:
         """The book of a pipe, a new one for a pipe not heard of."""
         key = f"{pipe}#{layer}" if layer else pipe
         book = self.pipes.get(key)
         if book is None:
-            book = self.pipes[key] = Book(key, pipe, layer, self._wanted(pipe))
+            book = self.pipes[key] = PipeHistory(key, pipe, layer, self._wanted(pipe))
         return book
 
     def _wanted(self, pipe: str) -> frozenset[str]:
@@ -371,14 +371,14 @@ class Books:
         """True where a confirm tells that a store has the message, not that it came out."""
         return pipe.partition("@")[0] in self._stored
 
-    def owed(self, book: Book) -> RangeSet:
+    def owed(self, book: PipeHistory) -> RangeSet:
         """Positions that were accepted and did not come out."""
         owed = RangeSet(book.settled.missing(1, book.positions.count))
         for first, last in book.optional:
             owed.discard(first, last)
         return owed
 
-    def unconfirmed(self, book: Book) -> RangeSet:
+    def unconfirmed(self, book: PipeHistory) -> RangeSet:
         """Positions whose sender still owes a confirm."""
         owed = RangeSet(book.confirmed.missing(book.excused + 1, book.positions.count))
         for first, last in book.optional:

@@ -12,9 +12,9 @@ from surepipe.audit.properties.ledger import (
     CONFIRM_SENT,
     DATA_SENT,
     TOLD,
-    Book,
-    Books,
     Look,
+    PipeHistories,
+    PipeHistory,
     SwiftLook,
 )
 from surepipe.audit.settings import NodeEnd, RunEnd
@@ -45,7 +45,7 @@ def standing(node: NodeEnd) -> list[str]:
     ]
 
 
-def owing(books: Books, property_id: str) -> Iterator[Book]:
+def owing(books: PipeHistories, property_id: str) -> Iterator[PipeHistory]:
     """The pipes whose sender must hear of everything."""
     if books.settings.confirms:
         yield from (one for one in books.pipes.values() if property_id in one.wanted)
@@ -99,7 +99,7 @@ class ProgressProperty(Property):
 
     id: ClassVar[str] = "P12"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._since: defaultdict[str, Notes[int]] = defaultdict(Notes)
         self._waking = ""
@@ -124,7 +124,9 @@ class ProgressProperty(Property):
                 if position and "P12" in self.books.book.wanted:
                     self._judge(row, self.books.book, position, count, row[TIME])
 
-    def _judge(self, row: Cells | None, book: Book, first: int, count: int, now: int) -> None:
+    def _judge(
+        self, row: Cells | None, book: PipeHistory, first: int, count: int, now: int
+    ) -> None:
         assert self.books.healed_at is not None
         bound = self.books.settings.bound_us
         assert bound is not None
@@ -181,7 +183,7 @@ class Alarms(Property):
 
     id: ClassVar[str] = "P12"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._held: dict[tuple[str, int], tuple[int, bool]] = {}
         """For each life: since when it holds what may not come out yet, and whether it has told."""
@@ -224,7 +226,7 @@ class Alarms(Property):
             self._held[life] = (since, True)
 
 
-def _known(books: Books) -> list[tuple[int, int]]:
+def _known(books: PipeHistories) -> list[tuple[int, int]]:
     return [(position, position + count - 1) for _, position, count in books.parts if position]
 
 
@@ -234,7 +236,7 @@ class Backpressure(Property):
 
     id: ClassVar[str] = "P13"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._open: dict[str, int] = {}
 
@@ -276,7 +278,7 @@ class Backpressure(Property):
         for book in owing(self.books, "P13"):
             self._look_for_dropped(end, book)
 
-    def _look_for_dropped(self, end: RunEnd, book: Book) -> None:
+    def _look_for_dropped(self, end: RunEnd, book: PipeHistory) -> None:
         node = end.nodes.get(book.sender)
         if node is None or any(node.gauges.get(name) for name in ("in_flight", "backlog")):
             return
@@ -327,7 +329,7 @@ class HonestConfirm(Property):
             if part[1] and not book.settled.covers(part[1], part[1] + part[2] - 1):
                 self._tell(row, book, part, "declared settled before", "so")
 
-    def _tell(self, row: Cells, book: Book, part: Part, what: str, state: str) -> None:
+    def _tell(self, row: Cells, book: PipeHistory, part: Part, what: str, state: str) -> None:
         seq, position, count = part
         last = position + count - 1
         missing = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from surepipe.audit.properties.base import Property, Report
-from surepipe.audit.properties.ledger import IS_SETTLED, Books, SwiftLook, frame_kind_in
+from surepipe.audit.properties.ledger import IS_SETTLED, PipeHistories, SwiftLook, frame_kind_in
 from surepipe.audit.trace import DETAIL, KIND, NODE, Cells, Kind
 from surepipe.errors import ConfigurationError
 
@@ -156,7 +156,7 @@ class Refinement(Property):
 
     id: ClassVar[str] = "P16"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._models: dict[str, Model | None] = {}
         self._receivers: dict[str, str] = {}

@@ -11,8 +11,8 @@ from surepipe.audit.properties.coverage import Notes, Parts, Reached, Tally
 from surepipe.audit.properties.ledger import (
     CONTROL,
     DATA_SENT,
-    Book,
-    Books,
+    PipeHistories,
+    PipeHistory,
     SwiftLook,
     frame_kind_in,
 )
@@ -92,7 +92,7 @@ class DuplicateBudget(Property):
 
     id: ClassVar[str] = "P9"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._carried: set[str] = set()
@@ -113,7 +113,7 @@ class DuplicateBudget(Property):
             "answer": self._answered,
         }
 
-    def _pair(self, book: Book, counts: _Counts) -> tuple[int, int]:
+    def _pair(self, book: PipeHistory, counts: _Counts) -> tuple[int, int]:
         books = self.books
         if counts.stirred != books.stirred:
             counts.stirred = books.stirred
@@ -153,7 +153,7 @@ class DuplicateBudget(Property):
             for epoch, first, count in _runs(facts_of(Row(*row)).get("carries")):
                 self._note_copies(outermost, outermost.positions.find(epoch, first, count))
 
-    def _note_copies(self, book: Book, parts: Parts) -> None:
+    def _note_copies(self, book: PipeHistory, parts: Parts) -> None:
         for _, position, count in parts:
             if position:
                 self._counts[book.key].copies.add(position, position + count - 1)
@@ -195,7 +195,7 @@ class DuplicateBudget(Property):
         counts = self._counts[self.books.book.key]
         self._note_failure(self.books.book, counts, counts.failed)
 
-    def _note_failure(self, book: Book, counts: _Counts, failures: Tally) -> None:
+    def _note_failure(self, book: PipeHistory, counts: _Counts, failures: Tally) -> None:
         """What waits behind a message that fails is handed over again with it: the rest of its delivery, or of its
         lane, which may be any that was handed over later and is not settled."""
         for _, position, count in self.books.parts:
@@ -265,7 +265,7 @@ class DuplicateBudget(Property):
                 )
 
     def _excuses(
-        self, row: Cells, book: Book, counts: _Counts, position: int, *, delivered: bool
+        self, row: Cells, book: PipeHistory, counts: _Counts, position: int, *, delivered: bool
     ) -> int:
         is_settled_later = self.books.is_confirmed_by_store(book.key)
         is_late = self.books.settings.has_journal(book.pipe) or is_settled_later
@@ -302,7 +302,7 @@ class Patience(Property):
 
     id: ClassVar[str] = "P9"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._heard: dict[tuple[str, int], int] = {}
         """When each life heard a frame for the last time."""

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from surepipe.audit.properties.base import Property, Report
-from surepipe.audit.properties.ledger import DIGITS, INDEX_FAULTS, STREAM_FAULTS, Book, Books, Look
+from surepipe.audit.properties.ledger import (
+    DIGITS,
+    INDEX_FAULTS,
+    STREAM_FAULTS,
+    Look,
+    PipeHistories,
+    PipeHistory,
+)
 from surepipe.audit.settings import facts_of, integers, mapping, number, pair, pairs
 from surepipe.audit.trace import Kind, Row
 from surepipe.core.claims import Atom
@@ -23,7 +30,7 @@ class _Stream:
     def __init__(self) -> None:
         self.next = 1
         self.indexes: list[int] = []
-        self.rows: list[tuple[Book, int, int, int]] = []
+        self.rows: list[tuple[PipeHistory, int, int, int]] = []
         """(book, epoch, seq, count) of the entries from each of ``indexes`` on."""
         self.digests = bytearray()
         self.committed: dict[str, int] = {}
@@ -53,7 +60,7 @@ class IndexDiscipline(Property):
 
     id: ClassVar[str] = "P10"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._streams: dict[str, _Stream] = {}
 
@@ -179,7 +186,7 @@ _GOING_BACK = frozenset({"store-rollback", "store-trim", "store-crash"})
 class _Lost:
     """An entry that is gone because its store went back."""
 
-    book: Book
+    book: PipeHistory
     position: int
     index: int
     epoch: int
@@ -191,7 +198,7 @@ class _Held:
     """What stands in one stream at each index, what it has lost, and what was told of it."""
 
     def __init__(self) -> None:
-        self.entries: dict[int, tuple[Book, int, int]] = {}
+        self.entries: dict[int, tuple[PipeHistory, int, int]] = {}
         """(book, position, epoch)"""
         self.replacing: set[int] = set()
         """Indexes at which something else stood before the store went back."""
@@ -204,7 +211,7 @@ class _Held:
         """For each life of a node that reads it: at which index it may have stopped."""
 
 
-class Told(Property):
+class LossTold(Property):
     """P21: what a store lost is told. Whatever stood in a stream and never came out is named: by the reader, which
     finds the place empty or something else there, or by who writes on in the epoch and hears what is gone of it.
 
@@ -215,7 +222,7 @@ class Told(Property):
 
     id: ClassVar[str] = "P21"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._streams: dict[str, _Held] = {}
         self._carries: dict[str, str] = {}
@@ -295,7 +302,9 @@ class Told(Property):
                 if any(position in lost.book.confirmed for position in lost.later):
                     self._judge(name, held, lost.index, lost.book, lost.position)
 
-    def _judge(self, stream: str, held: _Held, index: int, book: Book, position: int) -> None:
+    def _judge(
+        self, stream: str, held: _Held, index: int, book: PipeHistory, position: int
+    ) -> None:
         is_named = index in held.named or position in self._named.get(book.key, RangeSet())
         if not is_named and self._is_judged(book) and position in self.books.owed(book):
             self.fail(
@@ -305,7 +314,7 @@ class Told(Property):
                 position=position,
             )
 
-    def _is_judged(self, book: Book) -> bool:
+    def _is_judged(self, book: PipeHistory) -> bool:
         tolerated = self.books.claim_on(book.pipe).get(Atom.NO_LOSS)
         others = frozenset(self.books.settings.faults) - _GOING_BACK
         return tolerated is not None and "P2" not in book.wanted and others <= set(tolerated)

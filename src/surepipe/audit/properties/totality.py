@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from surepipe.audit.properties.base import Property, Report
-from surepipe.audit.properties.ledger import CONTROL, TOLD, Books, Look
+from surepipe.audit.properties.ledger import CONTROL, TOLD, Look, PipeHistories
 from surepipe.audit.settings import facts_of, number
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipes.stack.counters import FRAME_COUNTERS
@@ -19,7 +19,7 @@ class Totality(Property):
 
     id: ClassVar[str] = "P18"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._ignored: dict[tuple[str, int], int] = {}
         self._arrivals: dict[tuple[str, int], int] = {}
@@ -92,7 +92,7 @@ class Conservation(Property):
 
     id: ClassVar[str] = "P20"
 
-    def __init__(self, books: Books, report: Report) -> None:
+    def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._accepted: dict[tuple[str, int], int] = {}
         self._confirmed: dict[tuple[str, int], int] = {}

@@ -33,7 +33,7 @@ from surepipe.pipelines.assembly import Source
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stores import MemoryStorePart
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.run import Engine
+from surepipe.pipelines.run import PlanEngine
 from surepipe.pipelines.run.pipes import pipe_name
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.structure import in_flow
@@ -62,10 +62,10 @@ class BenchRun:
 def run(wanted: BenchRun) -> bool:
     """Run until all is through; False when the time was over before. Raises what starting and sources raise."""
     engines = [
-        Engine(wanted.plan, node, _world(wanted), once=True, until_idle=True)
+        PlanEngine(wanted.plan, node, _world(wanted), once=True, until_idle=True)
         for node in nodes_in_flow(wanted.plan)
     ]
-    started: list[Engine] = []
+    started: list[PlanEngine] = []
     is_through = False
     try:
         for engine in reversed(engines):  # those who listen at the end of the flow first
@@ -91,7 +91,7 @@ def _world(wanted: BenchRun) -> BenchWorld:
     )
 
 
-def _is_through(engine: Engine, end: float, failures: list[BaseException]) -> bool:
+def _is_through(engine: PlanEngine, end: float, failures: list[BaseException]) -> bool:
     while not engine.look():
         if failures:
             raise failures[0]

@@ -12,7 +12,7 @@ from surepipe.core.store_requests import Failed, Level, Unavailable
 from surepipe.observe.latency import Latencies
 from surepipe.pipelines.models.stores import RedisStorePart, SqliteStorePart
 from surepipe.storage.redis.keys import Keys
-from surepipe.storage.redis.link import Command, Limits, RedisLink, Reply, settings_of
+from surepipe.storage.redis.link import Command, RedisLimits, RedisLink, Reply, settings_of
 from surepipe.storage.redis.store import RedisStore
 from surepipe.storage.sqlite.file import connect
 from surepipe.storage.sqlite.store import SqliteStore
@@ -67,7 +67,11 @@ def counted_sqlite(part: SqliteStorePart, count: StoreCount) -> SqliteStore:
 def counted_redis(part: RedisStorePart, count: StoreCount) -> RedisStore:
     """The store of a part. Raises ConfigurationError for an address that can't be used."""
     assert part.keys is not None, "a bench has keys of its own"
-    limits = Limits() if part.answer_within_s is None else Limits(answer_s=part.answer_within_s)
+    limits = (
+        RedisLimits()
+        if part.answer_within_s is None
+        else RedisLimits(answer_s=part.answer_within_s)
+    )
     patient = replace(limits, answer_s=limits.answer_s + limits.block_s)
     return RedisStore(
         Keys(part.keys, part.spread),
@@ -79,7 +83,7 @@ def counted_redis(part: RedisStorePart, count: StoreCount) -> RedisStore:
     )
 
 
-def redis_link(url: str, limits: Limits, count: StoreCount) -> RedisLink:
+def redis_link(url: str, limits: RedisLimits, count: StoreCount) -> RedisLink:
     """A link that counts. Raises ConfigurationError for an address that can't be used."""
     link = _CountedLink(settings_of(url, limits), limits=limits)
     link.count = count
@@ -88,7 +92,7 @@ def redis_link(url: str, limits: Limits, count: StoreCount) -> RedisLink:
 
 def remove_keys(url: str, count: StoreCount) -> None:
     """Remove the keys that scripts were given. A server that does not answer any more keeps them."""
-    link = RedisLink(settings_of(url, Limits()), limits=Limits())
+    link = RedisLink(settings_of(url, RedisLimits()), limits=RedisLimits())
     try:
         for tag, keys in count.keys.items():
             link.call(tag, [("UNLINK", key) for key in sorted(keys)])

@@ -23,7 +23,7 @@ from surepipe.core.store_requests import Store, Transaction
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Cursor, Sink, Source, SourceRow
 from surepipe.pipelines.links import AnyStore, Node
-from surepipe.pipelines.models.pipes import PipePart, TcpRoute, Tls
+from surepipe.pipelines.models.pipes import PipePart, TcpRoutePart, Tls
 from surepipe.pipelines.models.sources import AnySource, PythonSource
 from surepipe.pipelines.models.stages import AnySink, PythonSink, StagePart
 from surepipe.pipelines.models.stores import RedisStorePart, SqliteStorePart
@@ -93,7 +93,7 @@ class TemporaryPlaces:
         name = f"surepipe-bench-{self._run}-{len(self._keys)}"
         return self._keys.setdefault((url, written), name)
 
-    def link(self, route: TcpRoute) -> TcpRoute:
+    def link(self, route: TcpRoutePart) -> TcpRoutePart:
         """The same link on this machine, with a key or certificates made for it."""
         port = self._ports.setdefault(route.address.written, 0) or free_port()
         self._ports[route.address.written] = port
@@ -195,7 +195,7 @@ def _trying(part: AnySink) -> dict[str, object]:
 
 def _pipe(part: PipePart, places: TemporaryPlaces, *, as_written: bool) -> PipePart:
     changed: dict[str, object] = {}
-    if isinstance(part.route, TcpRoute):
+    if isinstance(part.route, TcpRoutePart):
         changed["route"] = places.link(part.route)
     if not as_written:
         changed["key"] = _KEY if part.lanes is not None else None

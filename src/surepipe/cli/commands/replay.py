@@ -12,7 +12,7 @@ from surepipe.errors import ConfigurationError, SurepipeError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from surepipe.spark.replaying import Replayed, ReplayWanted
+    from surepipe.spark.replaying import ReplayedStream, ReplayWanted
     from surepipe.spark.stores import StorePlace
 
 
@@ -108,7 +108,7 @@ def _place(text: str, *, is_made: bool) -> tuple[StorePlace, str]:
     return StorePlace(found.where, pipeline=found.pipeline), found.stream
 
 
-def _replayed(session: SparkSession, wanted: ReplayWanted, name: str) -> Replayed:
+def _replayed(session: SparkSession, wanted: ReplayWanted, name: str) -> ReplayedStream:
     """Raises typer.Exit when the function fails, and SurepipeError for everything else."""
     from surepipe.spark.replaying import replay as replay_on_spark
     from surepipe.spark.shipping import failure_of, raised_in_task
@@ -140,7 +140,7 @@ def _replayed(session: SparkSession, wanted: ReplayWanted, name: str) -> Replaye
         raise typer.Exit(Exit.UNUSABLE) from None
 
 
-def _tell(found: Replayed, into: str, *, as_json: bool) -> None:
+def _tell(found: ReplayedStream, into: str, *, as_json: bool) -> None:
     if as_json:
         show_json(
             {

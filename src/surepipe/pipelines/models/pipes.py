@@ -130,7 +130,7 @@ class Expect(PartModel):
         return Claim.named(self.delivery, self.order, self.tolerates)
 
 
-class LocalRoute(PartModel):
+class LocalRoutePart(PartModel):
     """Within one process: nothing is lost, repeated or overtaken."""
 
     word: ClassVar[str] = "local route"
@@ -149,7 +149,7 @@ class Tls(PartModel):
     )
 
 
-class TcpRoute(PartModel):
+class TcpRoutePart(PartModel):
     """Between processes and machines, over TCP. Off one machine it needs `secret` or `tls`."""
 
     word: ClassVar[str] = "tcp route"
@@ -168,13 +168,13 @@ class TcpRoute(PartModel):
     tls: Tls | None = Field(default=None, description="certificates, in place of a shared key")
 
     @model_validator(mode="after")
-    def _protected_once(self) -> TcpRoute:
+    def _protected_once(self) -> TcpRoutePart:
         if self.secret is not None and self.tls is not None:
             raise ValueError("has secret and tls: write one of them")
         return self
 
 
-class StoreRoute(PartModel):
+class StoreRoutePart(PartModel):
     """Through a store: a stream layer (the default) keeps messages there until they are read.
 
     Redis between machines, SQLite between processes of one machine, memory for trying things out. The kind must
@@ -189,7 +189,7 @@ class StoreRoute(PartModel):
     )
 
 
-AnyRoute: TypeAlias = LocalRoute | TcpRoute | StoreRoute
+AnyRoute: TypeAlias = LocalRoutePart | TcpRoutePart | StoreRoutePart
 RoutePart: TypeAlias = Annotated[AnyRoute, Field(discriminator="kind")]
 
 
@@ -217,7 +217,8 @@ class PipePart(NamedPart):
         examples=[["continuous-index", {"multi-unconfirmed": {"window": 512}}]],
     )
     route: RoutePart = Field(
-        default_factory=LocalRoute, description="what carries it; within the process when not given"
+        default_factory=LocalRoutePart,
+        description="what carries it; within the process when not given",
     )
     journal: Word | None = Field(
         default=None, description="the store that keeps what was accepted and is not confirmed"
@@ -257,7 +258,7 @@ class PipePart(NamedPart):
         """The layers, also where none are written."""
         if self.layers:
             return self.layers
-        return _default_stack(isinstance(self.route, StoreRoute))
+        return _default_stack(isinstance(self.route, StoreRoutePart))
 
     @property
     def has_stream(self) -> bool:
@@ -267,7 +268,9 @@ class PipePart(NamedPart):
     @property
     def stream_store(self) -> str | None:
         """The store that keeps the messages, where one does."""
-        return self.route.store if isinstance(self.route, StoreRoute) and self.has_stream else None
+        return (
+            self.route.store if isinstance(self.route, StoreRoutePart) and self.has_stream else None
+        )
 
     @property
     def settled(self) -> Boundary:

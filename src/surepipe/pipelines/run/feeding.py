@@ -32,7 +32,7 @@ from surepipe.errors import (
 )
 from surepipe.pipelines.assembly import NOTHING, Environment, Serving, Source, SourceRow
 from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.run.flow import Flow, FlowTurn, Step
+from surepipe.pipelines.run.flow import FlowTurn, StageFlow, Step
 from surepipe.pipelines.run.tallies import LetterBox, Tallies
 from surepipe.pipelines.run.writers import StoreCursor
 from surepipe.pipelines.stages import About
@@ -161,7 +161,7 @@ class Feed:
         self.latest: Callable[[], object] = _nothing
         """The mark of what was last put where it reads, if somebody sets one."""
         self._caught_up_with: object = None
-        self.flow: Flow | None = None
+        self.flow: StageFlow | None = None
         self.letters: LetterBox | None = None
         self.unreadable: LetterBox | None = None
         """Takes rows that can't be read."""

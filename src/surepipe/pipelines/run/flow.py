@@ -87,7 +87,7 @@ Forward: TypeAlias = Callable[[PipePart, str], Step]
 """Makes the step that hands a message over to a pipe, from the part of this name."""
 
 
-class Flow:
+class StageFlow:
     """Everything behind one pipe (or source), ready to take messages."""
 
     def __init__(

@@ -12,7 +12,7 @@ from surepipe.actors.tracing import FlowTrace
 from surepipe.core.store_requests import Transaction
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Environment, LandingSink, Sink
-from surepipe.pipelines.run.flow import Flow, FlowTurn
+from surepipe.pipelines.run.flow import FlowTurn, StageFlow
 from surepipe.pipelines.run.writers import SharedSink
 from surepipe.pipelines.stages import About
 
@@ -27,7 +27,7 @@ class FlowLoop:
     def __init__(  # noqa: PLR0917 - made in one place
         self,
         pipe: str,
-        flow: Flow,
+        flow: StageFlow,
         shared: Sequence[SharedSink],
         writers: Sequence[Sink],
         environment: Environment,

@@ -21,7 +21,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Environment
 from surepipe.pipelines.calling import failing_only, require_key
 from surepipe.pipelines.engine_limits import key_words
-from surepipe.pipelines.models.pipes import PipePart, StoreRoute
+from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.plan import Plan
 
@@ -160,7 +160,7 @@ class PipeMaker:
 
 def retention_of(pipe: PipePart) -> Retention:
     """How long the stream of a pipe keeps messages."""
-    assert isinstance(pipe.route, StoreRoute)
+    assert isinstance(pipe.route, StoreRoutePart)
     kept = pipe.route.retention
     age = None if kept.max_age_s is None else round(kept.max_age_s * 1_000_000)
     return Retention(kept.max_bytes, age, kept.force)

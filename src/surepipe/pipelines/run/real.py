@@ -28,8 +28,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Cursor, Sink, Source
 from surepipe.pipelines.calling import entry_of, failing_only, require_answer, require_source
 from surepipe.pipelines.links import AnyStore, Node
-from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.models.pipes import TcpRoute as TcpPart
+from surepipe.pipelines.models.pipes import PipePart, TcpRoutePart
 from surepipe.pipelines.models.sources import (
     AnySource,
     CsvSource,
@@ -65,7 +64,7 @@ from surepipe.pipelines.sources.live import Called, Lines
 from surepipe.pipelines.sources.streams import RedisEntries, StreamRows
 from surepipe.pipelines.stages import About, Clock, Context, StageCall, TimeLimit
 from surepipe.storage.memory import MemoryStore
-from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.link import RedisLimits
 from surepipe.storage.redis.store import RedisStore
 from surepipe.storage.sqlite.store import SqliteStore
 
@@ -131,7 +130,11 @@ class RealEnvironment:
 
     def _redis(self, part: RedisStorePart) -> RedisStore:
         level = None if part.durability is None else _LEVELS[part.durability]
-        limits = Limits() if part.answer_within_s is None else Limits(answer_s=part.answer_within_s)
+        limits = (
+            RedisLimits()
+            if part.answer_within_s is None
+            else RedisLimits(answer_s=part.answer_within_s)
+        )
         return RedisStore.from_url(
             part.url.reveal(),
             pipeline=part.keys or self._plan.name,
@@ -143,7 +146,7 @@ class RealEnvironment:
 
     def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
         """What carries a pipe. Pipes of one address share a link. Raises ConfigurationError."""
-        if not isinstance(pipe.route, TcpPart) or (sends and receives):
+        if not isinstance(pipe.route, TcpRoutePart) or (sends and receives):
             return None  # both ends are in this process
         address = pipe.route.address.reveal()
         if address not in self._routes:
@@ -431,7 +434,7 @@ def _certificate(part: ServerTls) -> Certificate:
     return Certificate(part.cert.reveal(), part.key.reveal(), ca)
 
 
-def _security(part: TcpPart) -> SharedKey | MutualTls | None:
+def _security(part: TcpRoutePart) -> SharedKey | MutualTls | None:
     if part.secret is not None:
         return SharedKey(part.secret.reveal())
     if part.tls is not None:

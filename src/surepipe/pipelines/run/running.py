@@ -1,7 +1,7 @@
 """One node of a pipeline, assembled from its plan and running.
 
-``Engine`` decides nothing about delivery: it makes the pipes that the plan names, joins them by feeds and flows,
-and ends them in the order of the flow. What holds is what ``check`` derives.
+``PlanEngine`` decides nothing about delivery: it makes the pipes that the plan names, joins them by feeds and
+flows, and ends them in the order of the flow. What holds is what ``check`` derives.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from surepipe.pipelines.models.stages import (
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.feeding import Feed, FeedTarget
 from surepipe.pipelines.run.file_log import FileLog
-from surepipe.pipelines.run.flow import Flow, FlowTurn, Step
+from surepipe.pipelines.run.flow import FlowTurn, StageFlow, Step
 from surepipe.pipelines.run.looping import FlowLoop
 from surepipe.pipelines.run.pipes import (
     AnyFace,
@@ -82,7 +82,7 @@ class _Outbox:
     """Another one after each message: who has seen it can tell whether more came since."""
 
 
-class Engine:
+class PlanEngine:
     """The parts of a plan that run on one node.
 
     ``start`` opens them, ``look`` is to be called from time to time until it says that all is done, ``close`` ends
@@ -230,11 +230,11 @@ class Engine:
 
     # Flows.
 
-    def _flow_of(self, pipe: PipePart) -> Flow:
+    def _flow_of(self, pipe: PipePart) -> StageFlow:
         forward = (
             self._into_outbox(pipe) if self._shape.is_committed(pipe.name) else self._into_pipe
         )
-        return Flow(
+        return StageFlow(
             self.plan,
             pipe.name,
             self._environment,
@@ -285,7 +285,7 @@ class Engine:
             writer = IntoStream(self.stores[home], stream, name, codec)
         return _Outbox(self.stores[home], stream, writer)
 
-    def _consume(self, pipe: PipePart, flow: Flow) -> None:
+    def _consume(self, pipe: PipePart, flow: StageFlow) -> None:
         reached = {part.name for part in self.plan.reach(pipe.name)} - self._shape.at_once(pipe)
         shared = [one for name, one in self._sinks.items() if name in reached]
         writers = [box.writer for (first, _), box in self._outboxes.items() if first == pipe.name]
@@ -297,7 +297,7 @@ class Engine:
 
     # Dead letters.
 
-    def _letter_box(self, pipe: PipePart, flow: Flow | None) -> LetterBox | None:
+    def _letter_box(self, pipe: PipePart, flow: StageFlow | None) -> LetterBox | None:
         if flow is None:
             return None
         return self._box(pipe.name, self.plan.reach(pipe.name))
@@ -323,7 +323,7 @@ class Engine:
             streams = {source.dead_letter: letters_in(self.stores, source.dead_letter)}
             feed.unreadable = self._letters[f"{source.name}>"] = LetterBox(streams)
         if any(isinstance(part, StagePart) for part in self.plan.takers(source.name)):
-            flow = Flow(
+            flow = StageFlow(
                 self.plan,
                 source.name,
                 self._environment,
@@ -578,7 +578,7 @@ def run(
     ConfigurationError, CompositionError, StoreUnavailable, and what a source can't read.
     """
     world = environment or RealEnvironment(plan)
-    engine = Engine(plan, node or plan.nodes[0], world, once=once)
+    engine = PlanEngine(plan, node or plan.nodes[0], world, once=once)
     failures: list[BaseException] = []
     world.on_stop(failures.append)
     engine.start()
@@ -604,6 +604,6 @@ def run(
     return engine.counters()
 
 
-def _tell_unfinished(engine: Engine) -> None:
+def _tell_unfinished(engine: PlanEngine) -> None:
     for one in engine.unfinished():
         logger.warning("left unfinished: %s", one)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from surepipe.actors.codecs import Codec
-from surepipe.actors.runtime import Signal
+from surepipe.actors.runtime import CallerSignal
 from surepipe.core.effects import SaveState, WriteFailed, WriteFenced, WriteStored
 from surepipe.core.store_requests import (
     KEEP_ALL,
@@ -263,7 +263,7 @@ def _as_error(stream: str, outcome: object) -> Exception:
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    signal: Signal
+    signal: CallerSignal
     has_it: bool = False
 
 

@@ -19,7 +19,7 @@ from surepipe.pipelines.assembly import Cursor, Sink, Source
 from surepipe.pipelines.assessing import declared_level
 from surepipe.pipelines.calling import entry_of
 from surepipe.pipelines.links import AnyStore, Node
-from surepipe.pipelines.models.pipes import PipePart, StoreRoute, TcpRoute
+from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart, TcpRoutePart
 from surepipe.pipelines.models.sources import AnySource, ReadSource, replays
 from surepipe.pipelines.models.stages import (
     AnySink,
@@ -32,7 +32,7 @@ from surepipe.pipelines.models.stages import (
 )
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.run.file_log import FileLog
-from surepipe.pipelines.run.running import Engine
+from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import (
     Effect,
     Ends,
@@ -194,9 +194,9 @@ def stream_of(plan: Plan, pipe: PipePart) -> str:
 
 
 def _declared(pipe: PipePart) -> hops.Route:
-    if isinstance(pipe.route, TcpRoute):
+    if isinstance(pipe.route, TcpRoutePart):
         return hops.TCP
-    return hops.LOSSY_ROUTE if isinstance(pipe.route, StoreRoute) else hops.LOCAL
+    return hops.LOSSY_ROUTE if isinstance(pipe.route, StoreRoutePart) else hops.LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ class PlanDeployment:
         """What ``surepipe run`` does, under a supervisor that starts it again when it stops."""
         environment = SimulatedEnvironment(self, life)
         try:
-            engine = Engine(self.plan, node, environment, once=True, until_idle=True)
+            engine = PlanEngine(self.plan, node, environment, once=True, until_idle=True)
             engine.start()
             assert self._visitor is not None
             self._visitor.visit(life, engine, node)
@@ -334,7 +334,7 @@ class PlanDeployment:
         if is_current:
             node.start_after(round(START_AGAIN_S * 1_000_000) * min(20, node.lives))
 
-    def _is_over(self, life: Life, engine: Engine, environment: SimulatedEnvironment) -> bool:
+    def _is_over(self, life: Life, engine: PlanEngine, environment: SimulatedEnvironment) -> bool:
         """True when nothing is left to do in the whole plan: each node said so after the last one began to.
 
         Raises what ended a source.

@@ -22,7 +22,7 @@ from surepipe.core.claims import Atom, Claim, parse_faults
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.loading import load
-from surepipe.pipelines.models.pipes import PipePart, StoreRoute
+from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.sources import PythonSource
 from surepipe.pipelines.models.stages import PythonSink, StagePart
 from surepipe.pipelines.models.stores import SqliteStorePart
@@ -102,7 +102,7 @@ def plan_around_handler(name: str) -> Plan:
                 {
                     "name": "pipe",
                     "from": "messages",
-                    "route": StoreRoute(kind="sqlite", store="main"),
+                    "route": StoreRoutePart(kind="sqlite", store="main"),
                     "journal": "main",
                     "node": "receiver",
                 }

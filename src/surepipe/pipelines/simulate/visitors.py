@@ -16,7 +16,7 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import JsonlSink, StreamSink
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.pipes import sending
-from surepipe.pipelines.run.running import Engine
+from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import canonical
 from surepipe.pipes.options import BacklogOptions, RetryOptions
 from surepipe.simulation.actors.lives import Life
@@ -65,7 +65,7 @@ class Visitor:
             pipe.name: deque(_offers(pipe, options)) for pipe in plan.pipes
         }
 
-    def visit(self, life: Life, engine: Engine, node: str) -> None:
+    def visit(self, life: Life, engine: PlanEngine, node: str) -> None:
         """From the program of a node: offer what is left, to the pipes that take from a source here."""
         fed = [name for name, place in self._plan.places.items() if place.sender == node]
         left = {name: self._left[name] for name in fed if self._left.get(name)}
@@ -75,7 +75,7 @@ class Visitor:
             while offers:
                 self._offer(life, engine, name, offers.popleft())
 
-    def _offer(self, life: Life, engine: Engine, name: str, make: Callable[[int], str]) -> None:
+    def _offer(self, life: Life, engine: PlanEngine, name: str, make: Callable[[int], str]) -> None:
         face = sending(engine.faces[name])
         longest = face.sender.message_max
         message = make(longest)

@@ -209,7 +209,7 @@ class Posts:
 
         posts = self
 
-        class Connection(H11Protocol):
+        class CountedConnection(H11Protocol):
             def connection_made(self, transport: Any) -> None:
                 super().connection_made(transport)
                 self.logger = _quiet
@@ -221,7 +221,7 @@ class Posts:
                 if self.client is not None:
                     posts._closed(self.client)
 
-        return Connection
+        return CountedConnection
 
     def _serve(self) -> None:
         assert self._server is not None

@@ -35,7 +35,7 @@ from surepipe.pipes.declaration import (
     set_to,
 )
 from surepipe.pipes.options import Messages, RetryOptions
-from surepipe.pipes.retry.confirming import ConfirmingReceiver, Session
+from surepipe.pipes.retry.confirming import ConfirmingReceiver, EpochSession
 from surepipe.pipes.retry.engine import RetrySender
 from surepipe.pipes.retry.flights import NEVER, Flight
 from surepipe.pipes.stack import fencing
@@ -226,7 +226,7 @@ class Receiver(ConfirmingReceiver):
         is_ahead = isinstance(frame, Data) and frame.first != frame.base
         return "impossible" if is_ahead else super().fault(frame)
 
-    def session(self, epoch: int, link: int, base: int) -> Session | None:
+    def session(self, epoch: int, link: int, base: int) -> EpochSession | None:
         """The session of this epoch, which is the highest seen; the former one lives until it is answered."""
         known = self.sessions.get(epoch)
         expected = known.cum + 1 if known else 1
@@ -243,7 +243,7 @@ class Receiver(ConfirmingReceiver):
                 self.forget_if_done(former, self.sessions[former])
         return session
 
-    def wanted(self, session: Session, first: int, last: int) -> Ranges:
+    def wanted(self, session: EpochSession, first: int, last: int) -> Ranges:
         """What is neither in work nor settled; with ``repeats: forward`` also what is settled."""
         if self.forwards_repeats:
             return super().wanted(session, first, last)
@@ -256,7 +256,7 @@ class Receiver(ConfirmingReceiver):
             for part in session.in_work.ranges.missing(*gap)
         )
 
-    def forget_if_done(self, epoch: int, session: Session) -> None:
+    def forget_if_done(self, epoch: int, session: EpochSession) -> None:
         """A lower epoch is forgotten when nothing of it is in work."""
         if epoch < self.epoch and not session.in_work:
             del self.sessions[epoch]

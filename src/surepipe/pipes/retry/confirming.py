@@ -1,6 +1,6 @@
 """The receiving engine of the pipes that confirm: when a Confirm goes out, and what it may say.
 
-``ReportClock`` decides the moment (T-6). A ``Session`` is what a receiver knows about one epoch, and
+``ReportClock`` decides the moment (T-6). A ``EpochSession`` is what a receiver knows about one epoch, and
 ``ConfirmingReceiver`` is the receiver of the pipes that never drop a repeat (resend, multi-unconfirmed).
 Cursor pipes use the parts.
 """
@@ -119,7 +119,7 @@ class Reporting:
 
 @stateful
 @dataclass(slots=True)
-class Session:
+class EpochSession:
     """What a receiver knows about one epoch: ``cum`` and ``settled`` (above it) are settled messages."""
 
     link: int
@@ -203,7 +203,7 @@ class ConfirmingReceiver(ReceiverLayer):
         self.port = port
         self.rng = rng
         self.reports = Reporting.of(options)
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, EpochSession] = {}
 
     # Frames.
 
@@ -236,7 +236,7 @@ class ConfirmingReceiver(ReceiverLayer):
         first = frame.base if isinstance(frame, Probe) else frame.first
         return "" if 1 <= frame.base <= first <= last <= MAX_NUMBER else "impossible"
 
-    def _take(self, session: Session, frame: Data, token: Token | None) -> None:
+    def _take(self, session: EpochSession, frame: Data, token: Token | None) -> None:
         now = self.port.now
         first, last = frame.first, frame.first + len(frame.payloads) - 1
         fitting, repeats = self._hand_up(session, frame, last)
@@ -253,7 +253,7 @@ class ConfirmingReceiver(ReceiverLayer):
         elif token is not None and not session.in_work.answer_for(first, last, token):
             self.port.settle(token)
 
-    def _hand_up(self, session: Session, frame: Data, last: int) -> tuple[int, int]:
+    def _hand_up(self, session: EpochSession, frame: Data, last: int) -> tuple[int, int]:
         """Hand up what is new and has room. How far there was room, and how many are repeats."""
         first = frame.first
         repeats = self._count_repeats(session, first, last)
@@ -270,13 +270,13 @@ class ConfirmingReceiver(ReceiverLayer):
                 break
         return fitting, repeats
 
-    def wanted(self, session: Session, first: int, last: int) -> Ranges:
+    def wanted(self, session: EpochSession, first: int, last: int) -> Ranges:
         """What of first..last is handed up: all but what is in work already."""
         if not session.in_work.ranges:
             return ((first, last),)
         return session.in_work.ranges.missing(first, last)
 
-    def _count_repeats(self, session: Session, first: int, last: int) -> int:
+    def _count_repeats(self, session: EpochSession, first: int, last: int) -> int:
         """How many of first..last are in work or settled; those in work are counted."""
         if not (session.in_work.ranges or session.settled or first <= session.cum):
             return 0
@@ -285,7 +285,9 @@ class ConfirmingReceiver(ReceiverLayer):
             self.port.count("in_work", in_work)
         return in_work + session.count_settled(first, last)
 
-    def _room_for(self, session: Session, first: int, payloads: Sequence[bytes]) -> tuple[int, int]:
+    def _room_for(
+        self, session: EpochSession, first: int, payloads: Sequence[bytes]
+    ) -> tuple[int, int]:
         """How many of these fit the receive window, and their bytes.
 
         A message larger than the byte bound is taken when nothing else is in work. So is the oldest that is not
@@ -305,13 +307,13 @@ class ConfirmingReceiver(ReceiverLayer):
             size -= len(payloads[count])
         return count, size
 
-    def session(self, epoch: int, link: int, base: int) -> Session | None:
+    def session(self, epoch: int, link: int, base: int) -> EpochSession | None:
         """The session of an epoch, made when it is new; None when no place can be freed for it."""
         session = self.sessions.pop(epoch, None)
         if session is None:
             if not self._free_place():
                 return None
-            session = Session(link, base - 1, self.reports.clock(), self.reports.holes(base))
+            session = EpochSession(link, base - 1, self.reports.clock(), self.reports.holes(base))
         self.sessions[epoch] = session  # the most recently heard of stands last
         session.link = link
         session.raise_base(base)
@@ -360,7 +362,7 @@ class ConfirmingReceiver(ReceiverLayer):
         session.clock.settle(self.port.now, last - first + 1, session.cum)
         self._after_answer(epoch, session)
 
-    def _ask_for_what_was_left_out(self, session: Session, left_out: tuple[int, int]) -> None:
+    def _ask_for_what_was_left_out(self, session: EpochSession, left_out: tuple[int, int]) -> None:
         """There is room again: ask for it, or each message would come at a deadline of its own.
 
         As much as there is room for is asked for as if it were missing only now. Asked for in vain before, when
@@ -384,19 +386,19 @@ class ConfirmingReceiver(ReceiverLayer):
         session.clock.settle(self.port.now, 0, session.cum)
         self._after_answer(epoch, session)
 
-    def _after_answer(self, epoch: int, session: Session) -> None:
+    def _after_answer(self, epoch: int, session: EpochSession) -> None:
         if self.confirms_units and not session.in_work:
             session.clock.hurry(self.port.now)
         self._say_what_is_due(epoch, session)
         self.forget_if_done(epoch, session)
 
-    def forget_if_done(self, epoch: int, session: Session) -> None:
+    def forget_if_done(self, epoch: int, session: EpochSession) -> None:
         if not self.remembers and not session.in_work:
             del self.sessions[epoch]
 
     # What is said, and when.
 
-    def _say_what_is_due(self, epoch: int, session: Session) -> None:
+    def _say_what_is_due(self, epoch: int, session: EpochSession) -> None:
         now = self.port.now
         if session.clock.due <= now:
             self._confirm(epoch, session)
@@ -404,7 +406,7 @@ class ConfirmingReceiver(ReceiverLayer):
         if session.holes.is_due(now) and epoch == max(self.sessions):
             self._nack(epoch, session, now)
 
-    def _confirm(self, epoch: int, session: Session) -> None:
+    def _confirm(self, epoch: int, session: EpochSession) -> None:
         done, held = session.settled, session.in_work.ranges
         self.port.control(
             Confirm(
@@ -421,7 +423,7 @@ class ConfirmingReceiver(ReceiverLayer):
             )
         )
 
-    def _nack(self, epoch: int, session: Session, now: int) -> None:
+    def _nack(self, epoch: int, session: EpochSession, now: int) -> None:
         missing = self.reports.name_due(session.holes, now, self.rng)
         if missing:
             head = (self.port.tag, self.port.layer, session.link, self.port.incarnation)

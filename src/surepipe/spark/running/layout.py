@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from surepipe.core.store_requests import KEEP_ALL, Retention
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.models.pipes import PipePart, StoreRoute
+from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.sources import StreamSource
 from surepipe.pipelines.models.stages import (
     AnySink,
@@ -32,7 +32,7 @@ from surepipe.pipelines.run.pipes import pipe_name, retention_of
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import MAIN_NODE
 from surepipe.spark.stores import StorePlace
-from surepipe.storage.redis.link import Limits
+from surepipe.storage.redis.link import RedisLimits
 
 SPARK_NODE = "spark"
 """The node on which a layout's plan has all that tasks do."""
@@ -160,7 +160,7 @@ def _ends_of(plan: Plan, start: str) -> tuple[str, ...]:
 
 def stream_of(plan: Plan, pipe: PipePart) -> StreamInStore:
     """The stream of a pipe."""
-    assert isinstance(pipe.route, StoreRoute), "others are refused"
+    assert isinstance(pipe.route, StoreRoutePart), "others are refused"
     return StreamInStore(pipe.route.store, pipe_name(plan, pipe), retention_of(pipe))
 
 
@@ -194,6 +194,6 @@ def _places(plan: Plan) -> dict[str, StorePlace]:
                 spread=part.spread,
                 level=part.durability,
                 replicas=part.replicas,
-                answer_s=part.answer_within_s or Limits().answer_s,
+                answer_s=part.answer_within_s or RedisLimits().answer_s,
             )
     return places

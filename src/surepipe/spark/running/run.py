@@ -1,4 +1,4 @@
-"""A pipeline on Spark, with the face that an ``Engine`` of actors has: start, look, wait, stop, counters, close.
+"""A pipeline on Spark, with the face of a ``PlanEngine`` of actors: start, look, wait, stop, counters, close.
 
 The driver reads those sources that are no streams, with the feeds of actors, into the streams of their pipes; all
 else is the query's.
@@ -26,7 +26,7 @@ from surepipe.pipelines.engine_limits import spark_refusals
 from surepipe.pipelines.models.stages import PythonSink, StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.real import RealEnvironment
-from surepipe.pipelines.run.running import Engine
+from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.run.tallies import Tallies
 from surepipe.pipelines.run.unfinished import Unfinished
 from surepipe.pipelines.settings import Setting
@@ -250,7 +250,7 @@ class SparkRun:
         )
         self._once = once
         self._tallies = Tallies()
-        self._feeds: Engine | None = None
+        self._feeds: PlanEngine | None = None
         self._query: Query | None = None
         self._drainer: threading.Thread | None = None
         self._is_drained = False
@@ -281,7 +281,9 @@ class SparkRun:
         spark = self._session()
         self._make_streams()
         if self.layout.has_feeds:
-            self._feeds = Engine(self.layout.plan, MAIN_NODE, self._environment, once=self._once)
+            self._feeds = PlanEngine(
+                self.layout.plan, MAIN_NODE, self._environment, once=self._once
+            )
             self._feeds.start()
         self._query = Query(spark, self.layout, self._tallies)
         self._open.callback(self._query.close)

@@ -18,7 +18,7 @@ from surepipe.core.timing import BackOff
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, SurepipeError
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
-from surepipe.pipelines.run.flow import Flow, FlowTurn, Step
+from surepipe.pipelines.run.flow import FlowTurn, StageFlow, Step
 from surepipe.pipelines.run.pipes import PipeMaker
 from surepipe.pipelines.run.real import RealEnvironment
 from surepipe.pipelines.run.tallies import LetterBox, Tallies
@@ -43,7 +43,7 @@ def stages_of(layout: SparkLayout) -> Callable[[Batches], Batches]:
     """The function of a task: pages of inputs come in, rows of ``rows.SCHEMA`` come out, in the same order."""
 
     def work(batches: Batches) -> Batches:
-        worker = Worker(layout)
+        worker = TaskStages(layout)
         for batch in batches:
             worker.take(batch)
             yield worker.rows.take()
@@ -51,7 +51,7 @@ def stages_of(layout: SparkLayout) -> Callable[[Batches], Batches]:
     return work
 
 
-class Worker:
+class TaskStages:
     """The stages of all inputs, in one task."""
 
     def __init__(self, layout: SparkLayout) -> None:
@@ -142,7 +142,7 @@ class InputWay:
             for name in input_.targets
             if name in {sink.name for sink in layout.plan.sinks}
         }
-        self._flow = Flow(
+        self._flow = StageFlow(
             layout.plan,
             input_.part,
             environment,

@@ -153,7 +153,7 @@ class _Connection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RedisLimits:
     """How long things may take, in seconds. All are finite."""
 
     connect_s: float = 5.0
@@ -201,7 +201,7 @@ class RedisLink:
         self,
         settings: Mapping[str, Any],
         *,
-        limits: Limits,
+        limits: RedisLimits,
         locate: Locator | None = None,
         pause: Callable[[float], object] | None = None,
         rng: random.Random | None = None,
@@ -383,7 +383,7 @@ def _sever(lines: Sequence[_Line]) -> None:
         line.connection.disconnect()
 
 
-def settings_of(url: str, limits: Limits) -> dict[str, Any]:
+def settings_of(url: str, limits: RedisLimits) -> dict[str, Any]:
     """Settings of connections for a URL: ``redis://``, ``rediss://`` (TLS) or ``unix://``."""
     if not isinstance(cast("object", url), str):
         raise ConfigurationError(

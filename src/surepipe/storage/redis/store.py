@@ -61,8 +61,8 @@ from surepipe.storage.redis.keys import LAYOUT_VERSION, Keys, Spread, field_of, 
 from surepipe.storage.redis.link import (
     Address,
     Command,
-    Limits,
     Locator,
+    RedisLimits,
     RedisLink,
     Reply,
     meaning_of,
@@ -212,7 +212,7 @@ class RedisStore(KeyedVerbs):
         *,
         level: Level | None = None,
         replicas: int = 0,
-        limits: Limits | None = None,
+        limits: RedisLimits | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         """See ``from_url``. ``waiting`` is a link of its own for reads that block.
@@ -224,7 +224,7 @@ class RedisStore(KeyedVerbs):
                 f"a Redis store can't be made of {keys!r}: write RedisStore.from_url('redis://localhost:6379/0', "
                 "pipeline='orders'), or RedisStore.from_sentinel(...)"
             )
-        limits = limits or Limits()
+        limits = limits or RedisLimits()
         self.keys = keys
         self._waiting = waiting
         self._limits = limits
@@ -250,7 +250,7 @@ class RedisStore(KeyedVerbs):
         spread: Spread = "pipeline",
         level: Level | None = None,
         replicas: int = 0,
-        limits: Limits | None = None,
+        limits: RedisLimits | None = None,
         clock: Callable[[], int] | None = None,
         pause: Callable[[float], object] | None = None,
         rng: random.Random | None = None,
@@ -266,10 +266,10 @@ class RedisStore(KeyedVerbs):
         connection. ``locate`` finds the master's address before each new connection, in place of the URL's.
         Raises ConfigurationError for a URL or a name that can't be used.
         """
-        limits = limits or Limits()
+        limits = limits or RedisLimits()
         keys = Keys(pipeline, spread)
 
-        def link(bounds: Limits) -> RedisLink:
+        def link(bounds: RedisLimits) -> RedisLink:
             return RedisLink(
                 settings_of(url, bounds), limits=bounds, locate=locate, pause=pause, rng=rng
             )
@@ -294,14 +294,14 @@ class RedisStore(KeyedVerbs):
         *,
         pipeline: str,
         url: str = "redis://",
-        limits: Limits | None = None,
+        limits: RedisLimits | None = None,
         **options: Any,
     ) -> RedisStore:
         """A store on the master that the Sentinels name, asked before each new connection.
 
         ``url`` gives all but the address: user, password, database, TLS. ``options`` as in ``from_url``.
         """
-        within = (limits or Limits()).connect_s
+        within = (limits or RedisLimits()).connect_s
         watch = Sentinel(  # type: ignore[no-untyped-call]  # pyright: ignore[reportUnknownMemberType]
             list(sentinels), socket_timeout=within, socket_connect_timeout=within
         )

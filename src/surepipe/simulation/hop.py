@@ -379,9 +379,27 @@ class HopWorld(World):
         if not self.limit and self.quiescent_at < 0:
             self.quiescent_at = self.now
             self._phase("quiescent")
-        nodes = {end.name: _standing(end) for end in self.ends}
+        nodes = {end.name: self._standing(end) for end in self.ends}
         facts = {"quiescent": not self.limit, "limit": self.limit, "nodes": nodes}
         self.note("world", 0, "end", detail=as_detail(facts))
+
+    def _standing(self, end: End) -> dict[str, object]:
+        """How an end stands; without gauges where its machine can't even say them, which is a finding as well."""
+        process = end.current
+        if process is None:
+            return {"deadline": None, "gauges": {}, "idle": False}
+        try:
+            gauges = dict(process.machine.gauges())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must end with its rows
+            gauges = {}
+            if self.limit != "raised":
+                self.raised(end.name, error)
+        return {
+            "deadline": process.deadline,
+            "gauges": gauges,
+            "idle": bool(getattr(process.machine, "idle", True)),
+            "waiting": len(end.kept_offers),
+        }
 
 
 def _at_rest(machine: Machine) -> bool:
@@ -397,18 +415,6 @@ def _at_rest(machine: Machine) -> bool:
         or getattr(layer, "committing", None)
         for layer in layers
     )
-
-
-def _standing(end: End) -> dict[str, object]:
-    process = end.current
-    if process is None:
-        return {"deadline": None, "gauges": {}, "idle": False}
-    return {
-        "deadline": process.deadline,
-        "gauges": dict(process.machine.gauges()),
-        "idle": bool(getattr(process.machine, "idle", True)),
-        "waiting": len(end.kept_offers),
-    }
 
 
 def play(subject: Simulated, options: Options, chooser: Chooser) -> HopWorld:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Generic, Literal, Self, TypeAlias, TypeVar
 
 from surepipe.errors import ConfigurationError, ContractBroken, ContractViolation, StoreUnavailable
 from surepipe.pipes.message_queue.contract import (
@@ -499,9 +499,6 @@ def _some(numbers: Sequence[int]) -> str:
     return shown if len(numbers) <= _SHOWN_MAX else f"{shown} and {len(numbers) - _SHOWN_MAX} more"
 
 
-N = TypeVar("N")
-
-
 class Checked(Generic[M]):
     """The queue given to it, with its contract checked; the interface is the same.
 
@@ -531,14 +528,15 @@ class Checked(Generic[M]):
         self._form = queue.form
         self._watch = QueueWatch(queue, invariants, on_broken)
 
-    @staticmethod
+    @classmethod
     def adopt(
-        queue: MessageQueue[N],
+        cls,
+        queue: MessageQueue[M],
         invariants: Invariants | None = None,
         on_broken: Callable[[ContractBroken], None] | None = None,
-    ) -> Checked[N]:
+    ) -> Self:
         """Check a queue that has been used before, such as a stored one that was opened again."""
-        checked = cast("Checked[N]", object.__new__(Checked))
+        checked = object.__new__(cls)
         checked._queue = queue
         checked._form = queue.form
         checked._watch = QueueWatch(queue, invariants, on_broken, adopting=True)

@@ -23,11 +23,11 @@ ID = r"(?:[A-Z]{1,4}-\d+|8\.[1-9])"
 RULE = re.compile(rf'^- <a id="([^"]+)"></a>\*\*({ID})\*\* (.+)')
 CITED = re.compile(
     r"(?<![\w.-])"
-    r"(?:(?P<page>[Pp]ipes|storage|simulation|spark|message-queue) )?"
+    r"(?:(?P<page>[Pp]ipes|storage|simulation|spark|message-queue|ibc) )?"
     r"(?:(?P<letters>[A-Z]{1,4})-(?P<first>\d+)(?:(?: to |\.\.)(?P=letters)-(?P<last>\d+))?(?![\w])"
     r'|(?:(?<=[Pp]ipes )|(?<="""))(?P<pipe>8\.[1-9])(?!\w))'
 )
-NO_RULES = frozenset({"UTF", "CRC", "SHA", "HTTP", "ISO", "RFC"})
+NO_RULES = frozenset({"UTF", "CRC", "SHA", "HTTP", "ISO", "RFC", "ICS"})
 """Words of others that are written like ids."""
 
 

@@ -1,0 +1,16 @@
+"""The page about IBC queues: its programs run as they stand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[2] / "docs" / "ibc.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_programs_of_the_page_run() -> None:
+    """IB-22: what they assert is so."""
+    assert BLOCKS
+    for block in BLOCKS:
+        exec(block, {})

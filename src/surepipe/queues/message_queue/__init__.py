@@ -25,6 +25,7 @@ from surepipe.pipes.message_queue import (
 )
 from surepipe.pipes.message_queue.checked import Checked, Invariants
 from surepipe.queues.message_queue.explore import ExploredQueue, explore
+from surepipe.queues.message_queue.transport import Transport
 
 if TYPE_CHECKING:
     from surepipe.queues.message_queue.rules import MessageQueueRules
@@ -46,6 +47,7 @@ __all__ = [
     "RefusalReason",
     "Run",
     "StreamQueue",
+    "Transport",
     "explore",
 ]
 

@@ -182,7 +182,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class NodeEnd:
+class NodeEnding:
     """How one node stood at the end of a run."""
 
     deadline: int | None
@@ -200,7 +200,7 @@ class RunEnd:
     time_us: int
     quiescent: bool
     limit: str
-    nodes: Mapping[str, NodeEnd]
+    nodes: Mapping[str, NodeEnding]
 
     @classmethod
     def read(cls, row: Row) -> RunEnd:
@@ -217,8 +217,8 @@ class RunEnd:
         )
 
 
-def _node_end(facts: Mapping[str, object]) -> NodeEnd:
-    return NodeEnd(
+def _node_end(facts: Mapping[str, object]) -> NodeEnding:
+    return NodeEnding(
         number(facts.get("deadline")),
         facts.get("idle") is True,
         integers(facts.get("gauges")),

@@ -17,7 +17,7 @@ from surepipe.audit.properties.ledger import (
     PipeHistory,
     SwiftLook,
 )
-from surepipe.audit.settings import NodeEnd, RunEnd
+from surepipe.audit.settings import NodeEnding, RunEnd
 from surepipe.audit.trace import (
     CAUSE,
     COUNT,
@@ -36,7 +36,7 @@ from surepipe.audit.trace import (
 _NO_BUFFERS = frozenset({"loaded"})
 
 
-def standing(node: NodeEnd) -> list[str]:
+def standing(node: NodeEnding) -> list[str]:
     """The buffers of a node that are not empty. Times, and what was loaded once, are no buffers."""
     return [
         name
@@ -75,7 +75,7 @@ class Quiescence(Property):
                 text = f"{messages(first, last, start=True)} {were(first, last)} never confirmed."
                 self.fail(text, book=book, position=first)
 
-    def _look_at(self, name: str, node: NodeEnd) -> None:
+    def _look_at(self, name: str, node: NodeEnding) -> None:
         if node.deadline is not None and not node.idle:
             self.fail(f"A deadline of {name} is still armed.")
         for gauge in standing(node):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
@@ -14,12 +14,12 @@ from surepipe.actors import Pipe, StepRuntime, StreamSender
 from surepipe.actors.store_calls import Stores
 from surepipe.core.effects import AppendRows, JournalContents, NoticeKind, OpenLife, Persist
 from surepipe.core.store_requests import (
-    AppendOutcome,
     AppendRun,
     Batch,
-    CommitOutcome,
     CommitPosition,
     Level,
+    StoreOutcome,
+    StoreRequest,
     Transaction,
     Unavailable,
 )
@@ -288,19 +288,14 @@ class Lethal(SqliteStore):
     kills: Callable[[], object] | None = None
     strikes = 0
 
-    def commit(self, request: CommitPosition) -> CommitOutcome:
-        """Strike instead."""
-        if self.strikes == 0:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        """Strike in place of a commit, and when a renumbering is stored, before anybody hears of it."""
+        if isinstance(request, CommitPosition) and self.strikes == 0:
             return self._strike(Unavailable())
-        return super().commit(request)
-
-    def append(
-        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-    ) -> AppendOutcome:
-        """Store, and strike before anybody hears of it."""
-        outcome = super().append(stream, producer, epoch, first, payloads)
-        is_renumbering = first == 1 and b"moved" in payloads[0]
-        return self._strike(outcome) if self.strikes == 1 and is_renumbering else outcome
+        outcome = super().ask(request)
+        if self.strikes == 1 and isinstance(request, AppendRun) and request.first == 1:
+            return self._strike(outcome) if b"moved" in request.payloads[0] else outcome
+        return outcome
 
     def _strike(self, outcome: T) -> T:
         assert self.kills is not None
@@ -338,12 +333,12 @@ def test_a_journal_takes_messages_at_its_own_speed_while_the_store_behind_it_han
     goes_on = threading.Event()
 
     class Hanging(FaultyStore):
-        def append(
-            self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-        ) -> AppendOutcome:
+        def ask(self, request: StoreRequest) -> StoreOutcome:
+            if not isinstance(request, AppendRun):
+                return super().ask(request)
             hanging.set()
             assert goes_on.wait(PATIENCE_S)
-            return self.inside.append(stream, producer, epoch, first, payloads)
+            return self.inside.ask(request)
 
     behind = MemoryStore()
     with sqlite_store(tmp_path) as journal:

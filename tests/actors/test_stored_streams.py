@@ -17,12 +17,12 @@ from surepipe.actors import Pipe, StreamReceiver, StreamSender
 from surepipe.core.store_requests import (
     AppendRun,
     CommitPosition,
-    Failed,
-    Hint,
     Level,
     ReadFrom,
     Store,
-    Unavailable,
+    StoreOutcome,
+    StoreRequest,
+    WaitForMore,
 )
 from surepipe.errors import (
     CompositionError,
@@ -160,9 +160,11 @@ def test_closing_does_not_sit_out_a_wait_of_the_store(store: Store) -> None:
     waiting = threading.Event()
 
     class Watched(FaultyStore):
-        def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
+        def ask(self, request: StoreRequest) -> StoreOutcome:
+            if not isinstance(request, WaitForMore):
+                return super().ask(request)
             waiting.set()
-            outcome = self.inside.wait(stream, index, timeout_us)
+            outcome = self.inside.ask(request)
             waiting.clear()
             return outcome
 

@@ -27,7 +27,6 @@ from surepipe.core.store_requests import (
     Gap,
     JoinedRequest,
     Kept,
-    KeyedVerbs,
     LoadTable,
     Marked,
     NoneDone,
@@ -35,6 +34,7 @@ from surepipe.core.store_requests import (
     PutValues,
     RaiseMark,
     ReadKeys,
+    Store,
     Stored,
     StoreRequest,
     StreamDropped,
@@ -46,7 +46,6 @@ from surepipe.core.store_requests import (
     Untouched,
     WaitForMark,
     partition_of,
-    perform,
 )
 from surepipe.errors import MisuseError
 from tests.contracts.store_contract import Bench, make, owner_of, put, read_payloads, texts
@@ -54,9 +53,9 @@ from tests.contracts.store_contract import Bench, make, owner_of, put, read_payl
 AN_HOUR_US = 3_600_000_000
 
 
-def keyed(bench: Bench) -> KeyedVerbs:
+def keyed(bench: Bench) -> Store:
     """The store as one that has tables."""
-    assert isinstance(bench.streams, KeyedVerbs)
+    assert isinstance(bench.streams, Store)
     return bench.streams
 
 
@@ -428,7 +427,7 @@ class KeyedContract:
         assert bench.positions.get("epoch 98", "r") == NoPosition()
         assert read_payloads(bench, "epoch 99") == texts("x")
 
-    def test_perform_executes_each_keyed_request(self, bench: Bench) -> None:
+    def test_each_keyed_request_may_be_asked_by_itself(self, bench: Bench) -> None:
         """Every request gives what its verb gives; the host needs no other door."""
         make(bench)
         block = Together((run_of(1, "x"), PutValues("t", {b"a": b"1"}), RaiseMark("m")), True)
@@ -440,4 +439,4 @@ class KeyedContract:
             (DropStream("s", 1), StreamDropped()),
         ]
         for request, expected in answers:
-            assert perform(request, bench.streams, bench.positions) == expected
+            assert bench.streams.ask(request) == expected

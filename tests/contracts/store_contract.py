@@ -37,7 +37,6 @@ from surepipe.core.store_requests import (
     Hint,
     IdentifyEntry,
     Identity,
-    IndexStore,
     Kept,
     Mismatch,
     NoPosition,
@@ -50,16 +49,15 @@ from surepipe.core.store_requests import (
     ReadFrom,
     Reset,
     Retention,
+    Store,
     Stored,
     StoreRequest,
     StreamInfo,
-    StreamStore,
     TransactionalStore,
     TrimBefore,
     Trimmed,
     WaitForMore,
     partition_of,
-    perform,
 )
 
 MANY = 1_000
@@ -70,10 +68,10 @@ class Bench(Protocol):
     """One store under test."""
 
     @property
-    def streams(self) -> StreamStore: ...
+    def streams(self) -> Store: ...
 
     @property
-    def positions(self) -> IndexStore: ...
+    def positions(self) -> Store: ...
 
     def advance(self, micros: int) -> None:
         """Let the store's wall clock go on."""
@@ -163,7 +161,7 @@ def commit(
 
 
 class StreamContract:
-    """The StreamStore part."""
+    """The Store part."""
 
     @pytest.fixture
     def bench(self) -> Bench:
@@ -491,7 +489,7 @@ class StreamContract:
 
 
 class IndexContract:
-    """The IndexStore part."""
+    """The Store part."""
 
     def test_an_unknown_reader_has_no_position(self, bench: Bench) -> None:
         """S-9: not position 0 and not position 1, also after a claim."""
@@ -693,8 +691,8 @@ class TransactionContract:
 class StoreContract(StreamContract, IndexContract, TransactionContract):
     """Everything, and what hosts do: execute requests."""
 
-    def test_perform_executes_each_kind_of_request(self, bench: Bench) -> None:
-        """Every request gives what its method gives; the host needs no other door."""
+    def test_each_kind_of_request_may_be_asked_by_itself(self, bench: Bench) -> None:
+        """Every request gives what its verb gives; the host needs no other door."""
         created = bench.streams.create("s", 1, KEEP_ALL)
         assert isinstance(created, Created)
         incarnation = created.incarnation
@@ -712,8 +710,8 @@ class StoreContract(StreamContract, IndexContract, TransactionContract):
             (TrimBefore("s", 2), Held("r", 1)),
         ]
         for request, expected in requests:
-            assert perform(request, bench.streams, bench.positions) == expected
-        info = perform(DescribeStream("s"), bench.streams, bench.positions)
+            assert bench.streams.ask(request) == expected
+        info = bench.streams.ask(DescribeStream("s"))
         assert info == bench.streams.info("s")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from surepipe.core.store_requests import (
     AppendRun,
@@ -35,11 +34,7 @@ RETENTIONS = (
 """The longest run, and the retention, that are asked together."""
 
 
-class AskedStore(Store, TransactionalStore, Protocol):
-    """A store that can be asked everything."""
-
-
-Question = Callable[[AskedStore], object]
+Question = Callable[[Store], object]
 
 
 class Questions:
@@ -177,8 +172,9 @@ def whole(store: Store, table: str) -> object:
     return sorted(rows.pairs) if isinstance(rows, TableRows) else rows
 
 
-def transact(store: TransactionalStore, requests: Sequence[AppendRun | CommitPosition]) -> object:
+def transact(store: Store, requests: Sequence[AppendRun | CommitPosition]) -> object:
     """All requests in one transaction: whether it was done, and the outcomes."""
+    assert isinstance(store, TransactionalStore)
     with store.transaction() as transaction:
         for request in requests:
             if isinstance(request, AppendRun):

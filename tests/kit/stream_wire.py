@@ -47,7 +47,6 @@ from surepipe.core.store_requests import (
     StreamInfo,
     Unavailable,
     WaitForMore,
-    perform,
 )
 from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
@@ -331,7 +330,7 @@ class End:
 
     def execute(self, request: StoreRequest) -> StoreOutcome:
         """The store does what it is asked."""
-        return perform(request, self.wire.store, self.wire.store)
+        return self.wire.store.ask(request)
 
     def take_answer(self, ticket: int, outcome: object) -> None:
         """An answer arrives."""

@@ -17,19 +17,21 @@ from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
     Batch,
-    ClaimOutcome,
+    ClaimReader,
     Diverged,
     Empty,
     FencedOut,
-    GetOutcome,
+    GetPosition,
     NoPosition,
     OpenProducer,
     ProducerOpened,
     ReadFrom,
     Reset,
     Stored,
+    StoreOutcome,
+    StoreRequest,
+    TrimBefore,
     Trimmed,
-    TrimOutcome,
 )
 from surepipe.core.timing import backoff
 from surepipe.pipes.kinds import multi_unconfirmed, reliable, stream, strict_monotonic
@@ -168,26 +170,29 @@ _APPEND = MemoryStream.append
 class OfReaders(MemoryStore):
     """BS-9: what a reader finds when it begins is whatever a reader of its name committed last, of any stream."""
 
-    def get(self, stream: str, reader: str) -> GetOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """Of all streams."""
+        own = super().ask(request)
+        if not isinstance(request, GetPosition) or isinstance(own, NoPosition):
+            return own
+        if "/" in request.stream:
+            return own  # of a journal
         every = [
-            readers[reader].position
+            readers[request.reader].position
             for readers in self._state.readers.values()
-            if reader in readers
+            if request.reader in readers
         ]
         places = [place for place in every if place is not None]
-        own = super().get(stream, reader)
-        is_journal = isinstance(own, NoPosition) or "/" in stream
-        return own if is_journal else max(places, key=lambda place: place.next)
+        return max(places, key=lambda place: place.next)
 
 
 class TrimsAll(MemoryStore):
     """BS-10: what is trimmed of one stream is trimmed of its neighbours."""
 
-    def trim(self, stream: str, before: int) -> TrimOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """Each by as much."""
-        trimmed = super().trim(stream, before)
-        if isinstance(trimmed, Trimmed):
+        trimmed = super().ask(request)
+        if isinstance(request, TrimBefore) and isinstance(trimmed, Trimmed):
             for other in self._state.streams.values():
                 other.trim(trimmed.earliest)
         return trimmed
@@ -196,15 +201,16 @@ class TrimsAll(MemoryStore):
 class ClaimsForAll(MemoryStore):
     """BS-11: who takes over a reader takes over those of its name on other streams."""
 
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """Of pipes; of journals each has its own."""
-        if "/" in stream:
-            return super().claim(stream, reader, claimant)
+        if not isinstance(request, ClaimReader) or "/" in request.stream:
+            return super().ask(request)
+        reader = request.reader
         known = [
             each[reader].claimant or 0 for each in self._state.readers.values() if reader in each
         ]
         highest = max(known, default=0)
-        return FencedOut(highest) if claimant < highest else super().claim(stream, reader, claimant)
+        return FencedOut(highest) if request.claimant < highest else super().ask(request)
 
 
 # Entries that go before they are read, and stores that go back.

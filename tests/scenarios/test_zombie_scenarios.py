@@ -15,10 +15,11 @@ from surepipe.actors.steps import StepRuntime
 from surepipe.actors.threads import THREADS
 from surepipe.core.effects import SaveState, WriteStored
 from surepipe.core.store_requests import (
-    ClaimOutcome,
     ClaimReader,
-    GetOutcome,
-    OpenOutcome,
+    GetPosition,
+    OpenProducer,
+    StoreOutcome,
+    StoreRequest,
     Transaction,
     Unavailable,
 )
@@ -181,10 +182,11 @@ class JournalAway(FaultyStore):
 
     was_away = False
 
-    def get(self, stream: str, reader: str) -> GetOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """No answer to the first."""
-        if self.was_away or stream.startswith("orders/stacks"):
-            return super().get(stream, reader)
+        is_question = isinstance(request, GetPosition)
+        if self.was_away or not is_question or request.stream.startswith("orders/stacks"):
+            return super().ask(request)
         self.was_away = True
         return Unavailable("away")
 
@@ -213,11 +215,11 @@ class StreamAway(FaultyStore):
 
     is_away = False
 
-    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """No answer about the messages."""
-        if self.is_away and stream == "orders":
+        if self.is_away and isinstance(request, OpenProducer) and request.stream == "orders":
             return Unavailable("away")
-        return super().open_producer(stream, producer, epoch, base)
+        return super().ask(request)
 
 
 def test_journal_sender_that_goes_above_its_successor_when_that_one_began_anew(
@@ -301,21 +303,22 @@ class HeldBack(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: tuple[str, str, int] | None = None
+        self.held: ClaimReader | None = None
         self.is_asked = threading.Event()
 
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """No answer to the first."""
-        if self.held is None and stream == "orders":
-            self.held = (stream, reader, claimant)
+        is_claim = isinstance(request, ClaimReader)
+        if is_claim and self.held is None and request.stream == "orders":
+            self.held = request
             self.is_asked.set()
             return Unavailable("on its way")
-        return super().claim(stream, reader, claimant)
+        return super().ask(request)
 
-    def arrive(self) -> ClaimOutcome:
+    def arrive(self) -> StoreOutcome:
         """The first claim gets through."""
         assert self.held is not None
-        return super().claim(*self.held)
+        return super().ask(self.held)
 
 
 def test_stream_late_claim_of_a_dead_incarnation() -> None:

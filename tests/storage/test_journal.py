@@ -27,7 +27,6 @@ from surepipe.core.effects import (
 from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
-    ClaimOutcome,
     ClaimReader,
     CommitPosition,
     CreateStream,
@@ -37,6 +36,8 @@ from surepipe.core.store_requests import (
     OpenProducer,
     Retention,
     Store,
+    StoreOutcome,
+    StoreRequest,
     StreamInfo,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
@@ -118,12 +119,12 @@ class Overtaken(MemoryStore):
 
     happens: Callable[[], object] | None = None
 
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """First the other thing, then the claim."""
-        if self.happens:
+        if self.happens and isinstance(request, ClaimReader):
             happens, self.happens = self.happens, None
             happens()
-        return super().claim(stream, reader, claimant)
+        return super().ask(request)
 
 
 def test_a_life_that_is_overtaken_while_it_opens_writes_nothing() -> None:

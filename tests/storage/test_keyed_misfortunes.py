@@ -22,7 +22,6 @@ from surepipe.core.store_requests import (
     Failed,
     FoundValues,
     Gap,
-    KeyedVerbs,
     Level,
     Marked,
     NoneDone,
@@ -30,6 +29,7 @@ from surepipe.core.store_requests import (
     ProducerOpened,
     PutValues,
     RaiseMark,
+    Store,
     Stored,
     StreamDropped,
     StreamInfo,
@@ -54,7 +54,7 @@ from tests.storage.test_redis import wait_until_blocked
 AnyBench = MemoryBench | SqliteBench | RedisBench
 
 
-def block(store: KeyedVerbs, number: int, value: bytes, *, epoch: int = 1) -> TogetherOutcome:
+def block(store: Store, number: int, value: bytes, *, epoch: int = 1) -> TogetherOutcome:
     """Block ``number`` of a log: it sets key ``a``."""
     run = AppendRun("s", "party", epoch, number, texts(f"block {number}"))
     return store.together(run, PutValues("t", {b"a": value}), RaiseMark("m"), is_decided=True)

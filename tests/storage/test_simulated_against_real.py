@@ -13,13 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.core.store_requests import Created, Level
+from surepipe.core.store_requests import (
+    Committed,
+    Created,
+    Kept,
+    Level,
+    Store,
+    StoreOutcome,
+    StoreRequest,
+)
 from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.storage.memory import MemoryStore
 from surepipe.testing.servers import RedisServer
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
-from tests.kit.store_questions import RETENTIONS, AskedStore, Questions, comparable
+from tests.kit.store_questions import RETENTIONS, Questions, comparable
 from tests.storage.sqlite_bench import SqliteBench
 
 STEPS = 8
@@ -48,7 +56,7 @@ class Pair:
         return bench.time.now if isinstance(bench, SqliteBench) else bench.now
 
     @property
-    def real(self) -> AskedStore:
+    def real(self) -> Store:
         """As it is after the last restart."""
         return self.bench.store
 
@@ -121,9 +129,9 @@ def test_a_store_that_answers_otherwise_is_found() -> None:
     """X-16: planted: a real store that gives an equal next with an older state a Committed."""
 
     class Forgetful(MemoryStore):
-        def commit(self, request: object) -> object:  # type: ignore[override]
-            found = super().commit(request)  # type: ignore[arg-type]
-            return found if type(found).__name__ != "Kept" else "committed"
+        def ask(self, request: StoreRequest) -> StoreOutcome:
+            found = super().ask(request)
+            return Committed() if isinstance(found, Kept) else found
 
     bench = MemoryBench()
     bench.store = Forgetful(clock=lambda: bench.now)

@@ -14,11 +14,13 @@ from surepipe import Pipe, PipeNotice, StacksDiffer, StreamReceiver, StreamSende
 from surepipe.actors import StepRuntime
 from surepipe.actors.ends.stores import LOOK_AGAIN_US, StackRecords
 from surepipe.core.store_requests import (
-    AppendOutcome,
+    AppendRun,
     Batch,
     Entries,
     OtherStack,
     Store,
+    StoreOutcome,
+    StoreRequest,
     Unavailable,
 )
 from surepipe.pipes.catalogue import LayerText
@@ -39,13 +41,11 @@ class Away(MemoryStore):
 
     is_away = False
 
-    def append(
-        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-    ) -> AppendOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """As ever, or no answer."""
-        if self.is_away:
+        if self.is_away and isinstance(request, AppendRun):
             return Unavailable()
-        return super().append(stream, producer, epoch, first, payloads)
+        return super().ask(request)
 
 
 class World:

@@ -17,10 +17,12 @@ from surepipe.core.store_requests import (
     AppendRun,
     Batch,
     CommitPosition,
-    OpenOutcome,
+    OpenProducer,
     ReadFrom,
     Retention,
     Store,
+    StoreOutcome,
+    StoreRequest,
     StreamInfo,
 )
 from surepipe.errors import (
@@ -309,10 +311,10 @@ def test_a_former_owner_that_appends_while_it_is_replaced_gives_no_number_twice(
     former = fill(opened(store), 1)
 
     class Between(FaultyStore):
-        def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
-            if former.high < 2:
+        def ask(self, request: StoreRequest) -> StoreOutcome:
+            if isinstance(request, OpenProducer) and former.high < 2:
                 former.enqueue(message(former.high + 1))
-            return super().open_producer(stream, producer, epoch, base)
+            return super().ask(request)
 
     newer = opened(Between(store))
     assert held(newer) == [1, 2]

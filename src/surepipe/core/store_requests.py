@@ -1,10 +1,10 @@
 """What stores are asked and what they answer: the words that machines, hosts and stores share.
 
-Three interfaces. A ``StreamStore`` keeps streams: entries with dense indexes 1, 2, 3 ..., appended by identity. An
-``IndexStore`` keeps positions: the next index that a reader will read. A ``KeyedStore`` keeps values under keys in
-named tables, and marks that go up when something has changed; both are written ``Together`` with appends and
-commits, all or nothing. A machine asks by ``Call(ticket, request)``, the host executes the request with
-``perform`` and answers the ticket with the outcome.
+A store keeps streams: entries with dense indexes 1, 2, 3 ..., appended by identity; positions: the next index that
+a reader will read; values under keys in named tables, and marks that go up when something has changed. Values and
+marks are written ``Together`` with appends and commits, all or nothing. A ``Store`` answers requests by one
+method, and its verbs make them. A machine asks by ``Call(ticket, request)``, and its host answers the ticket with
+the outcome.
 
 Every call answers with one of its outcomes, with ``Unavailable`` or with ``Failed``; exceptions of client
 libraries stop inside the store. Every write may be repeated, and says below what a repeat returns.
@@ -103,12 +103,12 @@ class Entries:
     payloads: Sequence[bytes]
 
 
-# Requests. Each is one method of a store; the methods say what they do.
+# Requests. Each has a verb of ``Store``, which says what it does.
 
 
 @dataclass(frozen=True, slots=True)
 class CreateStream:
-    """``StreamStore.create``."""
+    """``Store.create``."""
 
     stream: str
     partitions: int
@@ -117,7 +117,7 @@ class CreateStream:
 
 @dataclass(frozen=True, slots=True)
 class OpenProducer:
-    """``StreamStore.open_producer``."""
+    """``Store.open_producer``."""
 
     stream: str
     producer: str
@@ -127,7 +127,7 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class AppendRun:
-    """``StreamStore.append``."""
+    """``Store.append``."""
 
     stream: str
     producer: str
@@ -143,7 +143,7 @@ class AppendRun:
 
 @dataclass(frozen=True, slots=True)
 class ReadFrom:
-    """``StreamStore.read``."""
+    """``Store.read``."""
 
     stream: str
     index: int
@@ -155,7 +155,7 @@ class ReadFrom:
 
 @dataclass(frozen=True, slots=True)
 class IdentifyEntry:
-    """``StreamStore.identify``."""
+    """``Store.identify``."""
 
     stream: str
     index: int
@@ -163,7 +163,7 @@ class IdentifyEntry:
 
 @dataclass(frozen=True, slots=True)
 class TrimBefore:
-    """``StreamStore.trim``."""
+    """``Store.trim``."""
 
     stream: str
     before: int
@@ -171,7 +171,7 @@ class TrimBefore:
 
 @dataclass(frozen=True, slots=True)
 class WaitForMore:
-    """``StreamStore.wait``."""
+    """``Store.wait``."""
 
     stream: str
     index: int
@@ -180,14 +180,14 @@ class WaitForMore:
 
 @dataclass(frozen=True, slots=True)
 class DescribeStream:
-    """``StreamStore.info``."""
+    """``Store.info``."""
 
     stream: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimReader:
-    """``IndexStore.claim``."""
+    """``Store.claim``."""
 
     stream: str
     reader: str
@@ -196,7 +196,7 @@ class ClaimReader:
 
 @dataclass(frozen=True, slots=True)
 class GetPosition:
-    """``IndexStore.get``."""
+    """``Store.get``."""
 
     stream: str
     reader: str
@@ -204,7 +204,7 @@ class GetPosition:
 
 @dataclass(frozen=True, slots=True)
 class CommitPosition:
-    """``IndexStore.commit``."""
+    """``Store.commit``."""
 
     stream: str
     reader: str
@@ -219,7 +219,7 @@ class CommitPosition:
 
 @dataclass(frozen=True, slots=True)
 class DropStream:
-    """``KeyedVerbs.drop_stream``."""
+    """``Store.drop_stream``."""
 
     stream: str
     epoch: int
@@ -227,7 +227,7 @@ class DropStream:
 
 @dataclass(frozen=True, slots=True)
 class ReadKeys:
-    """``KeyedVerbs.read_keys``."""
+    """``Store.read_keys``."""
 
     table: str
     keys: Sequence[bytes]
@@ -235,7 +235,7 @@ class ReadKeys:
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """``KeyedVerbs.load_table``."""
+    """``Store.load_table``."""
 
     table: str
     after: bytes
@@ -244,7 +244,7 @@ class LoadTable:
 
 @dataclass(frozen=True, slots=True)
 class WaitForMark:
-    """``KeyedVerbs.wait_for_mark``."""
+    """``Store.wait_for_mark``."""
 
     mark: str
     seen: int
@@ -282,13 +282,15 @@ JoinedRequest: TypeAlias = AppendRun | CommitPosition | PutValues | DropValues |
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """``KeyedVerbs.together``."""
+    """``Store.together``."""
 
     requests: Sequence[JoinedRequest]
     is_decided: bool = False
 
 
-StreamRequest: TypeAlias = (
+IndexRequest: TypeAlias = ClaimReader | GetPosition | CommitPosition
+KeyedRequest: TypeAlias = DropStream | ReadKeys | LoadTable | WaitForMark | Together
+StoreRequest: TypeAlias = (
     CreateStream
     | OpenProducer
     | AppendRun
@@ -297,10 +299,9 @@ StreamRequest: TypeAlias = (
     | TrimBefore
     | WaitForMore
     | DescribeStream
+    | IndexRequest
+    | KeyedRequest
 )
-IndexRequest: TypeAlias = ClaimReader | GetPosition | CommitPosition
-KeyedRequest: TypeAlias = DropStream | ReadKeys | LoadTable | WaitForMark | Together
-StoreRequest: TypeAlias = StreamRequest | IndexRequest | KeyedRequest
 
 
 # Outcomes that any call may have.
@@ -608,9 +609,6 @@ class NoneDone:
 
 
 TogetherOutcome: TypeAlias = AllDone | NoneDone | Failed | Unavailable
-KeyedOutcome: TypeAlias = (
-    DropOutcome | ReadKeysOutcome | LoadOutcome | MarkOutcome | TogetherOutcome
-)
 StoreOutcome: TypeAlias = (
     CreateOutcome
     | OpenOutcome
@@ -622,25 +620,39 @@ StoreOutcome: TypeAlias = (
     | ClaimOutcome
     | GetOutcome
     | CommitOutcome
-    | KeyedOutcome
+    | DropOutcome
+    | ReadKeysOutcome
+    | LoadOutcome
+    | MarkOutcome
+    | TogetherOutcome
     | Hint
 )
 
 
-class StreamStore(Protocol):
-    """Streams. All calls but ``create`` answer ``Failed`` for a stream that does not exist."""
+class Store(ABC):
+    """Streams, positions and tables in one object: it answers requests, and each verb asks one.
+
+    All requests but ``CreateStream`` answer ``Failed`` for a stream that does not exist. A position is that of one
+    reader on one stream, which need not exist.
+    """
 
     @property
+    @abstractmethod
     def level(self) -> Level:
         """What survives; an outcome is given only after this is reached."""
-        ...
+
+    @abstractmethod
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        """The outcome of the request. Waits block as long as they say."""
+
+    # Streams.
 
     def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
         """Make a stream with a new random incarnation.
 
         Created; Mismatch when it exists with other partitions or another retention. A repeat: Exists.
         """
-        ...
+        return cast("CreateOutcome", self.ask(CreateStream(stream, partitions, retention)))
 
     def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
         """Take ``epoch`` for the producer, whose first unconfirmed message is ``base``.
@@ -650,7 +662,7 @@ class StreamStore(Protocol):
         ``lost`` and goes on from base - 1. Fenced when a higher epoch is known. From now on lower epochs are
         fenced. A repeat gives the same last, and no ``lost`` any more.
         """
-        ...
+        return cast("OpenOutcome", self.ask(OpenProducer(stream, producer, epoch, base)))
 
     def append(
         self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
@@ -661,7 +673,8 @@ class StreamStore(Protocol):
         trimmed or not. Gap when seqs before ``first`` are missing (a higher epoch starts at 1), Fenced for a
         lower epoch, Full at the retention's bound; these three change nothing.
         """
-        ...
+        run = AppendRun(stream, producer, epoch, first, payloads)
+        return cast("AppendOutcome", self.ask(run))
 
     def read(
         self,
@@ -679,11 +692,12 @@ class StreamStore(Protocol):
         and is not the stream's. ``anchor`` is the entry before ``index`` as the reader knows it: Diverged when
         another one is there, also at the end. One that is gone is not compared. Changes nothing.
         """
-        ...
+        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
+        return cast("ReadOutcome", self.ask(request))
 
     def identify(self, stream: str, index: int) -> IdentifyOutcome:
         """Who wrote the entry at ``index``; Trimmed when it is gone, Absent when it never was."""
-        ...
+        return cast("IdentifyOutcome", self.ask(IdentifyEntry(stream, index)))
 
     def trim(self, stream: str, before: int) -> TrimOutcome:
         """Forget entries below ``before``. A store may keep whole pages, so Trimmed may say less.
@@ -691,25 +705,19 @@ class StreamStore(Protocol):
         Never passes a registered reader (Held, nothing changed) and keeps the entry before each reader's
         position, unless the stream's retention forces it. A repeat: Trimmed.
         """
-        ...
+        return cast("TrimOutcome", self.ask(TrimBefore(stream, before)))
 
     def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
         """Return when the entry ``index`` may be there, or is not the next one because the store went back, or
         after the timeout. Early returns are fine."""
-        ...
+        request = WaitForMore(stream, index, timeout_us)
+        return cast("Hint | Failed | Unavailable", self.ask(request))
 
     def info(self, stream: str) -> InfoOutcome:
         """How the stream stands."""
-        ...
+        return cast("InfoOutcome", self.ask(DescribeStream(stream)))
 
-
-class IndexStore(Protocol):
-    """Positions, each of one reader on one stream. The stream need not exist."""
-
-    @property
-    def level(self) -> Level:
-        """What survives; an outcome is given only after this is reached."""
-        ...
+    # Positions.
 
     def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
         """Take the reader over from lower claimants: Owner with a number above all earlier ones.
@@ -719,11 +727,11 @@ class IndexStore(Protocol):
         from somebody who was replaced, changes nothing. Whoever begins must be above those before, which
         ``surepipe.storage.positions`` sees to.
         """
-        ...
+        return cast("ClaimOutcome", self.ask(ClaimReader(stream, reader, claimant)))
 
     def get(self, stream: str, reader: str) -> GetOutcome:
         """The stored position, or NoPosition."""
-        ...
+        return cast("GetOutcome", self.ask(GetPosition(stream, reader)))
 
     def commit(self, request: CommitPosition) -> CommitOutcome:
         """Store the position with its state.
@@ -735,24 +743,9 @@ class IndexStore(Protocol):
         Another tag is Committed only when ``previous_tag`` names the stored one, else Kept. A state above
         ``STATE_MAX_BYTES`` has Failed. A repeat: Committed.
         """
-        ...
+        return cast("CommitOutcome", self.ask(request))
 
-
-@runtime_checkable
-class KeyedStore(Protocol):
-    """Values under keys, marks, and several requests at once; ``KeyedVerbs`` says what each does."""
-
-    def ask(self, request: KeyedRequest) -> KeyedOutcome:
-        """The outcome of the request."""
-        ...
-
-
-class KeyedVerbs(ABC):
-    """Each verb asks one request of a ``KeyedStore``."""
-
-    @abstractmethod
-    def ask(self, request: KeyedRequest) -> KeyedOutcome:
-        """The outcome of the request."""
+    # Tables, marks, and several requests in one step.
 
     def read_keys(self, table: str, keys: Sequence[bytes]) -> ReadKeysOutcome:
         """The values of these keys, all of one moment. Changes nothing, makes no table."""
@@ -800,69 +793,6 @@ class KeyedVerbs(ABC):
         return cast("TogetherOutcome", self.ask(Together(requests, is_decided)))
 
 
-class StoreVerbs(KeyedVerbs):
-    """The methods of ``Store`` as requests, for stores that stand around others or are asked from afar: each asks
-    ``_do``, which gives an outcome of that request."""
-
-    @abstractmethod
-    def _do(self, request: StoreRequest) -> StoreOutcome:
-        """The outcome of a request."""
-
-    def ask(self, request: KeyedRequest) -> KeyedOutcome:
-        return cast("KeyedOutcome", self._do(request))
-
-    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
-        return cast("CreateOutcome", self._do(CreateStream(stream, partitions, retention)))
-
-    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
-        return cast("OpenOutcome", self._do(OpenProducer(stream, producer, epoch, base)))
-
-    def append(
-        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-    ) -> AppendOutcome:
-        run = AppendRun(stream, producer, epoch, first, payloads)
-        return cast("AppendOutcome", self._do(run))
-
-    def read(
-        self,
-        stream: str,
-        index: int,
-        max_messages: int,
-        max_bytes: int,
-        incarnation: int | None = None,
-        *,
-        anchor: Identity | None = None,
-    ) -> ReadOutcome:
-        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
-        return cast("ReadOutcome", self._do(request))
-
-    def identify(self, stream: str, index: int) -> IdentifyOutcome:
-        return cast("IdentifyOutcome", self._do(IdentifyEntry(stream, index)))
-
-    def trim(self, stream: str, before: int) -> TrimOutcome:
-        return cast("TrimOutcome", self._do(TrimBefore(stream, before)))
-
-    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
-        request = WaitForMore(stream, index, timeout_us)
-        return cast("Hint | Failed | Unavailable", self._do(request))
-
-    def info(self, stream: str) -> InfoOutcome:
-        return cast("InfoOutcome", self._do(DescribeStream(stream)))
-
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
-        return cast("ClaimOutcome", self._do(ClaimReader(stream, reader, claimant)))
-
-    def get(self, stream: str, reader: str) -> GetOutcome:
-        return cast("GetOutcome", self._do(GetPosition(stream, reader)))
-
-    def commit(self, request: CommitPosition) -> CommitOutcome:
-        return cast("CommitOutcome", self._do(request))
-
-
-class Store(StreamStore, IndexStore, KeyedStore, Protocol):
-    """Streams, positions and tables in one object."""
-
-
 class Transaction:
     """Writes that happen together when the block ends, or not at all.
 
@@ -888,7 +818,7 @@ class Transaction:
         self.add(request)
 
     def decided_by(self, request: AppendRun) -> None:
-        """Add the append that decides (``KeyedVerbs.together``): before all others, else MisuseError."""
+        """Add the append that decides (``Store.together``): before all others, else MisuseError."""
         if self.requests:
             raise MisuseError(
                 "the append that decides a transaction comes first: begin with decided_by"
@@ -935,46 +865,3 @@ def called(store: object) -> str:
     kind = str(getattr(store, "kind", type(store).__name__))
     name = str(getattr(store, "name", kind))
     return kind if name == kind else f"{kind} {name}"
-
-
-def perform(request: StoreRequest, streams: StreamStore, positions: IndexStore) -> StoreOutcome:
-    """Execute the request of a ``Call``. Waits block as long as the verbs of the store do."""
-    if isinstance(request, KeyedRequest):
-        if isinstance(streams, KeyedStore):
-            return streams.ask(request)
-        return Failed(f"a {called(streams)} store keeps no tables and no marks")
-    if isinstance(request, ClaimReader | GetPosition | CommitPosition):
-        return _perform_on_positions(request, positions)
-    return _perform_on_streams(request, streams)
-
-
-def _perform_on_positions(request: IndexRequest, positions: IndexStore) -> StoreOutcome:
-    match request:
-        case ClaimReader(stream, reader, claimant):
-            return positions.claim(stream, reader, claimant)
-        case GetPosition(stream, reader):
-            return positions.get(stream, reader)
-        case CommitPosition():
-            return positions.commit(request)
-
-
-def _perform_on_streams(  # noqa: PLR0911 - one line per method
-    request: StreamRequest, streams: StreamStore
-) -> StoreOutcome:
-    match request:
-        case CreateStream(stream, partitions, retention):
-            return streams.create(stream, partitions, retention)
-        case OpenProducer(stream, producer, epoch, base):
-            return streams.open_producer(stream, producer, epoch, base)
-        case AppendRun(stream, producer, epoch, first, payloads):
-            return streams.append(stream, producer, epoch, first, payloads)
-        case ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor):
-            return streams.read(stream, index, max_messages, max_bytes, incarnation, anchor=anchor)
-        case IdentifyEntry(stream, index):
-            return streams.identify(stream, index)
-        case TrimBefore(stream, before):
-            return streams.trim(stream, before)
-        case WaitForMore(stream, index, timeout_us):
-            return streams.wait(stream, index, timeout_us)
-        case DescribeStream(stream):
-            return streams.info(stream)

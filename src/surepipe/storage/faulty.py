@@ -32,14 +32,12 @@ from surepipe.core.store_requests import (
     Store,
     StoreOutcome,
     StoreRequest,
-    StoreVerbs,
     StreamInfo,
     Together,
     Transaction,
     TransactionalStore,
     TrimBefore,
     Unavailable,
-    perform,
 )
 from surepipe.errors import MisuseError
 
@@ -142,7 +140,7 @@ def _no_sleep(micros: int) -> None:
     del micros
 
 
-class FaultyStore(StoreVerbs):
+class FaultyStore(Store):
     """Passes every call on, unless something happens to it. What happens depends on the seed and the calls only.
 
     Safe for threads as far as the store inside is; with several threads the order of their calls decides.
@@ -326,14 +324,13 @@ class FaultyStore(StoreVerbs):
             if isinstance(found, StreamInfo) and found.next > 1:
                 self.inside.remove(name, max(1, found.next - entries), found.next - 1)
 
-    def _do(self, request: StoreRequest) -> StoreOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         if isinstance(request, Together):
             appends = (part for part in request.requests if isinstance(part, AppendRun))
             self._names.update(run.stream for run in appends)
         elif not isinstance(request, KeyedRequest):
             self._names.add(request.stream)
-        inside = self.inside
-        return self._met(type(request), lambda: perform(request, inside, inside))
+        return self._met(type(request), lambda: self.inside.ask(request))
 
     def _met(self, kind: type[StoreRequest], act: Callable[[], StoreOutcome]) -> StoreOutcome:
         match self._meet(kind, act):

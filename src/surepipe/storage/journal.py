@@ -49,7 +49,6 @@ from surepipe.core.store_requests import (
     Full,
     Gap,
     Identity,
-    IndexStore,
     JoinedOutcome,
     Kept,
     Level,
@@ -57,9 +56,9 @@ from surepipe.core.store_requests import (
     Owner,
     Position,
     ProducerOpened,
+    Store,
     Stored,
     StreamInfo,
-    StreamStore,
     TransactionalStore,
     Unavailable,
     called,
@@ -173,7 +172,7 @@ class StoreJournal:
     """
 
     def __init__(
-        self, streams: StreamStore, positions: IndexStore, pipe: str, *, stream: str | None = None
+        self, streams: Store, positions: Store, pipe: str, *, stream: str | None = None
     ) -> None:
         """``stream`` names the stream of the journal; by default it is ``<pipe>/journal``."""
         self.stream = stream or f"{pipe}/journal"

@@ -30,7 +30,6 @@ from surepipe.core.store_requests import (
     Failed,
     Full,
     Identity,
-    IndexStore,
     Level,
     NoPosition,
     Owner,
@@ -315,7 +314,7 @@ class DeadLetterStream:
             yield from letters
             index = letters[-1].index + 1
 
-    def fates(self, positions: IndexStore | None = None, reader: str = "replay") -> Fates:
+    def fates(self, positions: Store | None = None, reader: str = "replay") -> Fates:
         """What became of the letters: sent again by this reader, or deleted. Raises StoreUnavailable."""
         fates = Fates(self.incarnation)
         found = (positions or self._streams).get(self.stream, reader)
@@ -441,7 +440,7 @@ class Replay:
     def __init__(
         self,
         letters: DeadLetterStream,
-        positions: IndexStore,
+        positions: Store,
         *,
         reader: str = "replay",
         number_of_life: Callable[[], int] = number_now,

@@ -24,12 +24,13 @@ from surepipe.core.store_requests import (
     AppendRun,
     Batch,
     Changed,
-    ClaimOutcome,
+    ClaimReader,
     CommitOutcome,
     CommitPosition,
     Committed,
     Created,
-    CreateOutcome,
+    CreateStream,
+    DescribeStream,
     Diverged,
     DropOutcome,
     DropStream,
@@ -42,25 +43,22 @@ from surepipe.core.store_requests import (
     FoundValues,
     Full,
     Gap,
-    GetOutcome,
+    GetPosition,
     Held,
     Hint,
-    IdentifyOutcome,
+    IdentifyEntry,
     Identity,
-    InfoOutcome,
     JoinedOutcome,
     JoinedRequest,
     Kept,
-    KeyedOutcome,
     KeyedRequest,
-    KeyedVerbs,
     Level,
     LoadTable,
     Marked,
     Mismatch,
     NoneDone,
     NoPosition,
-    OpenOutcome,
+    OpenProducer,
     Owner,
     Position,
     ProducerInfo,
@@ -70,18 +68,21 @@ from surepipe.core.store_requests import (
     ReaderInfo,
     ReadFrom,
     ReadKeys,
-    ReadOutcome,
     Reset,
     Retention,
+    Store,
     Stored,
+    StoreOutcome,
+    StoreRequest,
     StreamDropped,
     StreamInfo,
     TableRows,
     Together,
     Transaction,
+    TrimBefore,
     Trimmed,
-    TrimOutcome,
     WaitForMark,
+    WaitForMore,
     partition_of,
 )
 from surepipe.storage.complaints import tell_removed
@@ -312,6 +313,19 @@ class MemoryStream:
         entries = self.pages[place].entries
         return Identity(entries.producer, entries.epoch, entries.first + index - entries.index)
 
+    def described(self, registered: list[tuple[str, int]]) -> StreamInfo:
+        """How it stands, with these readers and where they are."""
+        producers = [ProducerInfo(name, *known) for name, known in sorted(self.producers.items())]
+        readers = [ReaderInfo(name, next, self.next - next) for name, next in registered]
+        return StreamInfo(
+            self.incarnation,
+            self.earliest,
+            self.next,
+            self.size_bytes,
+            tuple(producers),
+            tuple(readers),
+        )
+
 
 def _fitting(payloads: Sequence[bytes], size: int) -> int:
     """How many of the first payloads fit into so many bytes."""
@@ -402,12 +416,11 @@ def _wait_on_condition(condition: threading.Condition, timeout_us: int) -> None:
     condition.wait(timeout_us / 1_000_000)
 
 
-class MemoryStore(KeyedVerbs):
-    """A ``StreamStore``, an ``IndexStore`` and a ``KeyedStore`` that can do all in one transaction."""
+class MemoryStore(Store):
+    """A store that can do all in one transaction."""
 
     kind = "memory"
     name = "memory"
-    level = Level.NONE
 
     def __init__(
         self,
@@ -430,40 +443,72 @@ class MemoryStore(KeyedVerbs):
     def __exit__(self, *error: object) -> None:
         """Nothing is open here; what it holds stays as long as somebody has it."""
 
+    @property
+    def level(self) -> Level:
+        """It keeps nothing."""
+        return Level.NONE
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:  # noqa: PLR0911 - one line per kind
+        """See ``Store.ask``. Trims to the message."""
+        with self._changed:
+            match request:
+                case AppendRun():
+                    return self._append(request)[0]
+                case CommitPosition():
+                    return self._commit(request)[0]
+                case ClaimReader():
+                    return self._claim(request)
+                case GetPosition(stream, reader):
+                    return self._reader(stream, reader).position or NoPosition()
+                case CreateStream():
+                    return self._create(request)
+                case ReadKeys() | LoadTable() | WaitForMark() | DropStream() | Together():
+                    return why_not(request) or self._ask_keyed(request)
+                case _:
+                    found = self._state.streams.get(request.stream)
+                    return self._ask_stream(request, found) if found else _missing(request.stream)
+
     # Streams.
 
-    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
-        """See ``StreamStore.create``."""
+    def _create(self, request: CreateStream) -> Created | Exists | Mismatch:
+        stream, partitions, retention = request.stream, request.partitions, request.retention
+        known = self._state.streams.get(stream) or self._state.streams.get(partition_of(stream, 0))
+        if known is not None:
+            what = _difference(known, partitions, retention)
+            return Mismatch(what) if what else Exists(known.incarnation)
+        incarnation = self._new_incarnation()
         names = (
             [stream] if partitions == 1 else [partition_of(stream, n) for n in range(partitions)]
         )
-        with self._changed:
-            known = self._find(stream)
-            if known is not None:
-                what = _difference(known, partitions, retention)
-                return Mismatch(what) if what else Exists(known.incarnation)
-            incarnation = self._new_incarnation()
-            for name in names:
-                self._state.streams[name] = MemoryStream(incarnation, partitions, retention)
-            return Created(incarnation)
+        for name in names:
+            self._state.streams[name] = MemoryStream(incarnation, partitions, retention)
+        return Created(incarnation)
 
-    def _find(self, stream: str) -> MemoryStream | None:
-        streams = self._state.streams
-        return streams.get(stream) or streams.get(partition_of(stream, 0))
-
-    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
-        """See ``StreamStore.open_producer``."""
-        with self._changed:
-            found = self._state.streams.get(stream)
-            return found.open_producer(producer, epoch, base) if found else _missing(stream)
-
-    def append(
-        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-    ) -> AppendOutcome:
-        """See ``StreamStore.append``."""
-        with self._changed:
-            outcome, _ = self._append(AppendRun(stream, producer, epoch, first, payloads))
-            return outcome
+    def _ask_stream(
+        self,
+        request: ReadFrom
+        | WaitForMore
+        | OpenProducer
+        | IdentifyEntry
+        | TrimBefore
+        | DescribeStream,
+        found: MemoryStream,
+    ) -> StoreOutcome:
+        match request:
+            case ReadFrom():
+                return found.read(request)
+            case WaitForMore(_, index, timeout_us):
+                if found.next == index:
+                    self._pause(self._changed, timeout_us)
+                return Hint()
+            case OpenProducer(_, producer, epoch, base):
+                return found.open_producer(producer, epoch, base)
+            case IdentifyEntry(_, index):
+                return found.identify(index)
+            case TrimBefore(stream, before):
+                return self._trim(found, before, self._registered(stream))
+            case DescribeStream(stream):
+                return found.described(self._registered(stream))
 
     def _append(self, run: AppendRun) -> tuple[AppendOutcome, Callable[[], None] | None]:
         found = self._state.streams.get(run.stream)
@@ -485,106 +530,36 @@ class MemoryStore(KeyedVerbs):
             if found and reader.position
         ]
 
-    def read(
-        self,
-        stream: str,
-        index: int,
-        max_messages: int,
-        max_bytes: int,
-        incarnation: int | None = None,
-        *,
-        anchor: Identity | None = None,
-    ) -> ReadOutcome:
-        """See ``StreamStore.read``."""
-        with self._changed:
-            found = self._state.streams.get(stream)
-            request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
-            return found.read(request) if found else _missing(stream)
-
-    def identify(self, stream: str, index: int) -> IdentifyOutcome:
-        """See ``StreamStore.identify``."""
-        with self._changed:
-            found = self._state.streams.get(stream)
-            return found.identify(index) if found else _missing(stream)
-
-    def trim(self, stream: str, before: int) -> TrimOutcome:
-        """See ``StreamStore.trim``. Trims to the message."""
-        with self._changed:
-            found = self._state.streams.get(stream)
-            if found is None:
-                return _missing(stream)
-            registered = self._registered(stream)
-            passed = [(name, next) for name, next in registered if next < min(before, found.next)]
-            if found.retention.force:
-                found.trim(before)
-                return Trimmed(found.earliest, tuple(name for name, _ in passed))
-            if passed:
-                return Held(*min(passed, key=lambda reader: reader[1]))
-            found.trim(min([before, *(next - 1 for _, next in registered)]))
-            return Trimmed(found.earliest)
-
-    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed:
-        """See ``StreamStore.wait``."""
-        with self._changed:
-            found = self._state.streams.get(stream)
-            if found is None:
-                return _missing(stream)
-            if found.next == index:
-                self._pause(self._changed, timeout_us)
-            return Hint()
+    def _trim(
+        self, found: MemoryStream, before: int, registered: list[tuple[str, int]]
+    ) -> Trimmed | Held:
+        passed = [(name, next) for name, next in registered if next < min(before, found.next)]
+        if found.retention.force:
+            found.trim(before)
+            return Trimmed(found.earliest, tuple(name for name, _ in passed))
+        if passed:
+            return Held(*min(passed, key=lambda reader: reader[1]))
+        found.trim(min([before, *(next - 1 for _, next in registered)]))
+        return Trimmed(found.earliest)
 
     def stop_waiting(self) -> None:
-        """Every ``wait`` that is under way returns now."""
+        """Every wait that is under way returns now."""
         with self._changed:
             self._changed.notify_all()
 
-    def info(self, stream: str) -> InfoOutcome:
-        """See ``StreamStore.info``."""
-        with self._changed:
-            found = self._state.streams.get(stream)
-            if found is None:
-                return _missing(stream)
-            producers = [
-                ProducerInfo(name, *known) for name, known in sorted(found.producers.items())
-            ]
-            readers = [
-                ReaderInfo(name, next, found.next - next) for name, next in self._registered(stream)
-            ]
-            return StreamInfo(
-                found.incarnation,
-                found.earliest,
-                found.next,
-                found.size_bytes,
-                tuple(producers),
-                tuple(readers),
-            )
-
     # Positions.
-
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
-        """See ``IndexStore.claim``."""
-        with self._changed:
-            known = self._reader(stream, reader)
-            if claimant < (known.claimant or 0):
-                return FencedOut(known.claimant or 0)
-            if known.claimant != claimant:
-                known = replace(known, owner=known.owner + 1, claimant=claimant)
-                self._state.readers.setdefault(stream, {})[reader] = known
-            return Owner(known.owner)
 
     def _reader(self, stream: str, reader: str) -> _Reader:
         return self._state.readers.get(stream, {}).get(reader) or _Reader(0, None)
 
-    def get(self, stream: str, reader: str) -> GetOutcome:
-        """See ``IndexStore.get``."""
-        with self._changed:
-            return self._reader(stream, reader).position or NoPosition()
-
-    def commit(self, request: CommitPosition) -> CommitOutcome:
-        """See ``IndexStore.commit``."""
-        with self._changed:
-            outcome, _ = self._commit(request)
-            return outcome
+    def _claim(self, request: ClaimReader) -> Owner | FencedOut:
+        known = self._reader(request.stream, request.reader)
+        if request.claimant < (known.claimant or 0):
+            return FencedOut(known.claimant or 0)
+        if known.claimant != request.claimant:
+            known = replace(known, owner=known.owner + 1, claimant=request.claimant)
+            self._state.readers.setdefault(request.stream, {})[request.reader] = known
+        return Owner(known.owner)
 
     def _commit(self, request: CommitPosition) -> tuple[CommitOutcome, Callable[[], None] | None]:
         known = self._reader(request.stream, request.reader)
@@ -609,25 +584,21 @@ class MemoryStore(KeyedVerbs):
 
     # Tables, marks, and several requests in one step.
 
-    def ask(self, request: KeyedRequest) -> KeyedOutcome:
-        """See ``KeyedVerbs``."""
-        with self._changed:
-            if refused := why_not(request):
-                return refused
-            match request:
-                case ReadKeys(table, keys):
-                    values = self._table(table).values
-                    return FoundValues([values.get(key) for key in keys])
-                case LoadTable(table, after, limit):
-                    return self._table(table).load(after, limit)
-                case WaitForMark(mark, seen, timeout_us):
-                    if self._state.marks.get(mark, 0) == seen:
-                        self._pause(self._changed, timeout_us)
-                    return Marked(self._state.marks.get(mark, 0))
-                case DropStream():
-                    return self._drop(request)
-                case Together():
-                    return self._together(request, ())
+    def _ask_keyed(self, request: KeyedRequest) -> StoreOutcome:
+        match request:
+            case ReadKeys(table, keys):
+                values = self._table(table).values
+                return FoundValues([values.get(key) for key in keys])
+            case LoadTable(table, after, limit):
+                return self._table(table).load(after, limit)
+            case WaitForMark(mark, seen, timeout_us):
+                if self._state.marks.get(mark, 0) == seen:
+                    self._pause(self._changed, timeout_us)
+                return Marked(self._state.marks.get(mark, 0))
+            case DropStream():
+                return self._drop(request)
+            case Together():
+                return self._together(request, ())
 
     def _table(self, name: str) -> MemoryTable:
         return self._state.tables.get(name) or MemoryTable()
@@ -660,7 +631,7 @@ class MemoryStore(KeyedVerbs):
     def do_together(
         self, request: Together, changes: Iterable[Callable[[], None]] = ()
     ) -> AllDone | NoneDone | Failed:
-        """``KeyedVerbs.together``, with changes of the caller's own in the same step."""
+        """``Store.together``, with changes of the caller's own in the same step."""
         with self._changed:
             return why_not(request) or self._together(request, changes)
 

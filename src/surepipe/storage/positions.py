@@ -21,12 +21,12 @@ from surepipe.core.store_requests import (
     Committed,
     Failed,
     FencedOut,
-    IndexStore,
     Kept,
     Level,
     NoPosition,
     Owner,
     Position,
+    Store,
     Unavailable,
     called,
 )
@@ -87,9 +87,7 @@ def began_later(other: int, own: int, now: int) -> bool:
 class Claims:
     """The claims of one life on one reader."""
 
-    def __init__(
-        self, positions: IndexStore, number_of_life: Callable[[], int] = number_now
-    ) -> None:
+    def __init__(self, positions: Store, number_of_life: Callable[[], int] = number_now) -> None:
         """The life begins now. ``number_of_life``: of one that begins when it is called, by the clock."""
         self._positions = positions
         self._number_of_life = number_of_life
@@ -145,7 +143,7 @@ class ReceiverState:
 
     def __init__(
         self,
-        positions: IndexStore,
+        positions: Store,
         pipe: str,
         *,
         name: str | None = None,

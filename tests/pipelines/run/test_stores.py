@@ -5,7 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from surepipe.core.store_requests import GetOutcome, Store, StreamInfo, Unavailable
+from surepipe.core.store_requests import (
+    GetPosition,
+    Store,
+    StoreOutcome,
+    StoreRequest,
+    StreamInfo,
+    Unavailable,
+)
 from surepipe.errors import StoreUnavailable
 from surepipe.pipelines.links import AnyStore
 from surepipe.pipelines.run import PlanEngine
@@ -86,9 +93,10 @@ class Away(MemoryStore):
         super().__init__()
         self.at_work: set[str] = set()
 
-    def get(self, stream: str, reader: str) -> GetOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         """Nothing is heard of it: a writer asks for the record of its stack first."""
-        del stream, reader
+        if not isinstance(request, GetPosition):
+            return super().ask(request)
         self.at_work |= {one.name for one in threading.enumerate() if "/receiver" in one.name}
         return Unavailable("away")
 

@@ -15,7 +15,6 @@ from surepipe.actors.ends.stores import (
     Letters,
     StoreRoles,
     hop_of,
-    is_store,
     letter_place,
     lives_of,
     state_of,
@@ -210,12 +209,16 @@ def _require_stores(name: str, roles: StoreRoles) -> None:
         ("journal", roles.journal),
         ("state", roles.state),
     ):
-        if store is not None and not is_store(store):
+        if store is not None and not isinstance(cast("object", store), Store):
             raise ConfigurationError(
                 f"pipe {name}: {role} is {store!r}: give an open store, such as SqliteStore('shop.db')"
             )
     letters = roles.letters
-    if letters is not None and not callable(letters) and not is_store(letters):
+    if (
+        letters is not None
+        and not callable(letters)
+        and not isinstance(cast("object", letters), Store)
+    ):
         raise ConfigurationError(
             f"pipe {name}: dead_letter is {letters!r}: give DeadLetters(), a store, or a function "
             "that takes a letter"

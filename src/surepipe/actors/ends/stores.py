@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Protocol, TypeAlias, TypeGuard, cast, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
@@ -33,6 +33,7 @@ from surepipe.core.store_requests import (
     Exists,
     Failed,
     FencedOut,
+    IndexRequest,
     Kept,
     Level,
     OtherStack,
@@ -45,7 +46,6 @@ from surepipe.core.store_requests import (
     TransactionalStore,
     Unavailable,
     called,
-    perform,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StacksDiffer, StoreUnavailable
 from surepipe.guarantees import hops
@@ -280,13 +280,6 @@ class _WithLevel(Protocol):
     def level(self) -> Level: ...
 
 
-def is_store(value: object) -> TypeGuard[Store]:
-    """True for what has the methods of a store; a path, say, is none."""
-    return all(
-        callable(getattr(type(value), verb, None)) for verb in ("append", "read", "commit", "get")
-    )
-
-
 def described(store: _WithLevel, *, may_be_away: bool = False) -> hops.Store:
     """A store as the algebra sees it. Raises StoreUnavailable where the level must be asked for and nobody
     answers. ``may_be_away``: then a level that was declared counts."""
@@ -468,7 +461,8 @@ class StreamStores:
             return self._claims.claim(request.stream, request.reader, request.claimant)
         if self.records is not None and isinstance(request, AppendRun):
             self.records.look_for_words(request.producer)
-        outcome = perform(cast("StoreRequest", request), self._streams, self._positions)
+        store = self._positions if isinstance(request, IndexRequest) else self._streams
+        outcome = store.ask(cast("StoreRequest", request))
         if self.records is not None and isinstance(outcome, Batch):
             return self.records.compared(self._reader, outcome)
         return outcome

@@ -19,7 +19,6 @@ from surepipe.core.store_requests import (
     Empty,
     Exists,
     Identity,
-    IndexStore,
     Owner,
     Store,
     StreamInfo,
@@ -149,7 +148,7 @@ class StreamRows:
         if not rows or not self._owner:
             return
         following = int(rows[-1].after.split(":")[1])
-        store: IndexStore = self._store
+        store: Store = self._store
         store.commit(
             CommitPosition(
                 self._stream,

@@ -18,10 +18,10 @@ from surepipe.core.store_requests import (
     JoinedOutcome,
     JoinedRequest,
     Level,
+    Store,
     Stored,
     StoreOutcome,
     StoreRequest,
-    StoreVerbs,
     Together,
     TogetherOutcome,
     Unavailable,
@@ -76,7 +76,7 @@ class SharedStore:
         return call if number == 1 else f"{call} #{number}"
 
 
-class LifeStore(StoreVerbs):
+class LifeStore(Store):
     """A store in the hands of one process."""
 
     def __init__(self, shared: SharedStore, life: Life) -> None:
@@ -93,7 +93,7 @@ class LifeStore(StoreVerbs):
         """What it keeps through what, as it declares."""
         return self._store.level
 
-    def _do(self, request: StoreRequest) -> StoreOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         life = self._life
         if isinstance(request, WaitForMore | WaitForMark):
             return self._wait(request)

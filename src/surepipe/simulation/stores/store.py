@@ -49,10 +49,10 @@ from surepipe.core.store_requests import (
     RaiseMark,
     ReadFrom,
     ReadKeys,
+    Store,
     Stored,
     StoreOutcome,
     StoreRequest,
-    StoreVerbs,
     StreamDropped,
     StreamInfo,
     Together,
@@ -64,7 +64,6 @@ from surepipe.core.store_requests import (
     WaitForMark,
     WaitForMore,
     partition_of,
-    perform,
 )
 from surepipe.simulation.stores.calls import (
     PLAIN,
@@ -106,7 +105,7 @@ def _never() -> bool:
     return False
 
 
-class SimulatedStore(StoreVerbs):
+class SimulatedStore(Store):
     """A store whose process and whose disk belong to a world. See the module.
 
     The last ``remember`` writes can be taken back, by crashes and power cuts as far as the level allows, by
@@ -133,7 +132,7 @@ class SimulatedStore(StoreVerbs):
         ``new_incarnation`` gives them."""
         self.name = name
         self.kind = kind
-        self.level = declared
+        self._declared = declared
         self.actual = declared if actual is None else actual
         self.is_down = False
         """While it is, no call is done or answered."""
@@ -163,6 +162,11 @@ class SimulatedStore(StoreVerbs):
     def _next_incarnation(self) -> int:
         self._incarnation += INCARNATION_STEP
         return self._incarnation
+
+    @property
+    def level(self) -> Level:
+        """What it keeps through what, as it declares."""
+        return self._declared
 
     # For a world that keeps the time.
 
@@ -211,13 +215,13 @@ class SimulatedStore(StoreVerbs):
     ) -> StoreOutcome:
         """``changes``: those of the caller's own that happen together with the request."""
         if not is_write(request):
-            return self._undamaged(request, perform(request, self._inside, self._inside))
+            return self._undamaged(request, self._inside.ask(request))
         streams = self._streams_of(request)
         before = self._before(request, streams)
         outcome = (
             self._inside.do_together(request, changes)
             if isinstance(request, Together)
-            else perform(request, self._inside, self._inside)
+            else self._inside.ask(request)
         )
         if _has_changed(outcome):
             self._note(streams, before)
@@ -402,7 +406,7 @@ class SimulatedStore(StoreVerbs):
 
     # For actors: each call meets its fate.
 
-    def _do(self, request: StoreRequest) -> StoreOutcome:
+    def ask(self, request: StoreRequest) -> StoreOutcome:
         if isinstance(request, WaitForMore | WaitForMark) and not self.has_more(request):
             seen = self._interrupts
             self._pause(

@@ -20,39 +20,38 @@ from redis.sentinel import Sentinel
 from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
-    ClaimOutcome,
+    ClaimReader,
     CommitOutcome,
     CommitPosition,
     CreateOutcome,
+    CreateStream,
+    DescribeStream,
     DropOutcome,
     DropStream,
     Empty,
     Failed,
-    GetOutcome,
+    GetPosition,
     Hint,
-    IdentifyOutcome,
-    Identity,
+    IdentifyEntry,
     InfoOutcome,
     JoinedOutcome,
-    KeyedOutcome,
-    KeyedRequest,
-    KeyedVerbs,
     Level,
     LoadOutcome,
     LoadTable,
     Marked,
     MarkOutcome,
-    OpenOutcome,
+    OpenProducer,
     ReadFrom,
     ReadKeys,
-    ReadOutcome,
-    Retention,
+    Store,
     StoreOutcome,
+    StoreRequest,
     TableRows,
     Together,
-    TrimOutcome,
+    TrimBefore,
     Unavailable,
     WaitForMark,
+    WaitForMore,
     partition_of,
 )
 from surepipe.errors import ConfigurationError, StoreUnavailable
@@ -184,8 +183,8 @@ _NEW_SERVER = Unavailable(
 )
 
 
-class RedisStore(KeyedVerbs):
-    """A ``StreamStore``, an ``IndexStore`` and a ``KeyedStore`` on Redis, with transactions. Threads may share it.
+class RedisStore(Store):
+    """A store on Redis, with transactions. Threads may share it.
 
     Build one by URL, and close it in the end, or use it in a ``with`` block::
 
@@ -370,10 +369,56 @@ class RedisStore(KeyedVerbs):
         """The level, whether it is declared, and what the server's settings give. Raises as ``level`` does."""
         return self._caller.durability()
 
+    def ask(self, request: StoreRequest) -> StoreOutcome:  # noqa: PLR0911, PLR0912 - a line per kind
+        """See ``Store.ask``. Trims whole pages. What looks at a reader's place (reading entries, keys or a table,
+        and commits) is Unavailable once after the server was restarted or replaced. A wait blocks for
+        ``limits.block_s`` at most, on a connection of its own."""
+        match request:
+            case AppendRun():
+                return self._append(request)
+            case ReadFrom():
+                return self._read_entries(request)
+            case CommitPosition():
+                return self._commit(request)
+            case WaitForMore():
+                return self._wait(request)
+            case CreateStream():
+                return self._create(request)
+            case OpenProducer(stream, producer, epoch, base):
+                return self._simple(
+                    "open", stream, self.keys.of_stream(stream), producer, epoch, base
+                )
+            case IdentifyEntry(stream, index):
+                return self._simple("identify", stream, self.keys.of_stream(stream)[:2], index)
+            case TrimBefore(stream, before):
+                return self._simple("trim", stream, self.keys.of_stream(stream), before)
+            case DescribeStream():
+                return self._describe(request)
+            case ClaimReader(stream, reader, claimant):
+                keys = [self.keys.positions(self.keys.tag(stream))]
+                return self._simple("claim", stream, keys, field_of(stream, reader), claimant)
+            case GetPosition(stream, reader):
+                keys = [self.keys.positions(self.keys.tag(stream))]
+                return self._simple("get", stream, keys, field_of(stream, reader))
+            case Together():
+                return together(self._caller, self.keys, self._now(), request)
+            case WaitForMark():
+                return self._wait_for_mark(request)
+            case DropStream():
+                return self._drop(request)
+            case ReadKeys(table, names):
+                outcome = why_not(request) or self._simple(
+                    "keys", table, [self.keys.table(table)], *names
+                )
+                return _NEW_SERVER if self._caller.is_new_to("keys", table) else outcome
+            case LoadTable(table):
+                outcome = why_not(request) or self._load(request)
+                return _NEW_SERVER if self._caller.is_new_to("load", table) else outcome
+
     # Streams.
 
-    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
-        """See ``StreamStore.create``."""
+    def _create(self, request: CreateStream) -> CreateOutcome:
+        stream, partitions, retention = request.stream, request.partitions, request.retention
         names = (
             [stream] if partitions == 1 else [partition_of(stream, n) for n in range(partitions)]
         )
@@ -390,16 +435,9 @@ class RedisStore(KeyedVerbs):
             return reply
         return create_outcome(reply, partitions, retention)
 
-    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
-        """See ``StreamStore.open_producer``."""
-        outcome = self._simple("open", stream, self.keys.of_stream(stream), producer, epoch, base)
-        return cast("OpenOutcome", outcome)
-
-    def append(
-        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-    ) -> AppendOutcome:
-        """See ``StreamStore.append``. One command for the run, one stream entry for each 64 KiB of it."""
-        run = AppendRun(stream, producer, epoch, first, payloads)
+    def _append(self, run: AppendRun) -> AppendOutcome:
+        """One command for the run, one stream entry for each 64 KiB of it."""
+        stream = run.stream
         keys = self.keys.of_stream(stream)
         while True:
             reply = self._run("append", stream, keys, [self._now(), *run_arguments(run)])
@@ -413,27 +451,16 @@ class RedisStore(KeyedVerbs):
     def _now(self) -> Argument:
         return self._clock() if self._clock else ""
 
-    def read(
-        self,
-        stream: str,
-        index: int,
-        max_messages: int,
-        max_bytes: int,
-        incarnation: int | None = None,
-        *,
-        anchor: Identity | None = None,
-    ) -> ReadOutcome:
-        """See ``StreamStore.read``. Unavailable once after the server was restarted or replaced."""
-        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
+    def _read_entries(self, request: ReadFrom) -> StoreOutcome:
         reply = self._read(request)
         if isinstance(reply, Unavailable | Failed):
             return reply
         if reply[0] == b"batch":
             return batch_of(reply, request)
-        outcome = _simple_outcome(reply, stream)
+        outcome = _simple_outcome(reply, request.stream)
         if isinstance(outcome, Empty):
-            self._ends[stream] = outcome.next
-        return cast("ReadOutcome", outcome)
+            self._ends[request.stream] = outcome.next
+        return outcome
 
     def read_pages(
         self,
@@ -463,18 +490,8 @@ class RedisStore(KeyedVerbs):
         reply = self._run("read", request.stream, keys, bounds)
         return _NEW_SERVER if self._caller.is_new_to("read", request.stream) else reply
 
-    def identify(self, stream: str, index: int) -> IdentifyOutcome:
-        """See ``StreamStore.identify``."""
-        outcome = self._simple("identify", stream, self.keys.of_stream(stream)[:2], index)
-        return cast("IdentifyOutcome", outcome)
-
-    def trim(self, stream: str, before: int) -> TrimOutcome:
-        """See ``StreamStore.trim``. Trims whole pages."""
-        outcome = self._simple("trim", stream, self.keys.of_stream(stream), before)
-        return cast("TrimOutcome", outcome)
-
-    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
-        """See ``StreamStore.wait``. Blocks for ``limits.block_s`` at most, on a connection of its own."""
+    def _wait(self, request: WaitForMore) -> Hint | Failed | Unavailable:
+        stream, index, timeout_us = request.stream, request.index, request.timeout_us
         if timeout_us > 0 and self._ends.pop(stream, None) == index:
             # A read has just found the end here; an entry that came since then ends the blocking at once.
             return self._block(stream, index, timeout_us)
@@ -508,11 +525,11 @@ class RedisStore(KeyedVerbs):
         return max(1, micros // 1000)  # 0 would mean for ever
 
     def stop_waiting(self) -> None:
-        """Every ``wait`` that is under way answers Unavailable now; later ones connect anew."""
+        """Every wait that is under way answers Unavailable now; later ones connect anew."""
         self._waiting.interrupt()
 
-    def info(self, stream: str) -> InfoOutcome:
-        """See ``StreamStore.info``."""
+    def _describe(self, request: DescribeStream) -> InfoOutcome:
+        stream = request.stream
         head, _, producers = self.keys.of_stream(stream)
         reply = self._run("info", stream, [head, producers], [])
         if isinstance(reply, Unavailable | Failed):
@@ -521,18 +538,7 @@ class RedisStore(KeyedVerbs):
 
     # Positions.
 
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
-        """See ``IndexStore.claim``."""
-        keys, field = [self.keys.positions(self.keys.tag(stream))], field_of(stream, reader)
-        return cast("ClaimOutcome", self._simple("claim", stream, keys, field, claimant))
-
-    def get(self, stream: str, reader: str) -> GetOutcome:
-        """See ``IndexStore.get``."""
-        keys, field = [self.keys.positions(self.keys.tag(stream))], field_of(stream, reader)
-        return cast("GetOutcome", self._simple("get", stream, keys, field))
-
-    def commit(self, request: CommitPosition) -> CommitOutcome:
-        """See ``IndexStore.commit``. Unavailable once after the server was restarted or replaced."""
+    def _commit(self, request: CommitPosition) -> CommitOutcome:
         if failed := too_long(request):
             return failed
         keys = [self.keys.positions(self.keys.tag(request.stream)), self.keys.head(request.stream)]
@@ -567,27 +573,7 @@ class RedisStore(KeyedVerbs):
             transaction.commit(source, expected_next)
         return transaction.outcomes
 
-    # Tables, marks, and several requests in one step.
-
-    def ask(self, request: KeyedRequest) -> KeyedOutcome:
-        """See ``KeyedVerbs``. Reading keys or a table is Unavailable once after the server was restarted or
-        replaced. A wait for a mark blocks as ``wait`` does."""
-        match request:
-            case Together():
-                return together(self._caller, self.keys, self._now(), request)
-            case WaitForMark():
-                return self._wait_for_mark(request)
-            case DropStream():
-                return self._drop(request)
-            case ReadKeys(table, keys):
-                outcome = why_not(request) or self._simple(
-                    "keys", table, [self.keys.table(table)], *keys
-                )
-                is_new = self._caller.is_new_to("keys", table)
-                return _NEW_SERVER if is_new else cast("KeyedOutcome", outcome)
-            case LoadTable(table):
-                outcome = why_not(request) or self._load(request)
-                return _NEW_SERVER if self._caller.is_new_to("load", table) else outcome
+    # Tables and marks.
 
     def _load(self, request: LoadTable) -> LoadOutcome:
         """A cursor goes on only where it came from: after a failover loading begins anew, and rows come again."""

@@ -134,7 +134,7 @@ def together(
     expected: Mapping[int, int] | None = None,
     own: tuple[Sequence[Argument], Sequence[str]] = ((), ()),
 ) -> TogetherOutcome:
-    """``KeyedVerbs.together``, as one script. ``expected``: see ``RedisTransaction.commit``. ``own``: a command of
+    """``Store.together``, as one script. ``expected``: see ``RedisTransaction.commit``. ``own``: a command of
     the caller's, and its keys."""
     refused = why_not(request) or _spread_over(keys, request) or _too_long(request)
     if refused is not None:

@@ -17,45 +17,41 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from surepipe.core.store_requests import (
-    AppendOutcome,
     AppendRun,
-    ClaimOutcome,
-    CommitOutcome,
+    ClaimReader,
     CommitPosition,
-    CreateOutcome,
+    CreateStream,
+    DescribeStream,
     DropStream,
     Failed,
-    GetOutcome,
+    GetPosition,
     Hint,
-    IdentifyOutcome,
-    Identity,
-    InfoOutcome,
-    KeyedOutcome,
+    IdentifyEntry,
     KeyedRequest,
-    KeyedVerbs,
     Level,
     LoadTable,
     Marked,
-    OpenOutcome,
+    OpenProducer,
     ReadFrom,
     ReadKeys,
-    ReadOutcome,
-    Retention,
+    Store,
+    StoreOutcome,
+    StoreRequest,
     Together,
-    TrimOutcome,
+    TrimBefore,
     Unavailable,
     WaitForMark,
+    WaitForMore,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.pages import PagesOutcome
 from surepipe.storage.sqlite import positions as sqlite_positions
-from surepipe.storage.sqlite import streams as sqlite_retention
 from surepipe.storage.sqlite import streams as sqlite_streams
 from surepipe.storage.sqlite import tables as sqlite_tables
 from surepipe.storage.sqlite.file import Connect, SqliteFile, breaks_connection, connect
@@ -183,9 +179,8 @@ def _wait_on_condition(condition: threading.Condition, timeout_us: int) -> None:
     condition.wait(timeout_us / 1_000_000)
 
 
-class SqliteStore(KeyedVerbs):
-    """A ``StreamStore``, an ``IndexStore`` and a ``KeyedStore`` that can do all, and SQL of the caller's, in one
-    transaction.
+class SqliteStore(Store):
+    """A store that can do all, and SQL of the caller's, in one transaction.
 
     Safe for threads. Not for a fork: a child process opens the file itself.
     """
@@ -304,40 +299,62 @@ class SqliteStore(KeyedVerbs):
             self._commits += 1
             self._changed.notify_all()
 
-    # Streams.
+    def ask(self, request: StoreRequest) -> StoreOutcome:  # noqa: PLR0911 - a line per kind
+        """See ``Store.ask``. Trims whole pages, a page being one append or 64 KiB of it. What this process writes
+        ends a wait at once, what another one writes within 50 ms."""
+        match request:
+            case AppendRun():
+                now_us = self._clock()
+                return self._write(lambda c: sqlite_streams.append(c, request, now_us))
+            case ReadFrom():
+                return self._look(lambda c: sqlite_streams.read(c, request))
+            case CommitPosition():
+                return self._write(lambda c: sqlite_positions.commit(c, request))
+            case WaitForMore(stream, index, timeout_us):
+                found = self._watch_until(
+                    lambda c: sqlite_streams.next_index(c, stream),
+                    lambda at: at != index,
+                    timeout_us,
+                )
+                return Hint() if isinstance(found, int) else found
+            case CreateStream(stream, partitions, retention):
+                incarnation = self._new_incarnation()
+                return self._write(
+                    lambda c: sqlite_streams.create(c, stream, partitions, retention, incarnation)
+                )
+            case OpenProducer(stream, producer, epoch, base):
+                return self._write(
+                    lambda c: sqlite_streams.open_producer(c, stream, producer, epoch, base)
+                )
+            case IdentifyEntry(stream, index):
+                return self._look(lambda c: sqlite_streams.identify(c, stream, index))
+            case TrimBefore(stream, before):
+                return self._write(lambda c: sqlite_streams.trim(c, stream, before))
+            case DescribeStream(stream):
+                return self._look(lambda c: sqlite_streams.info(c, stream))
+            case ClaimReader(stream, reader, claimant):
+                return self._write(lambda c: sqlite_positions.claim(c, stream, reader, claimant))
+            case GetPosition(stream, reader):
+                return self._look(lambda c: sqlite_positions.get(c, stream, reader))
+            case ReadKeys() | LoadTable() | WaitForMark() | DropStream() | Together():
+                return why_not(request) or self._ask_keyed(request)
 
-    def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:
-        """See ``StreamStore.create``."""
-        incarnation = self._new_incarnation()
-        return self._write(
-            lambda c: sqlite_streams.create(c, stream, partitions, retention, incarnation)
-        )
-
-    def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
-        """See ``StreamStore.open_producer``."""
-        return self._write(lambda c: sqlite_streams.open_producer(c, stream, producer, epoch, base))
-
-    def append(
-        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
-    ) -> AppendOutcome:
-        """See ``StreamStore.append``."""
-        run = AppendRun(stream, producer, epoch, first, payloads)
-        now_us = self._clock()
-        return self._write(lambda c: sqlite_streams.append(c, run, now_us))
-
-    def read(
-        self,
-        stream: str,
-        index: int,
-        max_messages: int,
-        max_bytes: int,
-        incarnation: int | None = None,
-        *,
-        anchor: Identity | None = None,
-    ) -> ReadOutcome:
-        """See ``StreamStore.read``."""
-        request = ReadFrom(stream, index, max_messages, max_bytes, incarnation, anchor)
-        return self._look(lambda c: sqlite_streams.read(c, request))
+    def _ask_keyed(self, request: KeyedRequest) -> StoreOutcome:
+        match request:
+            case ReadKeys(table, keys):
+                return self._look(lambda c: sqlite_tables.read(c, table, keys))
+            case LoadTable(table, after, limit):
+                return self._look(lambda c: sqlite_tables.load(c, table, after, limit))
+            case WaitForMark(mark, seen, timeout_us):
+                found = self._watch_until(
+                    lambda c: sqlite_tables.mark_of(c, mark), lambda at: at != seen, timeout_us
+                )
+                return Marked(found) if isinstance(found, int) else found
+            case DropStream():
+                return self._write(lambda c: sqlite_streams.drop(c, request))
+            case Together():
+                now_us = self._clock()
+                return self._write(lambda c: all_or_nothing(c, request, now_us))
 
     def read_pages(
         self,
@@ -350,26 +367,6 @@ class SqliteStore(KeyedVerbs):
         """As ``read``, in whole pages that are not taken apart: for readers in bulk."""
         request = ReadFrom(stream, index, max_messages, max_bytes, incarnation)
         return self._look(lambda c: sqlite_streams.read_pages(c, request))
-
-    def identify(self, stream: str, index: int) -> IdentifyOutcome:
-        """See ``StreamStore.identify``."""
-        return self._look(lambda c: sqlite_streams.identify(c, stream, index))
-
-    def trim(self, stream: str, before: int) -> TrimOutcome:
-        """See ``StreamStore.trim``. Trims whole pages, a page being one append or 64 KiB of it."""
-        return self._write(lambda c: sqlite_retention.trim(c, stream, before))
-
-    def info(self, stream: str) -> InfoOutcome:
-        """See ``StreamStore.info``."""
-        return self._look(lambda c: sqlite_streams.info(c, stream))
-
-    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
-        """See ``StreamStore.wait``. What this process writes ends it at once, what another one writes within
-        50 ms."""
-        found = self._watch_until(
-            lambda c: sqlite_streams.next_index(c, stream), lambda next: next != index, timeout_us
-        )
-        return Hint() if isinstance(found, int) else found
 
     def _watch_until(
         self,
@@ -407,42 +404,6 @@ class SqliteStore(KeyedVerbs):
         with self._changed:
             if commits == self._commits and not self._is_closed:
                 self._pause(self._changed, longest_us)
-
-    # Positions.
-
-    def claim(self, stream: str, reader: str, claimant: int) -> ClaimOutcome:
-        """See ``IndexStore.claim``."""
-        return self._write(lambda c: sqlite_positions.claim(c, stream, reader, claimant))
-
-    def get(self, stream: str, reader: str) -> GetOutcome:
-        """See ``IndexStore.get``."""
-        return self._look(lambda c: sqlite_positions.get(c, stream, reader))
-
-    def commit(self, request: CommitPosition) -> CommitOutcome:
-        """See ``IndexStore.commit``."""
-        return self._write(lambda c: sqlite_positions.commit(c, request))
-
-    # Tables, marks, and several requests in one step.
-
-    def ask(self, request: KeyedRequest) -> KeyedOutcome:
-        """See ``KeyedVerbs``. A wait for a mark ends as ``wait`` does."""
-        if refused := why_not(request):
-            return refused
-        match request:
-            case ReadKeys(table, keys):
-                return self._look(lambda c: sqlite_tables.read(c, table, keys))
-            case LoadTable(table, after, limit):
-                return self._look(lambda c: sqlite_tables.load(c, table, after, limit))
-            case WaitForMark(mark, seen, timeout_us):
-                found = self._watch_until(
-                    lambda c: sqlite_tables.mark_of(c, mark), lambda at: at != seen, timeout_us
-                )
-                return Marked(found) if isinstance(found, int) else found
-            case DropStream():
-                return self._write(lambda c: sqlite_streams.drop(c, request))
-            case Together():
-                now_us = self._clock()
-                return self._write(lambda c: all_or_nothing(c, request, now_us))
 
     @contextmanager
     def transaction(self) -> Generator[SqliteTransaction]:

@@ -373,7 +373,7 @@ def stored_transport(store: MemoryStore) -> Transport:
 
 
 def test_a_sender_that_crashes_goes_on_with_what_it_had_stored() -> None:
-    """message-queue Q-25, Q-28, addendum B-113: numbers go on, nothing is lost, nothing is delivered twice."""
+    """message-queue Q-25, Q-28: numbers go on, nothing is lost, nothing is delivered twice."""
     store = MemoryStore()
     wire = Wire(stored_transport(store))
     wire.send(*b"ab")

@@ -103,6 +103,13 @@ LOUD: Sequence[HopSubject] = (
         asks=("F14", "F13"),
         level=Level.INTERVAL,
     ),
+    hop(
+        "stream, journal, store goes back",
+        layer("stream", on_diverged="earliest"),
+        journaled=True,
+        asks=("F14", "F13"),
+        level=Level.INTERVAL,
+    ),
 )
 BOUNDARIES: Sequence[HopSubject] = (
     hop("reliable, letters", RELIABLE, options=LETTERS),
@@ -225,6 +232,14 @@ LATE_STORES: Sequence[HopSubject] = (
         asks=("F14", *LATE),
     ),
     hop("reliable, journal, late answers", RELIABLE, journaled=True, asks=LATE),
+    # A replaced receiver hears late that it was, and answers beside its successor.
+    hop(
+        "reliable, stored state, journal, late answers",
+        RELIABLE,
+        journaled=True,
+        durable=True,
+        asks=LATE,
+    ),
 )
 QUARRY: Sequence[HopSubject] = (
     *(*SUBJECTS, *STACKS, *BOUNDS, *LOUD, *SHARED, *LATE_STORES, *BOUNDARIES),

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from surepipe.core.effects import Notice, NoticeKind, Reject, RejectReason
+from surepipe.core.effects import Deliver, Notice, NoticeKind, Reject, RejectReason
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
+from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.stack.counters import FRAME_COUNTERS
 from surepipe.pipes.wire.frames import (
     MAX_NUMBER,
@@ -29,6 +30,7 @@ from surepipe.pipes.wire.frames import (
 from tests.kit import frames as drawn
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.reliable_kit import (
+    DURABLE,
     TwinWire,
     assert_all_confirmed,
     confirms,
@@ -38,6 +40,7 @@ from tests.pipes.reliable_kit import (
     noticed,
     openeds,
     opens,
+    transmitted,
 )
 
 
@@ -544,3 +547,71 @@ def test_restored_ends_give_the_same_effects_over_a_bad_route() -> None:
     wire.send(*range(60))
     wire.run(Faults(loss=0.2, duplication=0.2, delay_us=(MS, 60 * MS), fifo=False))
     assert wire.compared > 100
+
+
+# Two receivers at once.
+
+
+def exchange_with_both(
+    wire: Wire, former: ReceiverStack, *, former_first: bool
+) -> tuple[int, list[Deliver]]:
+    """Every frame reaches the receiver of the wire and the one that it replaced, whose handler hangs.
+
+    Gives how many Opens left, and what the hanging handler was given.
+    """
+    before, hanging = len(opens(wire)), list[Deliver]()
+    for _ in range(1_000):
+        if wire.to_receiver:
+            frame, here = wire.to_receiver.pop(0), len(wire.to_sender)
+            wire.arrive(frame)
+            effects = former.frame(frame, wire.now)
+            hanging += [effect for effect in effects if isinstance(effect, Deliver)]
+            at = here if former_first else len(wire.to_sender)
+            wire.to_sender[at:at] = transmitted(effects)
+        elif wire.to_sender:
+            wire.arrive_back(wire.to_sender.pop(0))
+        else:
+            return len(opens(wire)) - before, hanging
+    raise AssertionError("a sender and two receivers never stop talking")
+
+
+@pytest.mark.parametrize("former_first", [True, False])
+@pytest.mark.parametrize("boundary", [BoundaryOptions(), DURABLE])
+def test_two_receivers_that_answer_every_open_do_not_make_a_sender_draw_links_for_ever(
+    boundary: BoundaryOptions, *, former_first: bool
+) -> None:
+    """A replaced receiver wakes up beside its successor: three links at the most, then all is quiet, and what is
+    sent from then on goes to one of them (pipes T-9)."""
+    wire = Wire({"reliable": {"run_max": 1}}, boundary=boundary)
+    wire.send(1, 2)
+    wire.exchange()
+    former = wire.receiver
+    wire.crash_receiver()
+    wire.send(3)
+    links, _ = exchange_with_both(wire, former, former_first=former_first)
+    assert 1 <= links <= 3
+    for number in range(4, 40):
+        wire.send(number)
+        assert exchange_with_both(wire, former, former_first=former_first)[0] == 0
+        wire.advance(100 * MS)
+        exchange_with_both(wire, former, former_first=former_first)
+    assert_all_confirmed(wire)
+    assert len(opens(wire)) <= 4
+
+
+def test_a_receiver_that_was_passed_over_is_taken_when_nobody_else_answers() -> None:
+    """The successor is killed, and the one before lives: it is asked after a while, and serves (pipes T-9)."""
+    wire = Wire({"reliable": {"run_max": 1}})
+    wire.send(1)
+    wire.exchange()
+    former = wire.receiver
+    wire.crash_receiver()
+    wire.send(2)
+    _, hanging = exchange_with_both(wire, former, former_first=True)
+    wire.receiver = former
+    wire.open.update((delivery.ticket, delivery) for delivery in hanging)
+    wire.settle()
+    wire.send(3)
+    wire.run()
+    assert wire.confirmed == {1, 2, 3}
+    assert wire.sender.idle

@@ -48,8 +48,9 @@ GATE_SEEDS = 500
 ALARM_SEEDS = 4_000
 ALARM_MESSAGES = 16
 EXAMPLE_SEEDS = 1_000
-WATCHED = Options(gauges=True)
-"""What a store lost (P21) and what machines count (P18 to P20) is judged only where it is told."""
+WATCHED = Options(gauges=True, events_max=20_000)
+"""What a store lost (P21) and what machines count (P18 to P20) is judged only where it is told. A run has hundreds
+of events: one with so many has ends that answer each other as fast as they can."""
 PIECE = 100
 """Seeds of an example that a process takes at a time."""
 THREAD_TURNS = 6

@@ -21,7 +21,7 @@ from surepipe.core.snapshot import stateful
 from surepipe.pipes.declaration import EXACT, PipeKind, Reverse, row
 from surepipe.pipes.options import RetryOptions
 from surepipe.pipes.retry.confirming import RANGES_MAX, Reporting
-from surepipe.pipes.retry.engine import RetrySender
+from surepipe.pipes.retry.engine import FORMER_MAX, RetrySender
 from surepipe.pipes.retry.flights import NEVER
 from surepipe.pipes.stack import fencing
 from surepipe.pipes.stack.layers import ReceiverLayer, ReceiverPort, Token
@@ -58,6 +58,15 @@ class Reliable(RetryOptions):
 #
 # A new link is drawn at each ``begin``, when the receiver doesn't know the link, and when another incarnation
 # of it answers. Never finished: when nothing is unconfirmed it is idle.
+#
+# Two receivers may answer for long, and links must not be drawn as fast as they do:
+#
+# 1. A receiver hangs. Another process begins in its place, and the first wakes up: every frame reaches both.
+# 2. Both answer an Open. The second answer comes from another incarnation than the first, so a new link is drawn,
+#    in case the first answer was an old one. 3. Both answer that, too, and so on, although nobody sends anything.
+# 4. So who was there first is passed over (``former``) from the second such link on, and its successor is served.
+#    Whose answers are worth anything is the store's to say: it refuses the state of who was replaced.
+# 5. Passed over may be the wrong one, as frames overtake each other. If nobody else answers in time it is taken.
 
 
 class Sender(RetrySender):
@@ -76,6 +85,7 @@ class Sender(RetrySender):
         self.opens = 0
         self.opening_since = 0
         self.is_warned = False
+        self.disputes = 0
 
     # Linking.
 
@@ -91,7 +101,6 @@ class Sender(RetrySender):
         """Draw a new link and offer it; nothing else leaves before it is answered (T-9)."""
         self.linked = False
         self.link = self.rng.getrandbits(63) + 1
-        self.former = []
         self.void_through = self.frames_passed
         self.opens = 0
         self.opening_since = self.port.now
@@ -123,8 +132,13 @@ class Sender(RetrySender):
 
     def met_incarnation(self, incarnation: int) -> None:
         """Another receiver answers on this link: it can't be trusted with it, so draw another."""
-        del incarnation
+        self.disputes += 1
+        self._pass_over(self.incarnation, incarnation)
         self._open_link()
+
+    def _pass_over(self, former: int, current: int) -> None:
+        others = [one for one in self.former if one not in (former, current)]
+        self.former = [*others, former][-FORMER_MAX:]
 
     # Frames.
 
@@ -134,6 +148,8 @@ class Sender(RetrySender):
             self.port.count("wrong_state")
         elif frame.link != self.link:
             self.port.count("stale_link")
+        elif not isinstance(frame, Refused) and self._is_passed_over(frame.incarnation):
+            self.port.count("repeated_confirm")
         elif isinstance(frame, Unknown):
             self._take_unknown()
         elif frame.epoch != self.epoch:
@@ -143,8 +159,17 @@ class Sender(RetrySender):
         else:
             self._take_refused(frame)
 
+    def _is_passed_over(self, incarnation: int) -> bool:
+        """Step 4; and step 5: when nobody answers, a link is offered twice, and what was sent is asked after."""
+        if incarnation not in self.former:
+            return False
+        if self.linked:
+            return incarnation != self.incarnation and not self.probes
+        return self.disputes > 1 and self.opens <= 1
+
     def _take_unknown(self) -> None:
         if self.linked:
+            self.disputes = 0
             self._open_link()
         else:
             self.port.count("wrong_state")
@@ -155,7 +180,7 @@ class Sender(RetrySender):
         if self.linked and frame.incarnation == self.incarnation:
             self.port.count("repeated_confirm")
         elif self.linked:
-            self._open_link()
+            self.met_incarnation(frame.incarnation)
         elif self.open_at == NEVER:
             self.port.count("wrong_state")
         elif is_untouched and (frame.expected > 1 or frame.closed):
@@ -177,7 +202,6 @@ class Sender(RetrySender):
         self.answered = True
         self.open_at = NEVER
         self.incarnation = frame.incarnation
-        self.former = []
         self.probes = 0
         self.paced_until = 0
         self.held = ((frame.cum + 1, frame.expected - 1),) if frame.expected > frame.cum + 1 else ()

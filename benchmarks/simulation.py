@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from surepipe.simulation import HopSubject, Options, Subject, run_hop
 from surepipe.simulation.chance.seeded import SeededChooser
-from surepipe.simulation.hop import digest_of_rows, judge_rows, play
+from surepipe.simulation.hop import play
+from surepipe.simulation.world import digest_of_rows, judge_rows
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED
 from tests.plain.resend import RESEND
 

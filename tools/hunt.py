@@ -16,11 +16,12 @@ from pathlib import Path
 from surepipe.simulation.campaign import Failure, catches_canary
 from surepipe.simulation.chance.script import load, save
 from surepipe.simulation.faults import Mode, draw_options
-from surepipe.simulation.hop import judge_rows, replay, run_hop
+from surepipe.simulation.hop import replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import promise_of
 from surepipe.simulation.shrink import shrink
 from surepipe.simulation.subjects import HopSubject
+from surepipe.simulation.world import judge_rows
 from tests.faults.quarry import QUARRY
 
 ROOT = Path(__file__).resolve().parent.parent

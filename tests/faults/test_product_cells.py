@@ -11,9 +11,10 @@ import pytest
 from surepipe.core.claims import Atom, Fault
 from surepipe.simulation.chance.script import Decision, load
 from surepipe.simulation.faults import FaultKind, Mode, draw_options
-from surepipe.simulation.hop import judge_rows, run_hop
+from surepipe.simulation.hop import run_hop
 from surepipe.simulation.promises import promise_of
 from surepipe.simulation.subjects import HopSubject
+from surepipe.simulation.world import judge_rows
 from tests.faults.cautious import CAUTIOUS
 from tests.faults.product import (
     BROKEN,

@@ -15,8 +15,8 @@ from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.events import Event
 from surepipe.simulation.explore.search import Search
 from surepipe.simulation.explore.transitions import ExploredStep, Space, State
-from surepipe.simulation.hop import HopWorld
 from surepipe.simulation.options import Drain
+from surepipe.simulation.world import World
 from tests.audit.properties import test_audit, test_judge
 from tests.mutants.mutant import Around, swapped
 from tests.simulation import test_crashes, test_network, test_replay
@@ -35,7 +35,7 @@ class HarnessMutant:
         return self.name
 
 
-def _end_of_chaos(world: HopWorld) -> None:
+def _end_of_chaos(world: World) -> None:
     world.is_draining = True
 
 
@@ -103,7 +103,7 @@ _TROUBLE = SeededChooser.trouble
 HARNESS: tuple[HarnessMutant, ...] = (
     HarnessMutant(
         "the drain is skipped",
-        swapped(HopWorld, "_drain", _end_of_chaos),
+        swapped(World, "_drain", _end_of_chaos),
         test_network.test_a_slow_drain_takes_longer_than_the_first_timeout,
     ),
     HarnessMutant(

@@ -17,11 +17,12 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.campaign import campaign
 from surepipe.simulation.chance.script import load
 from surepipe.simulation.faults import Mode, chosen
-from surepipe.simulation.hop import judge_rows, replay, run_hop
+from surepipe.simulation.hop import replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import hop_of, promise_of
 from surepipe.simulation.results import RunResult
 from surepipe.simulation.subjects import HopSubject
+from surepipe.simulation.world import judge_rows
 from tests.faults.product import hop, layer
 from tests.faults.quarry import QUARRY
 from tests.simulation.kit import decide, of_kind, told

@@ -26,9 +26,10 @@ from surepipe.pipelines.simulate.simulating import Simulation, simulation_of
 from surepipe.pipes.message_queue import BoundedQueue, Checked, Message, OrderedQueue
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.faults import Mode, draw_options
-from surepipe.simulation.hop import digest_of_rows, run_hop
+from surepipe.simulation.hop import run_hop
 from surepipe.simulation.promises import promise_of
 from surepipe.simulation.subjects import Subject
+from surepipe.simulation.world import digest_of_rows
 from tests.faults.quarry import QUARRY
 from tests.simulation.kit import COUNTING
 

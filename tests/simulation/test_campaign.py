@@ -11,10 +11,11 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.campaign import campaign, catches_canary
 from surepipe.simulation.chance.script import dump, parse
 from surepipe.simulation.faults import Mode, chosen
-from surepipe.simulation.hop import judge_rows, replay
+from surepipe.simulation.hop import replay
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import Promise, promise_of
 from surepipe.simulation.subjects import HopSubject
+from surepipe.simulation.world import judge_rows
 from tests.faults.product import BY_NAME
 from tests.simulation.kit import RELIABLE, RESEND
 

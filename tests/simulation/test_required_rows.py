@@ -12,10 +12,11 @@ from surepipe.audit.trace import Row
 from surepipe.simulation.campaign import campaign, catches_canary
 from surepipe.simulation.chance.script import dump, parse
 from surepipe.simulation.faults import Mode
-from surepipe.simulation.hop import judge_rows, replay, run_hop
+from surepipe.simulation.hop import replay, run_hop
 from surepipe.simulation.options import Options
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.subjects import HopSubject
+from surepipe.simulation.world import judge_rows
 from tests.plain.multi_unconfirmed import MULTI_UNCONFIRMED
 from tests.plain.resend import RESEND as PLAIN_RESEND
 from tests.plain.sequential import SEQUENTIAL

@@ -12,7 +12,8 @@ from surepipe.audit.properties.ledger import Look
 from surepipe.audit.trace import COLUMNS, Kind, RollingDigest, Row, Rows, cells_of
 from surepipe.simulation import HopSubject, Options
 from surepipe.simulation.chance.seeded import SeededChooser
-from surepipe.simulation.hop import digest_of_rows, play
+from surepipe.simulation.hop import play
+from surepipe.simulation.world import digest_of_rows
 
 RELIABLE = HopSubject({"reliable": {"run_max": 4, "window": 16}})
 LOSSY = Options(seed=3, loss_ppm=200_000, confirm_loss_ppm=200_000, copy_ppm=100_000)

@@ -36,11 +36,12 @@ from surepipe.simulation.exercised import (
     exercised,
 )
 from surepipe.simulation.faults import BY_ID, CATALOGUE, FaultKind, Mode, draw_options, kind_of
-from surepipe.simulation.hop import JudgeRows, judge_rows, play, replay, result_of, run_hop
+from surepipe.simulation.hop import play, replay, run_hop
 from surepipe.simulation.options import DRAINS, Drain, Options
 from surepipe.simulation.promises import Promise, promise_of
 from surepipe.simulation.results import RunResult
 from surepipe.simulation.subjects import HopSubject, Subject
+from surepipe.simulation.world import JudgeRows, judge_rows, result_of
 
 # The canary: a pipe that loses message 7 in silence. A campaign in which nobody notices has judged nothing.
 

@@ -29,7 +29,7 @@ from surepipe.pipes.wire.frames import (
 from surepipe.simulation.chance.chooser import PLAIN_FATE, Fate, LinkCut
 from surepipe.simulation.events import EventTarget, FrameFlight, Happening
 from surepipe.simulation.options import Tie
-from surepipe.simulation.world import World, as_detail
+from surepipe.simulation.timeline import Timeline, as_detail
 
 # What a frame is, in the terms of a trace: its kind, layer, epoch, the run of messages that it carries.
 #
@@ -182,7 +182,7 @@ def _where(wanted: Sequence[str], names: Sequence[str]) -> Callable[[object], tu
 class Link:
     """One direction between two nodes, ``sender>receiver``."""
 
-    def __init__(self, world: World, source: str, target: EventTarget, pipe: str) -> None:
+    def __init__(self, world: Timeline, source: str, target: EventTarget, pipe: str) -> None:
         self.name = f"{source}>{target.name}"
         self.source = source
         self.target = target
@@ -288,7 +288,7 @@ class Link:
 class Network:
     """All links of a world, and the partitions that cut them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Timeline) -> None:
         self.world = world
         self.links: dict[str, Link] = {}
         self.name = "network"

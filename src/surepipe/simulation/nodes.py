@@ -7,11 +7,14 @@ zombie: when it wakes, it and its successor listen at the same addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
+from surepipe.core.machine import Machine
 from surepipe.errors import StoreUnavailable
+from surepipe.pipes.stream.position import Phase
 from surepipe.simulation.chance.chooser import Trouble, fault_of
 from surepipe.simulation.events import Event, FrameFlight, Happening, Submit
 from surepipe.simulation.network import Link
@@ -19,7 +22,7 @@ from surepipe.simulation.processes import Process, ReceiverProcess, SenderProces
 from surepipe.simulation.promises import promise_of
 from surepipe.simulation.stores.contents import WorldKeeper
 from surepipe.simulation.subjects import Subject
-from surepipe.simulation.world import World, as_detail, digests_of
+from surepipe.simulation.timeline import Timeline, as_detail, digests_of
 
 # The clocks of a node: a monotonic one that drifts, and a wall clock that also jumps.
 #
@@ -77,11 +80,133 @@ OFFERS_AGAIN = 64
 """An application gives up after so many refusals."""
 
 
-def _nothing(for_us: int) -> None:
-    del for_us
+def _nothing(*_: object) -> None:
+    """Where nobody has to be told."""
 
 
-class End:
+L = TypeVar("L")
+
+
+class SimulatedNode(ABC, Generic[L]):
+    """A node of a world by name: the life that runs there now, and what befalls it."""
+
+    is_done = False
+    """Its program has returned; machines have none."""
+
+    def __init__(self, world: Timeline, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.lives = 0
+        self.current: L | None = None
+        self.zombies: list[L] = []
+        self.on_power: Callable[[int], None] = _nothing
+
+    @property
+    def relays(self) -> bool:
+        """Whether it sends only what it was given, and is given again what it forgets."""
+        return False
+
+    @property
+    def begins_last(self) -> bool:
+        """Whether others are to be there before it."""
+        return False
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it has a program that has still to return."""
+        return False
+
+    @property
+    @abstractmethod
+    def is_at_rest(self) -> bool:
+        """Whether nothing is left to do for it."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds messages that wait for others."""
+        return False
+
+    def take(self, event: Event) -> None:
+        """A start, a return."""
+        assert isinstance(event, Happening)
+        event.act()
+
+    @abstractmethod
+    def begin(self) -> None:
+        """The run begins."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """A new life, unless there is one."""
+
+    @abstractmethod
+    def end(self, life: L, why: str, trouble: Trouble | None = None, fault: str = "") -> None:
+        """This life is over; what it had in memory is gone."""
+
+    @abstractmethod
+    def pause(self, life: L) -> None:
+        """It sleeps."""
+
+    @abstractmethod
+    def resume(self, life: L) -> None:
+        """It wakes, if it is there and sleeps."""
+
+    @abstractmethod
+    def heal(self) -> None:
+        """Everything that was away is back, and nothing that was replaced goes on."""
+
+    def bury(self) -> None:
+        """The run is over."""
+
+    def standing(self) -> Mapping[str, object]:
+        """How its ends stand when the run is over."""
+        return {}
+
+    def seat(self, current: L | None) -> None:
+        """This is the life that runs now."""
+        self.current = current
+
+    def leave(self, life: L) -> None:
+        """This one runs no more."""
+        if life in self.zombies:
+            self.zombies.remove(life)
+        self.seat(None if self.current is life else self.current)
+
+    def start_after(self, delay_us: int) -> None:
+        """The next life comes after this time."""
+        at = self.world.now + delay_us
+        self.world.at(at, self, Happening(f"life {self.lives + 1}", self.start))
+
+    def befall(self, life: L, trouble: Trouble) -> None:
+        """A crash, a pause, or a replacement while the old life only sleeps."""
+        if trouble.verb == "power":
+            self.on_power(trouble.for_us)
+            return
+        if trouble.is_end:
+            self.end(life, "memory lost", trouble)
+            self.start_after(trouble.for_us)
+            return
+        self.pause(life)
+        back = Happening("resume", lambda: self.resume(life))
+        self.world.at(self.world.now + trouble.for_us, self, back)
+        if trouble.verb == "zombie" and self.current is life:
+            self.replaced(life)
+            self.start_after(trouble.for_us // 2)
+
+    def replaced(self, life: L) -> None:
+        """Another life will be started while this one sleeps."""
+        self.zombies.append(life)
+        self.seat(None)
+
+    def cut_power(self, for_us: int) -> None:
+        """All lives end at once, and another one starts after this time."""
+        for life in [*([self.current] if self.current is not None else []), *self.zombies]:
+            self.end(life, "power cut", fault="F31")
+        if not self.is_done:
+            self.start_after(for_us)
+
+
+class MachineEnd:
     """One end of a pipe on a node: an address on links, and the process that listens there now.
 
     Its keeper has what outlives a process.
@@ -120,7 +245,7 @@ class End:
         self.is_watched = world.options.gauges or world.options.states
         self.out: Link
         self.heard: Link
-        self.onward: End | None = None
+        self.onward: MachineEnd | None = None
         """Where the handler of this receiver gives its messages: the sender of the next pipe on this node."""
         self.is_fed = False
         """Of a sender: another end of this node gives it all that it sends."""
@@ -282,21 +407,16 @@ MachineLife: TypeAlias = tuple[Process, ...]
 """The processes of all ends of a node in one life of it."""
 
 
-class MachineNode:
+class MachineNode(SimulatedNode[MachineLife]):
     """A node whose ends are machines."""
 
-    def __init__(self, world: World, name: str) -> None:
-        self.world = world
-        self.name = name
-        self.ends: list[End] = []
+    def __init__(self, world: Timeline, name: str) -> None:
+        super().__init__(world, name)
+        self.ends: list[MachineEnd] = []
         self.clock = MonotonicClock(world.options.drift_ppm)
         self.wall = WallClock(WALL_ORIGIN_US)
-        self.lives = 0
-        self.current: MachineLife | None = None
-        self.zombies: list[MachineLife] = []
         self.had_zombies = self.is_healed = False
-        self.on_power: Callable[[int], None] = _nothing
-        self.on_mailbox: Callable[[], None] = lambda: None
+        self.on_mailbox: Callable[[MachineEnd, str], None] = _nothing
 
     @property
     def sends(self) -> bool:
@@ -304,31 +424,63 @@ class MachineNode:
         return any(end.is_sender for end in self.ends)
 
     @property
+    def receives(self) -> bool:
+        """Whether it has the receiving end of a pipe."""
+        return not all(end.is_sender for end in self.ends)
+
+    @property
     def relays(self) -> bool:
         """Whether it sends only what it was given."""
         return self.receives and all(end.is_fed for end in self.ends if end.is_sender)
 
     @property
-    def receives(self) -> bool:
-        """Whether it has the receiving end of a pipe."""
-        return not all(end.is_sender for end in self.ends)
+    def begins_last(self) -> bool:
+        """Whoever receives is there first."""
+        return self.sends
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no machine here waits for anything."""
+        return all(end.current is not None and _at_rest(end.current.machine) for end in self.ends)
+
+    @property
+    def holds(self) -> bool:
+        """Whether a machine here holds messages that wait for others."""
+        return any(end.current and end.current.machine.gauges().get("held") for end in self.ends)
 
     def add_end(
-        self, subject: Subject, pipe: str, keeper: WorldKeeper, *, is_sender: bool, name: str = ""
-    ) -> End:
+        self, subject: Subject, pipe: str, keeper: WorldKeeper, *, is_sender: bool, name: str
+    ) -> MachineEnd:
         """One more end of a pipe; the only end of a node may bear its name."""
-        end = End(self, subject, name or self.name, pipe, keeper, is_sender=is_sender)
+        end = MachineEnd(self, subject, name, pipe, keeper, is_sender=is_sender)
         self.ends.append(end)
         return end
 
-    def take(self, event: Event) -> None:
-        """A start, a return."""
-        assert isinstance(event, Happening)
-        event.act()
+    def standing(self) -> Mapping[str, object]:
+        """How each of its ends stands, as the last row of a run says it."""
+        return {end.name: self._standing(end) for end in self.ends}
 
-    def _seat(self, current: MachineLife | None) -> None:
+    def _standing(self, end: MachineEnd) -> dict[str, object]:
+        """How an end stands; without gauges where its machine can't even say them, which is a finding as well."""
+        process = end.current
+        if process is None:
+            return {"deadline": None, "gauges": {}, "idle": False}
+        try:
+            gauges = dict(process.machine.gauges())
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must end with its rows
+            gauges = {}
+            if self.world.limit != "raised":
+                self.world.raised(end.name, error)
+        return {
+            "deadline": process.deadline,
+            "gauges": gauges,
+            "idle": bool(getattr(process.machine, "idle", True)),
+            "waiting": len(end.kept_offers),
+        }
+
+    def seat(self, current: MachineLife | None) -> None:
         """Each end knows which process listens at its address."""
-        self.current = current
+        super().seat(current)
         for place, end in enumerate(self.ends):
             end.current = current[place] if current is not None else None
             end.zombies = [zombie[place] for zombie in self.zombies]
@@ -337,6 +489,10 @@ class MachineNode:
         """The life that the process belongs to; alone, where that is over."""
         lives = [*self.zombies, *([self.current] if self.current else [])]
         return next((life for life in lives if process in life), (process,))
+
+    def begin(self) -> None:
+        """Its first life."""
+        self.start()
 
     def start(self) -> None:
         """A new life, with what the former ones left in stores."""
@@ -349,14 +505,9 @@ class MachineNode:
             self.lives -= 1
             self.start_after(self.world.options.timer_us)
             return
-        self._seat(life)
+        self.seat(life)
         for end, process in zip(self.ends, life, strict=True):
             end.begin(process)
-
-    def start_after(self, delay_us: int) -> None:
-        """The next life comes after this time."""
-        at = self.world.now + delay_us
-        self.world.at(at, self, Happening(f"life {self.lives + 1}", self.start))
 
     def end(
         self, life: MachineLife, why: str, trouble: Trouble | None = None, fault: str = ""
@@ -364,44 +515,22 @@ class MachineNode:
         """This life is over; what it had in memory is gone."""
         for process in life:
             if process.is_alive:
-                code = fault or (
-                    fault_of(trouble.verb, is_sender=process.end.is_sender) if trouble else ""
-                )
+                code = fault
+                if trouble is not None:
+                    code = fault_of(trouble.verb, is_sender=process.end.is_sender)
                 process.end.ended(process, why, code, trouble.point if trouble else 0)
-        if life in self.zombies:
-            self.zombies.remove(life)
-        self._seat(None if self.current is life else self.current)
+        self.leave(life)
+        if trouble is not None and trouble.verb == "mailbox":
+            for end in self.ends:
+                self.on_mailbox(end, "F26")
 
-    def befall(self, process: Process, trouble: Trouble) -> None:
-        """A crash, a pause, or a replacement while the old life only sleeps."""
-        if trouble.verb == "power":
-            self.on_power(trouble.for_us)
-            return
-        life = self.life_of(process)
-        if trouble.is_end:
-            self.end(life, "memory lost", trouble)
-            if trouble.verb == "mailbox":
-                self.on_mailbox()
-            self.start_after(trouble.for_us)
-            return
-        for one in life:
-            one.row("pause", detail=as_detail({"fault": "F28"}))
-            one.is_away = True
-        back = Happening("resume", lambda: self._resume(life))
-        self.world.at(self.world.now + trouble.for_us, self, back)
-        if trouble.verb == "zombie" and self.current is life:
-            self.had_zombies = True
-            self.zombies.append(life)
-            self._seat(None)
-            self.start_after(trouble.for_us // 2)
+    def pause(self, life: MachineLife) -> None:
+        """All its processes sleep."""
+        for process in life:
+            process.row("pause", detail=as_detail({"fault": "F28"}))
+            process.is_away = True
 
-    def cut_power(self, for_us: int) -> None:
-        """All lives end at once, and another one starts after this time."""
-        for life in [*([self.current] if self.current else []), *self.zombies]:
-            self.end(life, "power cut", fault="F31")
-        self.start_after(for_us)
-
-    def _resume(self, life: MachineLife) -> None:
+    def resume(self, life: MachineLife) -> None:
         """What waited comes as a burst."""
         for process in life:
             if not process.is_alive or not process.is_away:
@@ -411,6 +540,11 @@ class MachineNode:
             waiting, process.waiting = process.waiting, []
             for event in waiting:
                 process.take(event)
+
+    def replaced(self, life: MachineLife) -> None:
+        """A zombie may write above its successor, which has to be started once more after that."""
+        super().replaced(life)
+        self.had_zombies = True
 
     def heal(self) -> None:
         """Everything that was away is back, and nothing that was replaced goes on."""
@@ -426,7 +560,7 @@ class MachineNode:
                 if end.kept_offers:
                     end.offer_kept()
         if self.current is not None:
-            self._resume(self.current)
+            self.resume(self.current)
 
     def stopped(self, process: Process) -> None:
         """It heard that another one has its place. Where that is over, whoever looks after it starts the next one.
@@ -455,3 +589,22 @@ class MachineNode:
         self.end(life, why)
         if is_current and after_us is not None:
             self.start_after(after_us)
+
+
+_ASKING = frozenset(Phase) - {Phase.WAITING, Phase.DELIVERING, Phase.STOPPED}
+"""A reader that waits for an answer of its store, and does not know yet what there is."""
+
+
+def _at_rest(machine: Machine) -> bool:
+    """Whether a machine waits for nothing; nor may inner layers of a stack, which have confirms of their own, nor
+    a reader, which has nothing in work while its store does not answer, and perhaps more to read; nor
+    may its commit be open, as it looks again for what there is when that was not answered at first."""
+    layers = getattr(machine, "layers", ())
+    if not getattr(machine, "idle", True) or machine.gauges().get("lag"):
+        return False
+    return not any(
+        getattr(layer, "in_flight", 0)
+        or getattr(layer, "phase", None) in _ASKING
+        or getattr(layer, "committing", None)
+        for layer in layers
+    )

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from surepipe.simulation.actors.lives import Life
-    from surepipe.simulation.actors.world import ActorWorld
+    from surepipe.simulation.world import World
 
 
-_current: list[ActorWorld] = []
+_current: list[World] = []
 
 
-def entered(world: ActorWorld) -> None:
+def entered(world: World) -> None:
     """From now on effects belong to a run of this world."""
     _current.append(world)
 
@@ -48,7 +48,7 @@ class Outside:
 
     def __init__(self, name: str = "outside") -> None:
         self.name = name
-        self._world: ActorWorld | None = None
+        self._world: World | None = None
         self._forget()
         self._enter_run()
 

@@ -14,10 +14,10 @@ from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.actors.lives import ActorNode, Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
-from surepipe.simulation.actors.world import ActorWorld
 from surepipe.simulation.chance.script import Script
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
+from surepipe.simulation.world import World
 from tests.pipelines.simulate.kit import SAMPLE, bank
 from tests.simulation.kit import decide
 
@@ -39,7 +39,7 @@ def subject_of(folder: Path, kind: str) -> PlanSubject:
     return simulation_of(folder / "shop.yaml", messages={"lines": ROWS}).subject
 
 
-def delivered(world: ActorWorld) -> list[object]:
+def delivered(world: World) -> list[object]:
     """What is in the file at the end."""
     assert isinstance(world.outcome, Outcome)
     return list(world.outcome.delivered["out"])
@@ -74,7 +74,7 @@ def test_lives_of_a_node_are_in_their_order_however_far_its_clock_was_set_back()
     """clock: set back: lives of one node had one and the same time, so each of two that lived at once took over
     from the other (F19, F28); seed 67 of the orders had a line twice."""
     options = Options()
-    world = ActorWorld(bank(with_key=True), options, SeededChooser(options))
+    world = World(bank(with_key=True), options, SeededChooser(options))
     node = ActorNode(world, "main", _nothing, sends=True, receives=True)
     for jumps_us in (0, -3_600_000_000, 3_600_000_000):
         node.wall_jumps_us = jumps_us

@@ -283,7 +283,9 @@ class Order(Property):
         elif Atom.MONOTONIC in found:
             seen.late += 1
         if Atom.GAP_FREE in found:
-            width = found[Atom.GAP_FREE].position - before - 1
+            # What need not come out is no part of a gap, also where it stands among what must.
+            passed = book.optional.missing(before + 1, found[Atom.GAP_FREE].position - 1)
+            width = sum(last - first + 1 for first, last in passed)
             seen.gaps += 1
             seen.passed_over += width
             seen.widest = max(seen.widest, width)

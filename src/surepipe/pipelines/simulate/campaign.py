@@ -19,7 +19,6 @@ from surepipe.pipelines.simulate.reference import not_compared, with_enough, wit
 from surepipe.pipelines.simulate.sandbox import Double, Refusal, Slip, sandboxed
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
-from surepipe.simulation.actors.world import ActorWorld, play, result_of
 from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import draws
@@ -28,12 +27,12 @@ from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.exercised import DRAINED, STRUCK, exercised
 from surepipe.simulation.faults import BY_ID, CATALOGUE, FaultKind, Mode, draw_options, kinds_at
-from surepipe.simulation.hop import judge_rows
 from surepipe.simulation.options import Drain, Options
 from surepipe.simulation.outside import speaking_life
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.results import Replayer, RunResult
 from surepipe.simulation.shrink import Shrunk, shrink
+from surepipe.simulation.world import World, judge_rows, options_of, play, result_of
 
 NETWORK_ONLY: dict[str, int | str] = {
     "loss_ppm": 0,
@@ -180,23 +179,23 @@ def quiet(
 
 def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, Outcome]:
     """One run by chance. Raises CannotSimulate when a stage did what it must not."""
-    world, own = _played(subject, options, SeededChooser)
-    result = result_of(world, own)
+    world = _played(subject, options, SeededChooser)
+    result = result_of(world)
     assert isinstance(world.outcome, Outcome)
     return result, world.outcome
 
 
 def repeat(subject: PlanSubject, script: Script) -> RunResult:
     """The run that a script tells of. Raises CannotSimulate."""
-    options = replace(Options.of(script.options), seed=script.seed)
+    options = options_of(script)
     if subject.needs_all:
         options = replace(options, messages=subject.most)
-    return result_of(*_played(subject, options, lambda _: ScriptChooser(script)))
+    return result_of(_played(subject, options, lambda _: ScriptChooser(script)))
 
 
 def _played(
     subject: PlanSubject, options: Options, chooser_for: Callable[[Options], Chooser]
-) -> tuple[ActorWorld, Sequence[Violation]]:
+) -> World:
     """``chooser_for``: asked last, because a chooser that draws is made for the options that are final."""
     with quiet(subject.modules, subject.doubles) as refused:
         try:
@@ -204,7 +203,7 @@ def _played(
             expecting = with_expectations(subject, options.messages)
             if refused:
                 raise CannotSimulate(str(refused[0]), refused)
-            world, own = play(expecting, options, chooser_for(options))
+            world = play(expecting, options, chooser_for(options))
         except Slip as slip:
             raise CannotSimulate(str(slip), refused) from None
         finally:
@@ -214,7 +213,7 @@ def _played(
     refusal = getattr(world.deployment, "refusal", None)
     if refusal is not None:
         raise CannotSimulate(str(refusal)) from refusal
-    return world, own
+    return world
 
 
 def run_seeds(

@@ -68,9 +68,9 @@ from surepipe.simulation.actors.stores import (
     SimulatedRoute,
     SimulatedSide,
 )
-from surepipe.simulation.actors.world import ActorWorld
 from surepipe.simulation.network import Link
-from surepipe.simulation.world import as_detail
+from surepipe.simulation.timeline import as_detail
+from surepipe.simulation.world import Deployment, World
 from surepipe.storage.letters import decode as letter_of
 
 # The world as the engine of one simulated process sees it.
@@ -168,7 +168,7 @@ START_AGAIN_S = 0.5
 class SimulatedSharedRoute:
     """The links of one pipe."""
 
-    def __init__(self, world: ActorWorld, plan: Plan, pipe: PipePart) -> None:
+    def __init__(self, world: World, plan: Plan, pipe: PipePart) -> None:
         name = f"{plan.name}/{pipe.name}"
         self.declared = _declared(pipe)
         self.sender = ActorPort(f"{name}/sender")
@@ -208,7 +208,7 @@ class _Through:
     looked: int
 
 
-class PlanDeployment:
+class PlanDeployment(Deployment):
     """What outlives the processes of one run."""
 
     def __init__(
@@ -249,7 +249,7 @@ class PlanDeployment:
 
     # The beginning.
 
-    def begin(self, world: ActorWorld) -> None:
+    def begin(self, world: World) -> None:
         """Stores, links, sources, sinks, and a node for each process of the plan."""
         world.remembers = self.memory.enter
         plan = self.plan
@@ -271,7 +271,7 @@ class PlanDeployment:
         for node in plan.nodes:
             self._add_node(world, node)
 
-    def _begin_sources(self, world: ActorWorld) -> None:
+    def _begin_sources(self, world: World) -> None:
         chooser, last = world.chooser, 0
         for source in self.plan.sources:
             messages = self._messages[source.name][: world.options.messages]
@@ -288,7 +288,7 @@ class PlanDeployment:
             self.rows[source.name] = SeededRows(source, messages, due[: len(messages)])
         world.chaos_us = max(world.chaos_us, last)
 
-    def _add_node(self, world: ActorWorld, node: str) -> None:
+    def _add_node(self, world: World, node: str) -> None:
         places = self.plan.places
         pipes = [places[pipe.name] for pipe in self.plan.pipes]
 
@@ -326,11 +326,8 @@ class PlanDeployment:
             raise error
         node: ActorNode = life.node
         is_current = node.current is life
-        node.crash(
-            life,
-            f"stops: {type(error).__name__}",
-            "" if isinstance(error, StoreUnavailable) else "stop",
-        )
+        fault = "" if isinstance(error, StoreUnavailable) else "stop"
+        node.end(life, f"stops: {type(error).__name__}", fault=fault)
         if is_current:
             node.start_after(round(START_AGAIN_S * 1_000_000) * min(20, node.lives))
 
@@ -441,7 +438,7 @@ class PlanDeployment:
         store, _, stream = written.partition("/")
         return self._payloads(store, stream)
 
-    def outcome(self, world: ActorWorld) -> Outcome:
+    def outcome(self, world: World) -> Outcome:
         """The run, as a user's check sees it."""
         return Outcome(
             delivered=self.delivered(),
@@ -456,7 +453,7 @@ class PlanDeployment:
             total[name] += count
         return total
 
-    def end(self, world: ActorWorld) -> Sequence[Violation]:
+    def end(self, world: World) -> Sequence[Violation]:
         """What the sinks have, against what each way promises; and what the user's check says."""
         outcome = self.outcome(world)
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
@@ -494,7 +491,7 @@ class PlanDeployment:
 
     def _judge_unreadable(
         self,
-        world: ActorWorld,
+        world: World,
         put_aside: Mapping[tuple[str, bytes], int],
         doubts: Mapping[str, Atom | None],
     ) -> Iterator[Violation]:
@@ -516,7 +513,7 @@ class PlanDeployment:
                 )
 
     def _judge_effects(
-        self, world: ActorWorld, dead: int, doubts: Mapping[str, Atom | None]
+        self, world: World, dead: int, doubts: Mapping[str, Atom | None]
     ) -> Iterator[Violation]:
         """What was never done outside, though no message may be lost, and none became a dead letter.
 
@@ -539,7 +536,7 @@ class PlanDeployment:
             "it in a store, in the message's transaction.",
         )
 
-    def _keeps_all(self, world: ActorWorld) -> bool:
+    def _keeps_all(self, world: World) -> bool:
         """Whether no way may lose a message in this run."""
         faults = frozenset(world.faults)
         return all(
@@ -547,7 +544,7 @@ class PlanDeployment:
             for claim in self._ways.values()
         )
 
-    def _judge_visitor(self, visitor: Visitor, world: ActorWorld) -> Iterator[Violation]:
+    def _judge_visitor(self, visitor: Visitor, world: World) -> Iterator[Violation]:
         if not visitor.offered:
             return
         came = {canonical(message) for sink in self._contents().values() for message in sink}

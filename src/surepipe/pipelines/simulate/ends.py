@@ -17,9 +17,9 @@ from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
 from surepipe.core.claims import Atom
 from surepipe.pipelines.plan import Way
-from surepipe.simulation.actors.world import ActorWorld
 from surepipe.simulation.outside import Outside
-from surepipe.simulation.world import as_detail
+from surepipe.simulation.timeline import as_detail
+from surepipe.simulation.world import World
 
 Effect: TypeAlias = tuple[str, str, Hashable]
 """Of something outside: its name, what was done, and with which value."""
@@ -36,7 +36,7 @@ class Ends:
 
 
 def judge_ends(
-    world: ActorWorld, ends: Ends, ways: Claims, doubts: Mapping[str, Atom | None]
+    world: World, ends: Ends, ways: Claims, doubts: Mapping[str, Atom | None]
 ) -> Iterator[Violation]:
     """What does not hold of the ends that are expected to have something.
 
@@ -66,7 +66,7 @@ class _End:
     """One sink: what it got and what it should have."""
 
     def __init__(
-        self, world: ActorWorld, name: str, got: list[str], wanted: list[str], dead: int
+        self, world: World, name: str, got: list[str], wanted: list[str], dead: int
     ) -> None:
         self.world = world
         self.name = name
@@ -162,7 +162,7 @@ class Outcome:
     calls: Counter[str] = field(default_factory=Counter[str])
     outsides: tuple[Outside, ...] = ()
 
-    def checked(self, world: ActorWorld, check: Callable[[object], object]) -> Sequence[Violation]:
+    def checked(self, world: World, check: Callable[[object], object]) -> Sequence[Violation]:
         """What a user's check says: nothing, or one violation of the property ``user``."""
         try:
             said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
@@ -176,9 +176,7 @@ class Outcome:
             why = "it said no"
         return (self._violation(world, check, why),)
 
-    def _violation(
-        self, world: ActorWorld, check: Callable[[object], object], why: str
-    ) -> Violation:
+    def _violation(self, world: World, check: Callable[[object], object], why: str) -> Violation:
         repeated = [text for outside in self.outsides for text in outside.repeated()]
         step = _step_of_repeat(world) if repeated else len(world.rows) - 1
         name = getattr(check, "__name__", "check")
@@ -187,7 +185,7 @@ class Outcome:
         return Violation("user", called, step, f"{told}{called} does not hold ({why}).")
 
 
-def effects_of(world: ActorWorld) -> dict[Effect, str]:
+def effects_of(world: World) -> dict[Effect, str]:
     """What was done outside in a run, and who asked for it."""
     return {
         (outside.name, *effect): outside.asked_by.get(effect, "")
@@ -200,7 +198,7 @@ def _never(us: int | None) -> None:
     raise RuntimeError(f"a check looks at what has happened, and this one waits ({us})")
 
 
-def _step_of_repeat(world: ActorWorld) -> int:
+def _step_of_repeat(world: World) -> int:
     """The first effect that happened before."""
     for row in world.rows:
         if row.kind == "effect" and "for the second time" in row.detail:

@@ -19,7 +19,7 @@ from surepipe.pipelines.stages import About, StageCall, TimeLimit
 from surepipe.simulation.actors.lives import Life, Touch
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.tasks import Crashed
-from surepipe.simulation.world import as_detail, digest_of
+from surepipe.simulation.timeline import as_detail, digest_of
 
 Function: TypeAlias = Callable[..., object]
 

@@ -45,9 +45,9 @@ from surepipe.pipelines.simulate.functions import (
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.actors.lives import Life
-from surepipe.simulation.actors.world import ActorWorld
 from surepipe.simulation.promises import Promise
-from surepipe.simulation.world import digest_of
+from surepipe.simulation.timeline import digest_of
+from surepipe.simulation.world import Deployment, World
 from surepipe.storage.memory import MemoryTransaction
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class PlainSubject:
         return PlainRun(self.of, backwards=self.backwards, twice=self.twice)
 
 
-class PlainRun:
+class PlainRun(Deployment):
     """One run, as the program of the only node of a world: functions have virtual time and chance there."""
 
     def __init__(self, subject: PlanSubject, *, backwards: bool, twice: bool) -> None:
@@ -168,11 +168,11 @@ class PlainRun:
         self._pending: list[tuple[str, str]] = []
         self._way: tuple[Carried, ...] = ()
 
-    def begin(self, world: ActorWorld) -> None:
+    def begin(self, world: World) -> None:
         """One node, whatever the plan's are."""
         world.add_node("plain", self._run, sends=False, receives=False)
 
-    def end(self, world: ActorWorld) -> Sequence[Violation]:
+    def end(self, world: World) -> Sequence[Violation]:
         """Nothing is judged."""
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])

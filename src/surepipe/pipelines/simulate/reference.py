@@ -18,9 +18,9 @@ from surepipe.pipelines.simulate.ends import Outcome, canonical, effects_of
 from surepipe.pipelines.simulate.functions import short
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
-from surepipe.simulation.actors.world import ActorSubject, ActorWorld, play
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
+from surepipe.simulation.world import Deployable, World, play
 
 DAY_US = 86_400_000_000
 
@@ -74,7 +74,7 @@ def not_compared(subject: PlanSubject) -> tuple[str, ...]:
 def _reference(subject: PlanSubject, messages: int) -> Reference:
     calm = Options(messages=messages)
     otherwise = Options(seed=1, messages=messages, gap_us=70_000, handler_us=3_000)
-    world, own = play(subject, calm, SeededChooser(calm))
+    world = play(subject, calm, SeededChooser(calm))
     if world.limit == "refused":
         return Reference()
     other = played(subject, otherwise, another_day=True)
@@ -91,7 +91,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
             expected[end] = agreed
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
     unreached = tuple(_unreached(subject, expected, by_hand))
-    is_refused = any(violation.property == "user" for violation in own)
+    is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
     retold = (*_retold(by_hand, back, twice), *_put_off(by_hand, back))
     steady = effects_of(other).keys() & by_hand.effects.keys() & back.effects.keys()
@@ -176,18 +176,17 @@ def _put_off(there: Plain, back: Plain) -> Iterator[str]:
             )
 
 
-def _ends(world: ActorWorld) -> Ends:
+def _ends(world: World) -> Ends:
     deployment, outcome = world.deployment, world.outcome
     assert isinstance(deployment, PlanDeployment)
     assert isinstance(outcome, Outcome)
     return {} if world.limit else deployment.at_ends(outcome.delivered)
 
 
-def played(subject: ActorSubject, options: Options, *, another_day: bool = False) -> ActorWorld:
+def played(subject: Deployable, options: Options, *, another_day: bool = False) -> World:
     """One run, for what its world knows at the end."""
     chooser = _AnotherDay(options) if another_day else SeededChooser(options)
-    world, _ = play(subject, options, chooser)
-    return world
+    return play(subject, options, chooser)
 
 
 # What nothing comes to, and of what nothing comes.

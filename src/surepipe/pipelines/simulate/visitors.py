@@ -21,7 +21,7 @@ from surepipe.pipelines.simulate.ends import canonical
 from surepipe.pipes.options import BacklogOptions, RetryOptions
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.options import Options
-from surepipe.simulation.world import as_detail, digests_of
+from surepipe.simulation.timeline import as_detail, digests_of
 
 BURST_MAX = 256
 """Pipes that hold more than this are not flooded: a run would consist of nothing else."""

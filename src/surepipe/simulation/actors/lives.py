@@ -16,10 +16,11 @@ from greenlet import greenlet
 from surepipe.simulation.actors.tasks import Crashed
 from surepipe.simulation.chance.chooser import Trouble
 from surepipe.simulation.events import Event, EventTarget, Happening
-from surepipe.simulation.world import as_detail
+from surepipe.simulation.nodes import SimulatedNode
+from surepipe.simulation.timeline import as_detail
 
 if TYPE_CHECKING:
-    from surepipe.simulation.actors.world import ActorWorld
+    from surepipe.simulation.world import World
 
 
 T = TypeVar("T")
@@ -208,44 +209,49 @@ class Life:
             self.world.at(self.world.now, target, event)
 
 
-class ActorNode:
+class ActorNode(SimulatedNode[Life]):
     """A process of a deployment: which program it runs, and which life of it runs now.
 
     ``sends`` and ``receives`` say which ends of pipes it has. The program returns when all its work is done.
     """
 
+    world: World
+
     def __init__(
         self,
-        world: ActorWorld,
+        world: World,
         name: str,
         program: Callable[[Life], None],
         *,
         sends: bool,
         receives: bool,
     ) -> None:
-        self.world = world
-        self.name = name
+        super().__init__(world, name)
         self.program = program
         self.sends = sends
         self.receives = receives
-        self.relays = False
-        """What such a process keeps, and what it forgets, is said by the claims of its pipes."""
-        self.lives = 0
-        self.current: Life | None = None
-        self.zombies: list[Life] = []
-        self.is_done = False
         self.wall_jumps_us = 0
         self._touches: dict[str, int] = {}
+        self.on_power = world.cut_power
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether its program has still to return."""
+        return not self.is_done
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether its program has returned."""
+        return self.is_done
 
     def named(self, what: str) -> str:
         """A touch by a name that comes up once: with the how-many-th it is."""
         number = self._touches[what] = self._touches.get(what, 0) + 1
         return what if number == 1 else f"{what} #{number}"
 
-    def take(self, event: Event) -> None:
-        """A start, a return."""
-        assert isinstance(event, Happening)
-        event.act()
+    def begin(self) -> None:
+        """Its first life is an event as each later one."""
+        self.start_after(0)
 
     def start(self) -> None:
         """A new process."""
@@ -265,61 +271,44 @@ class ActorNode:
             if life is self.current:
                 self.current = None
                 self.is_done = True
-                self.world.node_is_done(self)
+                self.world.node_is_done()
 
-    # What befalls it.
-
-    def befall(self, life: Life, trouble: Trouble) -> None:
-        """A crash, a pause, or a replacement while the old process only sleeps."""
-        if trouble.verb == "power":
-            self.world.cut_power(trouble.for_us)
-        elif trouble.is_end:
-            self.crash(life, "memory lost")
-            self.start_after(trouble.for_us)
-        else:
-            self._stand_still(life, trouble)
-
-    def crash(self, life: Life, why: str, fault: str = "") -> None:
+    def end(self, life: Life, why: str, trouble: Trouble | None = None, fault: str = "") -> None:
         """This life is over; what it had in memory is gone."""
+        del trouble
         for end in life.incarnations:
             code = fault or ("F8" if end.endswith("/sender") else "F10")
             self.world.row_of(life, end, "crash", detail=as_detail({"text": why, "fault": code}))
         life.end()
-        if self.current is life:
-            self.current = None
-        if life in self.zombies:
-            self.zombies.remove(life)
+        self.leave(life)
 
-    def _stand_still(self, life: Life, trouble: Trouble) -> None:
+    def pause(self, life: Life) -> None:
+        """It stands still."""
         for end in life.incarnations:
             self.world.row_of(life, end, "pause", detail=as_detail({"fault": "F28"}))
         life.pause()
-        back = Happening("resume", lambda: self._resume(life))
-        self.world.at(self.world.now + trouble.for_us, self, back)
-        if trouble.verb == "zombie" and self.current is life:
-            self.current = None
-            self.zombies.append(life)
-            self.start_after(trouble.for_us // 2)
 
-    def _resume(self, life: Life) -> None:
+    def resume(self, life: Life) -> None:
+        """What waited comes as a burst."""
         if life.is_alive and life.is_away:
             for end in life.incarnations:
                 self.world.row_of(life, end, "resume")
             life.resume()
 
-    def start_after(self, delay_us: int) -> None:
-        """The next life comes after this time."""
-        again = Happening(f"life {self.lives + 1}", self.start)
-        self.world.at(self.world.now + delay_us, self, again)
-
     def heal(self) -> None:
         """Whoever was away is back, and nothing that was replaced goes on."""
         for zombie in list(self.zombies):
-            self.crash(zombie, "ended for good", "F28")
+            self.end(zombie, "ended for good", fault="F28")
         if self.current is not None:
-            self._resume(self.current)
+            self.resume(self.current)
         elif not self.is_done:
             self.start()
+
+    def bury(self) -> None:
+        """Whatever still waits is ended."""
+        for life in [*self.zombies, *([self.current] if self.current else [])]:
+            life.is_alive = False
+            life.bury()
 
 
 def _never() -> bool:

@@ -34,7 +34,7 @@ from surepipe.simulation.events import Event, FrameFlight, Happening
 from surepipe.simulation.network import Link
 from surepipe.simulation.stores.calls import PLAIN, StoreFates, is_write, name_of
 from surepipe.simulation.stores.store import SimulatedStore
-from surepipe.simulation.world import as_detail, digests_of
+from surepipe.simulation.timeline import as_detail, digests_of
 from surepipe.storage.memory import MemoryTransaction
 from surepipe.storage.together import was_done_before
 

@@ -56,7 +56,7 @@ from surepipe.simulation.events import Event, Happening, StoreAnswer
 from surepipe.simulation.stores.calls import PLAIN, is_write, name_of
 from surepipe.simulation.stores.outages import Mishaps
 from surepipe.simulation.stores.store import SimulatedStore
-from surepipe.simulation.world import World, as_detail, digest_of, digests_of
+from surepipe.simulation.timeline import Timeline, as_detail, digest_of, digests_of
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.positions import ReceiverState, numbered
 
@@ -100,7 +100,7 @@ class WorldKeeper:
 
     def __init__(
         self,
-        world: World,
+        world: Timeline,
         pipe: str,
         *,
         journaled: bool,

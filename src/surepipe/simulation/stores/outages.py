@@ -9,7 +9,7 @@ from surepipe.core.store_requests import StreamInfo, Trimmed
 from surepipe.simulation.chance.chooser import Mishap
 from surepipe.simulation.events import Event, Happening
 from surepipe.simulation.stores.store import SimulatedStore, unread_of
-from surepipe.simulation.world import World, as_detail
+from surepipe.simulation.timeline import Timeline, as_detail
 from surepipe.storage.memory import MemoryState
 
 FAULTS: Mapping[str, str] = {
@@ -32,7 +32,7 @@ class Mishaps:
 
     def __init__(
         self,
-        world: World,
+        world: Timeline,
         pipe: str,
         stores: Mapping[str, SimulatedStore],
         wake: Callable[[], None],

@@ -18,7 +18,7 @@ from surepipe.simulation.chance.script import Script
 from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.events import Submit
-from surepipe.simulation.nodes import MachineEnd, MachineNode
+from surepipe.simulation.nodes import EndOfNode, MachineNode
 from surepipe.simulation.options import Drain, Options
 from surepipe.simulation.promises import chain_claim, claim_in, promise_of
 from surepipe.simulation.results import RunResult
@@ -79,8 +79,8 @@ class MachineDeployment(Deployment):
 
     can_be_loaded = True
     keeper: WorldKeeper
-    sender: MachineEnd
-    receiver: MachineEnd
+    sender: EndOfNode
+    receiver: EndOfNode
 
     def __init__(self, of: Machines) -> None:
         self.of = of
@@ -126,12 +126,12 @@ class MachineDeployment(Deployment):
         )
 
     @property
-    def ends(self) -> list[MachineEnd]:
+    def ends(self) -> list[EndOfNode]:
         """Those of all nodes."""
         nodes = self.world.nodes.values()
         return [end for node in nodes if isinstance(node, MachineNode) for end in node.ends]
 
-    def _join(self, pipe: PipeBetween, keeper: WorldKeeper) -> tuple[MachineEnd, MachineEnd]:
+    def _join(self, pipe: PipeBetween, keeper: WorldKeeper) -> tuple[EndOfNode, EndOfNode]:
         """The two ends of a pipe, with a link each way. Of one that only sends the first receiver is the other."""
         sender = self._end(pipe, pipe.sender, keeper.told_pipe, keeper)
         if getattr(pipe.subject, "only_sends", False):
@@ -145,7 +145,7 @@ class MachineDeployment(Deployment):
             receiver.out, receiver.heard = back, sender.out
         return sender, receiver
 
-    def _end(self, pipe: PipeBetween, name: str, told: str, keeper: WorldKeeper) -> MachineEnd:
+    def _end(self, pipe: PipeBetween, name: str, told: str, keeper: WorldKeeper) -> EndOfNode:
         """An end bears the name of its node, and that of its pipe too where the node has several."""
         places = [place for one in self.layout.pipes for place in (one.sender, one.receiver)]
         is_alone = self.is_pair or places.count(name) == 1

@@ -96,7 +96,7 @@ class SimulatedNode(ABC, Generic[L]):
     def __init__(self, world: Timeline, name: str) -> None:
         self.world = world
         self.name = name
-        self.lives = 0
+        self.lives: int = 0
         self.current: L | None = None
         self.zombies: list[L] = []
         self.on_power: Callable[[int], None] = _nothing
@@ -206,7 +206,7 @@ class SimulatedNode(ABC, Generic[L]):
             self.start_after(for_us)
 
 
-class MachineEnd:
+class EndOfNode:
     """One end of a pipe on a node: an address on links, and the process that listens there now.
 
     Its keeper has what outlives a process.
@@ -245,7 +245,7 @@ class MachineEnd:
         self.is_watched = world.options.gauges or world.options.states
         self.out: Link
         self.heard: Link
-        self.onward: MachineEnd | None = None
+        self.onward: EndOfNode | None = None
         """Where the handler of this receiver gives its messages: the sender of the next pipe on this node."""
         self.is_fed = False
         """Of a sender: another end of this node gives it all that it sends."""
@@ -412,11 +412,11 @@ class MachineNode(SimulatedNode[MachineLife]):
 
     def __init__(self, world: Timeline, name: str) -> None:
         super().__init__(world, name)
-        self.ends: list[MachineEnd] = []
+        self.ends: list[EndOfNode] = []
         self.clock = MonotonicClock(world.options.drift_ppm)
         self.wall = WallClock(WALL_ORIGIN_US)
         self.had_zombies = self.is_healed = False
-        self.on_mailbox: Callable[[MachineEnd, str], None] = _nothing
+        self.on_mailbox: Callable[[EndOfNode, str], None] = _nothing
 
     @property
     def sends(self) -> bool:
@@ -450,9 +450,9 @@ class MachineNode(SimulatedNode[MachineLife]):
 
     def add_end(
         self, subject: Subject, pipe: str, keeper: WorldKeeper, *, is_sender: bool, name: str
-    ) -> MachineEnd:
+    ) -> EndOfNode:
         """One more end of a pipe; the only end of a node may bear its name."""
-        end = MachineEnd(self, subject, name, pipe, keeper, is_sender=is_sender)
+        end = EndOfNode(self, subject, name, pipe, keeper, is_sender=is_sender)
         self.ends.append(end)
         return end
 
@@ -460,7 +460,7 @@ class MachineNode(SimulatedNode[MachineLife]):
         """How each of its ends stands, as the last row of a run says it."""
         return {end.name: self._standing(end) for end in self.ends}
 
-    def _standing(self, end: MachineEnd) -> dict[str, object]:
+    def _standing(self, end: EndOfNode) -> dict[str, object]:
         """How an end stands; without gauges where its machine can't even say them, which is a finding as well."""
         process = end.current
         if process is None:

@@ -48,7 +48,7 @@ from surepipe.simulation.events import (
 from surepipe.simulation.timeline import as_detail, digests_of
 
 if TYPE_CHECKING:
-    from surepipe.simulation.nodes import MachineEnd
+    from surepipe.simulation.nodes import EndOfNode
 
 
 def _idle() -> None:
@@ -73,7 +73,7 @@ class Process:
         *("pipe", "prefix", "run_name", "takes", "transmit", "waiting", "woken_at", "world"),
     )
 
-    def __init__(self, end: MachineEnd, number: int, machine: Machine) -> None:
+    def __init__(self, end: EndOfNode, number: int, machine: Machine) -> None:
         self.end = end
         self.node = end.node
         self.name = end.name
@@ -332,7 +332,7 @@ class SenderProcess(Process):
 
     __slots__ = ("handed", "offered", "sender", "unsafe")
 
-    def __init__(self, end: MachineEnd, number: int, machine: SenderMachine) -> None:
+    def __init__(self, end: EndOfNode, number: int, machine: SenderMachine) -> None:
         super().__init__(end, number, machine)
         self.sender = machine
         self.offered: deque[bytes] = deque()
@@ -435,7 +435,7 @@ class ReceiverProcess(Process):
         *("handed_out_through", "taken_back_through"),
     )
 
-    def __init__(self, end: MachineEnd, number: int, machine: ReceiverMachine) -> None:
+    def __init__(self, end: EndOfNode, number: int, machine: ReceiverMachine) -> None:
         super().__init__(end, number, machine)
         self.receiver = machine
         self.queue: deque[tuple[Deliver, str]] = deque()
@@ -540,7 +540,7 @@ class ReceiverProcess(Process):
             self._close()
         self._cross(event, call.delivery, last)
 
-    def _send_on(self, onward: MachineEnd, event: Handled) -> None:
+    def _send_on(self, onward: EndOfNode, event: Handled) -> None:
         """The handler gives its messages to the next pipe, and goes on when they are safe there. Of those that it
         raises for, and of what comes behind them, it gives nothing."""
         call, delivery = event.call, event.call.delivery

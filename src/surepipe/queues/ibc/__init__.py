@@ -1,12 +1,14 @@
 """Queues between parties that don't trust each other: what one side says, the other can verify.
 
-What exists are trees, proofs of what is in them, and the verifier; docs/ibc.md says what does not exist yet.
+What exists are trees, proofs of what is in them, the verifier and the Merkle store; docs/ibc.md says what does not
+yet.
 """
 
 from __future__ import annotations
 
 from surepipe.queues.ibc.iavl import IavlTree
 from surepipe.queues.ibc.ics23 import (
+    STORE_SPECS,
     calculate_root,
     compress,
     decompress,
@@ -14,6 +16,16 @@ from surepipe.queues.ibc.ics23 import (
     verify_items,
     verify_membership,
     verify_non_membership,
+)
+from surepipe.queues.ibc.merkle_store import (
+    BlockRecord,
+    IbcRefused,
+    MerkleStore,
+    Operation,
+    QueueAppend,
+    Savepoint,
+    Version,
+    Working,
 )
 from surepipe.queues.ibc.proof import (
     IAVL_SPEC,
@@ -37,9 +49,10 @@ from surepipe.queues.ibc.simple_tree import prove_in_map, simple_map_root, simpl
 from surepipe.queues.ibc.wire import decode_chain, decode_proof, encode_chain, encode_proof
 
 __all__ = [
-    "IAVL_SPEC", "PROOF_LIMITS", "SMT_SPEC", "TENDERMINT_SPEC", "BatchProof", "CompressedBatchProof",
-    "ExistenceProof", "HashOp", "IavlTree", "InnerOp", "InnerSpec", "LeafOp", "LengthOp",
-    "NonExistenceProof", "ProofError", "ProofLimits", "ProofSpec", "calculate_root", "compress",
+    "IAVL_SPEC", "PROOF_LIMITS", "SMT_SPEC", "STORE_SPECS", "TENDERMINT_SPEC", "BatchProof", "BlockRecord",
+    "CompressedBatchProof", "ExistenceProof", "HashOp", "IavlTree", "IbcRefused", "InnerOp", "InnerSpec",
+    "LeafOp", "LengthOp", "MerkleStore", "NonExistenceProof", "Operation", "ProofError", "ProofLimits",
+    "ProofSpec", "QueueAppend", "Savepoint", "Version", "Working", "calculate_root", "compress",
     "decode_chain", "decode_proof", "decompress", "encode_chain", "encode_proof", "prove_in_map",
     "simple_map_root", "simple_root", "verify_chained", "verify_items", "verify_membership",
     "verify_non_membership",

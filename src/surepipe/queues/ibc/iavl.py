@@ -10,6 +10,7 @@ A tree need not be in memory: a ``Ref`` stands for a node that ``load`` finds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -21,6 +22,8 @@ from surepipe.queues.ibc.proof import (
     LeafOp,
     LengthOp,
     NonExistenceProof,
+    ProofError,
+    read_uvarint,
     uvarint,
 )
 
@@ -29,14 +32,15 @@ BOUND = 1 << 34
 """Sizes and versions are below it: larger ones would not fit into the prefix of a step."""
 
 
+@dataclass(slots=True)
 class Ref:
     """A stored node by its version and number in it, with what its parent has to know of it."""
 
-    __slots__ = ("hash", "height", "number", "size", "version")
-
-    def __init__(self, version: int, number: int, height: int, size: int, hash: bytes) -> None:
-        self.version, self.number = version, number
-        self.height, self.size, self.hash = height, size, hash
+    version: int
+    number: int
+    height: int
+    size: int
+    hash: bytes
 
 
 class Leaf:
@@ -287,20 +291,26 @@ class IavlTree:
 
 
 def _seal(node: Node, made: list[Node], version: bytes) -> bytes:
+    """Number and hash a new node and those below it."""
     made.append(node)
     node.number = len(made)
+    if isinstance(node, Inner):
+        for child in (node.left, node.right):
+            if not child.number:
+                assert not isinstance(child, Ref)
+                _seal(child, made, version)
+    node.hash = sha256(_hashed(node, version)).digest()
+    return node.hash
+
+
+def _hashed(node: Node, version: bytes) -> bytes:
+    """What is hashed of a node. Routing keys are not."""
     if type(node) is Leaf:
         key = node.key
-        data = b"\0\x02" + version + uvarint(len(key)) + key + b" " + sha256(node.value).digest()
-    else:
-        assert isinstance(node, Inner)
-        left, right = node.left, node.right
-        left_hash = left.hash if left.number else _seal(left, made, version)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        right_hash = right.hash if right.number else _seal(right, made, version)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        head = _ZIGZAG[node.height] + uvarint(node.size << 1) + version
-        data = head + b" " + left_hash + b" " + right_hash
-    node.hash = sha256(data).digest()
-    return node.hash
+        return b"\0\x02" + version + uvarint(len(key)) + key + b"\x20" + sha256(node.value).digest()
+    assert isinstance(node, Inner)
+    head = _ZIGZAG[node.height] + uvarint(node.size << 1) + version
+    return head + b"\x20" + node.left.hash + b"\x20" + node.right.hash
 
 
 def step(node: Inner, goes_left: bool) -> InnerOp:
@@ -316,3 +326,75 @@ def _existence(leaf: Leaf, path: list[InnerOp]) -> ExistenceProof:
         HashOp.SHA256, HashOp.NO_HASH, HashOp.SHA256, LengthOp.VAR_PROTO, _head(0, 1, leaf.version)
     )
     return ExistenceProof(leaf.key, leaf.value, op, tuple(reversed(path)))
+
+
+# Trees that are stored: what became unused, and nodes as bytes.
+
+
+def unused_since(old: Child | None, root: Child | None, made: list[Node], load: Load) -> list[Ref]:
+    """The nodes of a tree that are not in the one that was made of it; ``made`` is what its commit gave."""
+    kept = {(root.version, root.number)} if root is not None else set[tuple[int, int]]()
+    for node in made:
+        if isinstance(node, Inner):
+            kept.add((node.left.version, node.left.number))
+            kept.add((node.right.version, node.right.number))
+    found: list[Ref] = []
+    waiting = [] if old is None else [old]
+    while waiting:
+        child = waiting.pop()
+        if (child.version, child.number) in kept:
+            continue
+        found.append(ref_to(child))
+        node = load(child) if isinstance(child, Ref) else child
+        if isinstance(node, Inner):
+            waiting += [node.right, node.left]
+    return found
+
+
+def thin(node: Node) -> Node:
+    """Let a committed node hold its children by reference, so that it doesn't keep a whole tree in memory."""
+    if isinstance(node, Inner):
+        node.left, node.right = ref_to(node.left), ref_to(node.right)
+    return node
+
+
+def encode_ref(ref: Child) -> bytes:
+    """A reference as bytes."""
+    numbers = (ref.version, ref.number, ref.height, ref.size)
+    return b"".join([uvarint(number) for number in numbers]) + ref.hash
+
+
+def decode_ref(data: bytes, at: int) -> tuple[Ref, int]:
+    """A reference, and where it ends. Raises ProofError."""
+    version, at = read_uvarint(data, at)
+    number, at = read_uvarint(data, at)
+    height, at = read_uvarint(data, at)
+    size, at = read_uvarint(data, at)
+    return Ref(version, number, height, size, data[at : at + 32]), at + 32
+
+
+def encode_node(node: Node) -> bytes:
+    """A committed node as bytes; its version and number are the key under which it is stored."""
+    key = uvarint(node.height) + uvarint(len(node.key)) + node.key
+    if isinstance(node, Leaf):
+        return key + node.value
+    return key + encode_ref(node.left) + encode_ref(node.right)
+
+
+def decode_node(data: bytes, ref: Ref) -> Node:
+    """The node that the reference means. Raises ProofError when the bytes have another hash."""
+    height, at = read_uvarint(data, 0)
+    length, at = read_uvarint(data, at)
+    key, at = data[at : at + length], at + length
+    node: Node
+    if height == 0:
+        node = Leaf(key, data[at:], ref.version)
+    else:
+        left, at = decode_ref(data, at)
+        right, at = decode_ref(data, at)
+        node = Inner(key, left, right, ref.version)
+    node.number = ref.number
+    node.hash = sha256(_hashed(node, uvarint(ref.version << 1))).digest()
+    if node.hash != ref.hash:
+        raise ProofError(f"node {ref.number} of version {ref.version} is not what was stored")
+    return node

@@ -102,6 +102,24 @@ MESSAGES: Final[Mapping[str, tuple[Field, ...]]] = {
         _either(4, "compressed", "CompressedBatchProof"),
     ),
     "MerkleProof": (_many(1, "proofs", "CommitmentProof"),),
+    "Operation": (
+        Field(1, "space", "string"),
+        Field(2, "key", "bytes"),
+        Field(3, "value", "bytes"),
+        Field(4, "delete", "bool"),
+    ),
+    "Append": (
+        Field(1, "queue", "string"),
+        Field(2, "first", "uint64"),
+        _many(3, "items", "bytes"),
+    ),
+    "BlockRecord": (
+        Field(1, "height", "uint64"),
+        Field(2, "time_ms", "uint64"),
+        _many(3, "operations", "Operation"),
+        _many(4, "appends", "Append"),
+        Field(6, "root", "bytes"),
+    ),
 }
 """Every message, with the names of ICS-23 where it has them."""
 

@@ -28,9 +28,7 @@ HELD_MAX = 16
 class Landing(Protocol):
     """Where a side puts what arrives: the inbox of an end. None of it blocks."""
 
-    def put(self, frame: object, /) -> None:
-        """A frame has arrived."""
-        ...
+    def put(self, frame: object, /) -> None: ...
 
     @property
     def room(self) -> int:

@@ -58,9 +58,7 @@ class Alarm(Protocol):
         """Ring at this time (microseconds of ``Runtime.now``) in place of any other; None disarms."""
         ...
 
-    def close(self) -> None:
-        """Never ring again."""
-        ...
+    def close(self) -> None: ...
 
 
 class CallerSignal(Protocol):
@@ -101,17 +99,13 @@ class Runtime(Protocol):
         """What runs now, the same for as long as one call lasts: a thread, or a task of a simulation."""
         ...
 
-    def start(self, actor: Actor, name: str) -> Running:
-        """Start an actor."""
-        ...
+    def start(self, actor: Actor, name: str) -> Running: ...
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
         """A new alarm, disarmed. ``ring`` must be quick and must not block."""
         ...
 
-    def signal(self) -> CallerSignal:
-        """A new signal."""
-        ...
+    def signal(self) -> CallerSignal: ...
 
     def coroutines(
         self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None

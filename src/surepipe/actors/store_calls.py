@@ -52,9 +52,7 @@ _CLERK, _STREAM, _LETTERS, WAITER = "clerk", "stream-clerk", "letter-clerk", "wa
 class Journal(Protocol):
     """What a sender needs of its journal. Calls may block; StoreUnavailable means: ask again."""
 
-    def load(self) -> JournalContents:
-        """What a new life finds."""
-        ...
+    def load(self) -> JournalContents: ...
 
     def write(self, write: Write) -> WriteOutcome:
         """Perform a write; a repeat of it changes nothing."""
@@ -137,7 +135,6 @@ class Stores:
 
     @property
     def clerks(self) -> tuple[str, ...]:
-        """The clerks that are needed."""
         named = {
             _CLERK: self._has_clerk or self.letter is not None,
             _STREAM: self.stream is not None and self.apart,
@@ -199,9 +196,7 @@ class Stores:
 class Asking(Protocol):
     """Who gets the outcomes: one life of an end."""
 
-    def answered(self, ticket: int, outcome: object) -> None:
-        """The outcome of a request."""
-        ...
+    def answered(self, ticket: int, outcome: object) -> None: ...
 
 
 @dataclass(slots=True)

@@ -311,7 +311,6 @@ class ThreadSignal:
         return threading.get_ident() in (self.loop_thread, SHARED_LOOP.thread)
 
     def notify(self) -> None:
-        """Whoever waits should look again."""
         if self._waiting:
             with self._condition:
                 self._condition.notify_all()

@@ -222,7 +222,6 @@ class Audit:
                 yield judged_per_key(pipe.pipe, pipe.late_in_key, why if unknown else "")
 
     def lines(self) -> Iterator[str]:
-        """The verdict as text."""
         yield from (f"broken trace: {text}" for text in self.broken)
         if self.torn:
             yield f"{self.torn} torn lines were left out: a process was killed while it wrote"

@@ -38,9 +38,7 @@ class AnyEngine(Protocol):
         """What was taken and is not through."""
         ...
 
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """What each part counts."""
-        ...
+    def counters(self) -> Mapping[str, Mapping[str, int]]: ...
 
     @property
     def buried(self) -> Mapping[str, int]:

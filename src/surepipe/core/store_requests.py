@@ -714,7 +714,6 @@ class Store(ABC):
         return cast("Hint | Failed | Unavailable", self.ask(request))
 
     def info(self, stream: str) -> InfoOutcome:
-        """How the stream stands."""
         return cast("InfoOutcome", self.ask(DescribeStream(stream)))
 
     # Positions.
@@ -730,7 +729,6 @@ class Store(ABC):
         return cast("ClaimOutcome", self.ask(ClaimReader(stream, reader, claimant)))
 
     def get(self, stream: str, reader: str) -> GetOutcome:
-        """The stored position, or NoPosition."""
         return cast("GetOutcome", self.ask(GetPosition(stream, reader)))
 
     def commit(self, request: CommitPosition) -> CommitOutcome:
@@ -843,7 +841,6 @@ class Transaction:
         return Together(tuple(self.requests), self.is_decided and bool(self.requests))
 
     def settle(self, outcome: TogetherOutcome) -> None:
-        """This came of it."""
         self.done = isinstance(outcome, AllDone)
         if isinstance(outcome, AllDone | NoneDone):
             self.outcomes = outcome.outcomes

@@ -56,7 +56,6 @@ class LackLine:
 
     @property
     def fault(self) -> Fault:
-        """The first."""
         return self.faults[0]
 
     def __str__(self) -> str:

@@ -135,7 +135,6 @@ class _Server(ThreadingHTTPServer):
         super().process_request(connection, client_address)
 
     def shutdown_request(self, request: object) -> None:
-        """A connection has ended."""
         connection = cast("socket.socket", request)
         super().shutdown_request(connection)
         with self._room:

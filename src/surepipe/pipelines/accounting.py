@@ -440,7 +440,6 @@ class _Stores:
         return self._open[name]
 
     def close(self) -> None:
-        """Let go of them."""
         for store in self._open.values():
             close = getattr(store, "close", None)
             if callable(close):

@@ -156,7 +156,6 @@ class FilePlace:
 
     @property
     def text(self) -> str:
-        """As it is stored."""
         return f"{self.end} {self.written}"
 
     @classmethod

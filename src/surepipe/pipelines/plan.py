@@ -67,12 +67,10 @@ class Way:
 
     @property
     def source(self) -> str:
-        """Where it begins."""
         return self.names[0]
 
     @property
     def end(self) -> str:
-        """Where it ends."""
         return self.names[-1]
 
     def __str__(self) -> str:
@@ -122,11 +120,9 @@ class Plan:
         return next((store for store in self.stores if store.name == name), None) or _absent(name)
 
     def feeders(self, name: str) -> tuple[str, ...]:
-        """What feeds a node."""
         return feeders_of(self.part(name))
 
     def takers(self, name: str) -> tuple[Node, ...]:
-        """What a node feeds."""
         return tuple(part for part in self.parts if name in feeders_of(part))
 
     @property

@@ -65,7 +65,6 @@ class FoundProblems(list[Problem]):
     """
 
     def append(self, problem: Problem) -> None:
-        """Add one."""
         if len(self) >= PROBLEMS_MAX:
             raise Enough
         super().append(problem)

@@ -45,7 +45,6 @@ class Scalar:
     plain: bool = True
 
     def data(self) -> object:
-        """The value."""
         return self.value
 
 
@@ -57,7 +56,6 @@ class YamlList:
     items: list[Node] = field(default_factory=list["Node"])
 
     def data(self) -> object:
-        """The list as plain values."""
         return [item.data() for item in self.items]
 
 
@@ -70,7 +68,6 @@ class Mapping:
     keys: dict[str, TextPlace] = field(default_factory=dict[str, TextPlace])
 
     def data(self) -> object:
-        """The mapping as plain values."""
         return {key: value.data() for key, value in self.values.items()}
 
 

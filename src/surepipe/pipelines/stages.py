@@ -37,9 +37,7 @@ class Clock(Protocol):
         """Seconds since some moment, never going back."""
         ...
 
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
+    def sleep(self, seconds: float) -> None: ...
 
 
 class Context:
@@ -94,7 +92,6 @@ class Context:
         return self._clock.now()
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
         return self._clock.monotonic()
 
     def sleep(self, seconds: float) -> None:

@@ -58,7 +58,6 @@ class PartPlace:
 
     @property
     def sender(self) -> str:
-        """Where a pipe's sender runs."""
         return self.fed_on[0] if self.fed_on else self.node
 
 

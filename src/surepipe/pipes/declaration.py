@@ -156,7 +156,6 @@ class PipeKind:
 
     @property
     def name(self) -> str:
-        """The name that people write."""
         return self.options.kind
 
     def declaration(self, layer: LayerOptions) -> Declaration:

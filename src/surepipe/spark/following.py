@@ -36,7 +36,6 @@ class StreamNow:
 
     @property
     def key(self) -> str:
-        """Its key in the offsets."""
         return key_of(self.stream, self.partition)
 
 

@@ -104,7 +104,6 @@ class KeyedReceiver:
         return said
 
     def wake(self, at_us: int) -> list[Said]:
-        """Time has passed."""
         said: list[Said] = []
         now = self._start(at_us, said)
         self._perform(self.machine.wake(now), now, said)

@@ -410,7 +410,6 @@ class PageRow:
 
     @property
     def payloads(self) -> BufferPayloads:
-        """What was made, in order."""
         return BufferPayloads.of_lengths(self.lengths, self.body)
 
     def check(self) -> None:

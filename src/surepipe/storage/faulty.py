@@ -99,22 +99,16 @@ class Rates:
 class GoesBack(Protocol[S]):
     """A store that can return to an earlier state."""
 
-    def snapshot(self) -> S:
-        """Everything it holds."""
-        ...
+    def snapshot(self) -> S: ...
 
-    def roll_back(self, state: S) -> None:
-        """Return to a snapshot."""
-        ...
+    def roll_back(self, state: S) -> None: ...
 
 
 @runtime_checkable
 class LosesEntries(Protocol):
     """A store whose entries can be taken out as by somebody else."""
 
-    def remove(self, stream: str, first: int, last: int) -> None:
-        """These indexes are gone."""
-        ...
+    def remove(self, stream: str, first: int, last: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -174,12 +168,10 @@ class FaultyStore(Store):
 
     @property
     def level(self) -> Level:
-        """That of the store inside."""
         return self.inside.level
 
     @property
     def closed(self) -> bool:
-        """Whether the store inside is."""
         return bool(getattr(self.inside, "closed", False))
 
     # Script.
@@ -409,18 +401,15 @@ class FaultyTransaction(Transaction, Generic[T]):
 
     @property
     def inside(self) -> T:
-        """The store's own transaction."""
         self.is_opened = True
         return self._inside
 
     def add(self, request: JoinedRequest) -> None:
-        """Add a request."""
         super().add(request)
         assert isinstance(self._inside, Transaction)
         self._inside.add(request)
 
     def decided_by(self, request: AppendRun) -> None:
-        """Add the append that decides."""
         super().decided_by(request)
         assert isinstance(self._inside, Transaction)
         self._inside.is_decided = True

@@ -262,7 +262,6 @@ class MemoryStream:
     def read(  # noqa: PLR0911 - one line per outcome
         self, request: ReadFrom
     ) -> Batch | Empty | Trimmed | Reset | Ahead | Diverged:
-        """Entries from an index on."""
         if request.incarnation is not None and request.incarnation != self.incarnation:
             return Reset(self.incarnation)
         if request.index < self.earliest:
@@ -386,7 +385,6 @@ class MemoryState:
     marks: dict[str, int] = field(default_factory=dict[str, int])
 
     def copy(self) -> MemoryState:
-        """An independent copy."""
         return MemoryState(
             {name: stream.copy() for name, stream in self.streams.items()},
             {name: dict(readers) for name, readers in self.readers.items()},

@@ -39,7 +39,6 @@ class RawPage:
 
     @property
     def payload_bytes(self) -> int:
-        """The length of all payloads."""
         return len(self.body) - self.start
 
 

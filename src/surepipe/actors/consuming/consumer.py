@@ -420,7 +420,6 @@ class ConsumerTask:
         self._on_death = on_death
 
     async def receive(self, message: object) -> None:
-        """As ``ConsumerActor.receive``."""
         if isinstance(message, Kill):
             raise Killed("the consumer was told to die")
         self._bell.rung = False

@@ -456,9 +456,7 @@ class _VirtualLoop(BaseEventLoop):
 class TaskActor(Protocol):
     """An actor whose turns are coroutines: as ``runtime.Actor``, and it may wait in a turn without a thread."""
 
-    async def receive(self, message: object) -> object:
-        """Act on a message."""
-        ...
+    async def receive(self, message: object) -> object: ...
 
     def died(self, error: BaseException) -> None:
         """The actor ended by this error. The last call it gets."""

@@ -35,7 +35,6 @@ class ProgressCheck:
         self._ring = ring
 
     def ring(self) -> None:
-        """Time to look."""
         self.due = True
         self._ring()
 

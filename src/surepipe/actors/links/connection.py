@@ -154,13 +154,9 @@ class ConnectionOwner(Protocol):
         """The other side has shown that it knows the key."""
         ...
 
-    def arrived(self, connection: Connection, frame: bytes) -> None:
-        """A frame came in."""
-        ...
+    def arrived(self, connection: Connection, frame: bytes) -> None: ...
 
-    def ended(self, connection: Connection) -> None:
-        """The connection is gone."""
-        ...
+    def ended(self, connection: Connection) -> None: ...
 
     def count(self, name: str, by: int = 1) -> None:
         """Something happened that people may want to know."""
@@ -270,7 +266,6 @@ class Connection(asyncio.Protocol):
         self._may_write = False
 
     def resume_writing(self) -> None:
-        """The socket takes more."""
         self._may_write = True
         self._pump()
 

@@ -35,9 +35,7 @@ class Wire(Protocol):
 
     is_ready: bool
 
-    def begin(self) -> None:
-        """The socket is connected."""
-        ...
+    def begin(self) -> None: ...
 
     def take(self, data: bytes) -> bytes:
         """Bytes of the connection in what the socket brought. Raises Stranger."""
@@ -93,7 +91,6 @@ class TlsWire:
         self._tls: ssl.SSLObject | None = None
 
     def begin(self) -> None:
-        """The connecting side speaks first."""
         if not self._listening:
             self._advance()
 

@@ -204,7 +204,6 @@ class TcpSide:
             self._gone.set()
 
     def count(self, name: str, by: int = 1) -> None:
-        """Count what happened."""
         with self._lock:
             self._counted[name] += by
 
@@ -302,7 +301,6 @@ class TcpSide:
         return self._port
 
     def counters(self) -> dict[str, int]:
-        """What happened, by name."""
         with self._lock:
             return dict(self._counted)
 

@@ -55,9 +55,7 @@ class AuditEngine(Protocol):
         """The expression that makes a row of every number from low to high."""
         ...
 
-    def close(self) -> None:
-        """Give back what was taken."""
-        ...
+    def close(self) -> None: ...
 
 
 def integers(cells: Iterable[Cell]) -> list[int]:

@@ -71,7 +71,6 @@ class Property:
         return {}
 
     def all_looks(self) -> Mapping[str, SwiftLook]:
-        """Both."""
         return {kind: named(look) for kind, look in self.looks().items()} | dict(self.swift_looks())
 
     def see(self, row: Row) -> None:

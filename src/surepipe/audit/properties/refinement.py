@@ -40,7 +40,6 @@ class Model:
         return self.given[position] < self.copies[position]
 
     def came_out(self, position: int) -> None:
-        """It did."""
         self.given[position] += 1
         self.highest = max(self.highest, position)
 

@@ -308,7 +308,6 @@ class BenchWorld(RealEnvironment):
             super().require(part)
 
     def store(self, part: AnyStore) -> Store:
-        """One that counts."""
         if isinstance(part, SqliteStorePart):
             return counted_sqlite(part, self._counts[part.name])
         if isinstance(part, RedisStorePart):

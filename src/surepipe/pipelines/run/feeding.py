@@ -57,7 +57,6 @@ class FeedPlace:
 
     @property
     def text(self) -> str:
-        """As it is stored."""
         return json.dumps([self.row, self.part, self.of, self.before, self.after])
 
     @classmethod

@@ -81,7 +81,6 @@ class RealClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:

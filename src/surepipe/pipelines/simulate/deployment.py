@@ -93,7 +93,6 @@ class SimulatedEnvironment:
         self._calls = Calls(life, deployment.called)
 
     def store(self, part: AnyStore) -> Store:
-        """A store of the world."""
         return LifeStore(self._deployment.stores[part.name], self._life)
 
     def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
@@ -149,7 +148,6 @@ class SimulatedEnvironment:
         return work()
 
     def notice(self, notice: PipeNotice) -> None:
-        """A row."""
         if self._life.is_alive:
             facts = {"notice": str(notice.kind), "text": str(notice)}
             self._life.world.note(notice.pipe, self._life.number, "notice", detail=as_detail(facts))

@@ -127,7 +127,6 @@ class VirtualClock:
         return self._used("reads the clock", lambda: self._life.world.now / 1_000_000)
 
     def sleep(self, seconds: float) -> None:
-        """Let virtual time pass."""
         self._used("sleeps", lambda: self._life.sleep(round(seconds * 1_000_000)))
 
     def _used(self, how: str, act: Callable[[], T]) -> T:

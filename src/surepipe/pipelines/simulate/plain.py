@@ -146,7 +146,6 @@ class PlainSubject:
         return {}
 
     def deployment(self) -> PlainRun:
-        """One run."""
         self.of.memory.reset()
         return PlainRun(self.of, backwards=self.backwards, twice=self.twice)
 

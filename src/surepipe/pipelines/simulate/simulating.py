@@ -325,7 +325,6 @@ class Simulation:
         )
 
     def campaign(self, seeds: Iterable[int], *, stop_at_first: bool = False) -> PlanResult:
-        """All seeds, judged."""
         mode, kinds = self._mode()
         before = memory_of(self.subject.modules)
         found = run_seeds(

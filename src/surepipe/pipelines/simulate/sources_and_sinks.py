@@ -170,13 +170,11 @@ class RecorderInLife:
         self._pending: list[tuple[str, object]] = []
 
     def begin(self, transaction: Transaction | None) -> None:
-        """A new group."""
         del transaction
         self._life.check()
         self._pending = []
 
     def mark(self) -> int:
-        """Where the group is now."""
         return len(self._pending)
 
     def back_to(self, mark: int) -> None:
@@ -184,7 +182,6 @@ class RecorderInLife:
         del self._pending[mark:]
 
     def put(self, message: object, about: About, transaction: Transaction | None) -> None:
-        """Take one message."""
         self._life.check()
         entry = (about.key, deepcopy(message))  # what is done to the message later is not in it
         if self._call is not None:
@@ -380,22 +377,18 @@ class BareDisk:
         self._data = file.data
 
     def size(self) -> int:
-        """How many there are."""
         return len(self._data)
 
     def read(self, count: int, at: int) -> bytes:
-        """Those at a place."""
         return bytes(self._data[at : at + count])
 
     def write(self, data: memoryview, at: int) -> int:
-        """Write all of it."""
         missing = max(0, at - len(self._data))
         self._data.extend(bytes(missing))
         self._data[at : at + len(data)] = data
         return len(data)
 
     def cut(self, length: int) -> None:
-        """Make it this long."""
         del self._data[length:]
 
     def sync(self) -> None:
@@ -430,7 +423,6 @@ class DiskInLife(BareDisk):
         return super().write(data, at)
 
     def cut(self, length: int) -> None:
-        """Make it this long."""
         self._life.at(f"{self._name} is cut to {length} bytes", lambda: self._cut(length))
 
     def _cut(self, length: int) -> None:

@@ -170,7 +170,6 @@ class PlanSubject:
         return max(_ways_to(self.plan, part).values(), default=0)
 
     def deployment(self) -> PlanDeployment:
-        """One run."""
         self.memory.reset()
         return PlanDeployment(
             self.plan,

@@ -78,9 +78,7 @@ class Disk(Protocol):
         """Write some of it at a place, and tell how much. Raises OSError."""
         ...
 
-    def cut(self, length: int) -> None:
-        """Make it this long."""
-        ...
+    def cut(self, length: int) -> None: ...
 
     def sync(self) -> None:
         """What is written survives a power cut from now on. Raises OSError."""
@@ -106,7 +104,6 @@ class SystemDisk:
         return os.pwrite(self._fd, data, at)
 
     def cut(self, length: int) -> None:
-        """Make it this long."""
         os.ftruncate(self._fd, length)
 
     def sync(self) -> None:
@@ -340,7 +337,6 @@ class Decided:
         self._count(data if is_done else b"")
 
     def take(self, data: bytes, transaction: Transaction | None) -> None:
-        """Put them into the transaction."""
         assert transaction is not None, "boundary committed has one"
         place = FilePlace(self.length + len(data), self.length)
         self._log.add(data, place, transaction)

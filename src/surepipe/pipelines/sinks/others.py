@@ -41,7 +41,6 @@ class AtOnce:
         """Nothing waits."""
 
     def mark(self) -> int:
-        """Nothing waits."""
         return 0
 
     def back_to(self, mark: int) -> None:

@@ -76,7 +76,6 @@ class Where:
 
     @property
     def text(self) -> str:
-        """As it is stored."""
         file, last = self.file, self.last
         return (
             f"{self.at} {last.length}:{last.check:x} {file.device:x}:{file.inode:x} "

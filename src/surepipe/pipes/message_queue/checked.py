@@ -68,7 +68,6 @@ class Ghost(Generic[M]):
             self.add(form.number(message), message)
 
     def add(self, number: int, message: M) -> None:
-        """The message was accepted."""
         payload = self._form.payload(message)
         self._spans.put(number, ((message,), (payload,)))
         self.count += 1
@@ -76,7 +75,6 @@ class Ghost(Generic[M]):
         self.high = max(self.high, number)
 
     def add_run(self, first: int, payloads: Sequence[bytes]) -> None:
-        """These consecutive messages were accepted."""
         for begin in range(0, len(payloads), CHUNK_MAX):
             span = tuple(payloads[begin : begin + CHUNK_MAX])
             self._spans.put(first + begin, ((), span))

@@ -256,9 +256,7 @@ class MessageQueue(Protocol[M]):
         """
         ...
 
-    def __len__(self) -> int:
-        """How many members there are."""
-        ...
+    def __len__(self) -> int: ...
 
     @property
     def size_bytes(self) -> int:

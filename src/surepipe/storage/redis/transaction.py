@@ -65,7 +65,6 @@ class RedisTransaction(Transaction):
         self._bytes = 0
 
     def add(self, request: JoinedRequest) -> None:
-        """Add a request."""
         super().add(request)
         self._bytes += _size_of(request)
 

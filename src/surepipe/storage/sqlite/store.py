@@ -147,7 +147,6 @@ class FileWatch:
             return self._reopened, int(version)
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._is_closed = True
             if self._connection is not None:

@@ -47,7 +47,6 @@ class _Job(Generic[T]):
         self.is_done = False
 
     def run(self, connection: sqlite3.Connection) -> None:
-        """Do it, inside the transaction."""
         self._found = [self._step(connection)]
 
     def finish(self, error: Exception | None = None) -> None:

@@ -7,13 +7,22 @@ from dataclasses import dataclass, replace
 
 from surepipe.core.claims import Claim, Fault
 from surepipe.core.store_requests import Level
-from surepipe.guarantees.hops import LOCAL, LOSSY_ROUTE, TCP, Chain, Hop, Route, Store, one_way
+from surepipe.guarantees.hops import (
+    LOCAL,
+    LOSSY_ROUTE,
+    TCP,
+    Chain,
+    DeclaredRoute,
+    DeclaredStore,
+    Hop,
+    one_way,
+)
 from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.boundary import Boundary
 
-SYNCED = Store("main", Level.POWER)
-WRITTEN = Store("main", Level.PROCESS)
-UNKEPT_REDIS = Store("main", Level.NONE, "redis")
+SYNCED = DeclaredStore("main", Level.POWER)
+WRITTEN = DeclaredStore("main", Level.PROCESS)
+UNKEPT_REDIS = DeclaredStore("main", Level.NONE, "redis")
 ONE_WAY = one_way(LOSSY_ROUTE)
 
 SINGLE_RESEND: LayerText = {"resend": {"run_max": 1}}
@@ -21,7 +30,7 @@ CARRIER_SEQUENTIAL: LayerText = {"sequential-confirm": {"retry": "carrier"}}
 STREAM: LayerText = {"stream": {"start": "earliest"}}
 
 
-def hop(*layers: LayerText, route: Route = LOSSY_ROUTE) -> Hop:
+def hop(*layers: LayerText, route: DeclaredRoute = LOSSY_ROUTE) -> Hop:
     """A pipe called orders with these layers; a stream among them is kept in a synced store."""
     parsed = parse_layers(layers)
     kept = SYNCED if any(layer.kind == "stream" for layer in parsed) else None

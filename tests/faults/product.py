@@ -14,7 +14,7 @@ from surepipe.audit.settings import ATOMS
 from surepipe.core.claims import ROUTE, Atom, Fault, Faults, Guarantee
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import derive
-from surepipe.guarantees.hops import LOCAL, Route
+from surepipe.guarantees.hops import LOCAL, DeclaredRoute
 from surepipe.pipes.catalogue import KINDS, LayerText
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.simulation.chance.script import Script
@@ -41,7 +41,7 @@ STREAM: Mapping[str, object] = {
 class RoutedHop(HopSubject):
     """A hop over a route with fewer faults than any may have."""
 
-    route: Route = LOCAL
+    route: DeclaredRoute = LOCAL
 
     def promise(self) -> Promise:
         """What the algebra derives over that route."""

@@ -27,9 +27,9 @@ from surepipe.guarantees.hops import (
     LOSSY_ROUTE,
     TCP,
     Chain,
+    DeclaredRoute,
+    DeclaredStore,
     Hop,
-    Route,
-    Store,
     bare,
     composition,
 )
@@ -95,7 +95,7 @@ def test_a_route_also_survives_whatever_it_never_does() -> None:
 
 def test_an_undeclared_route_is_taken_for_one_that_does_everything() -> None:
     """G-2."""
-    assert Route("mine") == replace(LOSSY_ROUTE, name="mine")
+    assert DeclaredRoute("mine") == replace(LOSSY_ROUTE, name="mine")
 
 
 # G-1, G-3: claims and the fold
@@ -129,7 +129,7 @@ def test_parts_are_folded_from_the_route_upwards() -> None:
 
 def test_resend_in_single_messages_keeps_the_order_of_a_fifo_route() -> None:
     """8.1: continuous over FIFO with run_max 1, gap-free with more."""
-    fifo = Route("fifo", frozenset({LOSS}), frozenset({LOSS}))
+    fifo = DeclaredRoute("fifo", frozenset({LOSS}), frozenset({LOSS}))
     assert headline(hop({"resend": {"run_max": 1}}, route=fifo)) == "at-least-once, continuous"
     assert headline(hop("resend", route=fifo)) == "at-least-once, gap-free"
 
@@ -217,7 +217,7 @@ def test_the_boundary_decides_what_survives_a_receiver_crash(
     assert survivors(durable, Fault.RECEIVER_ZOMBIE) == expected - late
 
 
-KEEPS_ORDER = Route("wire", ROUTE - {DUPLICATION, REORDERING})
+KEEPS_ORDER = DeclaredRoute("wire", ROUTE - {DUPLICATION, REORDERING})
 
 
 def test_a_receiver_crash_repeats_nothing_that_is_sent_once_and_comes_in_order() -> None:
@@ -347,7 +347,7 @@ def test_the_level_of_a_store_decides_which_ends_it_survives(
     level: Level, crash: bool, power: bool
 ) -> None:
     """G-6: everything in one Redis of this level."""
-    durable = committed(hop("reliable"), Store("main", level, "redis"))
+    durable = committed(hop("reliable"), DeclaredStore("main", level, "redis"))
     assert (survivors(durable, Fault.STORE_CRASH) == set(Atom)) is crash
     assert (survivors(durable, Fault.POWER_LOSS) == set(Atom)) is power
     assert survivors(durable, Fault.STORE_OUTAGE) == set(Atom)
@@ -357,7 +357,7 @@ def test_the_level_of_a_store_decides_which_ends_it_survives(
 @pytest.mark.parametrize("role", ["journal", "receiver_state", "dead_letters", "stream"])
 def test_the_weakest_of_all_stores_counts(role: str) -> None:
     """G-6: stream, journal, receiver state and dead letters."""
-    weak = Store("weak", Level.NONE, "redis")
+    weak = DeclaredStore("weak", Level.NONE, "redis")
     strong = replace(stream_hop(), journal=POWER, receiver_state=POWER, dead_letters=POWER)
     weakened = {
         "journal": replace(strong, journal=weak),
@@ -400,10 +400,10 @@ def test_a_stream_in_memory_ends_with_the_process() -> None:
 
 def test_confirms_over_a_route_that_loses_nothing_are_protected() -> None:
     """G-4: at-least-once if the reverse direction exhibits no loss, outage or corruption."""
-    reordering = Route("shuffling", frozenset({REORDERING}), frozenset({REORDERING}))
+    reordering = DeclaredRoute("shuffling", frozenset({REORDERING}), frozenset({REORDERING}))
     assert headline(hop(CARRIER_SEQUENTIAL, route=reordering)) == "exactly-once, absolute"
     for fault in (LOSS, OUTAGE, CORRUPTION):
-        route = Route("back", frozenset(), frozenset({fault}))
+        route = DeclaredRoute("back", frozenset(), frozenset({fault}))
         assert [f.code for f in refusals(hop(CARRIER_SEQUENTIAL, route=route))] == [
             Code.UNPROTECTED_CONFIRMS
         ]
@@ -564,8 +564,8 @@ stores = st.sampled_from(
         None,
         PROCESS,
         POWER,
-        Store("redis", Level.NONE, "redis"),
-        Store("redis", Level.POWER, "redis"),
+        DeclaredStore("redis", Level.NONE, "redis"),
+        DeclaredStore("redis", Level.POWER, "redis"),
     ]
 )
 
@@ -584,7 +584,7 @@ def any_hop(draw: st.DrawFn) -> Hop:
         journal=draw(stores),
         receiver_state=draw(stores),
         sink=draw(stores),
-        stream=draw(st.sampled_from([POWER, PROCESS, Store("redis", Level.NONE, "redis")])),
+        stream=draw(st.sampled_from([POWER, PROCESS, DeclaredStore("redis", Level.NONE, "redis")])),
         forced_trim=draw(st.booleans()),
     )
 

@@ -12,7 +12,7 @@ from surepipe.core.claims import Atom, Fault
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import derive, derive_chain, remedy_for_fault
 from surepipe.guarantees.explain import explain, explain_chain
-from surepipe.guarantees.hops import LOCAL, Chain, Store
+from surepipe.guarantees.hops import LOCAL, Chain, DeclaredStore
 from surepipe.pipes.stack.boundary import Boundary
 from tests.pipes.hops_kit import ONE_WAY, POWER, PROCESS, committed, hop, layers_of, stream_hop
 
@@ -107,7 +107,7 @@ def test_sequential_confirm_points_to_reliable() -> None:
 
 def test_retained_messages_and_declared_levels_are_told() -> None:
     """G-6 retain, R-7 declared levels."""
-    store = Store("main", Level.POWER, "redis", declared=True)
+    store = DeclaredStore("main", Level.POWER, "redis", declared=True)
     retaining = layers_of({"stream": {"start": "earliest", "retain": 100}})
     assert explain(derive(replace(stream_hop(store), layers=retaining))).notes == (
         "store-rollback: up to 100 messages are appended again",
@@ -175,7 +175,9 @@ def test_three_changes_at_once_are_not_looked_for() -> None:
     ),
     st.sampled_from([None, POWER]),
 )
-def test_every_lack_names_atoms_and_a_reason(layers: list[str], journal: Store | None) -> None:
+def test_every_lack_names_atoms_and_a_reason(
+    layers: list[str], journal: DeclaredStore | None
+) -> None:
     """Nothing is left unexplained."""
     explained = explain(derive(replace(hop(*layers), journal=journal)))
     for lack in explained.lacks:

@@ -10,7 +10,7 @@ from surepipe.core.claims import Atom, Fault
 from surepipe.core.store_requests import Level
 from surepipe.errors import CompositionError
 from surepipe.guarantees import check_claim, derive, refusals, stack_mismatch
-from surepipe.guarantees.hops import LOCAL, TCP, Hop, Store
+from surepipe.guarantees.hops import LOCAL, TCP, DeclaredStore, Hop
 from surepipe.guarantees.problems import Code, Finding
 from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary
@@ -165,14 +165,14 @@ def test_a_stream_keeps_its_cursor_beside_the_stream() -> None:
         (POWER, ELSEWHERE, "in store other"),
         (POWER, None, "in no store of ours"),
         (
-            Store("main", Level.POWER, "redis", transactional=False),
-            Store("main", Level.POWER, "redis", transactional=False),
+            DeclaredStore("main", Level.POWER, "redis", transactional=False),
+            DeclaredStore("main", Level.POWER, "redis", transactional=False),
             "in another slot of the same store",
         ),
     ],
 )
 def test_committed_needs_effect_and_cursor_in_one_transaction(
-    state: Store, sink: Store | None, where: str
+    state: DeclaredStore, sink: DeclaredStore | None, where: str
 ) -> None:
     """K-6: one SQLite file, one Redis slot."""
     split = replace(hop("reliable"), boundary=Boundary.COMMITTED, receiver_state=state, sink=sink)
@@ -191,7 +191,7 @@ def test_a_journal_in_memory_is_none() -> None:
         "that outlives the process."
     )
     assert codes(replace(hop("reliable"), receiver_state=MEMORY)) == [Code.VOLATILE_STORE]
-    redis = Store("main", Level.NONE, "redis")
+    redis = DeclaredStore("main", Level.NONE, "redis")
     assert refusals(replace(hop("reliable"), journal=redis, receiver_state=redis)) == ()
 
 

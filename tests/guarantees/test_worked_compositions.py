@@ -9,7 +9,7 @@ import pytest
 from surepipe.core.claims import Atom, Fault, Guarantee
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import check_claim, derive, derive_chain
-from surepipe.guarantees.hops import LOCAL, TCP, Chain, Store
+from surepipe.guarantees.hops import LOCAL, TCP, Chain, DeclaredStore
 from surepipe.guarantees.problems import Code
 from surepipe.pipes.stack.boundary import Boundary
 from tests.pipes.hops_kit import (
@@ -197,7 +197,7 @@ def test_al17_reliable_needs_a_way_back() -> None:
 
 def test_al18_a_redis_that_keeps_nothing_does_not_survive_its_crash() -> None:
     """stream on Redis without persistence, expect: exactly-once, store-crash."""
-    stream = stream_hop(Store("main", Level.NONE, "redis"))
+    stream = stream_hop(DeclaredStore("main", Level.NONE, "redis"))
     (finding,) = check_claim(derive(stream), claim("exactly-once; tolerates store-crash"))
     assert str(finding) == (
         "expectation: pipe orders: exactly-once, none; tolerates store-crash is expected, and "

@@ -7,22 +7,22 @@ from dataclasses import replace
 from surepipe.core.claims import Claim
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import derive, refusals, warnings
-from surepipe.guarantees.hops import LOSSY_ROUTE, Hop, Route, Store, one_way
+from surepipe.guarantees.hops import LOSSY_ROUTE, DeclaredRoute, DeclaredStore, Hop, one_way
 from surepipe.guarantees.problems import Code, Finding
 from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import Boundary
 
-PROCESS = Store("main", Level.PROCESS)
-POWER = Store("main", Level.POWER)
-ELSEWHERE = Store("other", Level.POWER)
-MEMORY = Store("scratch", Level.NONE, "memory")
+PROCESS = DeclaredStore("main", Level.PROCESS)
+POWER = DeclaredStore("main", Level.POWER)
+ELSEWHERE = DeclaredStore("other", Level.POWER)
+MEMORY = DeclaredStore("scratch", Level.NONE, "memory")
 ONE_WAY = one_way(LOSSY_ROUTE)
 CARRIER_SEQUENTIAL: LayerText = {"sequential-confirm": {"retry": "carrier"}}
 STREAM: LayerText = {"stream": {"start": "earliest"}}
 
 
-def hop(*layers: LayerText, route: Route = LOSSY_ROUTE) -> Hop:
+def hop(*layers: LayerText, route: DeclaredRoute = LOSSY_ROUTE) -> Hop:
     """A pipe called orders with these layers and nothing around them."""
     return Hop("orders", parse_layers(layers), route)
 
@@ -33,14 +33,14 @@ def layers_of(*layers: LayerText) -> tuple[LayerOptions, ...]:
 
 
 def stream_hop(
-    store: Store = POWER, *above: LayerText, boundary: Boundary = Boundary.PROCESSED
+    store: DeclaredStore = POWER, *above: LayerText, boundary: Boundary = Boundary.PROCESSED
 ) -> Hop:
     """A pipe through a stream that this store keeps."""
     layers = parse_layers([*above, STREAM])
     return Hop("orders", layers, LOSSY_ROUTE, stream=store, boundary=boundary)
 
 
-def committed(plain: Hop, store: Store = POWER) -> Hop:
+def committed(plain: Hop, store: DeclaredStore = POWER) -> Hop:
     """Journal, receiver state and sink in one store, and the boundary that makes of it."""
     return replace(
         plain, journal=store, receiver_state=store, sink=store, boundary=Boundary.COMMITTED

@@ -10,7 +10,7 @@ import pytest
 
 from surepipe.core.claims import Fault
 from surepipe.guarantees import derive
-from surepipe.guarantees.hops import Store
+from surepipe.guarantees.hops import DeclaredStore
 from surepipe.pipes.wire.frames import Confirm, Frame
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Faults, Side, Wire
@@ -255,7 +255,7 @@ def test_it_delivers_what_continuous_index_over_multi_unconfirmed_delivers(seed:
 
 @pytest.mark.parametrize("journal", [None, POWER])
 def test_its_guarantee_is_that_of_continuous_index_over_multi_unconfirmed(
-    journal: Store | None,
+    journal: DeclaredStore | None,
 ) -> None:
     """The algebra derives the same atoms with the same faults, plain and with everything (pipes rl9).
 

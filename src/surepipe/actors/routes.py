@@ -84,7 +84,7 @@ class Route(Protocol):
     """Both sides of a route, where both are in one process."""
 
     @property
-    def declared(self) -> hops.Route:
+    def declared(self) -> hops.DeclaredRoute:
         """What the route may do to frames, in each direction."""
         ...
 
@@ -372,7 +372,7 @@ class FaultyRoute:
         self.sender = FaultySide(inner.sender, self, f"{seed} forward")
         self.receiver = FaultySide(inner.receiver, self, f"{seed} back")
 
-    def _declare(self, inner: hops.Route) -> hops.Route:
+    def _declare(self, inner: hops.DeclaredRoute) -> hops.DeclaredRoute:
         found = {
             Fault.ROUTE_LOSS: self.loss,
             Fault.ROUTE_DUPLICATION: self.duplicate,
@@ -381,4 +381,4 @@ class FaultyRoute:
         }
         added: Faults = frozenset(fault for fault, amount in found.items() if amount)
         back = None if inner.back is None else inner.back | added
-        return hops.Route(f"faulty {inner.name}", inner.forward | added, back)
+        return hops.DeclaredRoute(f"faulty {inner.name}", inner.forward | added, back)

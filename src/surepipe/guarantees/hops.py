@@ -21,7 +21,7 @@ from surepipe.pipes.stream.options import Stream
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class DeclaredRoute:
     """What carries frames, and the route faults it exhibits in each direction (back None: one-way)."""
 
     name: str
@@ -33,14 +33,14 @@ class Route:
         """True when nothing can come back."""
         return self.back is None
 
-    def reversed(self) -> Route:
+    def reversed(self) -> DeclaredRoute:
         """The same route, seen from the other end."""
-        return Route(self.name, ROUTE if self.back is None else self.back, self.forward)
+        return DeclaredRoute(self.name, ROUTE if self.back is None else self.back, self.forward)
 
 
-def one_way(route: Route) -> Route:
+def one_way(route: DeclaredRoute) -> DeclaredRoute:
     """The forward half of a route, without a way back."""
-    return Route(f"one-way {route.name}", route.forward, None)
+    return DeclaredRoute(f"one-way {route.name}", route.forward, None)
 
 
 _TCP_FAULTS = frozenset(
@@ -51,16 +51,16 @@ _TCP_FAULTS = frozenset(
         Fault.ROUTE_OUTAGE,
     }
 )
-LOCAL = Route("local", NO_FAULTS, NO_FAULTS)
-TCP = Route("tcp", _TCP_FAULTS, _TCP_FAULTS)
-LOSSY_ROUTE = Route("lossy")
+LOCAL = DeclaredRoute("local", NO_FAULTS, NO_FAULTS)
+TCP = DeclaredRoute("tcp", _TCP_FAULTS, _TCP_FAULTS)
+LOSSY_ROUTE = DeclaredRoute("lossy")
 """A route that exhibits everything. An undeclared route is taken for one."""
 
-ROUTES: Mapping[str, Route] = {route.name: route for route in (LOCAL, TCP, LOSSY_ROUTE)}
+ROUTES: Mapping[str, DeclaredRoute] = {route.name: route for route in (LOCAL, TCP, LOSSY_ROUTE)}
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class DeclaredStore:
     """A store as far as guarantees go. Stores of one name are one store.
 
     ``transactional``: whatever it holds can be written in one transaction (a Redis that spreads its streams
@@ -78,7 +78,7 @@ class Store:
         """True when it ends with the process that uses it."""
         return self.kind != "redis" and self.level < Level.PROCESS
 
-    def one_transaction_with(self, other: Store | None) -> bool:
+    def one_transaction_with(self, other: DeclaredStore | None) -> bool:
         """True when a write here and one there can be made in one atomic step."""
         return self.transactional and self == other
 
@@ -111,13 +111,13 @@ class Hop:
 
     name: str
     layers: tuple[LayerOptions, ...]
-    route: Route = LOSSY_ROUTE
+    route: DeclaredRoute = LOSSY_ROUTE
     boundary: Boundary = Boundary.PROCESSED
-    journal: Store | None = None
-    receiver_state: Store | None = None
-    sink: Store | None = None
-    stream: Store | None = None
-    dead_letters: Store | None = None
+    journal: DeclaredStore | None = None
+    receiver_state: DeclaredStore | None = None
+    sink: DeclaredStore | None = None
+    stream: DeclaredStore | None = None
+    dead_letters: DeclaredStore | None = None
     retries: int | None = None
     lanes: int = 0
     forced_trim: bool = False
@@ -146,12 +146,12 @@ class Hop:
         return kind_of(self.layers[0]).receiver.ordered
 
     @property
-    def cursor_store(self) -> Store | None:
+    def cursor_store(self) -> DeclaredStore | None:
         """Where the receiver's cursors are kept: by default beside the stream, where there is one."""
         return self.receiver_state or self.stream
 
     @property
-    def stores(self) -> tuple[Store, ...]:
+    def stores(self) -> tuple[DeclaredStore, ...]:
         """All stores that the guarantee of the hop leans on."""
         used = (self.stream, self.journal, self.receiver_state, self.dead_letters)
         return tuple(dict.fromkeys(store for store in used if store is not None))
@@ -195,7 +195,7 @@ class Chain:
         return (*inner, replace(self.hops[-1], linked=()))
 
 
-def confirms_return(route: Route) -> bool:
+def confirms_return(route: DeclaredRoute) -> bool:
     """True when whatever is sent back once arrives."""
     return route.back is not None and not route.back & LOSSY
 
@@ -217,12 +217,12 @@ _BARE: dict[Atom, Faults] = {
 """What each atom survives without any layer: a fault that doesn't touch it."""
 
 
-def bare(route: Route) -> Guarantee:
+def bare(route: DeclaredRoute) -> Guarantee:
     """The guarantee of a route alone: it also survives whatever the route does not exhibit."""
     return Guarantee.of({atom: faults | (ROUTE - route.forward) for atom, faults in _BARE.items()})
 
 
-def route_parts(layers: Sequence[LayerOptions], route: Route) -> tuple[Guarantee, ...]:
+def route_parts(layers: Sequence[LayerOptions], route: DeclaredRoute) -> tuple[Guarantee, ...]:
     """What stands above each layer, outermost first; the last one is the bare route."""
     parts = [bare(route)]
     for layer in reversed(layers):
@@ -242,7 +242,7 @@ def reverse_path(hop: Hop, number: int) -> Reverse:
     return Reverse.FAIR
 
 
-def _brings_confirms(layers: Sequence[LayerOptions], route: Route) -> bool:
+def _brings_confirms(layers: Sequence[LayerOptions], route: DeclaredRoute) -> bool:
     """Whether confirms that enter this stack arrive, whatever the route does.
 
     They enter below every layer that itself waits for carried confirms: two such stacks carry each other's.

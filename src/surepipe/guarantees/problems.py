@@ -12,8 +12,8 @@ from enum import StrEnum
 from surepipe.core.claims import ROUTE, Atom, Fault, Guarantee, faults_text, in_order
 from surepipe.guarantees.hops import (
     Chain,
+    DeclaredStore,
     Hop,
-    Store,
     composition,
     reverse_path,
     route_parts,
@@ -247,7 +247,7 @@ def _lanes_at(hop: Hop, boundary: Boundary) -> Finding:
     return _finding(hop, Code.BOUNDARY, why, "drop lanes", "use boundary processed")
 
 
-def _split_store(hop: Hop, state: Store) -> Finding:
+def _split_store(hop: Hop, state: DeclaredStore) -> Finding:
     sink = f"in store {hop.sink.name}" if hop.sink is not None else "in no store of ours"
     if hop.sink == state:
         sink = "in another slot of the same store"

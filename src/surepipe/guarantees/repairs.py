@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Generic, TypeAlias, TypeVar
 
 from surepipe.core.store_requests import Level
-from surepipe.guarantees.hops import Chain, Hop, Route, Store
+from surepipe.guarantees.hops import Chain, DeclaredRoute, DeclaredStore, Hop
 from surepipe.guarantees.problems import Code, Finding
 from surepipe.pipes.catalogue import PIPES
 from surepipe.pipes.kinds.multi_unconfirmed import MultiUnconfirmed
@@ -39,7 +39,7 @@ class Edit(Generic[S]):
 
 Edits: TypeAlias = Callable[[Hop], Iterator[Edit[Hop]]]
 
-NEW_STORE = Store("new", Level.PROCESS)
+NEW_STORE = DeclaredStore("new", Level.PROCESS)
 """Stands for the store that a person would add."""
 
 _ADVISED = sorted((pipe for pipe in PIPES if pipe.advised), key=lambda pipe: pipe.advised)
@@ -232,18 +232,18 @@ def _with(row: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
     return (*row[:number], value, *row[number + 1 :])
 
 
-def _home(hop: Hop) -> Store:
+def _home(hop: Hop) -> DeclaredStore:
     """A store that may hold more: one that the hop uses already, else a new one."""
     used = (hop.receiver_state, hop.sink, hop.journal, hop.stream)
     fitting = (store for store in used if store is not None and not store.volatile)
     return next(fitting, NEW_STORE)
 
 
-def _called(store: Store) -> str:
+def _called(store: DeclaredStore) -> str:
     return "the new store" if store == NEW_STORE else f"store {store.name}"
 
 
-def _cursor_edits(hop: Hop, home: Store) -> Iterator[Edit[Hop]]:
+def _cursor_edits(hop: Hop, home: DeclaredStore) -> Iterator[Edit[Hop]]:
     before = replace(hop, boundary=Boundary.BEFORE, receiver_state=home)
     yield Edit("use boundary before with a store for the receiver state", before)
     committed = replace(hop, boundary=Boundary.COMMITTED, receiver_state=home, sink=home)
@@ -254,7 +254,7 @@ def _raised(hop: Hop) -> Edit[Hop]:
     low = [store for store in hop.stores if store.level < Level.POWER]
     text = " and ".join(f"for {_called(store)}, {store.how_to_raise}" for store in low)
 
-    def raised(store: Store | None) -> Store | None:
+    def raised(store: DeclaredStore | None) -> DeclaredStore | None:
         if store is None or store not in low:
             return store
         kind = "sqlite" if store.kind == "memory" else store.kind
@@ -348,7 +348,7 @@ def _dropped(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
 
 
 def _way_back_or_none_needed(hop: Hop) -> Iterator[Edit[Hop]]:
-    two_way = Route(hop.route.name, hop.route.forward, hop.route.forward)
+    two_way = DeclaredRoute(hop.route.name, hop.route.forward, hop.route.forward)
     yield Edit("give the route a way back", replace(hop, route=two_way))
     yield from _strict_alone(hop)
 

@@ -52,10 +52,10 @@ Levels = Mapping[str, Level]
 _LEVELS: Levels = {level.name.lower(): level for level in Level}
 
 
-def store_of(plan: Plan, name: str, levels: Levels) -> hops.Store:
+def store_of(plan: Plan, name: str, levels: Levels) -> hops.DeclaredStore:
     """A store as the algebra sees it. A Redis of which nothing is known is taken for one that keeps nothing."""
     part = plan.store(name)
-    return hops.Store(
+    return hops.DeclaredStore(
         name,
         levels.get(name, declared_level(part)),
         kind=part.kind,
@@ -76,7 +76,7 @@ def declared_level(part: AnyStore) -> Level:
 def hop_of(plan: Plan, pipe: PipePart, levels: Levels, end: Node | None = None) -> hops.Hop:
     """A pipe as the algebra sees it. ``end``: where the way ends that is asked about; None: all its ends."""
 
-    def store(name: str | None) -> hops.Store | None:
+    def store(name: str | None) -> hops.DeclaredStore | None:
         return None if name is None else store_of(plan, name, levels)
 
     stream = store(pipe.stream_store)
@@ -139,7 +139,7 @@ def _linked(plan: Plan, pipes: Sequence[PipePart]) -> tuple[Faults, ...]:
     return tuple(filter(None, (crash, replaced)))
 
 
-def _route(pipe: PipePart, stream: hops.Store | None) -> hops.Route:
+def _route(pipe: PipePart, stream: hops.DeclaredStore | None) -> hops.DeclaredRoute:
     if (
         stream is not None
     ):  # calls go to the store and answers come back: nothing else is in between
@@ -158,7 +158,9 @@ def _may_pass_reader(pipe: PipePart) -> bool:
     return kept.force or (is_bounded and pipe.state not in (None, route.store))
 
 
-def _trying(plan: Plan, pipe: PipePart, levels: Levels) -> tuple[int | None, hops.Store | None]:
+def _trying(
+    plan: Plan, pipe: PipePart, levels: Levels
+) -> tuple[int | None, hops.DeclaredStore | None]:
     """After how many attempts the receiver gives a message up, and the weakest place that it then goes to."""
     limited = [
         part
@@ -175,7 +177,9 @@ def _trying(plan: Plan, pipe: PipePart, levels: Levels) -> tuple[int | None, hop
     return retries, min(stores, key=lambda store: store.level)
 
 
-def _sink(plan: Plan, pipe: PipePart, levels: Levels, end: Node | None) -> hops.Store | None:
+def _sink(
+    plan: Plan, pipe: PipePart, levels: Levels, end: Node | None
+) -> hops.DeclaredStore | None:
     """The store that the effects of a pipe are committed to; None when one of them is in no store of ours."""
     state = pipe.state or pipe.stream_store
     if state is None:

@@ -17,7 +17,7 @@ from surepipe.core.store_requests import Level
 from surepipe.errors import CompositionError
 from surepipe.guarantees import derive
 from surepipe.guarantees.derivation import evaluate_chain
-from surepipe.guarantees.hops import LOSSY_ROUTE, Chain, Hop, Store, one_way
+from surepipe.guarantees.hops import LOSSY_ROUTE, Chain, DeclaredStore, Hop, one_way
 from surepipe.pipes.catalogue import kind_of
 from surepipe.pipes.options import BacklogOptions, LayerOptions, RetryOptions, micros
 from surepipe.pipes.stack.boundary import Boundary
@@ -111,8 +111,8 @@ _KEPT = "_promise"
 
 def hop_of(subject: HopSubject) -> Hop:
     """The hop as the algebra sees it, over a route that exhibits every fault."""
-    safe = Store("safe", subject.level, kind="sqlite")
-    stream = Store("stream", subject.level, kind="redis") if subject.streamed else None
+    safe = DeclaredStore("safe", subject.level, kind="sqlite")
+    stream = DeclaredStore("stream", subject.level, kind="redis") if subject.streamed else None
     keeps_state = subject.durable or subject.boundary is Boundary.COMMITTED
     state = (stream or safe) if keeps_state else None
     return Hop(

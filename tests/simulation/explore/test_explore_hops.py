@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from surepipe.core.store_requests import Level
-from surepipe.guarantees.hops import LOCAL, Hop, Store
+from surepipe.guarantees.hops import LOCAL, DeclaredStore, Hop
 from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.explore import explore
@@ -14,7 +14,7 @@ from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.subjects import Subject
 from tests.plain.resend import RESEND
 
-SAFE = Store("safe", Level.POWER)
+SAFE = DeclaredStore("safe", Level.POWER)
 STRICT = Hop("prices", parse_layers("strict-monotonic"), LOCAL)
 RELIABLE = Hop("orders", parse_layers("reliable"), LOCAL)
 

@@ -31,13 +31,13 @@ from surepipe.core.store_requests import Level
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.guarantees import derive
 from surepipe.guarantees.derivation import Derived
-from surepipe.guarantees.hops import Hop, Store
+from surepipe.guarantees.hops import DeclaredStore, Hop
 from surepipe.pipes.catalogue import Layers, parse_layers
 from surepipe.pipes.channel import ChannelOptions, Role
 from surepipe.pipes.stack.assembled import composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 
-_LETTERS = Store("dead letters", Level.NONE, kind="memory")
+_LETTERS = DeclaredStore("dead letters", Level.NONE, kind="memory")
 
 logger = logging.getLogger("surepipe")
 

@@ -244,7 +244,7 @@ Letters: TypeAlias = Store | DeadLetterPlace
 NumberOfLife: TypeAlias = Callable[[], int]
 """The number of a life that begins now; see ``surepipe.storage.positions``."""
 
-_LETTERS = hops.Store("dead letters", Level.NONE, kind="memory")
+_LETTERS = hops.DeclaredStore("dead letters", Level.NONE, kind="memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ class _WithLevel(Protocol):
     def level(self) -> Level: ...
 
 
-def described(store: _WithLevel, *, may_be_away: bool = False) -> hops.Store:
+def described(store: _WithLevel, *, may_be_away: bool = False) -> hops.DeclaredStore:
     """A store as the algebra sees it. Raises StoreUnavailable where the level must be asked for and nobody
     answers. ``may_be_away``: then a level that was declared counts."""
     known = store if isinstance(store, _Described) else None
@@ -292,7 +292,7 @@ def described(store: _WithLevel, *, may_be_away: bool = False) -> hops.Store:
         if not may_be_away or not isinstance(declared, Level):
             raise
         level, is_declared = declared, True
-    return hops.Store(
+    return hops.DeclaredStore(
         known.name if known else type(store).__name__,
         level,
         kind=known.kind if known else "other",
@@ -311,7 +311,7 @@ def letter_place(pipe: str, letters: Letters | None) -> DeadLetterPlace | None:
 def hop_of(
     pipe: str,
     layers: tuple[LayerOptions, ...],
-    route: hops.Route,
+    route: hops.DeclaredRoute,
     roles: StoreRoles,
     *,
     boundary: Boundary,
@@ -344,7 +344,7 @@ def hop_of(
     )
 
 
-def _described_letters(letters: Letters | None) -> hops.Store | None:
+def _described_letters(letters: Letters | None) -> hops.DeclaredStore | None:
     if letters is None:
         return None
     if isinstance(letters, DeadLetterStream):

@@ -191,7 +191,7 @@ def stream_of(plan: Plan, pipe: PipePart) -> str:
     return next(layers).stream or f"{plan.name}/{pipe.name}"
 
 
-def _declared(pipe: PipePart) -> hops.Route:
+def _declared(pipe: PipePart) -> hops.DeclaredRoute:
     if isinstance(pipe.route, TcpRoutePart):
         return hops.TCP
     return hops.LOSSY_ROUTE if isinstance(pipe.route, StoreRoutePart) else hops.LOCAL

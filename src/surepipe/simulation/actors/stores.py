@@ -364,7 +364,7 @@ class SimulatedRoute:
     """Both sides, in the hands of one process."""
 
     def __init__(
-        self, declared: hops.Route, sender: SimulatedSide, receiver: SimulatedSide
+        self, declared: hops.DeclaredRoute, sender: SimulatedSide, receiver: SimulatedSide
     ) -> None:
         self.declared = declared
         self.sender = sender

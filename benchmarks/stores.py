@@ -2,6 +2,7 @@
 
     python benchmarks/stores.py            half a minute
     python benchmarks/stores.py --long     up to ten million messages
+    python benchmarks/stores.py --letters  what giving a message up costs
 
 Each figure is the median of rounds in which the systems take turns, so that a slow moment of the disk hits all of
 them. The raw loops do nothing but insert and commit: no identities, no index that is given out, no way to read a
@@ -23,7 +24,9 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from surepipe.core.store_requests import KEEP_ALL, Batch, Level, Stored
+from surepipe import DeadLetterStream, Pipe
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch, Level, Stored, Transaction
+from surepipe.pipes.stack.delivery import DeskBase
 from surepipe.storage.sqlite.file import CHECKPOINT_PAGES
 from surepipe.storage.sqlite.store import SqliteStore
 
@@ -186,12 +189,72 @@ def growth(folder: Path, sizes: Sequence[int]) -> None:
         print(f"  a reader {behind:,} messages behind catches up at {caught_up:,.0f} messages/s")
 
 
+# What a message costs that fails for good (decision 0040).
+
+LETTERS = 300
+
+
+def given_up(folder: Path, letters: int, *, every: int, decides_first: bool) -> float:
+    """Messages per second of a pipe whose handler fails for one message in ``every``; 0: for none.
+
+    Journal, state, effects and letters are in one file. Not ``decides_first``: the letter is written at once, and
+    the state once it is stored, as it was before; a crash in between could leave a letter of what is processed.
+    """
+
+    def handle(number: object, transaction: Transaction) -> None:
+        transaction.append(AppendRun("effects", f"of {number}", 1, 1, [b"done"]))
+        if every and isinstance(number, int) and number % every == 0:
+            raise ValueError("for good")
+
+    path = folder / f"letters-{every}-{decides_first}-{time.monotonic_ns()}.db"
+    usual = DeskBase._decides_first  # pyright: ignore[reportPrivateUsage]
+    if not decides_first:
+        DeskBase._decides_first = property(lambda _: False)  # type: ignore[assignment] # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+    try:
+        with SqliteStore(path, level=Level.POWER) as store:
+            store.create("effects", 1, KEEP_ALL)
+            place = DeadLetterStream(store, "dead")
+            with Pipe(
+                *("orders", "reliable"),
+                journal=store,
+                state=store,
+                boundary="committed",
+                retries=1,
+                dead_letter=place,
+            ) as pipe:
+                begun = time.perf_counter()
+                pipe.receive(handle)
+                pipe.send_many(range(1, letters + 1))
+                pipe.flush(120)
+                return letters / (time.perf_counter() - begun)
+    finally:
+        DeskBase._decides_first = usual  # type: ignore[method-assign]
+
+
+def cost_of_letters(folder: Path) -> None:
+    """The median of rounds in turns."""
+    print("messages per second, reliable, committed, everything in one SQLite file, level power")
+    for every, what in ((1, "all fail for good"), (10, "one in ten fails"), (0, "none fails")):
+        found = {True: list[float](), False: list[float]()}
+        for _ in range(ROUNDS):
+            for decides_first, rates in found.items():
+                rates.append(given_up(folder, LETTERS, every=every, decides_first=decides_first))
+        now, before = (median(found[key]) for key in (True, False))
+        print(f"  {what:18} {now:8,.0f}; without the first write {before:8,.0f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--long", action="store_true", help="grow to ten million messages")
+    parser.add_argument("--letters", action="store_true", help="only the cost of dead letters")
     sizes = [10**4, 10**5, 10**6, 10**7]
-    chosen = sizes if parser.parse_args().long else sizes[:3]
+    given = parser.parse_args()
+    chosen = sizes if given.long else sizes[:3]
     print(f"SQLite {sqlite3.sqlite_version}, {os.cpu_count()} cores")
+    if given.letters:
+        with tempfile.TemporaryDirectory() as folder:
+            cost_of_letters(Path(folder))
+        return
     for level in (Level.POWER, Level.PROCESS):
         with tempfile.TemporaryDirectory() as folder:
             beside_raw(Path(folder), level)

@@ -9,6 +9,7 @@ import pytest
 from surepipe.actors.codecs import AutoCodec
 from surepipe.cli.output import Exit
 from surepipe.core.effects import Letter
+from surepipe.core.store_requests import StreamInfo
 from surepipe.storage import DeadLetterStream, SqliteStore
 from tests.cli.kit import Command
 
@@ -136,3 +137,30 @@ def test_letters_in_memory_and_words_that_are_no_numbers_are_refused(surepipe: C
     for verb in ("list", "replay"):
         refused = surepipe("dlq", verb, "shop.yaml")
         assert (refused.code, "is in memory" in refused.err) == (Exit.UNUSABLE, True)
+
+
+TWO_NODES = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}, beside: {kind: sqlite, path: beside.db}}
+sources: {lines: {kind: jsonl, path: in.jsonl, node: till}}
+pipes: {intake: {from: lines, node: depot, layers: [stream], route: {kind: sqlite, store: main}}}
+stages: {price: {from: intake, call: "priced:price", retries: 1, dead_letter: beside/dead}}
+sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
+"""
+
+
+def test_a_replay_runs_the_node_that_fills_the_pipe_wherever_its_letters_are(
+    surepipe: Command,
+) -> None:
+    """The stages, and the store of their letters, belong to another node than the source does."""
+    Path("shop.yaml").write_text(TWO_NODES)
+    with SqliteStore("beside.db") as store:
+        bury(store, 1, LETTERS[0], "shop/intake")
+    replayed = surepipe("dlq", "replay", "shop.yaml")
+    assert (replayed.code, replayed.err) == (0, "")
+    assert replayed.out.startswith("1 letter replayed")
+    with SqliteStore("shop.db") as store:
+        info = store.info("shop/intake")
+        assert isinstance(info, StreamInfo)
+        assert info.next == 2

@@ -395,6 +395,21 @@ def test_a_stream_in_memory_ends_with_the_process() -> None:
     assert survivors(volatile, Fault.HANDLER_FAILURE) == set(Atom)
 
 
+def test_letters_in_memory_end_with_the_process_that_wrote_them() -> None:
+    """A letter is the end of its message, so with the process goes what nobody sends again (G-6)."""
+    whole = replace(committed(hop("reliable")), retries=3, dead_letters=POWER)
+    volatile = replace(whole, dead_letters=MEMORY)
+    gone = {Atom.NO_LOSS, Atom.GAP_FREE}
+    for fault in (Fault.RECEIVER_CRASH, Fault.RECEIVER_ZOMBIE):
+        assert survivors(whole, fault) == set(Atom)
+        assert survivors(volatile, fault) == set(Atom) - gone
+    assert survivors(volatile, Fault.SENDER_CRASH) == set(Atom)
+    given_up = {"multi-unconfirmed": {"give_up_after_s": 60}}
+    sending = replace(hop(given_up), journal=POWER, dead_letters=MEMORY)
+    assert Atom.NO_LOSS not in survivors(sending, Fault.SENDER_CRASH)
+    assert Atom.NO_LOSS in survivors(replace(sending, dead_letters=POWER), Fault.SENDER_CRASH)
+
+
 # G-4: reverse paths, channels
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from surepipe.core.effects import NoticeKind
+from surepipe.core.effects import Letter, NoticeKind
 from surepipe.core.snapshot import export_attributes
 from surepipe.core.store_requests import (
     Batch,
@@ -30,7 +30,7 @@ from surepipe.core.store_requests import (
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack
-from surepipe.pipes.stack.boundary import BoundaryOptions
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions, given_up_in
 from surepipe.pipes.stream.position import commit_of
 from tests.kit.stream_wire import MS, SECOND, Reader, StreamWire
 
@@ -683,6 +683,26 @@ def test_poison_of_two_producers_gives_two_letters_with_names_of_their_own() -> 
         ("q", 1, 1, b"bad q"),
     ]
     assert position(wire) == 3
+
+
+def test_what_is_given_up_of_one_producer_stays_so_when_the_other_settles_the_same_number() -> None:
+    """committed: a former receiver gave up message 1 of epoch 1 of p, and it is q's 1 of epoch 1 that crosses the
+    boundary now (decision 0040)."""
+    boundary = BoundaryOptions(
+        boundary=Boundary.COMMITTED, durable=True, retries=2, dead_letters=True
+    )
+    wire = StreamWire(boundary=boundary, with_reader=False, auto_settle=False)
+    put(wire, "a", producer="q")
+    reader = Reader(wire)
+    reader.machine.desk.restore(
+        [Letter("pipe", 0, 1, 1, b"", 2, 0, 0, "ValueError", "boom", producer="p")]
+    )
+    reader.answer_all()
+    (ticket,) = reader.open
+    state = reader.machine.state_after(ticket, 1)
+    assert [(one.producer, one.epoch, one.seq) for one in given_up_in(state, "pipe")] == [
+        ("p", 1, 1)
+    ]
 
 
 # Layers without order.

@@ -14,17 +14,34 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run import PlanEngine, RealEnvironment
 from surepipe.pipelines.run.pipes import pipe_name
 from surepipe.pipelines.run.running import letters_in
-from surepipe.storage.letters import Fates, StoredLetter
+from surepipe.storage.letters import DeadLetterStream, Fates, StoredLetter
 
 LOOK_S = 0.05
 
 
-def replayed(plan: Plan, name: str, limit: int | None, node: str | None, index: int | None) -> str:
-    """Replay all that waits, or one letter, wait until all is through, and say how it went."""
+def replayed(
+    plan: Plan, name: str, letters: DeadLetterStream, limit: int | None, index: int | None
+) -> str:
+    """Replay all that waits, or one letter, wait until all is through, and say how it went.
+
+    The node is run that fills the pipe; the letters may be in a store that this node itself does not use.
+    """
+    fates = letters.fates()
+    if index is not None:
+        refuse_unsendable(name, fates, index, letters.show(index) is not None)
+    waiting = [
+        stored
+        for stored in letters.all()
+        if not fates.is_sent(stored.index) and stored.index not in fates.deleted
+    ]
+    chosen = [stored for stored in waiting if index in (None, stored.index)]
+    if not chosen:
+        return f"no letter in {name} is waiting"
+    pipe = _pipe_of(plan, name, chosen)
     failures: list[BaseException] = []
     engine = PlanEngine(
         plan,
-        node or plan.nodes[0],
+        plan.places[pipe].sender,
         RealEnvironment(plan, stopped=failures.append),
         once=True,
         until_idle=True,
@@ -32,20 +49,9 @@ def replayed(plan: Plan, name: str, limit: int | None, node: str | None, index: 
     )
     engine.start()
     try:
-        letters = letters_in(engine.stores, name)
-        fates = letters.fates()
-        if index is not None:
-            refuse_unsendable(name, fates, index, letters.show(index) is not None)
-        waiting = [
-            stored
-            for stored in letters.all()
-            if not fates.is_sent(stored.index) and stored.index not in fates.deleted
-        ]
-        chosen = [stored for stored in waiting if index in (None, stored.index)]
-        if not chosen:
-            return f"no letter in {name} is waiting"
-        pipe = _pipe_of(plan, engine, name, chosen)
-        result = engine.replay(pipe, letters, limit, index)
+        is_beside = name.partition("/")[0] in engine.stores
+        source = letters_in(engine.stores, name) if is_beside else letters
+        result = engine.replay(pipe, source, limit, index)
         while not engine.look():
             if failures:
                 raise failures[0]
@@ -72,9 +78,9 @@ def refuse_unsendable(name: str, fates: Fates, index: int, is_there: bool) -> No
         raise typer.Exit(Exit.UNUSABLE)
 
 
-def _pipe_of(plan: Plan, engine: PlanEngine, name: str, chosen: Sequence[StoredLetter]) -> str:
+def _pipe_of(plan: Plan, name: str, chosen: Sequence[StoredLetter]) -> str:
     """The pipe that all these letters came from."""
-    known = {pipe_name(plan, pipe): pipe.name for pipe in plan.pipes if pipe.name in engine.faces}
+    known = {pipe_name(plan, pipe): pipe.name for pipe in plan.pipes}
     sources = {source.name for source in plan.sources}
     came_from = {stored.letter.pipe for stored in chosen}
     if read := [stored for stored in chosen if stored.letter.pipe in sources]:
@@ -88,8 +94,8 @@ def _pipe_of(plan: Plan, engine: PlanEngine, name: str, chosen: Sequence[StoredL
     if len(came_from) > 1 or not came_from <= set(known):
         said = ", ".join(sorted(came_from))
         complain(
-            f"the letters of {name} come from {said}: a replay needs all of them from one pipe of this node; "
-            "send them one by one, by number, or name the node with --node"
+            f"the letters of {name} come from {said}: a replay needs all of them from one pipe of {plan.name}; "
+            "send them one by one, by number"
         )
         raise typer.Exit(Exit.UNUSABLE)
     return known[came_from.pop()]

@@ -86,7 +86,8 @@ def _sender_crash(standing: AtomStanding) -> str | None:
         return _retold(standing) or _passes_rows_again(standing)
     if standing.hop.journal is None:
         return "without a journal, accepted messages that are not confirmed end with the sender"
-    return _loses_flight(standing)
+    gives_up = getattr(standing.hop.layers[0], "give_up_after_s", None) is not None
+    return (_volatile_letters(standing) if gives_up else None) or _loses_flight(standing)
 
 
 def _retold(standing: AtomStanding) -> str | None:
@@ -123,7 +124,7 @@ def _receiver_crash(standing: AtomStanding) -> str | None:
 
 
 def _receiver_starts_anew(standing: AtomStanding) -> str | None:
-    return _volatile_stream(standing) or _receiver_forgets(standing)
+    return _volatile_stream(standing) or _volatile_letters(standing) or _receiver_forgets(standing)
 
 
 def _receiver_forgets(standing: AtomStanding) -> str | None:
@@ -354,6 +355,14 @@ def _volatile_stream(standing: AtomStanding) -> str | None:
     if stream is None or not stream.volatile:
         return None
     return f"the stream is kept in store {stream.name}, which ends with its process"
+
+
+def _volatile_letters(standing: AtomStanding) -> str | None:
+    """A letter is the end of its message: the sender has forgotten it, and nobody brings it again."""
+    letters = standing.hop.dead_letters
+    if letters is None or not letters.volatile or standing.only_restrains:
+        return None
+    return f"dead letters are kept in store {letters.name}, which ends with its process"
 
 
 def _level_below(hop: Hop, level: Level) -> str | None:

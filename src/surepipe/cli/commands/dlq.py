@@ -135,15 +135,13 @@ def replay(
     limit: Annotated[
         int | None, typer.Option(help="At the most so many.", min=1, show_default=False)
     ] = None,
-    node: Annotated[
-        str | None, typer.Option(help="The node to run. Needed where the pipeline has several.")
-    ] = None,
 ) -> None:
     """Send dead letters again, oldest first, each as a new message into the pipe that it came from: all that wait,
     or one, by its number.
 
     It goes through the whole pipeline behind that pipe; no source is read meanwhile. Letters stay in the list, and
-    those that were replayed are not sent again: what fails again is a new letter. Stop surepipe run first.
+    those that were replayed are not sent again: what fails again is a new letter. Stop the node that fills the
+    pipe first; other nodes must run, as ever.
 
     surepipe dlq replay pipeline.yaml      all that were not sent again yet
 
@@ -157,9 +155,8 @@ def replay(
         complain("replay sends all that wait (--limit: so many of them), or one by its number")
         raise typer.Exit(Exit.UNUSABLE)
     name = _only(plan, names)
-    with _opened(plan, name):
-        pass  # what has no letters to keep is refused before anything starts
-    show([line(replayed(plan, name, limit, node, numbers[0] if numbers else None))])
+    with _opened(plan, name) as letters:
+        show([line(replayed(plan, name, letters, limit, numbers[0] if numbers else None))])
 
 
 @dlq.command(epilog=_USES)

@@ -12,7 +12,8 @@ from surepipe.actors.tracing import FlowTrace
 from surepipe.core.store_requests import Transaction
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Environment, LandingSink, Sink
-from surepipe.pipelines.run.flow import FlowTurn, StageFlow
+from surepipe.pipelines.run.flow import FlowTurn, StageFlow, identity_of
+from surepipe.pipelines.run.tallies import Identity
 from surepipe.pipelines.run.writers import SharedSink
 from surepipe.pipelines.stages import About
 
@@ -34,7 +35,7 @@ class FlowLoop:
         trace: FlowTrace | None = None,
     ) -> None:
         self._trace = trace
-        self._told: set[tuple[int, int]] = set()
+        self._told: set[Identity] = set()
         """Epoch and seq of messages of a transaction that a row ``made`` speaks of; if it is refused, they come
         again, and perhaps another number of messages comes of them."""
         self._pipe = pipe
@@ -78,16 +79,13 @@ class FlowLoop:
         }
         if self._told:
             again = [
-                one.seq
-                for _, abouts in turns
-                for one in abouts
-                if (one.epoch, one.seq) in self._told
+                one.seq for _, abouts in turns for one in abouts if identity_of(one) in self._told
             ]
             found = {(end, seq): 1 for seq in again for end in self._flow.ends} | found
         if not found:
             return
         if may_come_again:
-            self._told |= {(about.epoch, seq) for _, seq in found}
+            self._told |= {(about.producer, about.epoch, seq) for _, seq in found}
         times: dict[str, list[tuple[int, int]]] = {}
         for (end, seq), count in sorted(found.items()):
             times.setdefault(end, []).append((seq, count))

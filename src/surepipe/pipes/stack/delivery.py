@@ -360,11 +360,15 @@ class DeskBase(ABC):
         return not all(posting.is_decided for posting in self.postings.values())
 
     def given_up_without(self, epoch: int, also: Ranges) -> Sequence[Letter]:
-        """What a state must say of messages that are given up, when these are settled in it."""
+        """What a state must say of messages that are given up, when these are settled in it.
+
+        Epoch and number alone name no message of a stream: its producers count for themselves.
+        """
+        producer = self.port.producer_of(epoch)
         return [
             letter
             for letter in self.given_up.values()
-            if letter.epoch != epoch or not _are_in(letter.seq, also)
+            if (letter.producer, letter.epoch) != (producer, epoch) or not _are_in(letter.seq, also)
         ]
 
     def restore(self, given_up: Sequence[Letter]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from surepipe.core.store_requests import PutValues, Together
 from surepipe.queues.book import BookConfig, BookMessage, BookQueue, Context, Page, PageCorrupt
 from surepipe.queues.book.page import HEADER_BYTES, fitting, packed
 from surepipe.storage import MemoryStore
@@ -57,6 +60,31 @@ def test_messages_are_packed(size: int, per_page: int) -> None:
         assert len(pages) == -(-total // per_page)
         if size >= 100:
             assert per_page * size / 65_536 >= 0.95
+
+
+class RowsCounted(MemoryStore):
+    """Counts the rows that checkpoints write."""
+
+    rows = 0
+
+    def ask(self, request: Any) -> Any:
+        if isinstance(request, Together):
+            values = [each for each in request.requests if isinstance(each, PutValues)]
+            self.rows += sum(len(each.pairs) for each in values)
+        return super().ask(request)
+
+
+def test_checkpoints_cost_as_much_for_many_queues_as_for_few() -> None:
+    """B-10, B-88: each message for another queue; a checkpoint waits until it is worth its rows."""
+    store = RowsCounted()
+    config = BookConfig(refuse_pages=None, checkpoint_bytes=1 << 18, max_origins=1 << 14)
+    book = BookQueue.inline("b", store=store, processor=nothing, config=config)
+    queues, rounds, calls = 8_000, 8, 100
+    for start in range(0, queues * rounds, calls):
+        book.enqueue_batch([(f"o{(start + n) % queues}", b"x" * 20) for n in range(calls)])
+    assert 0 < store.rows <= queues * rounds
+    again = BookQueue.inline("b", store=store, processor=nothing, config=config)
+    assert again.ledger.totals["queued"] == queues * rounds
 
 
 def test_flags_and_cursor_are_in_the_bytes() -> None:

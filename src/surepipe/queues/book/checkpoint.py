@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import cast
 
 from surepipe.core.store_requests import (
@@ -55,8 +56,13 @@ def _piece_key(generation: int, number: int, offset: int) -> bytes:
     return b"%d.%d.%d" % (generation, number, offset)
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+_plain_of = attrgetter(*_PLAIN)
+_cursor_of = attrgetter(*_CURSOR[:-1])
+
+
 def _dumped(row: object) -> bytes:
-    return json.dumps(row, separators=(",", ":")).encode()
+    return _ENCODER.encode(row).encode()
 
 
 def _facts_row(facts: Facts | None) -> list[object] | None:
@@ -173,7 +179,7 @@ class Checkpoints:
         lease = book.lease
         return _dumped(
             [
-                *(getattr(book, name) for name in _PLAIN),
+                *_plain_of(book),
                 _facts_row(book.blocked),
                 [lease.worker, lease.token, lease.upto, lease.counted, lease.spent]
                 if lease
@@ -183,7 +189,7 @@ class Checkpoints:
         )
 
     def _page_row(self, book: Book, number: int, page: Page, pieces: list[int]) -> bytes:
-        cursor = [getattr(page, name) for name in _CURSOR[:-1]]
+        cursor = _cursor_of(page)
         parked = [[slot, _facts_row(book.parked[number, slot])] for slot in page.parked]
         return _dumped([book.origin, *cursor, pieces, parked, list(page.done.items())])
 

@@ -243,7 +243,8 @@ class BookConfig:
     lease_s: float = 30.0
     commit_messages: int = 100
     checkpoint_bytes: int = 1 << 20
-    """After so many bytes of changes, what they came to is written and they are removed."""
+    """After so many bytes of changes, what they came to is written and they are removed; of changes to thousands
+    of queues, after so many for each thousand."""
     idle_ttl_s: float = 3_600.0
 
     def __post_init__(self) -> None:

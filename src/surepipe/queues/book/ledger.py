@@ -326,26 +326,36 @@ class Ledger:
 
     def _place(self, items: tuple[Items, ...], duplicates: int, at: int) -> Placed:
         first: Place | None = None
-        last: Place | None = None
+        book: Book | None = None
+        count, known, index = 0, self.books, self.index
         touched: dict[str, Book] = {}
         for item in items:
-            book = touched[item.origin] = self._book(item.origin, at)
-            was_ready = book.is_ready
-            begun = self._append(book, item)
+            origin = item.origin
+            book = known.get(origin)
+            if book is None or not book.messages:  # an empty one may wait for the end of its time
+                book = self._book(origin, at)
+            touched[origin] = book
+            was_ready = book.begin < book.end
+            page, slot = self._append(book, item)
             if not was_ready:
-                self.ring.knit(book.origin)
-            first = first or Place(book.origin, book.generation, *begun)
-            last = Place(
-                book.origin, book.generation, book.end - 1, book.pages[book.end - 1].slots - 1
-            )
-            self.totals["enqueued"] += item.count
+                self.ring.knit(origin)
+            if first is None:
+                first = Place(origin, book.generation, page, slot)
+            count += item.count
+        last: Place | None = None
+        if book is not None:
+            page = book.end - 1
+            last = Place(book.origin, book.generation, page, book.pages[page].slots - 1)
+        self.totals["enqueued"] += count
+        self.totals["queued"] += count
         suspended = False
-        for book in touched.values():
-            self.dirty[book.origin] = self.index
+        for origin, book in touched.items():
+            self.dirty[origin] = index
             self._signal(book)
-            self._changed(book)
+            if self.listening:
+                self._changed(book)
             suspended = suspended or book.suspended
-        return Placed(sum(item.count for item in items), first, last, duplicates, suspended)
+        return Placed(count, first, last, duplicates, suspended)
 
     def _book(self, origin: str, at: int) -> Book:
         book = self.books.get(origin)
@@ -360,38 +370,32 @@ class Ledger:
 
     def _append(self, book: Book, item: Items) -> tuple[int, int]:
         """Next fit (B-9): into the last page of the window, else into a new one. Where the first one is."""
-        chunk, start, left = item.chunk, 0, item.count
+        chunk, all_of_it = item.chunk, item.count
+        start, left = 0, all_of_it
         begun: tuple[int, int] | None = None
         while left:
-            page = book.pages[book.end - 1] if book.is_ready else None
-            rest = len(chunk) - start
-            if page is not None and page.room_for(rest):
-                count, behind = left, len(chunk)
-            elif page is not None:
-                count, behind = fitting(chunk, start, page.page_bytes - page.size)
-            else:
+            number = book.end - 1
+            page = book.pages[number] if book.begin <= number else None
+            if page is None:
                 count, behind = 0, start
+            elif page.size + len(chunk) - start <= page.page_bytes:
+                count, behind = left, len(chunk)
+            else:
+                count, behind = fitting(chunk, start, page.page_bytes - page.size)
+            if page is not None:  # one that is left now is stored whole
+                self.dirty_pages[book.origin, number] = self.index
             if count == 0 or page is None:
-                if page is not None:
-                    self.dirty_pages[book.origin, book.end - 1] = (
-                        self.index
-                    )  # it is left, so it is stored whole
-                page = book.pages[book.end] = Page(
-                    self.config.page_bytes, book.next_number + item.count - left
-                )
+                begins_with = book.next_number + all_of_it - left
+                book.pages[book.end] = Page(self.config.page_bytes, begins_with)
                 book.end += 1
                 continue
-            part = chunk[start:behind] if count < item.count else chunk
-            begun = begun or (book.end - 1, page.slots)
-            page.append_packed(part, count)
-            self.dirty_pages[book.origin, book.end - 1] = self.index
+            begun = begun or (number, page.slots)
+            page.append_packed(chunk[start:behind] if count < all_of_it else chunk, count)
             start, left = behind, left - count
-        size = len(chunk) - HEADER_BYTES * item.count
-        book.messages += item.count
-        book.waiting += item.count
-        book.bytes += size
-        book.next_number += item.count
-        self.totals["queued"] += item.count
+        book.messages += all_of_it
+        book.waiting += all_of_it
+        book.bytes += len(chunk) - HEADER_BYTES * all_of_it
+        book.next_number += all_of_it
         assert begun is not None, "somebody enqueued nothing"
         return begun
 

@@ -65,6 +65,9 @@ from surepipe.storage.letters import name_of
 from surepipe.storage.positions import Claims, number_now
 
 READ_ENTRIES, READ_BYTES = 1_000, 4 << 20
+ROWS_AT_ONCE = 2_048
+"""Rows of a checkpoint for which ``checkpoint_bytes`` of log are enough. Where each message is for another queue a
+checkpoint writes more than the log that it replaces, so one with more rows waits for as much more."""
 TRIES = 3
 """How often a request without an answer is repeated before the caller is told."""
 _Pending: TypeAlias = tuple[Entry, AppendRun, tuple[JoinedRequest, ...]]
@@ -361,7 +364,8 @@ class BookLog:
 
     def checkpoint_if_due(self, wall: int) -> bool:
         """Write down what the log came to and remove it, when it has grown enough since the last time."""
-        if self._since_checkpoint < self.config.checkpoint_bytes:
+        rows = len(self.ledger.dirty) + len(self.ledger.dirty_pages)
+        if self._since_checkpoint < self.config.checkpoint_bytes * max(1, rows // ROWS_AT_ONCE):
             return False
         self._since_checkpoint = 0
         try:

@@ -335,7 +335,7 @@ class BookQueue:
 
     def items_of(self, origin: str, payloads: Sequence[bytes]) -> Items:
         """Packed messages for one origin; raises MisuseError and PayloadTooLarge."""
-        is_plain = isinstance(cast("object", origin), str) and origin.isascii()
+        is_plain = type(origin) is str and origin.isascii()
         if not is_plain or not 0 < len(origin) <= ORIGIN_MAX_BYTES:
             size = len(_utf8("an origin", origin))
             if not 0 < size <= ORIGIN_MAX_BYTES:
@@ -344,7 +344,7 @@ class BookQueue:
                 )
         most = self.config.max_message
         for payload in payloads:
-            if not isinstance(cast("object", payload), bytes):
+            if type(payload) is not bytes:
                 _check_payload(payload)
             if len(payload) > most:
                 raise PayloadTooLarge(

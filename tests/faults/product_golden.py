@@ -22,7 +22,7 @@ from surepipe.simulation.causal import Growth, grown_runs
 from surepipe.simulation.chance.script import Script, load, save
 from surepipe.simulation.faults import ALWAYS, CATALOGUE
 from surepipe.simulation.hop import replay
-from surepipe.simulation.nodes import OFFER_TO_ZOMBIE
+from surepipe.simulation.processes import OFFER_TO_ZOMBIE
 from surepipe.simulation.results import Replayer, RunResult
 from surepipe.simulation.shrink import shrink
 from tests.faults.cautious import CAUTIOUS

@@ -11,7 +11,7 @@ from surepipe.audit.settings import facts_of
 from surepipe.simulation.causal import Growth, Seen, calm_worlds, grown_runs
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.hop import replay
-from surepipe.simulation.nodes import OFFER_TO_ZOMBIE
+from surepipe.simulation.processes import OFFER_TO_ZOMBIE
 from surepipe.simulation.results import RunResult
 from surepipe.simulation.subjects import HopSubject
 from tests.simulation.kit import RELIABLE, RESEND, decide, of_kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from surepipe.simulation.nodes import MonotonicClock, WallClock
+from surepipe.simulation.timeline import MonotonicClock, WallClock
 
 
 @pytest.mark.parametrize("drift_ppm", [0, 1, 37, 200, -1, -200])

@@ -19,8 +19,8 @@ from surepipe.simulation.chance.randomness import draws
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.hop import run_hop
-from surepipe.simulation.nodes import OFFER_TO_ZOMBIE
 from surepipe.simulation.options import Options
+from surepipe.simulation.processes import OFFER_TO_ZOMBIE
 from surepipe.simulation.promises import promise_of
 from surepipe.simulation.results import Replayer, RunResult
 from surepipe.simulation.subjects import Subject

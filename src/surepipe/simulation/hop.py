@@ -18,8 +18,9 @@ from surepipe.simulation.chance.script import Script
 from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.events import Submit
-from surepipe.simulation.nodes import EndOfNode, MachineNode
+from surepipe.simulation.nodes import MachineNode
 from surepipe.simulation.options import Drain, Options
+from surepipe.simulation.processes import EndOfNode
 from surepipe.simulation.promises import chain_claim, claim_in, promise_of
 from surepipe.simulation.results import RunResult
 from surepipe.simulation.stores.contents import WorldKeeper

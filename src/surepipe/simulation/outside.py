@@ -13,20 +13,18 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Hashable, Iterator, Sequence
+from typing import cast
 
-if TYPE_CHECKING:
-    from surepipe.simulation.actors.lives import Life
-    from surepipe.simulation.world import World
+from surepipe.simulation.actors.lives import ActorWorld, Life
 
-
-_current: list[World] = []
+_current: list[tuple[ActorWorld, list[Outside]]] = []
+"""The world of each run that is under way, with what is outside of it."""
 
 
-def entered(world: World) -> None:
+def entered(world: ActorWorld, outsides: list[Outside]) -> None:
     """From now on effects belong to a run of this world."""
-    _current.append(world)
+    _current.append((world, outsides))
 
 
 def left() -> None:
@@ -36,7 +34,12 @@ def left() -> None:
 
 def speaking_life() -> Life | None:
     """The process whose user's code runs now, in whichever world; None while none does."""
-    return _current[-1].speaks if _current else None
+    return _current[-1][0].speaks if _current else None
+
+
+def outsides_of_run() -> Sequence[Outside]:
+    """What the run that is under way has outside of it."""
+    return _current[-1][1] if _current else ()
 
 
 class Outside:
@@ -48,7 +51,7 @@ class Outside:
 
     def __init__(self, name: str = "outside") -> None:
         self.name = name
-        self._world: World | None = None
+        self._world: ActorWorld | None = None
         self._forget()
         self._enter_run()
 
@@ -65,11 +68,11 @@ class Outside:
         """How often each effect was asked for, done or not."""
 
     def _enter_run(self) -> None:
-        world = _current[-1] if _current else None
+        world, outsides = _current[-1] if _current else (None, [])
         if world is not None and world is not self._world:
             self._forget()
             self._world = world
-            world.outsides.append(self)
+            outsides.append(self)
 
     def __deepcopy__(self, memo: object) -> Outside:
         """Itself: there is one world outside, whoever keeps a copy of what knows it."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from surepipe.audit.trace import LOOKED_AGAIN
 from surepipe.core.effects import (
@@ -45,10 +45,11 @@ from surepipe.simulation.events import (
     Submit,
     Wake,
 )
-from surepipe.simulation.timeline import as_detail, digests_of
-
-if TYPE_CHECKING:
-    from surepipe.simulation.nodes import EndOfNode
+from surepipe.simulation.network import Link
+from surepipe.simulation.promises import promise_of
+from surepipe.simulation.stores.contents import WorldKeeper
+from surepipe.simulation.subjects import Subject
+from surepipe.simulation.timeline import MonotonicClock, Timeline, WallClock, as_detail, digests_of
 
 
 def _idle() -> None:
@@ -648,3 +649,236 @@ class ReceiverProcess(Process):
                 return
         error = ("ValueError", "the handler refused it")
         self.step(event, self.receiver.failed(ticket, seq, error, self.now()))
+
+
+OFFER_TO_ZOMBIE = "offer-to-zombie"
+"""The perturbation by which the application of a replaced sender goes on with its work."""
+OFFERS_AGAIN = 64
+"""An application gives up after so many refusals."""
+
+
+class NodeOfEnds(Protocol):
+    """The node of an end, as its process knows it."""
+
+    world: Timeline
+    name: str
+    lives: int
+    clock: MonotonicClock
+    wall: WallClock
+
+    def life_of(self, process: Process, /) -> MachineLife:
+        """The life of the node that it belongs to."""
+        ...
+
+    def befall(self, life: MachineLife, trouble: Trouble, /) -> None:
+        """Let this happen to a life."""
+        ...
+
+    def stopped(self, process: Process, /) -> None:
+        """Its machine has ended by itself."""
+        ...
+
+    def refused(self, process: Process, why: str, after_us: int | None = None, /) -> None:
+        """It may not go on; another life begins, after this time."""
+        ...
+
+
+class EndOfNode:
+    """One end of a pipe on a node: an address on links, and the process that listens there now.
+
+    Its keeper has what outlives a process.
+    """
+
+    def __init__(
+        self,
+        node: NodeOfEnds,
+        subject: Subject,
+        name: str,
+        pipe: str,
+        keeper: WorldKeeper,
+        *,
+        is_sender: bool,
+    ) -> None:
+        self.node = node
+        self.world = world = node.world
+        self.subject = subject
+        self.name = name
+        self.is_sender = is_sender
+        self.pipe = pipe
+        self.keeper = keeper
+        self.clock = node.clock
+        self.highest_epoch = 0
+        self.boundary = subject.boundary
+        self.message_max_bytes = promise_of(subject).message_max_bytes
+        self.poison: frozenset[bytes] = frozenset()
+        self.wakes = 0
+        self.current: Process | None = None
+        self.zombies: Sequence[Process] = ()
+        self.kept_offers: list[Submit] = []
+        self.accepted: set[tuple[int, int]] = set()
+        self.offers = 0
+        self.calls: dict[str, int] = {}
+        self.handled: dict[tuple[int, int, int, int], int] = {}
+        self.is_watched = world.options.gauges or world.options.states
+        self.out: Link
+        self.heard: Link
+        self.onward: EndOfNode | None = None
+        """Where the handler of this receiver gives its messages: the sender of the next pipe on this node."""
+        self.is_fed = False
+        """Of a sender: another end of this node gives it all that it sends."""
+        self.keeps_accepted = self.keeper.has_journal
+        """Of a sender: whether what it has accepted is safe, or only what is confirmed."""
+
+    # Events.
+
+    def take(self, event: Event) -> None:
+        """Frames and offers go to the process that is there now."""
+        process = self.current
+        if process is None or process.is_away or self.zombies:
+            self._take_as_it_is(event)
+        else:
+            process.takes[type(event)](event)
+
+    def _take_as_it_is(self, event: Event) -> None:
+        """Nobody is there, or there are several, or one sleeps."""
+        if isinstance(event, Happening):
+            event.act()
+            return
+        if self.zombies and isinstance(event, FrameFlight):
+            self._tell_zombies(event)
+        if self.zombies and isinstance(event, Submit) and self._is_for_zombie(event):
+            self.zombies[-1].take(event)
+        elif self.current is not None:
+            self.current.take(event)
+        elif isinstance(event, Submit):
+            self.kept_offers.append(event)
+        elif isinstance(event, FrameFlight) and not self.zombies:
+            self._miss(event)
+
+    def _tell_zombies(self, flight: FrameFlight) -> None:
+        """What replaced a process and what it replaced listen at the same address: each hears every frame."""
+        for number, zombie in enumerate(self.zombies, 1):
+            if self.current is None and number == 1:
+                zombie.take(flight)
+            else:
+                zombie.take(self.heard.copied(flight, flight.copy + 100 * number, "F28"))
+
+    def _is_for_zombie(self, offer: Submit) -> bool:
+        """The application of a replaced process does not know either that it was replaced."""
+        world = self.world
+        return world.options.perturb and world.chooser.perturb(OFFER_TO_ZOMBIE, offer.what)
+
+    def _miss(self, flight: FrameFlight) -> None:
+        facts = {"frame": flight.kind, "reason": "node down"}
+        self.world.tell_frame(self.name, self.node.lives, "lost", flight, facts)
+
+    def named(self, call: str) -> str:
+        """A name that comes up once: with the how-many-th it is."""
+        number = self.calls[call] = self.calls.get(call, 0) + 1
+        return call if number == 1 else f"{call} #{number}"
+
+    # Lives of the node.
+
+    def new_process(self, life: int) -> Process:
+        """The machine of this end in a new life. Raises StoreUnavailable."""
+        world = self.world
+        rng = world.chooser.source(f"ids/{self.name}/{life}")
+        if not self.is_sender:
+            state = self.keeper.load_state(life)
+            receiver = self.subject.receiver(life=life, rng=rng, state=state)
+            return ReceiverProcess(self, life, receiver)
+        sender = self.subject.sender(
+            life_hint=self._life_hint(life), rng=rng, journal=self.keeper.load_journal()
+        )
+        return SenderProcess(self, life, sender)
+
+    def _life_hint(self, life: int) -> int:
+        """What the wall clock gives: above all former lives, unless somebody has set the clock."""
+        wall = self.node.wall
+        wall.jump(self.world.chooser.wall_step(self.name, life))
+        if not self.world.options.wall_steps:
+            self.highest_epoch += 1
+            return self.highest_epoch
+        return wall.reading(self.world.now) // 1_000_000 * 1_000 + life
+
+    def begin(self, process: Process) -> None:
+        """The new process starts, and gets what was offered while nobody was there."""
+        if process.is_alive:
+            process.begin("start", detail='{"confirms":"stored"}' if self.keeper.streamed else "")
+            self.keeper.started(process)
+            process.start()
+        self.offer_kept()
+
+    def ended(self, process: Process, why: str, fault: str = "", after: int = 0) -> None:
+        """The process is over; what it had in memory is gone."""
+        facts: dict[str, object] = {"text": why}
+        if fault:
+            facts |= {"fault": fault, "after": after}
+        process.row("crash", detail=as_detail(facts))
+        process.is_alive = False
+        process.deadline = None
+        process.unperformed([])
+        self.kept_offers += [event for event in process.waiting if isinstance(event, Submit)]
+        process.waiting.clear()
+
+    def offer_kept(self) -> None:
+        """What waited for a process is offered again."""
+        offers, self.kept_offers = self.kept_offers, []
+        for offer in offers:
+            self.world.at(self.world.now, self, offer)
+
+    # The application of a sender.
+
+    def accept(
+        self,
+        process: Process,
+        epoch: int,
+        first: int,
+        payloads: Sequence[bytes],
+        *,
+        is_loaded: bool = False,
+    ) -> None:
+        """The sender counted these messages as taken. Loaded from a journal, they may be known by now.
+
+        What a successor has loaded is told all the same by the process that stored it, when it hears that it did.
+        """
+        self.highest_epoch = max(self.highest_epoch, epoch)
+        start = 0
+        if is_loaded:
+            start = next(
+                (at for at in range(len(payloads)) if (epoch, first + at) not in self.accepted),
+                len(payloads),
+            )
+        new = payloads[start:]
+        if self.keeper.has_journal:
+            self.accepted.update((epoch, first + at) for at in range(start, len(payloads)))
+        if new:
+            facts: dict[str, object] = {"loaded": True} if is_loaded else {}
+            if (longest := max(map(len, new))) > self.message_max_bytes:
+                facts["bytes"] = longest
+            detail = as_detail(facts) if facts else ""
+            process.row("accepted", epoch, first + start, len(new), 0, digests_of(new), detail)
+
+    def renumber(self, epoch: int, first: int, count: int, new_epoch: int, new_first: int) -> None:
+        """An accepted message stays accepted under its new identity."""
+        self.highest_epoch = max(self.highest_epoch, new_epoch)
+        for offset in range(count):
+            if (epoch, first + offset) in self.accepted:
+                self.accepted.add((new_epoch, new_first + offset))
+
+    def offer_again(self, payloads: Sequence[bytes]) -> None:
+        """What was rejected for lack of room is offered again, later, as a message of its own."""
+        self.offers += 1
+        if self.offers > OFFERS_AGAIN:
+            return
+        again = [payload + b"'" for payload in payloads]
+        wait = self.world.options.timer_us << min(6, self.offers // 8)
+        self.world.at(self.world.now + wait, self, Submit(1000 + self.offers, again))
+
+    def pipe_of(self, producer: str) -> str:
+        """The pipe as rows name it: with the producer where several write into one stream."""
+        return f"{self.pipe}@{producer}" if producer and producer != self.pipe else self.pipe
+
+
+MachineLife: TypeAlias = tuple[Process, ...]
+"""The processes of all ends of a node in one life of it."""

@@ -17,15 +17,12 @@ from surepipe.audit.properties import judge
 from surepipe.audit.trace import RollingDigest, Row
 from surepipe.core.claims import Atom
 from surepipe.core.store_requests import Level
-from surepipe.simulation.actors.lives import ActorNode, Life
-from surepipe.simulation.actors.tasks import Tasks
+from surepipe.simulation.actors.lives import ActorNode, ActorWorld, Life
 from surepipe.simulation.chance.chooser import Chooser
-from surepipe.simulation.chance.randomness import Draws
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.events import Event, Happening, Wake
 from surepipe.simulation.faults import CATALOGUE, kind_of, kinds_at, names_of
-from surepipe.simulation.network import Network
 from surepipe.simulation.nodes import MachineNode
 from surepipe.simulation.options import Drain, Options
 from surepipe.simulation.outside import Outside, entered, left
@@ -33,7 +30,7 @@ from surepipe.simulation.promises import Promise
 from surepipe.simulation.results import RunResult
 from surepipe.simulation.stores.outages import Mishaps
 from surepipe.simulation.stores.store import SimulatedStore
-from surepipe.simulation.timeline import Entry, Timeline, as_detail, collector_at_rest
+from surepipe.simulation.timeline import Entry, as_detail, collector_at_rest
 
 GRACE_TIMERS = 4
 """For so many timeouts after the end of all work a deadline may pass; what it transmits is a finding."""
@@ -95,10 +92,8 @@ class Deployable(Protocol):
     def deployment(self) -> Deployment: ...
 
 
-class World(Timeline):
+class World(ActorWorld):
     """Nodes with their lives, links, stores, and the outside world that outlives them all."""
-
-    name = "world"
 
     def __init__(self, subject: Deployable, options: Options, chooser: Chooser) -> None:
         super().__init__(f"{subject.name}#{options.seed}", options, chooser)
@@ -106,32 +101,13 @@ class World(Timeline):
             self.asked = []
         self.subject = subject
         self.promise = subject.promise
-        self.tasks = Tasks()
-        self.nodes: dict[str, MachineNode | ActorNode] = {}
         self.stores: dict[str, SimulatedStore] = {}
-        self.streams: dict[str, None] = {}
-        """Those that carry the messages of pipes: rows tell what is in them."""
-        self.network = Network(self)
         self.mishaps = Mishaps(self, "", self.stores, _nobody_waits, self.streams)
         self.beside: frozenset[str] = frozenset()
         """Nodes whose troubles are drawn by themselves, so that they move nothing that befalls the others."""
         self.outsides: list[Outside] = []
         self.outcome: object = None
         """What the deployment says of itself at the end, for whoever asks."""
-        self.speaks: Life | None = None
-        """The process whose user's code runs now."""
-        self.remembers: Callable[[Life], None] = _forget
-        """Told which process it is whenever that begins or goes on: each has its own memory."""
-        self.speaking = ""
-        """The stage that it runs in."""
-        self.handling: tuple[str, int] = ("", 0)
-        """The message that it handles, and which call of all calls this is."""
-        self.entered = 0
-        """How often user's code was called."""
-        self.chances: dict[str, Draws] = {}
-        self.incarnations: dict[str, int] = {}
-        self.letters: dict[tuple[str, int, int], None] = {}
-        """Dead letters that some store has."""
         self._has_plan = False
         self.quiescent_at = -1
         self.chaos_us = options.chaos_us
@@ -319,22 +295,9 @@ class World(Timeline):
 
     # Rows.
 
-    def row_of(self, life: Life, end: str, kind: str, **columns: object) -> None:
-        """A row of an end of a pipe in this process."""
-        self.note(end, life.incarnations.get(end, life.number), kind, **columns)  # type: ignore[arg-type]
-
-    def effect(self, where: str, text: str) -> None:
-        """Something happened in the world outside."""
-        self.note(where, 1, "effect", detail=as_detail({"text": text}))
-
 
 def _nobody_waits() -> None:
     """A store may answer again; whoever waits asks again by itself."""
-
-
-def _forget(life: Life) -> None:
-    """Processes without a memory of their own."""
-    del life
 
 
 # One run.
@@ -343,7 +306,7 @@ def _forget(life: Life) -> None:
 def play(subject: Deployable, options: Options, chooser: Chooser) -> World:
     """One run to its end: the world as it then is, with its rows."""
     world = World(subject, options, chooser)
-    entered(world)
+    entered(world, world.outsides)
     try:
         with collector_at_rest():
             world.begin()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -185,11 +185,11 @@ class Outcome:
         return Violation("user", called, step, f"{told}{called} does not hold ({why}).")
 
 
-def effects_of(world: World) -> dict[Effect, str]:
+def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
     """What was done outside in a run, and who asked for it."""
     return {
         (outside.name, *effect): outside.asked_by.get(effect, "")
-        for outside in world.outsides
+        for outside in outsides
         for effect in outside.done()
     }
 

@@ -45,6 +45,7 @@ from surepipe.pipelines.simulate.functions import (
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.actors.lives import Life
+from surepipe.simulation.outside import outsides_of_run
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.timeline import digest_of
 from surepipe.simulation.world import Deployment, World
@@ -176,7 +177,7 @@ class PlainRun(Deployment):
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = tuple(slip for outside in world.outsides for slip in outside.slips)
-        self.found.effects = effects_of(world)
+        self.found.effects = effects_of(world.outsides)
         for outside in world.outsides:
             for effect, times in outside.asked.items():
                 if times > 1:
@@ -303,9 +304,9 @@ class PlainRun(Deployment):
         try:
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
             again = deepcopy(message) if self._twice else None
-            before, text = effects_of(world).keys(), canonical(message)
+            before, text = effects_of(outsides_of_run()).keys(), canonical(message)
             given = self._entered(part, entry, context, about, message)
-            for effect in effects_of(world).keys() - before:
+            for effect in effects_of(outsides_of_run()).keys() - before:
                 self.found.during[effect] = text
             if self._twice:
                 self._life.sleep(GAP_US)

@@ -94,8 +94,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
     retold = (*_retold(by_hand, back, twice), *_put_off(by_hand, back))
-    steady = effects_of(other).keys() & by_hand.effects.keys() & back.effects.keys()
-    effects = {what: who for what, who in effects_of(world).items() if what in steady}
+    steady = effects_of(other.outsides).keys() & by_hand.effects.keys() & back.effects.keys()
+    effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
     return Reference(expected, unreached, left_out, is_refused, twice.slips, effects, retold)
 
 

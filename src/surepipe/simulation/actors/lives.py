@@ -7,21 +7,21 @@ gone with what waited for them; what it had put on links and into stores stays. 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from greenlet import greenlet
 
-from surepipe.simulation.actors.tasks import Crashed
-from surepipe.simulation.chance.chooser import Trouble
+from surepipe.simulation.actors.tasks import Crashed, Tasks
+from surepipe.simulation.chance.chooser import Chooser, Trouble
+from surepipe.simulation.chance.randomness import Draws
 from surepipe.simulation.events import Event, EventTarget, Happening
-from surepipe.simulation.nodes import SimulatedNode
-from surepipe.simulation.timeline import as_detail
-
-if TYPE_CHECKING:
-    from surepipe.simulation.world import World
-
+from surepipe.simulation.network import Network
+from surepipe.simulation.nodes import MachineNode, SimulatedNode
+from surepipe.simulation.options import Options
+from surepipe.simulation.timeline import Timeline, as_detail
 
 T = TypeVar("T")
 
@@ -209,17 +209,70 @@ class Life:
             self.world.at(self.world.now, target, event)
 
 
+class ActorWorld(Timeline, ABC):
+    """A world as its processes know it: nodes, links, tasks, and whose user's code runs now."""
+
+    name = "world"
+
+    def __init__(self, run: str, options: Options, chooser: Chooser) -> None:
+        super().__init__(run, options, chooser)
+        self.tasks = Tasks()
+        self.speaks: Life | None = None
+        """The process whose user's code runs now."""
+        self.remembers: Callable[[Life], None] = _forget
+        """Told which process it is whenever that begins or goes on: each has its own memory."""
+        self.speaking = ""
+        """The stage that it runs in."""
+        self.handling: tuple[str, int] = ("", 0)
+        """The message that it handles, and which call of all calls this is."""
+        self.entered = 0
+        """How often user's code was called."""
+        self.nodes: dict[str, MachineNode | ActorNode] = {}
+        self.network = Network(self)
+        self.streams: dict[str, None] = {}
+        """Those that carry the messages of pipes: rows tell what is in them."""
+        self.chances: dict[str, Draws] = {}
+        self.incarnations: dict[str, int] = {}
+        self.letters: dict[tuple[str, int, int], None] = {}
+        """Dead letters that some store has."""
+
+    @abstractmethod
+    def take(self, event: Event) -> None:
+        """It happens to the world itself."""
+
+    @abstractmethod
+    def node_is_done(self) -> None:
+        """The program of a node has returned."""
+
+    @abstractmethod
+    def cut_power(self, for_us: int) -> None:
+        """All processes and all stores end at once."""
+
+    def row_of(self, life: Life, end: str, kind: str, **columns: object) -> None:
+        """A row of an end of a pipe in this process."""
+        self.note(end, life.incarnations.get(end, life.number), kind, **columns)  # type: ignore[arg-type]
+
+    def effect(self, where: str, text: str) -> None:
+        """Something happened in the world outside."""
+        self.note(where, 1, "effect", detail=as_detail({"text": text}))
+
+
+def _forget(life: Life) -> None:
+    """Processes without a memory of their own."""
+    del life
+
+
 class ActorNode(SimulatedNode[Life]):
     """A process of a deployment: which program it runs, and which life of it runs now.
 
     ``sends`` and ``receives`` say which ends of pipes it has. The program returns when all its work is done.
     """
 
-    world: World
+    world: ActorWorld
 
     def __init__(
         self,
-        world: World,
+        world: ActorWorld,
         name: str,
         program: Callable[[Life], None],
         *,

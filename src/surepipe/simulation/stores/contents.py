@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import Any, Protocol, cast
 
 from surepipe.core.effects import (
     AppendRows,
@@ -52,17 +52,13 @@ from surepipe.core.store_requests import (
 from surepipe.errors import StoreUnavailable
 from surepipe.pipes.stream.position import commit_of
 from surepipe.simulation.chance.chooser import LATE_ANSWER, PLAIN_STORE_FATE, StoreFate
-from surepipe.simulation.events import Event, Happening, StoreAnswer
+from surepipe.simulation.events import Event, EventTarget, Happening, StoreAnswer
 from surepipe.simulation.stores.calls import PLAIN, is_write, name_of
 from surepipe.simulation.stores.outages import Mishaps
 from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.simulation.timeline import Timeline, as_detail, digest_of, digests_of
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.positions import ReceiverState, numbered
-
-if TYPE_CHECKING:
-    from surepipe.simulation.processes import Process
-
 
 POSITIONS = (ClaimReader, GetPosition, CommitPosition)
 
@@ -84,11 +80,54 @@ def name_of_write(write: Write) -> str:
             return "save-state"
 
 
+class KeptEnd(Protocol):
+    """An end whose durable things are here."""
+
+    is_sender: bool
+
+    def accept(
+        self,
+        process: Any,
+        epoch: int,
+        first: int,
+        payloads: Sequence[bytes],
+        *,
+        is_loaded: bool = False,
+    ) -> None:
+        """Its sender counts these messages as taken."""
+        ...
+
+    def pipe_of(self, producer: str) -> str:
+        """The pipe as rows name it."""
+        ...
+
+
+class KeptProcess(EventTarget, Protocol):
+    """A process as what outlives it knows it."""
+
+    number: int
+    is_alive: bool
+
+    @property
+    def end(self) -> KeptEnd:
+        """The end whose life it is."""
+        ...
+
+    @property
+    def cause(self) -> str:
+        """The event that it is at."""
+        ...
+
+    def renumber(self, epoch: int, first: int, count: int, new_epoch: int, new_first: int) -> None:
+        """These messages are known by a new identity."""
+        ...
+
+
 @dataclass(slots=True)
 class StreamWaiter:
     """Somebody who wants to know when a stream has more."""
 
-    process: Process
+    process: KeptProcess
     ticket: int
     request: WaitForMore | WaitForMark
 
@@ -154,8 +193,8 @@ class WorldKeeper:
         """How long a call is on its way to a store, and its answer back, when nothing befalls either."""
         self.calls: dict[str, int] = {}
         self.waiters: list[StreamWaiter] = []
-        self.journals: dict[Process, StoreJournal] = {}
-        self.states: dict[Process, ReceiverState] = {}
+        self.journals: dict[KeptProcess, StoreJournal] = {}
+        self.states: dict[KeptProcess, ReceiverState] = {}
         self.letters: set[tuple[str, int, int]] = set()
         self.rows: dict[int, list[int]] = {}
         self._journal: StoreJournal | None = None
@@ -211,7 +250,7 @@ class WorldKeeper:
         if self.store_of(name).is_down:
             raise StoreUnavailable(f"{name} is down")
 
-    def started(self, process: Process) -> None:
+    def started(self, process: KeptProcess) -> None:
         """The process that the last load was for. What its journal holds was accepted, if not before."""
         if not process.end.is_sender:
             if self._state:
@@ -222,7 +261,7 @@ class WorldKeeper:
         self.journals[process] = self._journal
         self._take_contents(process, self._contents)
 
-    def _take_contents(self, process: Process, contents: JournalContents) -> None:
+    def _take_contents(self, process: KeptProcess, contents: JournalContents) -> None:
         self.rows = {}
         for rows in contents.rows:
             self._keep(rows.epoch, rows.first, len(rows.payloads))
@@ -235,7 +274,7 @@ class WorldKeeper:
 
     # Writes of journals and states.
 
-    def persist(self, process: Process, effect: Persist) -> None:
+    def persist(self, process: KeptProcess, effect: Persist) -> None:
         """A write, now or when it gets through, and its answer."""
         write = effect.write
         store = "state" if isinstance(write, SaveState) else "journal"
@@ -261,7 +300,7 @@ class WorldKeeper:
             max(fate.delay_us, self.latency_us),
         )
 
-    def _met(self, process: Process, store: str, write: Write, fate: StoreFate) -> WriteOutcome:
+    def _met(self, process: KeptProcess, store: str, write: Write, fate: StoreFate) -> WriteOutcome:
         if fate.verb in ("lost", "refuse"):
             self._row(process, store, "fault", {"fault": "F18", "verb": fate.verb})
             return WriteUnknown()
@@ -276,14 +315,14 @@ class WorldKeeper:
         return f"{call} a{number}"
 
     def _reply(
-        self, process: Process, ticket: int, outcome: object, call: str, delay_us: int = 0
+        self, process: KeptProcess, ticket: int, outcome: object, call: str, delay_us: int = 0
     ) -> None:
         world = self.world
         if world.options.perturb and world.chooser.perturb("slow-reply", call):
             delay_us += world.options.timer_us // 10
         world.at(world.now + delay_us, process, StoreAnswer(ticket, outcome, call))
 
-    def _write(self, process: Process, store: str, write: Write) -> WriteOutcome:
+    def _write(self, process: KeptProcess, store: str, write: Write) -> WriteOutcome:
         if self.store_of(store).is_down:
             return WriteUnknown()
         if isinstance(write, SaveState):
@@ -302,7 +341,7 @@ class WorldKeeper:
         self._row(process, store, "persisted" if is_done else "refused", facts)
         return outcome
 
-    def _save(self, process: Process, write: SaveState) -> WriteOutcome:
+    def _save(self, process: KeptProcess, write: SaveState) -> WriteOutcome:
         if not self.streamed:
             return self.states[process].write(write)
         outcome = self.store_of("index").commit(commit_of(write.state))
@@ -315,11 +354,11 @@ class WorldKeeper:
         """False while a receiver that stores its state with effects must wait. Over a stream it begins anew."""
         return self.streamed or not self.store_of("state").is_down
 
-    def renew_state(self, process: Process) -> None:
+    def renew_state(self, process: KeptProcess) -> None:
         """What a receiver does after a transaction that nobody heard of. Raises ``errors.Fenced``."""
         self.states[process].look_again(None)
 
-    def commit(self, process: Process, state: bytes) -> bool:
+    def commit(self, process: KeptProcess, state: bytes) -> bool:
         """The state with the effect of messages, in one transaction; False: refused, and no effect either."""
         name = "index" if self.streamed else "state"
         if self.store_of(name).is_down:
@@ -331,7 +370,7 @@ class WorldKeeper:
             self._row(process, name, "refused", facts)
         return isinstance(outcome, Committed)
 
-    def tell_committed(self, process: Process, state: bytes) -> None:
+    def tell_committed(self, process: KeptProcess, state: bytes) -> None:
         """The row of a transaction that was done."""
         if not self.streamed:
             self._row(process, "state", "persisted", {"write": "transaction"})
@@ -340,7 +379,7 @@ class WorldKeeper:
         facts = {"next": request.next, "stream": request.stream, "reader": request.reader}
         self.world.note("store", 1, "committed", process.cause, as_detail(facts), pipe=self.pipe)
 
-    def _row(self, process: Process, store: str, kind: str, facts: dict[str, object]) -> None:
+    def _row(self, process: KeptProcess, store: str, kind: str, facts: dict[str, object]) -> None:
         self.world.note(
             process.name,
             process.number,
@@ -350,7 +389,7 @@ class WorldKeeper:
             pipe=self.told_pipe,
         )
 
-    def _follow(self, process: Process, write: Write) -> None:
+    def _follow(self, process: KeptProcess, write: Write) -> None:
         """Identities change with the write, whether or not the process lives to hear of it."""
         match write:
             case AppendRows(epoch, first, payloads):
@@ -367,7 +406,9 @@ class WorldKeeper:
             case _:
                 pass
 
-    def _renumber(self, process: Process, epoch: int, count: int, replaces: Sequence[int]) -> None:
+    def _renumber(
+        self, process: KeptProcess, epoch: int, count: int, replaces: Sequence[int]
+    ) -> None:
         moved = [(old, seq) for old in sorted(replaces) for seq in self.rows.get(old, [])]
         moved = moved[len(moved) - count :] if count else []
         for old in replaces:
@@ -378,7 +419,7 @@ class WorldKeeper:
 
     # Letters.
 
-    def letter(self, process: Process, effect: DeadLetter) -> None:
+    def letter(self, process: KeptProcess, effect: DeadLetter) -> None:
         """A dead letter is stored, once however often it is written; its answer comes, if its store has one."""
         letter, cause = effect.letter, process.cause
         call = self._named(f"letter e{letter.epoch} {letter.seq}")
@@ -408,7 +449,7 @@ class WorldKeeper:
             return PLAIN_STORE_FATE
         return self.world.chooser.store("letters", call, is_write=True)
 
-    def _keep_letter(self, process: Process, letter: Letter, cause: str) -> None:
+    def _keep_letter(self, process: KeptProcess, letter: Letter, cause: str) -> None:
         identity = (letter.producer, letter.epoch, letter.seq)
         if identity in self.letters:
             return
@@ -429,7 +470,7 @@ class WorldKeeper:
 
     # Calls of streams.
 
-    def call(self, process: Process, effect: Call) -> None:
+    def call(self, process: KeptProcess, effect: Call) -> None:
         """A store call takes its way there and back."""
         request = cast("StoreRequest", effect.request)
         if isinstance(request, WaitForMore | WaitForMark):
@@ -471,7 +512,9 @@ class WorldKeeper:
             detail = as_detail({"gone": gone})
             self.world.note("store", 1, "trimmed", detail=detail, pipe=self.pipe)
 
-    def _told(self, process: Process, request: StoreRequest, outcome: StoreOutcome | None) -> None:
+    def _told(
+        self, process: KeptProcess, request: StoreRequest, outcome: StoreOutcome | None
+    ) -> None:
         """The rows of what a store did, if it did anything."""
         if isinstance(request, AppendRun) and isinstance(outcome, Stored) and outcome.new:
             start = len(request.payloads) - outcome.new

@@ -194,6 +194,8 @@ class StoreJournal:
         self._needed_from = 1
         """The first index of the oldest epoch with rows, when the journal was loaded."""
         self._loaded: object = None
+        self._changed: tuple[int, JournalContents] | None = None
+        """What the opening of a life answered, until that life writes on: a repeat answers the same."""
         # A new life may load while a write of the former one is still under way.
         self._lock = threading.RLock()
         self._beside: dict[int, tuple[Beside, CommitPosition]] = {}
@@ -314,6 +316,8 @@ class StoreJournal:
             return self._write(write)
 
     def _write(self, write: Write) -> WriteOutcome:
+        if not isinstance(write, OpenLife):
+            self._changed = None
         match write:
             case OpenLife(life):
                 return self._open_life(life)
@@ -330,7 +334,13 @@ class StoreJournal:
                 raise MisuseError("a receiver's state is not for a journal: use ReceiverState")
 
     def _open_life(self, life: int) -> WriteOutcome:
-        """From here on the store fences every older life, so what it holds now is all it will hold of them."""
+        """From here on the store fences every older life, so what it holds now is all it will hold of them.
+
+        1. A life loads the journal. 2. The one that it replaces stores rows, and tells that they are accepted.
+        3. The new life is opened; that more is there now is loaded here, and the answer does not get through.
+        4. It is opened again. Nothing has changed since 3, and a plain "stored" would let it go on without those
+        rows, which nobody would send any more.
+        """
         self._lives = max(self._lives, life)
         refused = self._take_over(life)
         if refused is not None:
@@ -339,6 +349,10 @@ class StoreJournal:
             changed = self._contents_if_changed()
         except StoreUnavailable:
             return WriteUnknown()
+        if changed is not None:
+            self._changed = (life, changed)
+        elif self._changed is not None and self._changed[0] == life:
+            changed = self._changed[1]
         self._own.begin(life, head_of(()))
         self._streams.trim(self.stream, self._needed_from)  # not done: the next life will
         return changed or WriteStored()

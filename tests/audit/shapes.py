@@ -5,25 +5,32 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.bulk import AuditEngine, BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_audit import Audit, Judged, Standing, audit
 from surepipe.audit.trace_file import TraceFile, TraceRecorder, write_trace
 from surepipe.core.claims import Atom
+from surepipe.errors import StoreUnavailable
 from surepipe.pipelines import Plan, loads
 from surepipe.pipelines.accounting import ChannelNumbers, account
 from surepipe.pipelines.run import PlanEngine, RealEnvironment
+from surepipe.testing.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 60
 KILLED = 9
 DONE_S = 60.0
+PATIENCE_S = 3.0
+STOP = "stop"
+KEY = "KEY_OF_SHAPES"
 _calls = 0
 
 
@@ -50,20 +57,25 @@ def fussy(message: dict[str, int]) -> dict[str, int]:
 
 
 def dying(message: dict[str, int]) -> dict[str, int]:
-    """Ends the process at the message that the environment names."""
+    """Ends the process, or has it stand still, at the call that the environment names."""
     global _calls  # noqa: PLW0603 - of a process that is about to end
     _calls += 1
     if _calls == int(os.environ.get("DIE_AT", "0")):
         os._exit(KILLED)
+    if _calls == int(os.environ.get("STAND_STILL_AT", "0")):
+        os.kill(os.getpid(), signal.SIGSTOP)
     return message
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A plan, and at which call each of its first lives ends."""
+    """A plan, at which call each of its first lives ends, and at which one stands still until it was replaced."""
 
     text: str
     kills: tuple[int, ...]
+    stands_still: int = 0
+    wakes_after: int = 0
+    """How many lines the successor has written then."""
 
     @property
     def plan(self) -> Plan:
@@ -108,38 +120,155 @@ def drawn(seed: int) -> Shape:
     return Shape(text, kills)
 
 
+def drawn_apart(seed: int) -> Shape:
+    """Two nodes that are joined over TCP. The one that receives has the stages, and may be killed."""
+    rng = random.Random(f"apart {seed}")
+    here = __name__
+    boundary = rng.choice(("committed", "processed"))
+    lanes = ", lanes: 3, key: k" if boundary == "processed" and rng.random() < 0.3 else ""
+    pipes = (
+        "  road: {from: s0, node: away, journal: main, state: far, "
+        f"boundary: {boundary}{lanes}, "
+        f'route: {{kind: tcp, address: "127.0.0.1:{free_port()}", secret: "${{{KEY}}}"}}}}\n'
+    )
+    feed, stages = "road", ""
+    if rng.random() < 0.5:
+        does = rng.choice(("some", "twice"))
+        stages += f'  stage: {{from: {feed}, {"filter" if does == "some" else "flat-map"}: "{here}:{does}"}}\n'
+        feed = "stage"
+    if rng.random() < 0.5:
+        boundary = rng.choice(("committed", "processed"))
+        carried = rng.choice(("journal: far", "route: {kind: sqlite, store: far}"))
+        pipes += (
+            f"  onward: {{from: {feed}, node: away, {carried}, state: far, boundary: {boundary}}}\n"
+        )
+        feed = "onward"
+    text = (
+        "version: 1\nname: shop\nstores:\n  main: {kind: sqlite, path: main.db, durability: process}\n"
+        "  far: {kind: sqlite, path: far.db, durability: process}\n"
+        f"sources: {{s0: {{kind: jsonl, path: in0.jsonl, key: k, node: shop}}}}\npipes:\n{pipes}"
+        f'stages:\n{stages}  last: {{from: {feed}, map: "{here}:dying"}}\n'
+        "sinks: {out0: {from: last, kind: jsonl, path: out0.jsonl}}\n"
+    )
+    return Shape(text, tuple(rng.randint(3, 50) for _ in range(rng.choice((0, 1, 2)))))
+
+
+def drawn_replaced(seed: int) -> Shape:
+    """One process that stands still and wakes up when another has taken its place."""
+    rng = random.Random(f"replaced {seed}")
+    shape = next(
+        one for number in range(1000) if "dying" in (one := drawn(1000 * seed + number)).text
+    )
+    return replace(
+        shape, kills=(), stands_still=rng.randint(2, 40), wakes_after=rng.choice((1, 10, 20, 1000))
+    )
+
+
 def ran(shape: Shape, folder: Path) -> Path:
     """The trace of all lives; everything else is in the folder, which must be the current one."""
     for at in range(2):
         lines = [{"n": n, "k": n % 3} for n in range(100 * at, 100 * at + MESSAGES)]
         (folder / f"in{at}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "plan.yaml").write_text(shape.text)
-    trace = folder / "trace.jsonl"
+    plan = shape.plan
+    if len(plan.nodes) > 1:
+        _run_apart(shape, folder)
+        return folder / "trace.jsonl"
     for kill in shape.kills:
-        done = subprocess.run(
-            [sys.executable, "-c", f"from {__name__} import live; live()"],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "DIE_AT": str(kill)},
-            timeout=120,
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode in (0, KILLED), done.stderr.decode()
-    live()
-    return trace
+        one = _another(folder, DIE_AT=kill)
+        _, said = one.communicate(timeout=120)
+        assert one.returncode in (0, KILLED), said.decode()
+    if shape.stands_still:
+        _run_replaced(shape, folder)
+    else:
+        live()
+    return folder / "trace.jsonl"
 
 
-def live() -> None:
-    """One life: run the plan of the current folder to its end."""
+def _another(folder: Path, node: str = "main", **environment: int) -> subprocess.Popen[bytes]:
+    """A life in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import live; live({node!r})"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **{k: str(v) for k, v in environment.items()}},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+
+
+def _run_apart(shape: Shape, folder: Path) -> None:
+    """The first node runs here, the other in processes of its own, each after the one before was killed."""
+    os.environ[KEY] = "k" * 32
+    kills = [*shape.kills, 0]
+    away = _another(folder, "away", DIE_AT=kills.pop(0))
+
+    def look() -> None:
+        nonlocal away
+        if away.poll() is not None:
+            _, said = away.communicate()
+            assert away.returncode == KILLED, said.decode()
+            away = _another(folder, "away", DIE_AT=kills.pop(0))
+
+    try:
+        live("shop", look)
+        (folder / STOP).touch()
+        while away.wait(DONE_S) == KILLED:
+            look()
+        assert away.returncode == 0, away.communicate()[1].decode()
+    finally:
+        away.kill()
+        away.communicate()
+
+
+def _run_replaced(shape: Shape, folder: Path) -> None:
+    """One stands still, its successor runs here, and it wakes up: when so much was done, or where the successor
+    waits for it, because it stands in the middle of a transaction."""
+    old = _another(folder, STAND_STILL_AT=shape.stands_still)
+    _, status = os.waitpid(old.pid, os.WUNTRACED)
+    if not os.WIFSTOPPED(status):  # so many calls there were not
+        old.returncode = os.waitstatus_to_exitcode(status)
+        assert old.returncode == 0, old.communicate()[1].decode()
+        live()
+        return
+    began, lines = time.monotonic(), _lines_of(folder)
+
+    def look() -> None:
+        is_due = _lines_of(folder) - lines >= shape.wakes_after
+        if is_due or time.monotonic() > began + PATIENCE_S:
+            os.kill(old.pid, signal.SIGCONT)
+
+    try:
+        try:
+            live("main", look)
+        except StoreUnavailable:  # the one that stands still has the file, as long as it does
+            os.kill(old.pid, signal.SIGCONT)
+            live()
+        os.kill(old.pid, signal.SIGCONT)
+        _, said = old.communicate(timeout=DONE_S)
+        assert old.returncode == 0 or b"PipeStopped" in said, said.decode()
+    finally:
+        old.kill()
+        old.communicate()
+
+
+def _lines_of(folder: Path) -> int:
+    out = folder / "out0.jsonl"
+    return out.read_bytes().count(b"\n") if out.exists() else 0
+
+
+def live(node: str = "main", watch: Callable[[], None] = lambda: None) -> None:
+    """One life: run a node of the plan of the current folder to its end. One to which others send ends when it is
+    told to and has nothing more in work."""
     plan = loads(Path("plan.yaml").read_text())
     with TraceRecorder("trace.jsonl") as trace:
         environment = RealEnvironment(plan, trace=trace)
-        engine = PlanEngine(plan, "main", environment, once=True)
+        engine = PlanEngine(plan, node, environment, once=True, until_idle=node == "away")
         engine.start()
         try:
             end = environment.clock.monotonic() + DONE_S
-            while not engine.look():
+            while not (engine.look() and (node != "away" or Path(STOP).exists())):
                 assert environment.clock.monotonic() < end, engine.counters()
+                watch()
                 engine.wait(0.01)
         finally:
             engine.close(10.0)
@@ -160,13 +289,18 @@ def by_rows(rows: Sequence[Row], plan: Plan, path: Path) -> tuple[Audit, list[Ju
 
 
 def in_bulk(
-    rows: Sequence[Row], plan: Plan, path: Path, expect: frozenset[Atom] | None = None
+    rows: Sequence[Row],
+    plan: Plan,
+    path: Path,
+    expect: frozenset[Atom] | None = None,
+    engine: AuditEngine | None = None,
 ) -> tuple[BulkAudit, list[Judged]]:
     """By SQL."""
     write_trace(rows, path)
-    engine = DuckEngine(threads=1)
-    found = judge(engine, Question(place_of(str(path)), place_of(str(path)), expect=expect))
-    engine.close()
+    local = DuckEngine(threads=1)
+    question = Question(place_of(str(path)), place_of(str(path)), expect=expect)
+    found = judge(engine or local, question)
+    local.close()
     numbers = [
         ChannelNumbers(one.channel, one.sent, one.settled, one.dead, not one.is_unreadable)
         for one in found.channels

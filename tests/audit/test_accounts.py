@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +15,15 @@ import pytest
 
 from surepipe.audit.trace import Row
 from surepipe.audit.trace_audit import PER_KEY, Judged, Standing
+from surepipe.audit.trace_file import TraceRecorder
 from surepipe.core.claims import Atom
+from surepipe.pipelines import loads
+from surepipe.pipelines.run import PlanEngine, RealEnvironment
 from tests.audit import shapes
+from tests.pipelines.run.kit import until
 
 SEEDS = 3
+Draw = Callable[[int], shapes.Shape]
 
 
 def held(judged: list[Judged]) -> bool:
@@ -31,9 +38,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def checked(seed: int, folder: Path, counts: dict[str, int]) -> None:
+def checked(seed: int, folder: Path, counts: dict[str, int], draw: Draw = shapes.drawn) -> None:
     """A run of this seed: nothing is called broken, both judges agree, and each planted error is noticed."""
-    shape = shapes.drawn(seed)
+    shape = draw(seed)
     trace = shapes.ran(shape, folder)
     rows, plan, rng = shapes.rows_of(trace), shape.plan, random.Random(seed)
     told = folder / "told.jsonl"
@@ -225,16 +232,88 @@ def test_traces_that_know_nothing_of_a_pipe_of_the_plan_are_no_success(here: Pat
     ]
 
 
-def main(first: int, last: int) -> None:
-    """The same over many seeds: python -m tests.audit.test_accounts FIRST LAST."""
+FOLLOWED = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: main.db, durability: process}}
+sources: {s0: {kind: jsonl, path: in0.jsonl, follow: true}}
+pipes: {p0: {from: s0, KEPT}}
+sinks: {out0: {from: p0, kind: jsonl, path: out0.jsonl}}
+"""
+KEPT = "journal: main, state: main, boundary: committed"
+
+
+@pytest.mark.parametrize("kept", [KEPT, "layers: [reliable]"])
+@pytest.mark.parametrize("way", ["renamed", "copied and cut"])
+def test_a_followed_file_is_counted_with_what_was_moved_away(
+    way: str, kept: str, here: Path
+) -> None:
+    """Held where the rows of all its files are those of the stored position; not judged when a file is gone, has
+    rows that were never given, or no position is kept and the numbers differ. Never broken."""
+    plan = loads(FOLLOWED.replace("KEPT", kept))
+    now, old = here / "in0.jsonl", here / "in0.jsonl.1"
+
+    def write(*numbers: int) -> None:
+        with now.open("a") as file:
+            file.write("".join(f'{{"n": {number}}}\n' for number in numbers))
+
+    write(1, 2, 3, 4, 5)
+    with TraceRecorder("trace.jsonl") as trace:
+        engine = PlanEngine(plan, "main", RealEnvironment(plan, trace=trace))
+        engine.start()
+        try:
+            until(engine, lambda: engine.counters()["p0"]["settled"] == 5)
+            if way == "renamed":
+                now.rename(old)
+            else:
+                shutil.copy(now, old)
+                os.truncate(now, 0)
+            write(6, 7)
+            until(engine, lambda: engine.counters()["p0"]["settled"] == 7)
+            engine.stop_sources()
+            until(engine, engine.look)
+        finally:
+            engine.close(10.0)
+    rows = shapes.rows_of(here / "trace.jsonl")
+
+    def judged() -> list[Judged]:
+        _, found = shapes.by_rows(rows, plan, here / "told.jsonl")
+        assert shapes.standings(found) == shapes.standings(
+            shapes.in_bulk(rows, plan, here / "told.jsonl")[1]
+        )
+        return found
+
+    assert held(judged()), [str(one) for one in judged()]
+    is_kept = kept == KEPT
+    with old.open("a") as file:
+        file.write('{"n": 8}\n')
+    for changed in ("a row that was never given", "the old file is gone"):
+        open_ones = [one for one in judged() if one.standing is not Standing.HELD]
+        assert {one.part for one in open_ones} >= {"into p0"}, changed
+        assert {one.standing for one in open_ones} == {Standing.UNJUDGED}, changed
+        assert any("another file" in one.why for one in open_ones), changed
+        assert is_kept == any("its stored position is behind 7" in one.why for one in open_ones)
+        old.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("draw", [shapes.drawn_apart, shapes.drawn_replaced])
+def test_nodes_over_tcp_and_processes_that_were_replaced_are_judged_alike(
+    draw: Draw, here: Path
+) -> None:
+    """Two nodes, one killed; and a process that stands still, and wakes up behind its successor."""
+    checked(1, here, {"traces": 0, "held": 0, "planted": 0}, draw)
+
+
+def main(first: int, last: int, kind: str = "drawn") -> None:
+    """The same over many seeds: python -m tests.audit.test_accounts FIRST LAST [drawn_apart | drawn_replaced]."""
     counts = {"traces": 0, "held": 0, "planted": 0}
     for seed in range(first, last):
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
-            checked(seed, Path(folder), counts)
+            checked(seed, Path(folder), counts, getattr(shapes, kind))
         sys.stdout.write(f"{seed} {counts}\n")
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -49,7 +49,7 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.feeding import FeedPlace
 from surepipe.pipelines.run.pipes import pipe_name
 from surepipe.pipelines.run.real import RealEnvironment
-from surepipe.pipelines.sources.files import CsvFile, ParquetFile
+from surepipe.pipelines.sources.files import CsvFile, ParquetFile, files_beside
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.storage.positions import READER
 
@@ -79,11 +79,14 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class _Amount:
-    """So many messages, or why nobody knows. ``is_exact``: none of them can be a repeat of another."""
+    """So many messages, or why nobody knows. ``is_exact``: none of them can be a repeat of another.
+
+    ``if_other``: why another number than this proves nothing."""
 
     count: int = 0
     why: str = ""
     is_exact: bool = True
+    if_other: str = ""
 
 
 def account(
@@ -203,6 +206,7 @@ class _Accounting:
             sum(amount.count for amount in amounts),
             "; ".join(whys),
             all(amount.is_exact for amount in amounts),
+            "; ".join(amount.if_other for amount in amounts if amount.if_other),
         )
 
     def _sources_of(self, part: Node) -> list[AnySource]:
@@ -229,15 +233,24 @@ class _Accounting:
             )
         try:
             rows, at = _rows_of(source), self._position(source, part)
+            moved = _rows_moved_away(source)
         except (OSError, SurepipeError, UnicodeDecodeError) as error:
             return _Amount(why=f"source {source.name} can't be read: {error}")
         none_came = self._made.get((f"{self._plan.name}/{source.name}", part.name, 0), {}).get(0)
-        if rows is not None and at is not None and none_came and none_came.covers(at + 1, rows):
-            at = rows  # a row of which nothing comes moves no position
+        if rows is not None and at is not None and none_came:
+            for there in (rows, rows + (moved or 0)):
+                if none_came.covers(at + 1, there):
+                    at = there  # a row of which nothing comes moves no position
+        if rows is not None and moved and rows != at:
+            rows += moved
         if rows is not None and at is not None and rows != at:
-            return _Amount(
-                why=f"source {source.name} has {rows} rows, and its stored position is behind {at} of them"
-            )
+            why = f"source {source.name} has {rows} rows, and its stored position is behind {at} of them"
+            if moved is not None:
+                why += (
+                    f": it is followed, and may have gone on in another file ({moved} of the rows are in "
+                    "files beside it, which were moved away or copied)"
+                )
+            return _Amount(why=why)
         count = at if rows is None else rows
         if count is None:
             return _Amount(
@@ -246,7 +259,11 @@ class _Accounting:
         extra = self._extra(f"{self._plan.name}/{source.name}", part.name)
         if extra is None:
             return _Amount(why=f"how many messages a stage behind {source.name} gave is not known")
-        return _Amount(count + extra, is_exact=at is not None or not self._has_crashed())
+        if_other = ""
+        if moved is not None and at is None:
+            if_other = f"source {source.name} is followed, keeps no position, and may go on in another file"
+        is_exact = at is not None or not self._has_crashed()
+        return _Amount(count + extra, is_exact=is_exact, if_other=if_other)
 
     def _position(self, source: AnySource, pipe: PipePart) -> int | None:
         """How many rows the stored position is behind; None where none is stored."""
@@ -335,7 +352,7 @@ class _Accounting:
         distinct = None if lines is None else lines.distinct
         loss, repeat = (Standing.HELD, ""), (Standing.HELD, "")
         missing, more = given.count - came, came - given.count
-        if missing and (why := self._is_open()):
+        if missing and (why := self._is_open() or given.if_other):
             self._say(part, {}, f"{counts}, and {why}")
             return
         if missing > 0:
@@ -491,11 +508,22 @@ def _lines_in(path: Path, start: int, *, is_csv: bool) -> Iterator[bytes]:
                 yield repr(row).encode()
 
 
+def _rows_moved_away(source: AnySource) -> int | None:
+    """How many rows are in the files that a followed one was before; None where nothing is followed. Raises
+    OSError, SurepipeError."""
+    if not isinstance(source, JsonlSource | CsvSource) or not source.follow:
+        return None
+    return sum(_rows_in(source, path) for path in files_beside(Path(str(source.path))))
+
+
 def _rows_of(source: AnySource) -> int | None:
     """How many rows a source has that can be counted. Raises OSError, SurepipeError."""
     if not isinstance(source, FileSource):
         return None
-    path = Path(str(source.path))
+    return _rows_in(source, Path(str(source.path)))
+
+
+def _rows_in(source: FileSource, path: Path) -> int:
     if isinstance(source, JsonlSource):
         with path.open("rb") as file:
             return sum(1 for line in file if line.strip())

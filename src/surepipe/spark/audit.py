@@ -106,10 +106,11 @@ class SparkEngine:
         self._keep(name, self._sql(statement)).createOrReplaceTempView(name)
 
     def _keep(self, name: str, table: DataFrame) -> DataFrame:
-        old = self._kept.pop(name, None)
-        self._kept[name] = table.persist(StorageLevel.MEMORY_AND_DISK)
-        if old is not None:
+        # The old one goes first. Spark tells tables apart by their plan: of files that are read again the new one
+        # would be what was kept of them before, and letting go of the old one would leave none.
+        if (old := self._kept.pop(name, None)) is not None:
             old.unpersist()
+        self._kept[name] = table.persist(StorageLevel.MEMORY_AND_DISK)
         return self._kept[name]
 
     def rows(self, statement: str) -> list[tuple[Cell, ...]]:

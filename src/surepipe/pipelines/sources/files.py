@@ -161,11 +161,7 @@ class Growing:
         Raises ConfigurationError when more files were moved away since: which of them to read nobody can tell.
         """
         found: tuple[Path, int, bool] | None = None
-        beside = [
-            one
-            for one in sorted(self.path.parent.glob(f"{_escaped(self.path.name)}[.~_-]*"))
-            if one.is_file()
-        ]
+        beside = files_beside(self.path)
         for one in beside:
             file = opened(one)
             stat = os.fstat(file)
@@ -360,6 +356,12 @@ class Growing:
                 os.close(file)
         self._file = self._left = -1
         self._is_old, self._ahead, self._seen_size, self.line = False, b"", 0, 1
+
+
+def files_beside(path: Path) -> list[Path]:
+    """Files whose names say that they may be what this one was, before it was moved away or copied and cut."""
+    found = path.parent.glob(f"{_escaped(path.name)}[.~_-]*")
+    return [one for one in sorted(found) if one.is_file()]
 
 
 def _escaped(name: str) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.trace_audit import Standing
 from surepipe.audit.trace_file import write_trace
 from surepipe.errors import ConfigurationError
 from surepipe.spark.audit import SparkEngine
+from tests.audit import shapes
 from tests.audit.judges import assert_as_predicates, assert_as_row_by_row
 from tests.audit.planted import planted_traces, write_narrow
 
@@ -27,6 +31,29 @@ def test_four_judges_agree_on_two_hundred_traces_with_planted_faults(
     assert_as_row_by_row(found, rows)
     assert_as_predicates(found, channels)
     assert _kinds(found) == {"lost", "repeated", "late", "gap"}
+
+
+@pytest.mark.parametrize("draw", [shapes.drawn, shapes.drawn_apart])
+def test_spark_accounts_for_the_parts_of_a_plan_as_the_process_does(
+    draw: Callable[[int], shapes.Shape],
+    engine: SparkEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Runs of whole plans, and the same with one error at a time: every promise of every part stands alike."""
+    monkeypatch.chdir(tmp_path)
+    shape, told = draw(1), tmp_path / "told.jsonl"
+    rows, plan, rng = shapes.rows_of(shapes.ran(shape, tmp_path)), shape.plan, random.Random(1)
+    plants = (shapes.settled_removed, shapes.settled_doubled, shapes.seq_removed)
+    changed = [(plant, planted) for plant in plants if (planted := plant(rows, rng))]
+    assert len(changed) == len(plants)
+    for plant, planted in ((None, rows), *changed):
+        some = rows if plant is None else shapes.renumbered(planted)
+        found, on_spark = shapes.in_bulk(some, plan, told, engine=engine)
+        local, here = shapes.in_bulk(some, plan, told)
+        assert (found.channels, on_spark) == (local.channels, here), plant
+        is_broken = any(one.standing is not Standing.HELD for one in on_spark)
+        assert plant is None or is_broken or plant is shapes.settled_doubled, plant
 
 
 def _kinds(found: BulkAudit) -> set[str]:

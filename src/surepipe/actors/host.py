@@ -323,6 +323,8 @@ class Node:
         self._closed: set[str] = set()
         """Those of them that are closed: what their hosts counted is counted already."""
         self._keeper: ActorKeeper | None = None
+        self.is_started = False
+        """True from the first start on."""
 
     def add(self, end: NodeEnd) -> None:
         """Let an end live here. Raises MisuseError when the name is taken, or the node has begun, and
@@ -343,8 +345,8 @@ class Node:
         return self._keeper
 
     @property
-    def is_started(self) -> bool:
-        """True from the first start on."""
+    def is_open(self) -> bool:
+        """True from the first opening on."""
         return self._keeper is not None
 
     @property
@@ -352,8 +354,8 @@ class Node:
         """False between two lives and after the last."""
         return self._keeper is not None and self._keeper.is_alive
 
-    def start(self) -> None:
-        """Open the routes of all ends and begin the first life. A second call does nothing."""
+    def open(self) -> None:
+        """Open the routes of all ends: what can't be had is known, and nothing is taken. Frames that come wait."""
         if self._keeper is not None:
             return
         keeper = self._keeper = ActorKeeper(
@@ -362,7 +364,13 @@ class Node:
         self.bell.tell = keeper.tell
         for end in self.ends.values():
             end.open()
-        keeper.start()
+
+    def start(self) -> None:
+        """Open, if that was not done, and begin the first life. A second call does nothing."""
+        self.open()
+        if not self.is_started:
+            self.is_started = True
+            self.keeper.start()
 
     def crash(self) -> None:
         """Let the actor die as a defect would, for fault injection. It gets another life after a while."""
@@ -513,7 +521,7 @@ class NodeEnd:
 
     def stop(self, timeout: float) -> bool:
         """End all threads of this end; False when one of them is still busy after ``timeout`` seconds."""
-        if not self.node.is_started or self._is_stopped:
+        if not self.node.is_open or self._is_stopped:
             return True
         self._is_stopped = True
         self._side.close()

@@ -16,9 +16,11 @@ from surepipe.actors.ends.remote import PipeReceiver, PipeSender
 from surepipe.actors.links import LinkLimits, MutualTls, OneMachine, SharedKey, TcpRoute
 from surepipe.actors.links.network import NETWORK
 from surepipe.actors.links.security import Security
+from surepipe.actors.threads import THREADS
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.testing.certificates import Authority
 from surepipe.testing.proxy import FaultProxy, Weather
+from tests.actors.kit import await_that
 from tests.actors.links.kit import HERE, KEY, QUICK, WITHIN_S, Got, receiver, sender, to
 
 
@@ -54,6 +56,36 @@ def test_messages_arrive_once_and_in_order_whoever_listens(
         end.flush(WITHIN_S)
         assert got.messages == list(range(1000))
     assert listening.counters().get("strangers", 0) == 0
+
+
+def test_of_two_ends_that_wait_for_their_start_none_takes_anything_when_the_second_port_is_taken() -> (
+    None
+):
+    """What comes to the first meanwhile waits in its inbox, and is unconfirmed when the program ends. One that
+    is started again on a free port takes it, once."""
+    got = Got()
+    with ExitStack() as stack, closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        first = TcpRoute.listen(HERE, security=KEY)
+        one = PipeReceiver("orders", QUICK, route=first, boundary="handed", start=False)
+        one.receive(got)
+        end = sender(stack, TcpRoute.connect(to(first), security=KEY))
+        end.send(1)
+        inbox = one.receiver.around.frames
+        await_that(THREADS, lambda: len(inbox) > 0, "a frame came")
+        second = TcpRoute.listen(f"127.0.0.1:{taken.getsockname()[1]}", security=KEY)
+        with pytest.raises(ConfigurationError, match="can't listen on"):
+            PipeReceiver("letters", route=second, boundary="handed", start=False)
+        assert not one.is_started
+        port = first.port
+        one.abort()
+        assert got.messages == []
+        assert [last for _, _, last in end.sender.unconfirmed()] == [1]
+        again = TcpRoute.listen(f"127.0.0.1:{port}", security=KEY)
+        receiver(stack, again, got)
+        end.flush(WITHIN_S)
+    assert got.messages == [1]
 
 
 def test_one_link_carries_many_pipes_and_several_processes_connect_to_one() -> None:

@@ -110,9 +110,18 @@ class StartingFace(Named):
     _ends: tuple[NodeEnd, ...] = ()
 
     def _begin(self, *ends: NodeEnd, start: bool) -> None:
+        """Begin, or have everything ready for that: a port that is taken is known before anything is taken."""
         self._ends = ends
         if start:
             self.start()
+            return
+        try:
+            for end in ends:
+                end.node.open()
+        except BaseException:
+            self._is_closed = True
+            self._end(1.0)
+            raise
 
     @property
     def is_started(self) -> bool:
@@ -121,7 +130,7 @@ class StartingFace(Named):
 
     def start(self) -> None:
         """Begin to send and to take messages; a second call does nothing. Only for what was made with
-        ``start=False``. Raises what opening a route raises; then it is closed."""
+        ``start=False``, which has opened its route already."""
         if self._is_closed:
             raise PipeClosed(f"{self._noun} {self.name} is closed")
         try:

@@ -48,7 +48,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
     ``start=False``: nothing is sent and nothing is taken before ``start()``, so that a program can make everything
     that a message needs, and give its handler, before the first one comes: with boundary ``"handed"`` a message
-    that waits for a handler counts as settled, and would end with a program that fails while it begins.
+    that waits for a handler counts as settled, and would end with a program that fails while it begins. Routes are
+    open by then: a port that is taken is refused here.
 
     ``guarantee`` says what all this promises, computed with the levels that the stores really have. Raises
     ConfigurationError for a layer or option that is wrong, CompositionError for what can't keep its promise, and

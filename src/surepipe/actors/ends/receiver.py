@@ -517,7 +517,9 @@ class ReceiverEnd(NodeEnd):
             self.works.end()
             is_ended = self._is_stopped or self.stop_consuming(timeout)
             self.coroutines.close()
-            return is_ended
+            if self._progress.alarm is not None:
+                self._progress.alarm.close()
+            return super().stop(timeout) and is_ended
         end = self.runtime.now() + round(timeout * 1_000_000)
         is_ended = self.stop_consuming(timeout) or self._cancel_tasks()
         try:

@@ -9,6 +9,7 @@
 #   make spark   whole queries of Spark; drivers and executors, killed; clusters; runs by the command (eight minutes)
 #   make pythons the core of the tests on every other Python from 3.11 up that this machine has
 #   make spin    what the explorer says of the patterns, said again by SPIN (half a minute; Debian package spin)
+#   make ics23   what our proofs are to a public verifier (npm package @confio/ics23; half a minute)
 #   make peers   beside six task queues (in an environment of its own; a quarter of an hour)
 #   make mutants  plant errors in machines, one by one, and see each found
 #   make operators  change machines and stores blindly, and see tests fail: make operators FILES='pipes/retry/window.py storage'
@@ -29,6 +30,7 @@ SPARK_TESTS := tests/spark/queries tests/spark/processes
 MINUTES ?= 10
 FILES ?=
 SEED ?= 1000000
+CASES ?= 1000
 
 # The folders that hold Python code today; the type checkers refuse an empty one.
 CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))
@@ -36,11 +38,11 @@ CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(di
 # Hundreds of processes start here: each would compile the whole package anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help test stages spark spark-tests spark-stages pythons spin mutants operators hunt nightly demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
+.PHONY: help test stages spark spark-tests spark-stages pythons spin ics23 mutants operators hunt nightly demo docs lint lint-ruff lint-layers lint-mypy lint-pyright bench peers clean distclean moved
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '4,18s/^# \{0,1\}//p' Makefile
+	@sed -n '4,19s/^# \{0,1\}//p' Makefile
 
 test: $(READY)
 	@echo "surepipe: running the tests"
@@ -79,6 +81,10 @@ nightly: $(READY)
 spin: $(READY)
 	@echo "surepipe: asking SPIN what the explorer was asked"
 	@$(BIN)/python -m tests.spin.run
+
+ics23: $(READY)
+	@echo "surepipe: having proofs judged by @confio/ics23"
+	@$(BIN)/python -m tests.ics23.run --cases $(CASES)
 
 demo: $(READY)
 	@$(BIN)/python examples/demo.py

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from random import Random
 
@@ -36,6 +36,14 @@ class Case:
     proof: bytes
     key: bytes
     value: bytes | None
+    truth: Mapping[bytes, bytes] = field(repr=False, compare=False)
+    """What is under the root that the honest proof was made for."""
+    honest_root: bytes = field(repr=False, compare=False)
+
+    @property
+    def is_true(self) -> bool:
+        """Whether what it claims is so."""
+        return self.root == self.honest_root and self.truth.get(self.key) == self.value
 
 
 def random_tree(
@@ -67,13 +75,23 @@ def honest_cases(random: Random, keys: int = 60) -> Iterator[Case]:
     values = {random_key(random): random.randbytes(20) for _ in range(random.randint(1, 30))}
     root = simple_map_root(values)
     for key in random.sample(sorted(values), min(5, len(values))):
-        yield Case(TENDERMINT_SPEC, root, encode_proof(prove_in_map(values, key)), key, values[key])
+        yield Case(
+            TENDERMINT_SPEC,
+            root,
+            encode_proof(prove_in_map(values, key)),
+            key,
+            values[key],
+            values,
+            root,
+        )
     sparse = SparseTree(
         {random_key(random): random.randbytes(9) for _ in range(random.randint(1, 20))}
     )
     for key in random.sample(sorted(sparse.values), min(5, len(sparse.values))):
         proof = encode_proof(sparse.prove(key))
-        yield Case(SMT_SPEC, sparse.root, proof, key, sparse.values[key])
+        yield Case(
+            SMT_SPEC, sparse.root, proof, key, sparse.values[key], sparse.values, sparse.root
+        )
 
 
 def _iavl_cases(random: Random, tree: IavlTree, model: dict[bytes, bytes]) -> Iterator[Case]:
@@ -93,11 +111,11 @@ def _iavl_cases(random: Random, tree: IavlTree, model: dict[bytes, bytes]) -> It
             entries.append(absent)
             claims.append((key, None))
     for entry, (key, value) in zip(entries, claims, strict=True):
-        yield Case(IAVL_SPEC, root, encode_proof(entry), key, value)
+        yield Case(IAVL_SPEC, root, encode_proof(entry), key, value, model, root)
     batch = BatchProof(tuple(entries))
     for proof in (encode_proof(batch), encode_proof(compress(batch))):
         for key, value in random.sample(claims, min(3, len(claims))):
-            yield Case(IAVL_SPEC, root, proof, key, value)
+            yield Case(IAVL_SPEC, root, proof, key, value, model, root)
 
 
 def damaged(random: Random, case: Case) -> Case:  # noqa: PLR0911 - one line for each damage

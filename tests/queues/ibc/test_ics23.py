@@ -97,22 +97,12 @@ def test_honest_proofs_are_accepted(seed: int) -> None:
 
 @given(st.integers(0, 2**32))
 def test_a_damaged_proof_shows_nothing_false(seed: int) -> None:
-    """IB-22, IT-41: a verdict each time; accepted is only what the tree itself confirms."""
+    """IB-22, IT-41: a verdict each time, and accepted is only what is so."""
     random = Random(seed)
-    tree, model = random_tree(random, 20)
-    if not model:
-        return
-    key = random.choice(sorted(model))
-    gone = b"\x80\x00\x01"
-    tree_says: dict[bytes, bytes | None] = {**model}
-    for proof, claimed in ((proof_of(tree, key), model[key]), (absence_of(tree, gone), None)):
-        asked = key if claimed else gone
-        honest = Case(IAVL_SPEC, tree.root_hash, encode_proof(proof), asked, claimed)
-        for _ in range(20):
+    for honest in random.sample(cases := list(honest_cases(random, 8)), min(4, len(cases))):
+        for _ in range(10):
             forged = damaged(random, honest)
-            if is_shown(forged):
-                assert forged.root == tree.root_hash
-                assert tree_says.get(forged.key) == forged.value
+            assert forged.is_true or not is_shown(forged)
 
 
 @given(st.binary(max_size=300))
@@ -131,7 +121,7 @@ def test_any_bytes_get_a_verdict(data: bytes) -> None:
 def forged_steps(tree: IavlTree, key: bytes, layer: int, prefix: bytes) -> Case:
     """A proof with another prefix at one step, under the root that it leads to: its hashes are right."""
     proof = changed_step(proof_of(tree, key), layer, lambda op: replace(op, prefix=prefix))
-    return Case(IAVL_SPEC, root_of(proof), encode_proof(proof), key, proof.value)
+    return Case(IAVL_SPEC, root_of(proof), encode_proof(proof), key, proof.value, {}, b"")
 
 
 NO_STEPS = {

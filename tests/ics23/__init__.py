@@ -1,0 +1,1 @@
+"""Proofs before a verifier that isn't ours: the npm package ``@confio/ics23``."""

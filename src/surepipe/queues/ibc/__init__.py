@@ -6,6 +6,21 @@ yet.
 
 from __future__ import annotations
 
+from surepipe.queues.ibc.headers import (
+    Client,
+    ClientStatus,
+    Header,
+    HeaderError,
+    HeaderOutcome,
+    Misbehaviour,
+    SignedHeader,
+    TrustedHeader,
+    TrustRoot,
+    ValidatorSet,
+    public_key,
+    sign,
+    update_to,
+)
 from surepipe.queues.ibc.iavl import IavlTree
 from surepipe.queues.ibc.ics23 import (
     STORE_SPECS,
@@ -50,10 +65,12 @@ from surepipe.queues.ibc.wire import decode_chain, decode_proof, encode_chain, e
 
 __all__ = [
     "IAVL_SPEC", "PROOF_LIMITS", "SMT_SPEC", "STORE_SPECS", "TENDERMINT_SPEC", "BatchProof", "BlockRecord",
-    "CompressedBatchProof", "ExistenceProof", "HashOp", "IavlTree", "IbcRefused", "InnerOp", "InnerSpec",
-    "LeafOp", "LengthOp", "MerkleStore", "NonExistenceProof", "Operation", "ProofError", "ProofLimits",
-    "ProofSpec", "QueueAppend", "Savepoint", "Version", "Working", "calculate_root", "compress",
-    "decode_chain", "decode_proof", "decompress", "encode_chain", "encode_proof", "prove_in_map",
-    "simple_map_root", "simple_root", "verify_chained", "verify_items", "verify_membership",
-    "verify_non_membership",
+    "Client", "ClientStatus", "CompressedBatchProof", "ExistenceProof", "HashOp", "Header", "HeaderError",
+    "HeaderOutcome", "IavlTree", "IbcRefused", "InnerOp", "InnerSpec", "LeafOp", "LengthOp",
+    "MerkleStore", "Misbehaviour", "NonExistenceProof", "Operation", "ProofError", "ProofLimits",
+    "ProofSpec", "QueueAppend", "Savepoint", "SignedHeader", "TrustRoot", "TrustedHeader",
+    "ValidatorSet", "Version", "Working", "calculate_root", "compress", "decode_chain",
+    "decode_proof", "decompress", "encode_chain", "encode_proof", "prove_in_map", "public_key",
+    "sign", "simple_map_root", "simple_root", "update_to", "verify_chained", "verify_items",
+    "verify_membership", "verify_non_membership",
 ]  # fmt: skip

@@ -102,6 +102,13 @@ MESSAGES: Final[Mapping[str, tuple[Field, ...]]] = {
         _either(4, "compressed", "CompressedBatchProof"),
     ),
     "MerkleProof": (_many(1, "proofs", "CommitmentProof"),),
+    "Signature": (Field(1, "key", "bytes"), Field(2, "signature", "bytes")),
+    "SignedHeader": (
+        Field(1, "header", "bytes"),
+        _many(2, "signatures", "Signature"),
+        Field(3, "validators", "bytes"),
+        Field(4, "next_validators", "bytes"),
+    ),
     "Operation": (
         Field(1, "space", "string"),
         Field(2, "key", "bytes"),

@@ -1,8 +1,6 @@
 """Layers as values: an editor completes their options, a type checker reads them, and a slip is told at once."""
 
-from pydantic import ValidationError
-
-from surepipe import ContinuousIndex, MultiUnconfirmed, Pipe
+from surepipe import ConfigurationError, ContinuousIndex, MultiUnconfirmed, Pipe
 
 layers = [ContinuousIndex(), MultiUnconfirmed(window=512, run_max=64)]
 seen: list[object] = []
@@ -14,6 +12,5 @@ print("in order, each once:", seen == list(range(1000)))
 
 try:
     MultiUnconfirmed(window=0)
-except ValidationError as error:
-    [problem] = error.errors()
-    print("window:", problem["msg"])
+except ConfigurationError as error:
+    print(error)

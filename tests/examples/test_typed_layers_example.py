@@ -22,5 +22,5 @@ def test_layers_may_be_written_as_values() -> None:
     assert done.stdout.splitlines() == [
         "orders: continuous-index > multi-unconfirmed(run_max=64, window=512) / local",
         "in order, each once: True",
-        "window: Input should be greater than or equal to 1",
+        "layer (multi-unconfirmed): option 'window' is 0: it must be greater than or equal to 1",
     ]

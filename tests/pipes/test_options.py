@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import re
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.catalogue import parse_layers
@@ -12,6 +16,7 @@ from surepipe.pipes.kinds.continuous_index import ContinuousIndex
 from surepipe.pipes.kinds.multi_unconfirmed import MultiUnconfirmed
 from surepipe.pipes.kinds.reliable import Reliable
 from surepipe.pipes.kinds.sequential_confirm import SequentialConfirm
+from surepipe.pipes.options import LayerOptions
 
 
 def test_layers_are_read_from_names_mappings_and_models() -> None:
@@ -123,3 +128,30 @@ def test_what_is_wrong_is_refused_with_the_value_and_the_fix(written: Any, messa
     with pytest.raises(ConfigurationError) as refusal:
         parse_layers(written)
     assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (MultiUnconfirmed, {"window": "x"}, "option 'window' is 'x': it must be a valid integer"),
+        (MultiUnconfirmed, {"windo": 8}, "option 'windo' is unknown: did you mean 'window'?"),
+        (MultiUnconfirmed, {"rto_min_s": 9.0, "rto_max_s": 3.0}, "rto_min_s (9.0) is above"),
+        (Reliable, {"window": 0, "run_max": 0}, "'run_max' is 0: it must be greater than or equal"),
+    ],
+)
+def test_a_value_that_a_program_writes_wrong_is_refused_in_the_same_words(
+    kind: type[LayerOptions], options: dict[str, Any], message: str
+) -> None:
+    """Whoever builds a layer gets the error, and the words, that a mapping of the same gets."""
+    with pytest.raises(ConfigurationError, match=re.escape(message)) as built:
+        kind(**options)
+    with pytest.raises(ConfigurationError) as read:
+        parse_layers({kind.kind: options})
+    assert str(built.value) == str(read.value).replace("layer 0", "layer")
+    assert not isinstance(built.value.__cause__, ValidationError)
+
+
+def test_a_layer_may_be_copied_and_pickled() -> None:
+    """Its refusals are met when it is built, and only then."""
+    layer = MultiUnconfirmed(window=5)
+    assert copy.copy(layer) == pickle.loads(pickle.dumps(layer)) == layer

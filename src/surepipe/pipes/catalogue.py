@@ -9,7 +9,6 @@ A layer is written as its name (``"reliable"``), as a mapping of its name to opt
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias, cast
 
@@ -28,7 +27,7 @@ from surepipe.pipes.kinds import (
     stream,
     strict_monotonic,
 )
-from surepipe.pipes.options import LayerOptions
+from surepipe.pipes.options import LayerOptions, nearest, told_wrong
 from surepipe.pipes.stack.layers import ReceiverLayer, ReceiverPort, SenderLayer, SenderPort
 
 PIPES: tuple[PipeKind, ...] = (
@@ -107,34 +106,10 @@ def _parse_layer(number: int, layer: object) -> LayerOptions:
     model = KINDS.get(name)
     if model is None:
         raise ConfigurationError(
-            f"layer {number} is {name!r}, which is no pipe: {_nearest(name, KINDS)}"
+            f"layer {number} is {name!r}, which is no pipe: {nearest(name, KINDS)}"
         )
     try:
         return model.model_validate({} if options is None else options)
     except ValidationError as error:
-        raise ConfigurationError(_explain(number, model, error)) from None
-
-
-def _nearest(word: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else "known are " + ", ".join(sorted(known))
-
-
-def _explain(number: int, model: type[LayerOptions], error: ValidationError) -> str:
-    lines: list[str] = []
-    for problem in error.errors():
-        where = str(problem["loc"][0]) if problem["loc"] else ""
-        if problem["type"] == "extra_forbidden":
-            what = f"option {where!r} is unknown: {_nearest(where, model.model_fields)}"
-        elif where:
-            what = f"option {where!r} is {problem['input']!r}: {_rule(problem['msg'])}"
-        else:
-            what = _rule(problem["msg"])
-        line = f"layer {number} ({model.kind}): {what}"
-        if line not in lines:
-            lines.append(line)
-    return "\n".join(lines)
-
-
-def _rule(message: str) -> str:
-    return message.removeprefix("Value error, ").replace("Input should be", "it must be")
+        lines = told_wrong(model, error)
+        raise ConfigurationError("\n".join(f"layer {number} {line}" for line in lines)) from None

@@ -6,12 +6,14 @@ messages and bytes; machines convert seconds to whole microseconds once, when th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar, NamedTuple, TypeAlias
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from surepipe.core.timing import BackOff
+from surepipe.errors import ConfigurationError
 
 Messages: TypeAlias = Annotated[int, Field(ge=1, le=2**31)]
 Bytes: TypeAlias = Annotated[int, Field(ge=1, le=2**31)]
@@ -21,6 +23,31 @@ Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400 * 365, allow_inf_nan
 def micros(seconds: float) -> int:
     """Whole microseconds of a setting in seconds."""
     return round(seconds * 1_000_000)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What may have been meant, or all that there is."""
+    close = difflib.get_close_matches(word, known := sorted(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else "known are " + ", ".join(known)
+
+
+def told_wrong(model: type[LayerOptions], error: ValidationError) -> list[str]:
+    """What is wrong with the options of a layer, and what to write instead: a line for each."""
+    lines: list[str] = []
+    for problem in error.errors():
+        where = str(problem["loc"][0]) if problem["loc"] else ""
+        if problem["type"] == "extra_forbidden":
+            what = f"option {where!r} is unknown: {nearest(where, model.model_fields)}"
+        elif where:
+            what = f"option {where!r} is {problem['input']!r}: {_rule(problem['msg'])}"
+        else:
+            what = _rule(problem["msg"])
+        lines.append(f"({model.kind}): {what}")
+    return list(dict.fromkeys(lines))
+
+
+def _rule(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "it must be")
 
 
 class LayerPlace(NamedTuple):
@@ -66,6 +93,19 @@ class LayerOptions(BaseModel):
     gap_alarm_s: Seconds = Field(
         default=5.0, description="age of a hole after which it is reported"
     )
+
+    if not TYPE_CHECKING:  # the options of each kind are known to a type checker by its fields
+
+        def __new__(cls, **options: object) -> LayerOptions:
+            """Refuse what a program writes wrong as files and mappings are refused. Those are validated, and give
+            no options here. Raises ConfigurationError."""
+            if options:
+                try:
+                    cls.model_validate(options)
+                except ValidationError as error:
+                    lines = told_wrong(cls, error)
+                    raise ConfigurationError("\n".join(f"layer {line}" for line in lines)) from None
+            return super().__new__(cls)
 
     def __str__(self) -> str:
         """The kind, with the options that were given."""

@@ -146,6 +146,8 @@ class SendingFace(Named):
     """Sending. Whoever derives from this sets ``sender`` and ``_put``."""
 
     sender: SenderEnd
+    """The end itself: for what is built on pipes here, and for ``crash()`` in tests. An application needs none
+    of it, and it may change with any version."""
     _put: Callable[[object], None]
 
     def send(
@@ -247,6 +249,7 @@ class ReceivingFace(Named):
     """Receiving. Whoever derives from this sets ``receiver``."""
 
     receiver: ReceiverEnd
+    """As ``sender``."""
 
     def __iter__(self) -> Iterator[object]:
         """The messages, each settled when the next is asked for, or when the loop ends by itself.

@@ -158,7 +158,7 @@ class MachineNode(SimulatedNode[MachineLife]):
         self.ends: list[EndOfNode] = []
         self.clock = MonotonicClock(world.options.drift_ppm)
         self.wall = WallClock(WALL_ORIGIN_US)
-        self.had_zombies = self.is_healed = False
+        self.is_healed = False
         self.on_mailbox: Callable[[EndOfNode, str], None] = _nothing
 
     @property
@@ -284,17 +284,12 @@ class MachineNode(SimulatedNode[MachineLife]):
             for event in waiting:
                 process.take(event)
 
-    def replaced(self, life: MachineLife) -> None:
-        """A zombie may write above its successor, which has to be started once more after that."""
-        super().replaced(life)
-        self.had_zombies = True
-
     def heal(self) -> None:
         """Everything that was away is back, and nothing that was replaced goes on."""
         self.is_healed = True
         for zombie in list(self.zombies):
             self.end(zombie, "ended for good")
-        if self.had_zombies and self.current and any(one.has_stopped for one in self.current):
+        if self.lives > 1 and self.current and any(one.has_stopped for one in self.current):
             self._end_stopped(self.current)
         if self.current is None:
             self.start()
@@ -308,12 +303,12 @@ class MachineNode(SimulatedNode[MachineLife]):
     def stopped(self, process: Process) -> None:
         """It heard that another one has its place. Where that is over, whoever looks after it starts the next one.
 
-        1. The clock goes back, and a process that replaces another takes a lower life than that had.
-        2. The replaced one wakes, opens its higher life, and is ended for good.
-        3. The only process left hears of it at its next write, and stops.
+        1. The clock goes back, and a process that comes after another takes a lower life than that had.
+        2. The former one wakes, opens its higher life, and is ended for good; or it has crashed, and what it had
+        asked of a store is done only now. 3. The only process left hears of it at its next write, and stops.
         """
         life = self.current
-        if self.had_zombies and self.is_healed and life is not None and process in life:
+        if self.lives > 1 and self.is_healed and life is not None and process in life:
             last = Happening(f"life {process.number} has stopped", lambda: self._restart(life))
             self.world.at(self.world.now, self, last)
 

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from surepipe.actors.tracing import TraceSink
     from surepipe.core.store_requests import CommitPosition, Store, Transaction
     from surepipe.errors import Fenced
-    from surepipe.pipelines.links import AnyStore, Node
+    from surepipe.pipelines.links import Node
     from surepipe.pipelines.models.pipes import PipePart
     from surepipe.pipelines.models.sources import AnySource
     from surepipe.pipelines.models.stages import AnySink
+    from surepipe.pipelines.models.stores import AnyStore
     from surepipe.pipelines.stages import Clock, StageCall
 
 

@@ -24,7 +24,7 @@ from surepipe.guarantees.explain import Explanation
 from surepipe.guarantees.hops import Chain
 from surepipe.guarantees.problems import Code, Finding, joint_problems
 from surepipe.pipelines.engine_limits import actor_refusals, spark_notes, spark_refusals
-from surepipe.pipelines.links import AnyStore, Node, link
+from surepipe.pipelines.links import Node, link
 from surepipe.pipelines.models.pipes import Expect, PipePart, StoreRoutePart, TcpRoutePart
 from surepipe.pipelines.models.sources import HttpSource, replays
 from surepipe.pipelines.models.stages import (
@@ -35,7 +35,7 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
     Trying,
 )
-from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart
+from surepipe.pipelines.models.stores import AnyStore, MemoryStorePart, RedisStorePart
 from surepipe.pipelines.plan import WAYS_MAX, Plan, Way
 from surepipe.pipelines.structure import Issue
 from surepipe.pipes.stack.boundary import Boundary

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from surepipe.drawing.flow import Diagram, FlowArrow, PartBox
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
-from surepipe.pipelines.links import AnyStore, Node, link
+from surepipe.pipelines.links import Node, link
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import (
     AnySource,
@@ -26,7 +26,7 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
     Trying,
 )
-from surepipe.pipelines.models.stores import MemoryStorePart, SqliteStorePart
+from surepipe.pipelines.models.stores import AnyStore, MemoryStorePart, SqliteStorePart
 from surepipe.pipelines.plan import Plan
 
 

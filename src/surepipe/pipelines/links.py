@@ -14,12 +14,11 @@ from surepipe.pipelines.models.sources import (
     StreamSource,
 )
 from surepipe.pipelines.models.stages import AnySink, SinkBase, StagePart, StreamSink, Trying
-from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
+from surepipe.pipelines.models.stores import AnyStore
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import MAIN_NODE, Path, PlanLink, StoreUse
 
 _ONE_MACHINE = ("localhost", "127.0.0.1", "::1", "[::1]")
-AnyStore: TypeAlias = MemoryStorePart | SqliteStorePart | RedisStorePart
 Node: TypeAlias = AnySource | PipePart | StagePart | AnySink
 
 

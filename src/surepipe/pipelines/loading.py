@@ -21,8 +21,7 @@ from surepipe.pipelines.models.pipes import AnyRoute, PipePart
 from surepipe.pipelines.models.sources import AnySource, JsonlSource, SourcePart
 from surepipe.pipelines.models.stages import AnySink, SinkPart, StagePart, StdoutSink
 from surepipe.pipelines.models.stores import (
-    MemoryStorePart,
-    RedisStorePart,
+    AnyStore,
     SqliteStorePart,
     StorePart,
 )
@@ -82,9 +81,7 @@ class Section(Generic[T]):
         return model_of_kind(self.models, kind) or self.models[0]
 
 
-STORES: Section[Any] = Section(
-    "stores", "store", TypeAdapter(StorePart), (SqliteStorePart, MemoryStorePart, RedisStorePart)
-)
+STORES: Section[Any] = Section("stores", "store", TypeAdapter(StorePart), get_args(AnyStore))
 SOURCES: Section[Any] = Section(
     "sources", "source", TypeAdapter(SourcePart), get_args(AnySource), required=True
 )

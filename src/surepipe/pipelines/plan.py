@@ -49,11 +49,12 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.links import AnyStore, Node, link
+from surepipe.pipelines.links import Node, link
 from surepipe.pipelines.models.file import Engine, Simulate
 from surepipe.pipelines.models.pipes import Expect, PipePart
 from surepipe.pipelines.models.sources import AnySource
 from surepipe.pipelines.models.stages import AnySink, StagePart
+from surepipe.pipelines.models.stores import AnyStore
 from surepipe.pipelines.structure import PartPlace, in_flow, issues, places_of
 
 WAYS_MAX = 1_000

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast, get_args
 
 from surepipe.pipelines.models.file import PipelineFile
+from surepipe.pipelines.models.pipes import StoreRoutePart
 
 Schema: TypeAlias = dict[str, Any]
 DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -46,10 +47,13 @@ def schema_text() -> str:
     return json.dumps(file_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+_KINDS_OF_STORES = list(get_args(StoreRoutePart.model_fields["kind"].annotation))
+
+
 def _require_kind(definition: Schema) -> None:
     """Where ``kind`` chooses between models it must be written, though each model knows its own."""
     kind = definition.get("properties", {}).get("kind", {})
-    if "const" in kind or kind.get("enum") == ["redis", "sqlite", "memory"]:
+    if "const" in kind or kind.get("enum") == _KINDS_OF_STORES:
         definition["required"] = [*definition.get("required", ()), "kind"]
         kind.pop("default", None)
 

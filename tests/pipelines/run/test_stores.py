@@ -14,7 +14,7 @@ from surepipe.core.store_requests import (
     Unavailable,
 )
 from surepipe.errors import StoreUnavailable
-from surepipe.pipelines.links import AnyStore
+from surepipe.pipelines.models.stores import AnyStore
 from surepipe.pipelines.run import PlanEngine
 from surepipe.storage import MemoryStore, SqliteStore
 from surepipe.testing.servers import NONE_FOUND, RedisServer, local_servers

@@ -22,11 +22,11 @@ from surepipe.cli.benching.counting import (
 from surepipe.core.store_requests import Store, Transaction
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Cursor, Sink, Source, SourceRow
-from surepipe.pipelines.links import AnyStore, Node
+from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart, TcpRoutePart, Tls
 from surepipe.pipelines.models.sources import AnySource, PythonSource
 from surepipe.pipelines.models.stages import AnySink, PythonSink, StagePart
-from surepipe.pipelines.models.stores import RedisStorePart, SqliteStorePart
+from surepipe.pipelines.models.stores import AnyStore, RedisStorePart, SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run import RealEnvironment
 from surepipe.pipelines.settings import SecretSetting, Setting

@@ -75,6 +75,5 @@ class RetentionPart(PartModel):
     )
 
 
-StorePart: TypeAlias = Annotated[
-    MemoryStorePart | SqliteStorePart | RedisStorePart, Field(discriminator="kind")
-]
+AnyStore: TypeAlias = SqliteStorePart | MemoryStorePart | RedisStorePart
+StorePart: TypeAlias = Annotated[AnyStore, Field(discriminator="kind")]

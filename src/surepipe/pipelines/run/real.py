@@ -27,7 +27,7 @@ from surepipe.core.store_requests import Level, Store, Transaction
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Cursor, Sink, Source
 from surepipe.pipelines.calling import entry_of, failing_only, require_answer, require_source
-from surepipe.pipelines.links import AnyStore, Node
+from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart, TcpRoutePart
 from surepipe.pipelines.models.sources import (
     AnySource,
@@ -52,7 +52,12 @@ from surepipe.pipelines.models.stages import (
     StagePart,
     StdoutSink,
 )
-from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart, SqliteStorePart
+from surepipe.pipelines.models.stores import (
+    AnyStore,
+    MemoryStorePart,
+    RedisStorePart,
+    SqliteStorePart,
+)
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.problems import nearest
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines, LineFile
@@ -119,13 +124,15 @@ class RealEnvironment:
 
     def store(self, part: AnyStore) -> Store:
         """Open a store. Raises ConfigurationError, StoreUnavailable."""
-        if isinstance(part, MemoryStorePart):
-            return MemoryStore()
-        if isinstance(part, SqliteStorePart):
-            path = Path(part.path.reveal())
-            _make_folder(path.parent)
-            return SqliteStore(path, level=_LEVELS[part.durability])
-        return self._redis(part)
+        match part:
+            case MemoryStorePart():
+                return MemoryStore()
+            case SqliteStorePart():
+                path = Path(part.path.reveal())
+                _make_folder(path.parent)
+                return SqliteStore(path, level=_LEVELS[part.durability])
+            case RedisStorePart():
+                return self._redis(part)
 
     def _redis(self, part: RedisStorePart) -> RedisStore:
         level = None if part.durability is None else _LEVELS[part.durability]

@@ -18,7 +18,7 @@ from surepipe.guarantees import hops
 from surepipe.pipelines.assembly import Cursor, Sink, Source
 from surepipe.pipelines.assessing import declared_level
 from surepipe.pipelines.calling import entry_of
-from surepipe.pipelines.links import AnyStore, Node
+from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart, TcpRoutePart
 from surepipe.pipelines.models.sources import AnySource, ReadSource, replays
 from surepipe.pipelines.models.stages import (
@@ -30,6 +30,7 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
     Trying,
 )
+from surepipe.pipelines.models.stores import AnyStore
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.run.file_log import FileLog
 from surepipe.pipelines.run.running import PlanEngine

@@ -51,6 +51,7 @@ from surepipe.pipelines.models.stages import (
     PythonSink,
     StagePart,
     StdoutSink,
+    StreamSink,
 )
 from surepipe.pipelines.models.stores import (
     AnyStore,
@@ -240,7 +241,7 @@ class RealEnvironment:
                 return Posted(part.url.reveal(), headers, answer_s=part.time_limit_s)
             case PythonSink():
                 return Handed(self._handing(part))
-            case _:
+            case StreamSink():
                 raise ConfigurationError(f"sink {part.name}: a stream is opened by the engine")
 
     def _handing(self, part: PythonSink) -> Callable[[object, About, Transaction | None], object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from surepipe.actors.books import ServedBook
 from surepipe.actors.channels.channel import (
     AsyncChannel,
     Channel,
@@ -64,6 +65,7 @@ __all__ = [
     "Route",
     "RouteSide",
     "SenderEnd",
+    "ServedBook",
     "SharedKey",
     "StepRuntime",
     "StreamReceiver",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from random import Random
 from typing import Protocol
 
@@ -106,6 +107,10 @@ class Runtime(Protocol):
         ...
 
     def signal(self) -> CallerSignal: ...
+
+    def lock(self) -> AbstractContextManager[object]:
+        """A new lock that those who wait for it may hold while they wait for a store."""
+        ...
 
     def coroutines(
         self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None

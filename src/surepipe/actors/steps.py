@@ -12,6 +12,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -253,6 +254,10 @@ class StepRuntime:
 
     def signal(self) -> StepSignal:
         return StepSignal(self)
+
+    def lock(self) -> AbstractContextManager[object]:
+        """One that one thread never waits for."""
+        return threading.RLock()
 
     def coroutines(
         self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None

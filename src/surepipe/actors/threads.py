@@ -379,6 +379,9 @@ class ThreadRuntime:
     def signal(self) -> ThreadSignal:
         return ThreadSignal()
 
+    def lock(self) -> contextlib.AbstractContextManager[object]:
+        return threading.RLock()
+
     def coroutines(
         self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None
     ) -> LoopCoroutines:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from surepipe.core.store_requests import KEEP_ALL, Level, Retention, Store
+from surepipe.errors import ConfigurationError
 from surepipe.storage.letters import DeadLetterStream, StoredLetter
 from surepipe.storage.memory import MemoryStore, MemoryTransaction
 from surepipe.storage.sqlite.store import SqliteStore
@@ -32,7 +33,25 @@ __all__ = [
     "SqliteTransaction",
     "Store",
     "StoredLetter",
+    "open_store",
 ]
+
+
+def open_store(address: str, pipeline: str) -> MemoryStore | SqliteStore | RedisStore:
+    """The store at an address: ``sqlite:///orders.db`` (three strokes, then the path), ``redis://host:6379/0``, or
+    ``memory:``. ``pipeline`` names the keys of a Redis store. Raises ConfigurationError for any other text."""
+    if address == "memory:":
+        return MemoryStore()
+    if address.startswith("sqlite:///") and address != "sqlite:///":
+        return SqliteStore(address.removeprefix("sqlite:///"))
+    if address.startswith(("redis://", "rediss://", "unix://")):
+        from surepipe.storage.redis.store import RedisStore  # noqa: PLC0415 - takes 0.1 s
+
+        return RedisStore.from_url(address, pipeline=pipeline)
+    raise ConfigurationError(
+        f"{address!r} is no address of a store: write sqlite:///orders.db (sqlite:////var/lib/orders.db from the "
+        "root), redis://localhost:6379/0, or memory:"
+    )
 
 
 def __getattr__(name: str) -> object:

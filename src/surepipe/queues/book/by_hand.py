@@ -88,6 +88,7 @@ class ByHand:
         ran = yield RunMessages(
             *(origin, address.generation, address.page, address.slot, attempts),
             *([payload], [cost[MICROS]], None),
+            self._ledger.books[origin].pages[address.page].number + address.slot,
         )
         assert isinstance(ran, Ran), "messages are answered with what came of them"
         if not ran.handled:

@@ -162,6 +162,17 @@ class Beat:
 
 
 @record
+class Spend:
+    """Take so much of a period's budget, ``most`` of all processes together; or give back what was not needed."""
+
+    at: int
+    period: int
+    amount: Vector
+    most: tuple[int | None, ...]
+    is_return: bool = False
+
+
+@record
 class Founded:
     """The first entry of a book: the settings that all its processes must share."""
 
@@ -179,8 +190,10 @@ class Checkpoint:
     pieces: tuple[tuple[int, int, int, int], ...] = ()
 
 
-Entry: TypeAlias = Enqueue | Commit | Change | Take | Settle | Gone | Beat | Founded | Checkpoint
-_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Change, Take, Gone, Beat)}
+Entry: TypeAlias = (
+    Enqueue | Commit | Change | Take | Settle | Gone | Beat | Spend | Founded | Checkpoint
+)
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in (Change, Take, Gone, Beat, Spend)}
 
 
 class EntryCorrupt(ValueError):

@@ -30,7 +30,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.errors import StoreReset, StoreUnavailable
 from surepipe.queues.book.changes import Checkpoint, Facts
-from surepipe.queues.book.config import Vector
+from surepipe.queues.book.config import NOTHING, Vector
 from surepipe.queues.book.events import Reason
 from surepipe.queues.book.ledger import Book, Lease, Ledger
 from surepipe.queues.book.page import Page
@@ -203,6 +203,7 @@ class Checkpoints:
                 "founded": ledger.founded,
                 "taken": [[*place, worker] for place, worker in ledger.taken.items()],
                 "idle": list(ledger.idle.items()),
+                "period": ledger.period,
             }
         )
 
@@ -282,6 +283,8 @@ class Checkpoints:
             number = int(key.decode().split(".")[1])
             self._page_of(ledger, number, json.loads(row))
         ledger.idle = dict(cast("list[tuple[str, int]]", head["idle"]))
+        period, spent = cast("tuple[int, list[int]]", head.get("period", (0, NOTHING)))
+        ledger.period = (period, cast("Vector", tuple(spent)))
 
     def _book_of(self, origin: str, row: list[object]) -> tuple[Book, str | None]:
         *plain, blocked, lease, behind = row

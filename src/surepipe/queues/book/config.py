@@ -206,6 +206,7 @@ _RANGES = {
     "checkpoint_bytes": (1 << 10, 1 << 31),
 }
 _SECONDS = (
+    "period_s",
     "retry_min_s",
     "retry_max_s",
     "lease_s",
@@ -221,6 +222,7 @@ class BookConfig:
     max_stale_pages: int = 48
     policy: Literal["drr", "rotate"] = "drr"
     quantum: int = 100
+    period_s: float = 1.0
     fair_by: Literal["units", "messages", "bytes"] = "units"
     period_budget: Budget | None = field(
         default_factory=lambda: Budget(messages=10_000, seconds=0.5)
@@ -278,6 +280,8 @@ class BookConfig:
             yield f"suspend_pages={suspend} is above refuse_pages={refuse}: nobody would be told in time"
 
     def _waits(self) -> Iterator[str]:
+        if not self.period_s:
+            yield "period_s is 0: give the seconds after which the budget of a period is there again"
         if self.retry_min_s > self.retry_max_s:
             yield f"retry_min_s={self.retry_min_s} is above retry_max_s={self.retry_max_s}"
         if self.max_batch_bytes < self.max_message:
@@ -315,6 +319,11 @@ class BookConfig:
     def max_message(self) -> int:
         """The longest payload."""
         return self.page_bytes - HEADER_BYTES
+
+    @property
+    def rate(self) -> Budget | None:
+        """What all processes together may spend in a period; None where budgets bound single calls."""
+        return self.period_budget if self.idle_budget is None else None
 
     @property
     def bounding(self) -> Budget | None:

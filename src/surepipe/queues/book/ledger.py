@@ -25,10 +25,11 @@ from surepipe.queues.book.changes import (
     Gone,
     Items,
     Settle,
+    Spend,
     Take,
     VisitDone,
 )
-from surepipe.queues.book.config import BookConfig
+from surepipe.queues.book.config import NOTHING, BookConfig, Vector
 from surepipe.queues.book.events import (
     NO_FOOTPRINT,
     BookEvent,
@@ -201,6 +202,8 @@ class Ledger:
         """Empty books with default settings, the longest empty one first."""
         self.founded: dict[str, int | None] | None = None
         self.checkpoint = 0
+        self.period: tuple[int, Vector] = (0, NOTHING)
+        """The number of the last period that something was spent of, and what."""
         # What the next checkpoint has to write, each with the entry that changed it last.
         self.dirty: dict[str, int] = {}
         self.dirty_pages: dict[tuple[str, int], int] = {}
@@ -250,6 +253,8 @@ class Ledger:
                 return self.founded
             case Checkpoint():
                 return self._stored(entry)
+            case Spend():
+                return self._spend(entry)
             case Beat():
                 return index
 
@@ -265,6 +270,32 @@ class Ledger:
     def _changed(self, book: Book) -> None:
         if self.listening:
             self.events.append(QueueChanged(book.origin, book.footprint))
+
+    def _spend(self, entry: Spend) -> Vector:
+        """As much of what is asked for as the period has left; what is given back was asked for before.
+
+        A writer whose clock is a little behind must not begin the period before this one again, with all of its
+        budget; one whose clock was set begins another.
+        """
+        number, spent = self.period
+        if entry.period not in (number, number - 1):
+            number, spent = entry.period, NOTHING
+            if entry.is_return:
+                return NOTHING  # of a period that is over
+        granted: list[int] = []
+        for part, used, most in zip(entry.amount, spent, entry.most, strict=True):
+            granted.append(
+                -part
+                if entry.is_return
+                else part
+                if most is None
+                else max(0, min(part, most - used))
+            )
+        one, two, three, four = (
+            max(0, used + part) for used, part in zip(spent, granted, strict=True)
+        )
+        self.period = (number, (one, two, three, four))
+        return (granted[0], granted[1], granted[2], granted[3])
 
     # Enqueueing.
 

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from types import TracebackType
@@ -63,6 +64,8 @@ from surepipe.queues.book.service import (
     WriteEntry,
     text_of,
 )
+from surepipe.storage import MemoryStore, open_store
+from surepipe.storage.positions import number_now
 
 ORIGIN_MAX_BYTES = 256
 T = TypeVar("T")
@@ -76,21 +79,28 @@ class BookMessage:
     """What a handler gets. ``attempts``: how often it was tried before. ``address`` stays the same when the
     message comes again, so it tells a repeat from a new message wherever an effect leaves the store."""
 
-    __slots__ = ("_addresses", "_place", "attempts", "origin", "payload")
+    __slots__ = ("_addresses", "_place", "attempts", "number", "origin", "payload")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made for each message
         self,
         origin: str,
         payload: bytes,
         attempts: int,
         place: tuple[int, int, int],
+        number: int,
         addresses: Addresses,
     ) -> None:
         self.origin = origin
         self.payload = payload
         self.attempts = attempts
+        self.number = number
         self._place = place
         self._addresses = addresses
+
+    @property
+    def generation(self) -> int:
+        """Of its queue, within which ``number`` counts what arrived, from 1."""
+        return self._place[0]
 
     @property
     def address(self) -> str:
@@ -204,7 +214,7 @@ class BookQueue:
         self,
         name: str,
         *,
-        store: Store,
+        store: Store | str,
         processor: Handler,
         cost: CostOf = Cost(),  # noqa: B008 - it never changes
         config: BookConfig | None = None,
@@ -212,12 +222,16 @@ class BookQueue:
         clock: Callable[[], int] = _wall_us,
         monotonic: Callable[[], int] = _monotonic_us,
         rng: Randomness | None = None,
+        lock: AbstractContextManager[object] | None = None,
+        number_of_life: Callable[[], int] = number_now,
     ) -> None:
         """Open the book; it is made at the first use.
 
-        ``cost`` is a Cost or a function of the payload. ``worker`` names this process: one that is started again
-        under its name goes on at once with what it had claimed; without a name that takes ``lease_s``.
-        ``clock`` and ``monotonic`` give microseconds. Raises ConfigurationError, StoreUnavailable, Fenced.
+        ``store`` is a store or its address, such as ``sqlite:///orders.db``: one that is opened here is closed with
+        the book. ``cost`` is a Cost or a function of the payload. ``worker`` names this process: one that is started
+        again under its name goes on at once with what it had claimed; without a name that takes ``lease_s``.
+        ``clock`` and ``monotonic`` give microseconds; ``lock`` keeps the callers of this object apart, where they
+        are no threads. Raises ConfigurationError, StoreUnavailable, Fenced.
         """
         _utf8("the name of a book", name)
         if not name:
@@ -229,8 +243,15 @@ class BookQueue:
         self._processor = cast("Callable[[BookMessage, Context], object]", processor)
         self._clock = clock
         self._monotonic = monotonic
-        self._lock = threading.RLock()
-        self._log = BookLog(store, name, self.worker, self.config)
+        self._lock = lock or threading.RLock()
+        self._owned = open_store(store, name) if isinstance(store, str) else None
+        self._log = BookLog(
+            cast("Store", self._owned or store),
+            name,
+            self.worker,
+            self.config,
+            number_of_life=number_of_life,
+        )
         self._log.open(clock())
         self._addresses = Addresses(name, self._log.incarnation)
         self._session = Session(
@@ -264,6 +285,9 @@ class BookQueue:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    _exits_are_failures = False
+    """Whether a handler that raises ``SystemExit`` and the like has failed; else that goes on to the caller."""
 
     @property
     def ledger(self) -> Ledger:
@@ -425,7 +449,11 @@ class BookQueue:
             worker.abandon()
 
     def _drive(self, steps: Generator[Request, object, T]) -> T:
-        """Do what the steps ask for until they are over. The lock is not held while a handler runs."""
+        """Do what the steps ask for until they are over. The lock is held but while a handler runs.
+
+        1. The commit of one worker claims a queue in vain. 2. Another worker claims it. 3. The first one takes note
+        of the answer, and for it the queue is free. So nobody comes between an answer and the step that takes it.
+        """
         answer: object = None
         served: T
         interruption: list[BaseException] = []
@@ -434,13 +462,14 @@ class BookQueue:
                 self._session.wall = self._clock()
                 try:
                     request = steps.send(answer)
+                    while not isinstance(request, RunMessages):
+                        answer = self._perform(request)
+                        self._session.wall = self._clock()
+                        request = steps.send(answer)
                 except StopIteration as over:
                     served = cast("T", over.value)
                     break
-                if not isinstance(request, RunMessages):
-                    answer = self._perform(request)
-            if isinstance(request, RunMessages):
-                answer = self._run(request, interruption)
+            answer = self._run(request, interruption)
         self._publish()
         if interruption:
             self._session.stopping = self._is_closed
@@ -475,19 +504,19 @@ class BookQueue:
                     and self._monotonic() - began + declared[number] > left
                 ):
                     break
+                place = (generation, page, slot + number)
                 message = BookMessage(
-                    origin, payload, attempts, (generation, page, slot + number), addresses
+                    origin, payload, attempts, place, request.number + number, addresses
                 )
                 context = Context(self, origin)
                 try:
                     outcome = self._outcome(processor(message, context))
                 except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
-                    outcome = Raised(
-                        type(error).__name__,
-                        text_of(error),
-                        "".join(traceback.format_exception(error)),
-                        isinstance(error, RecursionError),
-                    )
+                    outcome = _raised(error)
+                except BaseException as error:
+                    if not self._exits_are_failures:
+                        raise
+                    outcome = _raised(error)
                 attempts = 0
                 if isinstance(outcome, Done):
                     is_plain = outcome is DONE or not listening
@@ -791,6 +820,23 @@ class BookQueue:
         """Take no more calls. A call to ``service`` that is under way commits what it has done and returns."""
         self._session.stopping = True
         self._is_closed = True
+        self._close_store()
+
+    def _close_store(self) -> None:
+        """Of a store that was opened here, once nobody is at work in it."""
+        owned, self._owned = self._owned, None
+        if owned is not None and not isinstance(owned, MemoryStore):
+            with self._lock:
+                owned.close()
+
+
+def _raised(error: BaseException) -> Raised:
+    return Raised(
+        type(error).__name__,
+        text_of(error),
+        "".join(traceback.format_exception(error)),
+        isinstance(error, RecursionError),
+    )
 
 
 def _refuse_generators(processor: object, cost: object) -> None:

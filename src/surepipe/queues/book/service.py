@@ -124,6 +124,8 @@ class RunMessages:
     payloads: Sequence[bytes]
     declared_us: Sequence[int]
     left_us: int | None
+    number: int = 0
+    """Of the first one, counting the arrivals of its queue."""
 
 
 @record
@@ -430,6 +432,9 @@ class Worker:
         self._in_request = {*visited, *released, *claims}
         applied = yield request
         assert isinstance(applied, Applied), "a commit is answered with what it did"
+        self._in_request = (
+            set()
+        )  # from now on another worker of this process may claim what was given back
         session.active.difference_update(visited, released, claims)
         session.active.update(applied.granted)
         self._held.update(applied.granted)
@@ -543,6 +548,7 @@ class Worker:
             request = RunMessages(
                 *(book.origin, book.generation, visit.begin, first, visit.attempts),
                 *(payloads, [cost[MICROS] for cost in costs], left_us),
+                book.pages[visit.begin].number + first,
             )
             counted = book.careful is not None
             ran = yield request

@@ -77,6 +77,28 @@ def _micros(timeout: float | None) -> int | None:
     return None if timeout is None else max(0, round(timeout * 1_000_000))
 
 
+class TaskLock:
+    """Held by one task at a time, which may wait for a store meanwhile. All tasks share a thread, so a lock of
+    threads would let each of them in."""
+
+    def __init__(self, signal: SimulatedSignal) -> None:
+        self._signal = signal
+        self._is_held = False
+
+    def _take(self) -> bool:
+        if self._is_held:
+            return False
+        self._is_held = True
+        return True
+
+    def __enter__(self) -> None:
+        self._signal.wait(self._take, None)
+
+    def __exit__(self, *error: object) -> None:
+        self._is_held = False
+        self._signal.notify()
+
+
 class _Answer:
     """What an ``ask`` waits for."""
 
@@ -303,6 +325,10 @@ class SimulatedRuntime:
     def signal(self) -> SimulatedSignal:
         """A new signal."""
         return SimulatedSignal(self._life)
+
+    def lock(self) -> TaskLock:
+        """A new lock between the tasks of the process."""
+        return TaskLock(self.signal())
 
     def coroutines(self, loop: object = None, thread: int | None = None) -> TurnCoroutines:
         """Each runs in the task that waits for it, and its time is that of the world."""

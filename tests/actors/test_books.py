@@ -1,0 +1,375 @@
+"""A book that is served in the background: by whom, how fast, until when, and what its close leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from surepipe.actors.books import ServedBook
+from surepipe.core.store_requests import Store, Unavailable
+from surepipe.errors import ConfigurationError, Fenced, MisuseError, PipeClosed
+from surepipe.queues.book import BookConfig, BookMessage, BookQueue, Budget, Context, Cost, Later
+from surepipe.queues.book.service import Worker
+from surepipe.storage import MemoryStore, SqliteStore
+from tests.queues.book.test_book_processes import appended
+
+WITHIN_S = 20.0
+
+
+class Seen:
+    """A handler that tells what it got."""
+
+    def __init__(self) -> None:
+        self.messages: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+
+    def __call__(self, message: BookMessage, context: Context) -> None:
+        context.append("out", message.payload)
+        self.messages.put((message.origin, message.payload))
+
+    def take(self, count: int) -> list[bytes]:
+        """The next so many, once they are there."""
+        return [self.messages.get(timeout=WITHIN_S)[1] for _ in range(count)]
+
+
+def test_messages_are_handled_while_nobody_calls_service(tmp_path: Path) -> None:
+    """B-64: at an address of a file, by two workers, each origin in its order; the file is closed with the book."""
+    seen = Seen()
+    with ServedBook("b", store=f"sqlite:///{tmp_path}/b.db", processor=seen, workers=2) as book:
+        for number in range(40):
+            book.enqueue("AB"[number % 2], b"%d" % number)
+        assert book.wait_until_idle(WITHIN_S)
+        assert book.totals()["done"] == 40
+    with pytest.raises(PipeClosed):
+        book.enqueue("A", b"late")
+    with SqliteStore(tmp_path / "b.db") as store:
+        out = [int(payload) for payload in appended(store, "out")]
+    assert [each for each in out if each % 2] == list(range(1, 40, 2))
+    assert [each for each in out if not each % 2] == list(range(0, 40, 2))
+
+
+def test_workers_of_a_process_never_share_a_queue() -> None:
+    """B-52: threads take turns as often as they can, while queues empty and fill again; each effect is there once."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(5):
+            store = MemoryStore()
+            with ServedBook("b", store=store, processor=Seen(), workers=3) as book:
+                for number in range(60):
+                    book.enqueue("AB"[number % 2], b"%d" % number)
+                assert book.wait_until_idle(WITHIN_S)
+                assert book.failure is None
+            out = sorted(int(payload) for payload in appended(store, "out"))
+            assert out == list(range(60))
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_another_address_is_refused() -> None:
+    """The error says what an address looks like."""
+    with pytest.raises(ConfigurationError, match="sqlite:///orders.db"):
+        ServedBook("b", store="postgres://here", processor=Seen())
+
+
+def test_workers_are_counted() -> None:
+    """None at all would serve nothing."""
+    with pytest.raises(MisuseError, match="from 1 to 1024"):
+        ServedBook("b", store=MemoryStore(), processor=Seen(), workers=0)
+
+
+def test_a_coroutine_handler_is_awaited() -> None:
+    """B-97: on the loop that the process shares; two queues are in their handlers at once."""
+    store, entered = MemoryStore(), list[asyncio.Future[None]]()
+
+    async def handle(message: BookMessage, context: Context) -> None:
+        entered.append(asyncio.get_running_loop().create_future())
+        if len(entered) == 2:
+            for each in entered:
+                each.set_result(None)
+        await entered[-1] if len(entered) == 1 else None
+        context.append("out", message.payload)
+
+    with ServedBook("b", store=store, processor=handle, workers=2) as book:
+        book.enqueue("A", b"a")
+        book.enqueue("B", b"b")
+        assert book.wait_until_idle(WITHIN_S)
+    assert sorted(appended(store, "out")) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, RuntimeError])
+def test_a_handler_that_exits_has_failed_at_its_message(error: type[BaseException]) -> None:
+    """B-64: it ends no worker; after its attempts the message is parked, and what is behind it is served."""
+    store = MemoryStore()
+
+    def handle(message: BookMessage, context: Context) -> None:
+        if message.payload == b"bad":
+            raise error
+        context.append("out", message.payload)
+
+    config = BookConfig(retries=2, retry_min_s=0.001, retry_max_s=0.001)
+    with ServedBook("b", store=store, processor=handle, config=config) as book:
+        book.enqueue_many("A", [b"bad", b"good"])
+        assert book.wait_until_idle(WITHIN_S)
+        (parked,) = book.parked()
+        assert (parked.reason.value, parked.attempts) == ("poison", 2)
+    assert appended(store, "out") == [b"good"]
+
+
+def test_what_another_process_enqueues_is_served() -> None:
+    """B-89: the one that serves rests, and hears of it."""
+    store, seen = MemoryStore(), Seen()
+    with ServedBook("b", store=store, processor=seen) as book:
+        assert book.wait_until_idle(WITHIN_S)
+        BookQueue.inline("b", store=store, processor=seen, worker="other").enqueue("A", b"1")
+        assert seen.take(1) == [b"1"]
+
+
+def test_a_message_for_later_comes_again_by_itself() -> None:
+    """B-94: nobody enqueues anything meanwhile."""
+    store, came = MemoryStore(), threading.Event()
+    answers = [Later(0.01), Later()]
+
+    def handle(message: BookMessage, context: Context) -> Later | None:
+        del message, context
+        if answers:
+            return answers.pop()
+        came.set()
+        return None
+
+    config = BookConfig(period_s=0.01)
+    with ServedBook("b", store=store, processor=handle, config=config) as book:
+        book.enqueue("A", b"1")
+        assert came.wait(WITHIN_S)
+
+
+class Clock:
+    """A wall clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.us = 1_700_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.us
+
+
+RATED = BookConfig(
+    period_s=0.05,
+    period_budget=Budget(units=10),
+    idle_budget=None,
+    max_message_cost=Budget(units=1),
+)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_the_budget_of_a_period_is_one_for_all_processes(workers: int) -> None:
+    """B-102, BQ-69: three books on one store run ten units in a period, and ten in the next; one that was killed
+    keeps what it had reserved."""
+    store, clock, seen = MemoryStore(), Clock(), Seen()
+    books = [
+        ServedBook(
+            "b",
+            store=store,
+            processor=seen,
+            cost=Cost(units=1),
+            config=RATED,
+            worker=f"w{number}",
+            workers=workers,
+            clock=clock,
+        )
+        for number in range(3)
+    ]
+    try:
+        books[0].enqueue_many("A", [b"a"] * 100)
+        books[0].enqueue_many("B", [b"b"] * 100)
+        for period in range(1, 4):
+            seen.take(10)
+            reader = BookQueue.inline(
+                "b", store=store, processor=seen, config=RATED, worker="reader"
+            )
+            # All of it is reserved, or spent: nothing more runs while the clock stands.
+            assert reader.ledger.period[1][2] <= 10
+            assert seen.messages.empty()
+            assert reader.totals()["done"] <= 10 * period
+            clock.us += 50_000
+    finally:
+        for book in books:
+            book.close()
+
+
+def test_a_clock_that_is_behind_begins_no_period_anew() -> None:
+    """B-102: two processes whose clocks differ by less than a period share its budget; one that was set back for
+    good begins another."""
+    store, clock, seen = MemoryStore(), Clock(), Seen()
+    with ServedBook("b", store=store, processor=seen, config=RATED, clock=clock) as book:
+        book.enqueue_many("A", [b"a"] * 100)
+        seen.take(10)
+        clock.us -= 49_999
+        with ServedBook(
+            "b", store=store, processor=seen, config=RATED, clock=clock, worker="2"
+        ) as late:
+            assert late.serve()[0] is None or not late.totals()["queued"]
+            assert late.totals()["done"] <= 10
+        clock.us -= 86_400_000_000
+        assert seen.take(1) == [b"a"]
+
+
+class Silent:
+    """A store that answers no write while it is told so."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.is_silent = False
+        self.asked = threading.Event()
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self.store, name)
+        if name not in {"append", "read", "ask"} or not self.is_silent:
+            return found
+
+        def silent(*_: object, **__: object) -> Unavailable:
+            self.asked.set()
+            return Unavailable("nobody answers")
+
+        return silent
+
+
+def test_it_goes_on_when_its_store_answers_again() -> None:
+    """A store that is away ends no service: what was enqueued before comes when it is back."""
+    silent, seen, entered, leave = Silent(), Seen(), threading.Event(), threading.Event()
+
+    def handle(message: BookMessage, context: Context) -> None:
+        entered.set()
+        leave.wait(WITHIN_S)
+        seen(message, context)
+
+    store: Store = silent  # type: ignore[assignment]
+    with ServedBook("b", store=store, processor=handle) as book:
+        book.enqueue("A", b"1")
+        assert entered.wait(WITHIN_S)
+        silent.is_silent = True
+        leave.set()
+        assert silent.asked.wait(WITHIN_S)
+        silent.is_silent = False
+        assert book.wait_until_idle(WITHIN_S)
+    assert appended(silent.store, "out") == [b"1"]
+
+
+def test_a_process_that_was_replaced_says_so_and_serves_no_more() -> None:
+    """B-93: a later one under its name; the first one's service ends with Fenced, and so do its calls."""
+    store, told = MemoryStore(), threading.Event()
+    notices: list[str] = []
+
+    def note(notice: object) -> None:
+        notices.append(str(notice))
+        told.set()
+
+    first = ServedBook("b", store=store, processor=Seen(), worker="w", notices=note)
+    try:
+        with ServedBook("b", store=store, processor=Seen(), worker="w") as second:
+            second.enqueue("A", b"1")
+            with pytest.raises(Fenced):
+                first.enqueue("A", b"2")
+            assert second.wait_until_idle(WITHIN_S)
+    finally:
+        first.close()
+
+
+def test_closing_waits_for_handlers_that_run() -> None:
+    """B-67: what the handler did is committed; what waited behind it is left for the next process, at once."""
+    store, entered, leave = MemoryStore(), threading.Event(), threading.Event()
+
+    def handle(message: BookMessage, context: Context) -> None:
+        entered.set()
+        leave.wait(WITHIN_S)
+        context.append("out", message.payload)
+
+    config = BookConfig(commit_messages=1)
+    book = ServedBook("b", store=store, processor=handle, config=config)
+    book.enqueue_many("A", [b"1", b"2"])
+    assert entered.wait(WITHIN_S)
+    closing = threading.Thread(target=book.close)
+    closing.start()
+    leave.set()
+    closing.join(WITHIN_S)
+    assert not closing.is_alive()
+    assert appended(store, "out")[:1] == [b"1"]
+    with ServedBook("b", store=store, processor=Seen(), config=config, worker="next") as following:
+        assert following.wait_until_idle(WITHIN_S)
+    assert appended(store, "out") == [b"1", b"2"]
+
+
+def test_a_handler_that_never_ends_is_left_to_its_claim(caplog: pytest.LogCaptureFixture) -> None:
+    """B-67: the close says so, and does not wait for ever."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def handle(message: BookMessage, context: Context) -> None:
+        del message, context
+        entered.set()
+        leave.wait(WITHIN_S)
+
+    book = ServedBook("b", store=MemoryStore(), processor=handle)
+    book.enqueue("A", b"1")
+    assert entered.wait(WITHIN_S)
+    book.close(0.01)
+    leave.set()
+    for thread in threading.enumerate():
+        if thread.name == "b/worker-1":
+            thread.join(WITHIN_S)
+    assert "1 handlers still run" in caplog.text
+
+
+def test_a_slow_handler_is_no_dead_process() -> None:
+    """B-53: another process sees its pulse, however long the handler takes."""
+    store, entered, leave = MemoryStore(), threading.Event(), threading.Event()
+    config = BookConfig(lease_s=0.05, period_s=0.01)
+
+    def handle(message: BookMessage, context: Context) -> None:
+        entered.set()
+        leave.wait(WITHIN_S)
+        context.append("out", message.payload)
+
+    with (
+        ServedBook("b", store=store, processor=handle, config=config, worker="slow") as slow,
+        ServedBook("b", store=store, processor=handle, config=config, worker="other") as other,
+    ):
+        slow.enqueue("A", b"1")
+        assert entered.wait(WITHIN_S)
+        before, heard = slow.ledger.index, 0
+        while heard < 20:  # a pulse comes three times in a lease
+            store.wait("b/log", slow.ledger.index + 1, 1_000_000)
+            heard = slow.ledger.index - before
+        leave.set()
+        assert slow.wait_until_idle(WITHIN_S)
+        assert other.failure is None
+        assert slow.failure is None
+    assert appended(store, "out") == [b"1"]
+
+
+def test_a_call_that_is_over_takes_nothing_from_the_next_one() -> None:
+    """B-52: 1. A worker's call has ended, and it has not returned. 2. Another worker of the process claims the queue.
+    3. The first one returns. 4. A third must not take the queue for one that nobody serves."""
+    store, calls = MemoryStore(), list[bytes]()
+    third: list[int] = []
+
+    def handle(message: BookMessage, context: Context) -> None:
+        calls.append(message.payload)
+        context.append("out", message.payload)
+        if message.payload == b"2":
+            over.abandon()
+            thread = threading.Thread(target=lambda: third.append(book.service().ran))
+            thread.start()
+            thread.join(WITHIN_S)
+
+    book = BookQueue.inline("b", store=store, processor=handle)
+    book.enqueue("A", b"1")
+    over = Worker(book._session)
+    assert book._drive(over.service()).ran == 1
+    book.enqueue_many("A", [b"2", b"3"])
+    assert book.service().ran == 2
+    assert third == [0]
+    assert calls == appended(store, "out") == [b"1", b"2", b"3"]

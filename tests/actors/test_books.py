@@ -37,7 +37,7 @@ class Seen:
 
 
 def test_messages_are_handled_while_nobody_calls_service(tmp_path: Path) -> None:
-    """B-64: at an address of a file, by two workers, each origin in its order; the file is closed with the book."""
+    """B-64: at an address of a file, by two workers, each origin in its order; the file closes with it."""
     seen = Seen()
     with ServedBook("b", store=f"sqlite:///{tmp_path}/b.db", processor=seen, workers=2) as book:
         for number in range(40):
@@ -53,7 +53,7 @@ def test_messages_are_handled_while_nobody_calls_service(tmp_path: Path) -> None
 
 
 def test_workers_of_a_process_never_share_a_queue() -> None:
-    """B-52: threads take turns as often as they can, while queues empty and fill again; each effect is there once."""
+    """B-52: threads take turns as often as they can, while queues empty and fill again; each effect is once."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -72,7 +72,7 @@ def test_workers_of_a_process_never_share_a_queue() -> None:
 
 def test_another_address_is_refused() -> None:
     """The error says what an address looks like."""
-    with pytest.raises(ConfigurationError, match="sqlite:///orders.db"):
+    with pytest.raises(ConfigurationError, match=r"sqlite:///orders\.db"):
         ServedBook("b", store="postgres://here", processor=Seen())
 
 
@@ -351,8 +351,8 @@ def test_a_slow_handler_is_no_dead_process() -> None:
 
 
 def test_a_call_that_is_over_takes_nothing_from_the_next_one() -> None:
-    """B-52: 1. A worker's call has ended, and it has not returned. 2. Another worker of the process claims the queue.
-    3. The first one returns. 4. A third must not take the queue for one that nobody serves."""
+    """B-52: 1. A worker's call has ended, and it has not returned. 2. Another worker of the process claims the
+    queue. 3. The first one returns. 4. A third must not take the queue for one that nobody serves."""
     store, calls = MemoryStore(), list[bytes]()
     third: list[int] = []
 
@@ -367,8 +367,8 @@ def test_a_call_that_is_over_takes_nothing_from_the_next_one() -> None:
 
     book = BookQueue.inline("b", store=store, processor=handle)
     book.enqueue("A", b"1")
-    over = Worker(book._session)
-    assert book._drive(over.service()).ran == 1
+    over = Worker(book._session)  # pyright: ignore[reportPrivateUsage] - a moment inside a call
+    assert book._drive(over.service()).ran == 1  # pyright: ignore[reportPrivateUsage] - as above
     book.enqueue_many("A", [b"2", b"3"])
     assert book.service().ran == 2
     assert third == [0]

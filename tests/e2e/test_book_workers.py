@@ -10,7 +10,7 @@ from typing import IO, cast
 
 import pytest
 
-from surepipe.queues.book import BookConfig, BookQueue
+from surepipe.queues.book import BookConfig, BookMessage, BookQueue, Context
 from surepipe.storage import MemoryStore, open_store
 from surepipe.testing.servers import NONE_FOUND, redis_servers
 from tests.queues.book.test_book_processes import appended
@@ -62,6 +62,10 @@ def child(address: str, name: str, stops_at: str = "") -> subprocess.Popen[str]:
     )
 
 
+def nothing(message: BookMessage, context: Context) -> None:
+    """It only enqueues."""
+
+
 def lines_until(output: IO[str] | None, wanted: str) -> list[str]:
     """What a process says, up to this line."""
     found: list[str] = []
@@ -77,9 +81,7 @@ def test_one_of_two_workers_is_killed(address: str, killed: str) -> None:
     """BQ-36, BQ-64: nothing is lost, every staged effect is there once and in the order of its queue, and no more
     calls are repeated than a commit may hold, and those that ran."""
     opened = open_store(address, "b")
-    book = BookQueue.inline(
-        "b", store=opened, processor=lambda *_: None, config=CONFIG, worker="feeder"
-    )
+    book = BookQueue.inline("b", store=opened, processor=nothing, config=CONFIG, worker="feeder")
     queues = "ABCDE"
     for queue in queues:
         book.enqueue_many(queue, [f"{queue}{number}".encode() for number in range(20)])

@@ -81,7 +81,7 @@ class ServedBook(BookQueue):
         seed: int | None = None,
         start: bool = True,
     ) -> None:
-        """Open the book and serve it; with ``start=False`` from ``start()`` on. Raises what ``BookQueue`` raises."""
+        """Open the book and serve it (``start=False``: from ``start()`` on). Raises what ``BookQueue`` raises."""
         if type(workers) is not int or not 1 <= workers <= WORKERS_MAX:
             raise MisuseError(
                 f"workers is {workers!r}; give a whole number from 1 to {WORKERS_MAX}"
@@ -470,7 +470,7 @@ class _Server(_Part):
             self.tell()
             return
         self.is_idle = True
-        # 1. This call found nothing. 2. Somebody enqueues, and finds nobody idle. 3. Without this look it would wait.
+        # 1. This call found nothing. 2. Somebody enqueues, and finds nobody idle. 3. This look finds it.
         if self.book.changes != seen:
             self.tell()
             return

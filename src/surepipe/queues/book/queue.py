@@ -227,9 +227,10 @@ class BookQueue:
     ) -> None:
         """Open the book; it is made at the first use.
 
-        ``store`` is a store or its address, such as ``sqlite:///orders.db``: one that is opened here is closed with
-        the book. ``cost`` is a Cost or a function of the payload. ``worker`` names this process: one that is started
-        again under its name goes on at once with what it had claimed; without a name that takes ``lease_s``.
+        ``store`` is a store or its address, such as ``sqlite:///orders.db``; one that is opened here is closed
+        with the book. ``cost`` is a Cost or a function of the payload. ``worker`` names this process: one that is
+        started again under its name goes on at once with what it had claimed; without a name that takes
+        ``lease_s``.
         ``clock`` and ``monotonic`` give microseconds; ``lock`` keeps the callers of this object apart, where they
         are no threads. Raises ConfigurationError, StoreUnavailable, Fenced.
         """
@@ -451,8 +452,8 @@ class BookQueue:
     def _drive(self, steps: Generator[Request, object, T]) -> T:
         """Do what the steps ask for until they are over. The lock is held but while a handler runs.
 
-        1. The commit of one worker claims a queue in vain. 2. Another worker claims it. 3. The first one takes note
-        of the answer, and for it the queue is free. So nobody comes between an answer and the step that takes it.
+        1. The commit of one worker claims a queue in vain. 2. Another worker claims it. 3. The first one takes
+        note of the answer, and for it the queue is free. So nobody comes between an answer and its step.
         """
         answer: object = None
         served: T

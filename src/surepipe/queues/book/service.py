@@ -432,9 +432,8 @@ class Worker:
         self._in_request = {*visited, *released, *claims}
         applied = yield request
         assert isinstance(applied, Applied), "a commit is answered with what it did"
-        self._in_request = (
-            set()
-        )  # from now on another worker of this process may claim what was given back
+        # From now on another worker of this process may claim what was given back.
+        self._in_request = set[str]()
         session.active.difference_update(visited, released, claims)
         session.active.update(applied.granted)
         self._held.update(applied.granted)

@@ -14,6 +14,8 @@ from surepipe.actors.books import ServedBook
 from surepipe.core.store_requests import Store, Unavailable
 from surepipe.errors import ConfigurationError, Fenced, MisuseError, PipeClosed
 from surepipe.queues.book import BookConfig, BookMessage, BookQueue, Budget, Context, Cost, Later
+from surepipe.queues.book.changes import Spend
+from surepipe.queues.book.ledger import Ledger
 from surepipe.queues.book.service import Worker
 from surepipe.storage import MemoryStore, SqliteStore
 from tests.queues.book.test_book_processes import appended
@@ -373,3 +375,16 @@ def test_a_call_that_is_over_takes_nothing_from_the_next_one() -> None:
     assert book.service().ran == 2
     assert third == [0]
     assert calls == appended(store, "out") == [b"1", b"2", b"3"]
+
+
+def test_what_is_given_back_late_adds_nothing_to_the_next_period() -> None:
+    """B-102: 1. A process takes ten of a period, and is slow. 2. Another one takes ten of the next. 3. The first one
+    gives its ten back: the next period has nothing left all the same."""
+    ledger, most = Ledger(RATED), (None, None, 10, None)
+    ten = (0, 0, 10, 0)
+    assert ledger.apply("one", 1, Spend(0, 7, ten, most)) == ten
+    assert ledger.apply("two", 2, Spend(0, 8, ten, most)) == ten
+    ledger.apply("one", 3, Spend(0, 7, ten, most, is_return=True))
+    assert ledger.apply("two", 4, Spend(0, 8, ten, most)) == (0, 0, 0, 0)
+    ledger.apply("two", 5, Spend(0, 8, (0, 0, 4, 0), most, is_return=True))
+    assert ledger.apply("one", 6, Spend(0, 7, ten, most)) == (0, 0, 4, 0)

@@ -140,11 +140,12 @@ class ServedBook(BookQueue):
             if rate is None:
                 served = self.service(self.config.bounding)
             else:
-                granted = self._reserve(rate)
+                period = self._period()
+                granted = self._reserve(rate, period)
                 if granted is None:
                     return None, self._until_next_period()
                 served = self.service(_budget_of(granted, rate))
-                self._give_back(granted, served.consumed, rate)
+                self._give_back(period, granted, served.consumed, rate)
         self.calls += 1
         if served.ran or served.parked:
             self._ring()  # handlers may have enqueued for queues that another worker can take
@@ -155,7 +156,7 @@ class ServedBook(BookQueue):
             return served, self._until_next_period()
         return served, self._until_next_attempt()
 
-    def _reserve(self, rate: Budget) -> Vector | None:
+    def _reserve(self, rate: Budget, period: int) -> Vector | None:
         """A share of what the period has left, large enough for any message; None when nothing is left."""
         largest = self.config.max_message_cost
         over = self.config.overheads.of_one
@@ -166,7 +167,6 @@ class ServedBook(BookQueue):
             if not len(self.ledger.ring):
                 return NOTHING
             number, spent = self.ledger.period
-            period = self._period()
             spent = spent if period in (number, number - 1) else NOTHING
             wanted: list[int] = []
             for place, most in enumerate(limits):
@@ -188,7 +188,7 @@ class ServedBook(BookQueue):
             else found
         )
 
-    def _give_back(self, granted: Vector, used: Vector, rate: Budget) -> None:
+    def _give_back(self, period: int, granted: Vector, used: Vector, rate: Budget) -> None:
         rest = [
             0 if most is None else part - spent
             for part, spent, most in zip(granted, used, rate.limits(), strict=True)
@@ -196,7 +196,7 @@ class ServedBook(BookQueue):
         if any(rest):
             with self._lock:
                 back = (rest[0], rest[1], rest[2], rest[3])
-                entry = Spend(self._clock(), self._period(), back, rate.limits(), is_return=True)
+                entry = Spend(self._clock(), period, back, rate.limits(), is_return=True)
                 self._log.write(entry, ())
 
     def _period(self) -> int:

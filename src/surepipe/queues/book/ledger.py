@@ -278,10 +278,10 @@ class Ledger:
         budget; one whose clock was set begins another.
         """
         number, spent = self.period
+        if entry.is_return and entry.period != number:
+            return NOTHING  # of a period that is over
         if entry.period not in (number, number - 1):
             number, spent = entry.period, NOTHING
-            if entry.is_return:
-                return NOTHING  # of a period that is over
         granted: list[int] = []
         for part, used, most in zip(entry.amount, spent, entry.most, strict=True):
             granted.append(

@@ -528,9 +528,7 @@ class ChannelMachine:
 
     def route_is_back(self, now: int) -> list[Effect]:
         """Frames get through again after an outage: what waits to be sent again need not wait on."""
-        effects: list[Effect] = []
-        if self.started and self.handshake.open_at is not None:
-            effects += self.handshake.open(now)
+        effects = self.handshake.route_is_back(now) if self.started else []
         effects += self._from_sender(self.sender.route_is_back(now))
         return self._finish(effects, now)
 

@@ -167,6 +167,14 @@ class Handshake:
         head = (self.directions.outgoing, CHANNEL_LAYER, life, self.link, life)
         return [Transmit(Open(*head, 1, self.beginning, self.directions.digest))]
 
+    def route_is_back(self, now: int) -> list[Effect]:
+        """Ask at once. Who is there now may be another, who can't send to an end that it does not know; and that end
+        may have nothing to send for long, which would tell."""
+        if self.up:
+            self.is_sure = False
+            self.attempts = 0
+        return self.open(now) if self.up or self.open_at is not None else []
+
     def frame(self, frame: Frame, incarnation: int, now: int) -> tuple[str, list[Effect]]:
         """A frame of the channel itself: the counter of one that is ignored (or ""), and effects."""
         if self.stopped:

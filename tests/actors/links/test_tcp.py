@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import secrets
 import socket
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe import Channel, Listener
+from surepipe import Channel, ChannelFace, Listener
 from surepipe.actors.channels.channel import Reply
 from surepipe.actors.ends.remote import PipeReceiver, PipeSender
 from surepipe.actors.links import LinkLimits, MutualTls, OneMachine, SharedKey, TcpRoute
@@ -296,6 +297,28 @@ def test_channels_and_a_listener_work_over_the_same_kind_of_route() -> None:
             caller.send(name)
             answers.wait(1)
             assert answers.messages == [["got", name]]
+
+
+def test_an_idle_caller_joins_a_listener_that_was_started_again() -> None:
+    """It has nothing to send, and so has a listener that doesn't know it: the link that is back brings them together.
+    What the new listener sends to its end of the channel arrives."""
+    with ExitStack() as stack:
+        listening = TcpRoute.listen(HERE, security=KEY)
+        came: queue.Queue[ChannelFace] = queue.Queue()
+        first = stack.enter_context(Listener(listening, names=["one"], accept=came.put))
+        port = listening.port
+        answers = Got()
+        link = TcpRoute.connect(f"127.0.0.1:{port}", security=KEY)
+        caller = stack.enter_context(Channel("one", route=link))
+        caller.receive(answers)
+        came.get(timeout=WITHIN_S).send("first")
+        answers.wait(1)
+        first.close(1.0)
+        again = TcpRoute.listen(f"127.0.0.1:{port}", security=KEY)
+        stack.enter_context(Listener(again, names=["one"], accept=came.put))
+        came.get(timeout=WITHIN_S).send("second")
+        answers.wait(2)
+    assert answers.messages == ["first", "second"]
 
 
 @pytest.mark.parametrize(

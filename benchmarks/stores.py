@@ -26,7 +26,7 @@ from statistics import median
 
 from surepipe import DeadLetterStream, Pipe
 from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch, Level, Stored, Transaction
-from surepipe.pipes.stack.delivery import DeskBase
+from surepipe.pipes.stack.delivery import DeliveryBase
 from surepipe.storage.sqlite.file import CHECKPOINT_PAGES
 from surepipe.storage.sqlite.store import SqliteStore
 
@@ -207,9 +207,9 @@ def given_up(folder: Path, letters: int, *, every: int, decides_first: bool) -> 
             raise ValueError("for good")
 
     path = folder / f"letters-{every}-{decides_first}-{time.monotonic_ns()}.db"
-    usual = DeskBase._decides_first  # pyright: ignore[reportPrivateUsage]
+    usual = DeliveryBase._decides_first  # pyright: ignore[reportPrivateUsage]
     if not decides_first:
-        DeskBase._decides_first = property(lambda _: False)  # type: ignore[assignment] # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+        DeliveryBase._decides_first = property(lambda _: False)  # type: ignore[assignment] # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     try:
         with SqliteStore(path, level=Level.POWER) as store:
             store.create("effects", 1, KEEP_ALL)
@@ -228,7 +228,7 @@ def given_up(folder: Path, letters: int, *, every: int, decides_first: bool) -> 
                 pipe.flush(120)
                 return letters / (time.perf_counter() - begun)
     finally:
-        DeskBase._decides_first = usual  # type: ignore[method-assign]
+        DeliveryBase._decides_first = usual  # type: ignore[method-assign]
 
 
 def cost_of_letters(folder: Path) -> None:

@@ -18,7 +18,7 @@ from surepipe.guarantees import derive
 from surepipe.guarantees.hops import Hop
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import BoundaryOptions
-from surepipe.pipes.stack.lanes import LaneDesk, LaneTicket
+from surepipe.pipes.stack.lanes import LaneDelivery, LaneTicket
 from surepipe.simulation.promises import hop_of
 from tests.faults.ordeal import INJECTED, Ordeal
 from tests.faults.product import BY_NAME
@@ -64,14 +64,14 @@ def key_of(payload: bytes) -> Key:
 
 
 class KeyedWire(LaneWire):
-    """A wire with lanes whose messages are numbers. ``desk``: the class of the receiver's boundary."""
+    """A wire with lanes whose messages are numbers. ``delivery``: the class of the receiver's boundary."""
 
     keys = staticmethod(key_of)
-    desk: type[LaneDesk] = LaneDesk
+    delivery: type[LaneDelivery] = LaneDelivery
 
     def _new_receiver(self) -> ReceiverStack:
         stack = super()._new_receiver()
-        stack.desk.__class__ = self.desk
+        stack.delivery.__class__ = self.delivery
         return stack
 
 
@@ -183,7 +183,7 @@ def test_with_lanes_the_order_within_a_key_breaks_where_it_is_not_promised(name:
 # Errors that the table must notice.
 
 
-class FailedGoesLast(LaneDesk):
+class FailedGoesLast(LaneDelivery):
     """What failed is tried again behind what waits."""
 
     def _take_back(self, number: int, ticket: LaneTicket) -> None:
@@ -193,7 +193,7 @@ class FailedGoesLast(LaneDesk):
         self._count_in(rest)
 
 
-class SettlesWhatIsBefore(LaneDesk):
+class SettlesWhatIsBefore(LaneDelivery):
     """An answer settles everything below it: what other lanes are still at."""
 
     def _settle_answered(self) -> None:
@@ -204,7 +204,7 @@ class SettlesWhatIsBefore(LaneDesk):
         super()._settle_answered()
 
 
-class FailedIsDone(LaneDesk):
+class FailedIsDone(LaneDelivery):
     """A message that failed is never tried again, and is settled."""
 
     def failed(self, number: int, seq: int, error: Cause, *, final: bool = False) -> None:
@@ -212,7 +212,7 @@ class FailedIsDone(LaneDesk):
         self.settled(number, ((seq, seq),))
 
 
-class KeysAreIgnored(LaneDesk):
+class KeysAreIgnored(LaneDelivery):
     """Each message has a line of its own."""
 
     def take(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
@@ -225,7 +225,7 @@ def _each_its_own(payload: bytes) -> Key:
 
 
 @pytest.mark.parametrize(
-    ("desk", "atom"),
+    ("delivery", "atom"),
     [
         (FailedGoesLast, Atom.MONOTONIC),
         (SettlesWhatIsBefore, Atom.NO_LOSS),
@@ -233,13 +233,13 @@ def _each_its_own(payload: bytes) -> Key:
         (KeysAreIgnored, Atom.MONOTONIC),
     ],
 )
-def test_errors_of_lanes_are_noticed(desk: type[LaneDesk], atom: Atom) -> None:
+def test_errors_of_lanes_are_noticed(delivery: type[LaneDelivery], atom: Atom) -> None:
     """X-1: within sixty seeds of what ``reliable`` tolerates, the atom that the error breaks is seen to break."""
 
     class Wrong(KeyedWire):
         """With the error in it."""
 
-    Wrong.desk = desk
+    Wrong.delivery = delivery
     faults = dict(claims("reliable"))[atom]
     ordeals = (LaneOrdeal(LANES["reliable"], faults, seed, wires=Wrong) for seed in range(60))
     assert any(

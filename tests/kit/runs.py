@@ -53,7 +53,7 @@ def strictly_rises(numbers: Sequence[int]) -> bool:
 
 
 def counted(wire: Wire) -> dict[str, int]:
-    """The receiver's counters that are not zero, without the one of the desk."""
+    """The receiver's counters that are not zero, without the one of the delivery."""
     return {k: v for k, v in wire.receiver.counters().items() if v and k != "settled"}
 
 

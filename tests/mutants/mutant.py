@@ -76,7 +76,7 @@ class MutatedHop(HopSubject):
         """A new incarnation of the receiver, changed."""
         stack = super().receiver(life=life, rng=rng, state=state)
         stack.asserts = False
-        self._change([stack.desk, *stack.layers])
+        self._change([stack.delivery, *stack.layers])
         return stack
 
     def _change(self, parts: Sequence[object]) -> None:

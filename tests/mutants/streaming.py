@@ -20,7 +20,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.pipes.kinds import stream
 from surepipe.pipes.stack.boundary import BoundaryOptions
-from surepipe.pipes.stack.delivery import Desk, FailedMessage
+from surepipe.pipes.stack.delivery import Delivery, FailedMessage
 from surepipe.simulation.stores import contents as keeping
 from surepipe.simulation.stores import store as stores
 from surepipe.simulation.stores.calls import PLAIN, CallFate
@@ -136,7 +136,7 @@ class ReadsAgain(stream.Receiver):
         return replace(request, index=request.index - 1)
 
 
-class Swallows(Desk):
+class Swallows(Delivery):
     """PL-26: the handler raised, and that is that."""
 
     def failed(self, number: int, seq: int, error: Cause, *, final: bool = False) -> None:
@@ -147,7 +147,7 @@ class Swallows(Desk):
         self.settled(number, ((ticket.first, last),))
 
 
-class NeverPoison(Desk):
+class NeverPoison(Delivery):
     """PL-27: however often a message fails, it is tried again."""
 
     def _is_poison(self, history: FailedMessage) -> bool:

@@ -37,7 +37,7 @@ from surepipe.core.timing import backoff
 from surepipe.pipes.kinds import multi_unconfirmed, reliable, stream, strict_monotonic
 from surepipe.pipes.retry.flights import NEVER
 from surepipe.pipes.stack.assembled import SenderStack
-from surepipe.pipes.stack.delivery import Desk
+from surepipe.pipes.stack.delivery import Delivery
 from surepipe.pipes.stack.intake import Intake
 from surepipe.pipes.stack.layers import Token
 from surepipe.pipes.stream.calls import StoreCalls
@@ -124,7 +124,7 @@ class Hammers(multi_unconfirmed.Sender):
 # Dead letters.
 
 
-class LosesLetters(Desk):
+class LosesLetters(Delivery):
     """BS-7: a dead letter counts as stored, whatever its store said."""
 
     def answer(self, ticket: int, outcome: object) -> bool:
@@ -132,7 +132,7 @@ class LosesLetters(Desk):
         return super().answer(ticket, WriteStored() if ticket in self.postings else outcome)
 
 
-class WritesLettersFirst(Desk):
+class WritesLettersFirst(Delivery):
     """BS-19: a letter is written before its state gives the message up."""
 
     @property

@@ -212,7 +212,7 @@ def test_a_poisoned_key_fills_the_window_and_no_more_and_a_notice_names_its_mess
         while wire.open:
             wire.work_all()
         wire.exchange()
-    assert wire.receiver.desk.in_work[0] <= 16
+    assert wire.receiver.delivery.in_work[0] <= 16
     assert wire.receiver.gauges()["in_work"] <= 16
     stalled = [notice for _, notice in wire.notices if notice.kind is NoticeKind.STALLED]
     assert [notice.ranges for notice in stalled] == [((1, 1),)]
@@ -239,7 +239,7 @@ def test_the_bound_in_bytes_is_told_of_too() -> None:
         wire.advance(50 * MS)
         wire.exchange()
     assert NoticeKind.STALLED in wire.kinds_noticed()
-    assert wire.receiver.desk.in_work[1] <= 8192
+    assert wire.receiver.delivery.in_work[1] <= 8192
     stalled = [notice for _, notice in wire.notices if notice.kind is NoticeKind.STALLED]
     assert [notice.ranges for notice in stalled] == [((1, 1),)]
 
@@ -382,7 +382,7 @@ def test_answers_for_several_deliveries_in_one_step_are_settled_together() -> No
     wire.run()
     assert wire.confirmed == {1, 2, 3}
     assert wire.receiver.counters()["settled"] == 3
-    assert wire.receiver.desk.in_work == (0, 0)
+    assert wire.receiver.delivery.in_work == (0, 0)
 
 
 def test_each_copy_that_a_layer_lets_through_gets_an_answer_of_its_own() -> None:

@@ -130,7 +130,7 @@ def test_reading_stops_at_read_max_behind_the_oldest_unsettled_entry_and_says_so
         reader.work_all()
         wire.advance(50 * MS)
     assert len(reader.payloads) == 15
-    assert reader.receiver.desk.in_work[0] == 16
+    assert reader.receiver.delivery.in_work[0] == 16
     stalled = [notice for notice in reader.notices if notice.kind is NoticeKind.STALLED]
     assert [notice.ranges for notice in stalled] == [((1, 1),)]
     reader.poison.clear()

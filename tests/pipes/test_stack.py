@@ -420,7 +420,9 @@ def moved(old: SenderStack | ReceiverStack, new: SenderStack | ReceiverStack) ->
     new.restore(old.export())
     assert new.export() == old.export()
     new.rng = old.rng
-    parts = [*new.layers, new.desk] if isinstance(new, ReceiverStack) else [*new.layers, new.intake]
+    parts = (
+        [*new.layers, new.delivery] if isinstance(new, ReceiverStack) else [*new.layers, new.intake]
+    )
     for part in parts:
         if hasattr(part, "rng"):
             setattr(part, "rng", old.rng)  # noqa: B010 - not every part has one

@@ -327,7 +327,7 @@ class Recorded:
             wire.pipe, options, rng=Incarnation(), boundary=COMMITTED, reverse=False
         )
         receiver.restore(old.export())
-        for part in (receiver, receiver.desk, *receiver.layers, *_calls(receiver)):
+        for part in (receiver, receiver.delivery, *receiver.layers, *_calls(receiver)):
             part.rng = old.rng  # type: ignore[attr-defined]
         wire.receiver.receiver = receiver
 

@@ -694,7 +694,7 @@ def test_what_is_given_up_of_one_producer_stays_so_when_the_other_settles_the_sa
     wire = StreamWire(boundary=boundary, with_reader=False, auto_settle=False)
     put(wire, "a", producer="q")
     reader = Reader(wire)
-    reader.machine.desk.restore(
+    reader.machine.delivery.restore(
         [Letter("pipe", 0, 1, 1, b"", 2, 0, 0, "ValueError", "boom", producer="p")]
     )
     reader.answer_all()

@@ -20,11 +20,11 @@ from surepipe.pipes.wire.frames import Numbered
 
 
 class Switch:
-    """What arrives at a side, and the ends that it may be for. ``strangers`` gets what is for none of them."""
+    """What arrives at a side, and the ends that it may be for. ``unclaimed`` gets what is for none of them."""
 
     def __init__(self, side: RouteSide) -> None:
         self.side = side
-        self.strangers: Landing | None = None
+        self.unclaimed: Landing | None = None
         self.lost = 0
         self.runtime: Runtime | None = None
         self._landings: dict[int, Landing] = {}
@@ -32,11 +32,11 @@ class Switch:
     @property
     def is_used(self) -> bool:
         """True while an end is here, or somebody who takes what is for no end."""
-        return bool(self._landings) or self.strangers is not None
+        return bool(self._landings) or self.unclaimed is not None
 
     def put(self, frame: object) -> None:
         """From the route: give it to the end that it is for."""
-        landing = self.landing_of(frame) or self.strangers
+        landing = self.landing_of(frame) or self.unclaimed
         if landing is None:
             self.lost += 1
         else:
@@ -65,8 +65,8 @@ class Switch:
 
     def _all(self) -> list[Landing]:
         once = {id(landing): landing for landing in self._landings.copy().values()}
-        strangers = [] if self.strangers is None else [self.strangers]
-        return [*once.values(), *strangers]
+        unclaimed = [] if self.unclaimed is None else [self.unclaimed]
+        return [*once.values(), *unclaimed]
 
     def add(self, tags: Iterable[int], landing: Landing, name: str) -> None:
         """Frames of these pipes go there. Raises MisuseError where one of them has an end already."""
@@ -158,11 +158,11 @@ class StrangersSide:
         with _LOCK:
             switch = _switch_on(self._side, runtime)
             try:
-                if switch.strangers is not None:
+                if switch.unclaimed is not None:
                     raise MisuseError(
                         "somebody listens on this side of the route already: name all channels there"
                     )
-                switch.strangers = landing
+                switch.unclaimed = landing
                 self._switch = switch
             finally:
                 _leave(switch)
@@ -176,7 +176,7 @@ class StrangersSide:
         with _LOCK:
             switch, self._switch = self._switch, None
             if switch is not None:
-                switch.strangers = None
+                switch.unclaimed = None
                 _leave(switch)
 
 

@@ -1,8 +1,8 @@
 """Stacks: layers put together into one sender machine and one receiver machine.
 
 The sender's stack is ``intake > layer 0 > layer 1 > ... > route``; the receiver's is the same read upwards, with
-the ``desk`` at the top. A single pipe is a stack of one layer. The stack is the plumbing only: it gives each input
-to the layer that it belongs to, carries what one layer says to its neighbour, and collects effects. What layers
+the ``delivery`` at the top. A single pipe is a stack of one layer. The stack is the plumbing only: it gives each
+input to the layer that it belongs to, carries what one layer says to its neighbour, and collects effects. What layers
 say to each other is queued and done one after the other, so no layer is entered while it runs.
 """
 
@@ -45,10 +45,10 @@ from surepipe.pipes.stack.boundary import (
     given_up_in,
 )
 from surepipe.pipes.stack.counters import fresh_counters
-from surepipe.pipes.stack.delivery import Desk, DeskBase, Posting
+from surepipe.pipes.stack.delivery import Delivery, DeliveryBase, Posting
 from surepipe.pipes.stack.intake import Intake
 from surepipe.pipes.stack.journal import JournaledIntake
-from surepipe.pipes.stack.lanes import KeyOf, LaneDesk, Window
+from surepipe.pipes.stack.lanes import KeyOf, LaneDelivery, Window
 from surepipe.pipes.stack.layers import (
     UNBOUNDED,
     ReceiverLayer,
@@ -205,7 +205,7 @@ class Stack:
             "layers",
             "producer_of",
             "intake",
-            "desk",
+            "delivery",
             "take_confirm",
             "agreement",
             "effects",
@@ -779,7 +779,7 @@ class _ReceiverPort(_LayerPort):
 
     def hand_up(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
         if self.layer == 0:
-            self.receiver.desk.take(epoch, first, payloads)
+            self.receiver.delivery.take(epoch, first, payloads)
         else:
             self.stack.later(self.receiver.carry, self.layer - 1, epoch, first, payloads)
 
@@ -833,23 +833,23 @@ class ReceiverStack(Stack):
             for option, port in zip(self.options, ports, strict=True)
         ]
         self.producer_of = self.layers[0].producer_of
-        self.desk = self._new_desk(key_of)
+        self.delivery = self._new_delivery(key_of)
         if state is not None:
             for layer, cursor in zip(self.layers, decode_state(state), strict=True):
                 layer.restore_cursor(cursor)
-            self.desk.restore(given_up_in(state, pipe))
+            self.delivery.restore(given_up_in(state, pipe))
 
-    def _new_desk(self, key_of: KeyOf | None) -> DeskBase:
+    def _new_delivery(self, key_of: KeyOf | None) -> DeliveryBase:
         boundary, ends = self.boundary, (self.rng, self.pipe)
         if not boundary.lanes:
-            return Desk(self, boundary, *ends, ordered=self.layers[0].ordered)
+            return Delivery(self, boundary, *ends, ordered=self.layers[0].ordered)
         if key_of is None:
             raise ConfigurationError(
                 f"pipe {self.pipe!r}: {boundary.lanes} lanes, and nothing tells the key of a message: "
                 "give a key"
             )
         window = self._window()
-        return LaneDesk(self, boundary, *ends, key_of=key_of, window=window)
+        return LaneDelivery(self, boundary, *ends, key_of=key_of, window=window)
 
     def _window(self) -> Window:
         """How far the receiver may be ahead of its oldest message that is not settled; see ``has_room``."""
@@ -869,7 +869,7 @@ class ReceiverStack(Stack):
         """Bytes of the largest run that may come."""
         return max(self.options[0].frame_max_bytes, self.options[0].message_max_bytes)
 
-    # For the desk and the layers.
+    # For the delivery and the layers.
 
     def settle_outermost(self, epoch: int, first: int, last: int) -> None:
         self._todo.append((self.layers[0].settled, (epoch, first, last)))
@@ -883,7 +883,7 @@ class ReceiverStack(Stack):
 
     def state(self, epoch: int, also: Ranges) -> bytes:
         """What is stored of this end when ``also`` is settled in the outermost layer."""
-        return encode_state(self.cursors(epoch, also), self.desk.given_up_without(epoch, also))
+        return encode_state(self.cursors(epoch, also), self.delivery.given_up_without(epoch, also))
 
     def restore_above(self, layer: int, state: bytes) -> object:
         """Restore the layers above ``layer``; returns its own cursor (None: not a state of this stack)."""
@@ -895,7 +895,7 @@ class ReceiverStack(Stack):
             return None
         for above, cursor in zip(self.layers[:layer], cursors[:layer], strict=True):
             above.restore_cursor(cursor)
-        self.desk.restore(given_up_in(state, self.pipe))
+        self.delivery.restore(given_up_in(state, self.pipe))
         return cursors[layer]
 
     def carry(self, layer: int, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
@@ -948,7 +948,7 @@ class ReceiverStack(Stack):
         for layer in reversed(self.layers):
             layer.wake()
         self._run()
-        self.desk.wake()
+        self.delivery.wake()
         return self._end()
 
     def answer(self, ticket: int, outcome: object, now: int) -> list[Effect]:
@@ -957,7 +957,7 @@ class ReceiverStack(Stack):
         caller = self._callers.pop(ticket, None)
         if caller is not None:
             self.layers[caller].answer(ticket, outcome)
-        elif not self.desk.answer(ticket, outcome):
+        elif not self.delivery.answer(ticket, outcome):
             self.count("late_answer")
         return self._end()
 
@@ -969,14 +969,14 @@ class ReceiverStack(Stack):
         Not ``by_host``: no transaction of the host stores the cursor behind them, where the boundary has those.
         """
         self._begin(now)
-        self.desk.settled(ticket, ranges, by_host=by_host)
+        self.delivery.settled(ticket, ranges, by_host=by_host)
         return self._end()
 
     def settled_each(self, answers: Sequence[tuple[int, Ranges]], now: int) -> list[Effect]:
         """As ``settled`` for several tickets, in one step: with lanes their messages lie side by side."""
         self._begin(now)
         for ticket, ranges in answers:
-            self.desk.settled(ticket, ranges)
+            self.delivery.settled(ticket, ranges)
         return self._end()
 
     def failed(
@@ -987,43 +987,43 @@ class ReceiverStack(Stack):
         ``final``: trying again can't help; it becomes a dead letter at once, where there is a place for it.
         """
         self._begin(now)
-        self.desk.failed(ticket, seq, error, final=final)
+        self.delivery.failed(ticket, seq, error, final=final)
         return self._end()
 
     def refused(self, ticket: int, ranges: Ranges, now: int) -> list[Effect]:
         """These messages were not taken; the carrier must bring them again."""
         self._begin(now)
-        self.desk.refused(ticket, ranges)
+        self.delivery.refused(ticket, ranges)
         return self._end()
 
     def again(self, now: int) -> list[Effect]:
         """The host's store was away: what has no answer is delivered again in its order, under new tickets."""
         self._begin(now)
-        self.desk.again()
+        self.delivery.again()
         return self._end()
 
     def state_after(self, ticket: int, through: int) -> bytes:
         """The state to commit together with the effect of the ticket's messages up to ``through``."""
-        return self.desk.state_after(ticket, through)
+        return self.delivery.state_after(ticket, through)
 
     def close(self, now: int) -> list[Effect]:
         """Deliver nothing more; what is in work may still be answered, and is still confirmed."""
         self._begin(now)
         self.closing = True
-        self.desk.close()
+        self.delivery.close()
         return self._end()
 
     def _end(self) -> list[Effect]:
         while self._todo:
             todo, args = self._todo.popleft()
             todo(*args)
-        self.desk.finish_step()
+        self.delivery.finish_step()
         if self._todo:
             self._run()
         if self.closing:
             for layer in self.layers:
                 layer.finish()
-        deadline = self.desk.deadline
+        deadline = self.delivery.deadline
         if self.agreement is not None:
             deadline = earlier(deadline, self.agreement.again_at)
         return self._finish(deadline, self.layers)
@@ -1038,7 +1038,7 @@ class ReceiverStack(Stack):
         guarantee through ``handler-failure`` counts on a host that leaves frames on the route until there is room,
         as actors do (decision 0034).
         """
-        count, size = self.desk.in_work
+        count, size = self.delivery.in_work
         outermost = self.options[0]
         return not count or (
             count + outermost.run_max <= getattr(outermost, "held_max", UNBOUNDED)
@@ -1048,7 +1048,7 @@ class ReceiverStack(Stack):
     @property
     def idle(self) -> bool:
         """True when nothing is in work: no delivery, retry, state write or dead letter is open."""
-        return self.desk.idle
+        return self.delivery.idle
 
     def gauges(self) -> Mapping[str, int]:
         """What stands now, of the outermost layer first."""
@@ -1058,4 +1058,4 @@ class ReceiverStack(Stack):
         return gauges
 
     def _parts(self) -> Sequence[object]:
-        return self._with_agreement((self.desk, *self.layers))
+        return self._with_agreement((self.delivery, *self.layers))

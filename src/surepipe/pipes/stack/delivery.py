@@ -1,6 +1,6 @@
 """The top of a receiver's stack: the boundary, where a message is settled.
 
-The outermost layer hands runs of messages in; the host gets them as ``Deliver`` and answers. In between the desk
+The outermost layer hands runs of messages in; the host gets them as ``Deliver`` and answers. In between a delivery
 keeps the order (one delivery at a time for ordered layers), tries failed messages again with backoff, moves
 poison to dead letters, and stores the cursors where the boundary says so:
 
@@ -56,11 +56,11 @@ from surepipe.core.timing import earlier
 from surepipe.errors import MisuseError
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 
-# What the desk keeps: tickets, failures, what waits to be tried again, writes and letters under way.
+# What the delivery keeps: tickets, failures, what waits to be tried again, writes and letters under way.
 
 
-class DeskPort(Protocol):
-    """What the desk may ask of its stack."""
+class DeliveryPort(Protocol):
+    """What the delivery may ask of its stack."""
 
     @property
     def now(self) -> int:
@@ -172,9 +172,9 @@ class Queued:
     is_stored: bool = False
 
 
-# What every desk does: it keeps the cursors stored, and brings dead letters to their place.
+# What every delivery does: it keeps the cursors stored, and brings dead letters to their place.
 #
-# What it delivers, and in which order, is up to the kind: ``desk`` takes one delivery after the other,
+# What it delivers, and in which order, is up to the kind: ``delivery`` takes one delivery after the other,
 # ``lanes`` takes messages of different keys side by side.
 #
 # Where effects are committed once, a message is given up in two steps: the state says so first, then its letter
@@ -199,13 +199,13 @@ GIVEN_UP_MAX = 12
 """Messages that were given up by former incarnations and did not come since. Older ones are forgotten."""
 
 
-class DeskBase(ABC):
+class DeliveryBase(ABC):
     """The boundary of one receiver: what is settled, tried again, stored, or a dead letter."""
 
     TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng", "pipe")
 
     def __init__(
-        self, port: DeskPort, options: BoundaryOptions, rng: Randomness, pipe: str
+        self, port: DeliveryPort, options: BoundaryOptions, rng: Randomness, pipe: str
     ) -> None:
         self.port = port
         self.options = options
@@ -518,14 +518,14 @@ def _are_in(seq: int, ranges: Iterable[tuple[int, int]]) -> bool:
 
 
 @stateful
-class Desk(DeskBase):
+class Delivery(DeliveryBase):
     """The boundary of a receiver that takes one delivery after the other (an unordered one: as they come)."""
 
-    TRANSIENT: ClassVar[tuple[str, ...]] = (*DeskBase.TRANSIENT, "ordered")
+    TRANSIENT: ClassVar[tuple[str, ...]] = (*DeliveryBase.TRANSIENT, "ordered")
 
     def __init__(
         self,
-        port: DeskPort,
+        port: DeliveryPort,
         options: BoundaryOptions,
         rng: Randomness,
         pipe: str,

@@ -32,9 +32,9 @@ from surepipe.core.snapshot import stateful
 from surepipe.core.timing import earlier
 from surepipe.errors import MisuseError, words_of
 from surepipe.pipes.stack.boundary import BoundaryOptions
-from surepipe.pipes.stack.delivery import ERROR_SHOWN, DeskBase, DeskPort, FailedMessage
+from surepipe.pipes.stack.delivery import ERROR_SHOWN, DeliveryBase, DeliveryPort, FailedMessage
 
-# What a desk with lanes keeps: messages, deliveries of one key, and the window that bounds both.
+# What a delivery with lanes keeps: messages, deliveries of one key, and the window that bounds both.
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +98,14 @@ AHEAD_MIN = 16
 
 
 @stateful
-class LaneDesk(DeskBase):
+class LaneDelivery(DeliveryBase):
     """The boundary of one receiver, with a line for each key that has something in it."""
 
-    TRANSIENT: ClassVar[tuple[str, ...]] = (*DeskBase.TRANSIENT, "key_of", "window", "ahead")
+    TRANSIENT: ClassVar[tuple[str, ...]] = (*DeliveryBase.TRANSIENT, "key_of", "window", "ahead")
 
     def __init__(
         self,
-        port: DeskPort,
+        port: DeliveryPort,
         options: BoundaryOptions,
         rng: Randomness,
         pipe: str,

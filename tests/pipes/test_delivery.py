@@ -310,7 +310,7 @@ def test_before_can_not_give_back_what_its_cursor_has_passed() -> None:
 # Closing.
 
 
-def test_a_closing_desk_gives_back_what_waits_and_takes_the_answers_that_are_due() -> None:
+def test_a_closing_delivery_gives_back_what_waits_and_takes_the_answers_that_are_due() -> None:
     """1 in work, 2..3 queued: close; 1 settles and is confirmed, 2..3 were refused (pipes P-15)."""
     wire = linked(BoundaryOptions(deliver_max=1))
     wire.send(1, 2, 3)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
+from benchmarks.fairness import Bench
 from surepipe.errors import ConfigurationError
 from surepipe.queues.book import (
     BookConfig,
@@ -559,3 +562,19 @@ def test_the_defaults_serve(make: Make) -> None:
     assert book.took() == "a b c"
     assert SMALL.policy == "rotate"
     assert isinstance(book, BookUnderTest)
+
+
+@pytest.mark.parametrize("policy", ["drr", "rotate"])
+def test_nobody_waits_longer_behind_a_flood_than_the_policy_says(
+    policy: Literal["drr", "rotate"],
+) -> None:
+    """B-31, B-32: a thousand origins, one of which has ten thousand messages; as in docs/book.md, in small."""
+    found = Bench("small", policy).run(flood=10_000, seconds=2)
+    assert len(found.waits) > 1_000
+    assert found.later == 0
+
+
+def test_in_one_queue_for_all_they_would() -> None:
+    """The same without queues of their own: the bound can be missed."""
+    found = Bench("small", "drr", is_one_queue=True).run(flood=10_000, seconds=1)
+    assert found.later > 0

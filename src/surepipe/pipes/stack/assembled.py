@@ -2,8 +2,8 @@
 
 The sender's stack is ``intake > layer 0 > layer 1 > ... > route``; the receiver's is the same read upwards, with
 the ``delivery`` at the top. A single pipe is a stack of one layer. The stack is the plumbing only: it gives each
-input to the layer that it belongs to, carries what one layer says to its neighbour, and collects effects. What layers
-say to each other is queued and done one after the other, so no layer is entered while it runs.
+input to the layer that it belongs to, carries what one layer says to its neighbour, and collects effects. What
+layers say to each other is queued and done one after the other, so no layer is entered while it runs.
 """
 
 from __future__ import annotations

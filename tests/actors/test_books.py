@@ -378,8 +378,8 @@ def test_a_call_that_is_over_takes_nothing_from_the_next_one() -> None:
 
 
 def test_what_is_given_back_late_adds_nothing_to_the_next_period() -> None:
-    """B-102: 1. A process takes ten of a period, and is slow. 2. Another one takes ten of the next. 3. The first one
-    gives its ten back: the next period has nothing left all the same."""
+    """B-102: 1. A process takes ten of a period, and is slow. 2. Another one takes ten of the next. 3. The first
+    one gives its ten back: the next period has nothing left all the same."""
     ledger, most = Ledger(RATED), (None, None, 10, None)
     ten = (0, 0, 10, 0)
     assert ledger.apply("one", 1, Spend(0, 7, ten, most)) == ten

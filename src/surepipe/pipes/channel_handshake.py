@@ -168,8 +168,8 @@ class Handshake:
         return [Transmit(Open(*head, 1, self.beginning, self.directions.digest))]
 
     def route_is_back(self, now: int) -> list[Effect]:
-        """Ask at once. Who is there now may be another, who can't send to an end that it does not know; and that end
-        may have nothing to send for long, which would tell."""
+        """Ask at once. Who is there now may be another, who can't send to an end that it does not know; and that
+        end may have nothing to send for long, which would tell."""
         if self.up:
             self.is_sure = False
             self.attempts = 0

@@ -300,8 +300,8 @@ def test_channels_and_a_listener_work_over_the_same_kind_of_route() -> None:
 
 
 def test_an_idle_caller_joins_a_listener_that_was_started_again() -> None:
-    """It has nothing to send, and so has a listener that doesn't know it: the link that is back brings them together.
-    What the new listener sends to its end of the channel arrives."""
+    """It has nothing to send, and so has a listener that doesn't know it: the link that is back brings them
+    together. What the new listener sends to its end of the channel arrives."""
     with ExitStack() as stack:
         listening = TcpRoute.listen(HERE, security=KEY)
         came: queue.Queue[ChannelFace] = queue.Queue()

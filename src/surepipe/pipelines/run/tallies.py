@@ -1,4 +1,4 @@
-"""What the parts of a node count, by part and by what is counted; and how often each has failed at which message."""
+"""What the parts of a node count, by part and by what is counted; and how often each failed at which message."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_TOTALS] = {"runs": 0, "faults": {}, "pages": [], "notes": [], "missing": []}
 
 
-class SimulateFixture(Protocol):
+class Simulate(Protocol):
     """What the fixture ``simulate`` gives."""
 
     def __call__(
@@ -68,7 +68,7 @@ class SimulateFixture(Protocol):
 
 
 @pytest.fixture
-def simulate(request: pytest.FixtureRequest) -> SimulateFixture:
+def simulate(request: pytest.FixtureRequest) -> Simulate:
     """Runs a pipeline's file, a plan, or a builder of a handler under simulated faults; see the documentation."""
     from surepipe.pipelines.simulate.simulating import SimulationFailed, simulation_of
     from surepipe.simulation.chance.script import load

@@ -50,7 +50,7 @@ from typing import NoReturn
 
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.links import Node, link
-from surepipe.pipelines.models.file import Engine, Simulate
+from surepipe.pipelines.models.file import Engine, SimulateSection
 from surepipe.pipelines.models.pipes import Expect, PipePart
 from surepipe.pipelines.models.sources import AnySource
 from surepipe.pipelines.models.stages import AnySink, StagePart
@@ -90,7 +90,7 @@ class Plan:
     stores: tuple[AnyStore, ...] = ()
     expect: Expect | None = None
     engine: Engine = field(default_factory=Engine)
-    simulate: Simulate = field(default_factory=Simulate)
+    simulate: SimulateSection = field(default_factory=SimulateSection)
     description: str = ""
     _places: dict[str, PartPlace] = field(
         default_factory=dict[str, PartPlace], init=False, repr=False, compare=False

@@ -51,7 +51,7 @@ class Engine(PartModel):
     )
 
 
-class Simulate(PartModel):
+class SimulateSection(PartModel):
     """What `surepipe simulate` needs to know."""
 
     word: ClassVar[str] = "simulate"
@@ -102,7 +102,9 @@ class Head(PartModel):
         default=None, description="what must hold from each source to each sink"
     )
     engine: EnginePart = Field(default_factory=Engine, description="what runs it")
-    simulate: Simulate = Field(default_factory=Simulate, description="how it is simulated")
+    simulate: SimulateSection = Field(
+        default_factory=SimulateSection, description="how it is simulated"
+    )
 
 
 class PipelineFile(Head):

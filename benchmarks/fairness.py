@@ -1,7 +1,7 @@
 """How long a few messages wait behind a flood: one queue for all, and the two policies of the book.
 
     python -m benchmarks.fairness            the figures (deterministic; a minute)
-    python -m benchmarks.fairness --draw     and docs/pictures/fairness.svg
+    python -m benchmarks.fairness --draw     and docs/pictures/book/fairness.svg
 
 1,000 origins share a book that serves 1,000 messages a second, a tenth of it every tenth of a second. One origin
 enqueues 10^6 messages at the beginning; the others 600 a second together, at times drawn at random. Time is
@@ -24,7 +24,7 @@ from surepipe.drawing.svg import PathShape, Picture, Point, Shape, Words, write_
 from surepipe.queues.book import BookConfig, BookMessage, BookQueue, Budget, Context
 from surepipe.storage import MemoryStore
 
-PICTURE = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "fairness.svg"
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "book" / "fairness.svg"
 ORIGINS, FLOOD = 1_000, 1_000_000
 RATE, PERIOD_US = 1_000, 100_000
 TRICKLE = 600

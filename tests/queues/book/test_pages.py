@@ -75,7 +75,7 @@ class RowsCounted(MemoryStore):
 
 
 def test_checkpoints_cost_as_much_for_many_queues_as_for_few() -> None:
-    """B-10, B-88: each message for another queue; a checkpoint waits until it is worth its rows."""
+    """B-10: each message for another queue; a checkpoint waits until it is worth its rows."""
     store = RowsCounted()
     config = BookConfig(refuse_pages=None, checkpoint_bytes=1 << 18, max_origins=1 << 14)
     book = BookQueue.inline("b", store=store, processor=nothing, config=config)

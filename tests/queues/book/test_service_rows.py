@@ -568,7 +568,7 @@ def test_the_defaults_serve(make: Make) -> None:
 def test_nobody_waits_longer_behind_a_flood_than_the_policy_says(
     policy: Literal["drr", "rotate"],
 ) -> None:
-    """B-31, B-32: a thousand origins, one of which has ten thousand messages; as in docs/book.md, in small."""
+    """B-103: a thousand origins, one of which has ten thousand messages; as in docs/book.md, in small."""
     found = Bench("small", policy).run(flood=10_000, seconds=2)
     assert len(found.waits) > 1_000
     assert found.later == 0

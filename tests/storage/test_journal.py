@@ -192,7 +192,8 @@ def test_a_journal_that_was_taken_over_is_not_loaded_again(store: FaultyStore) -
 
 def test_what_an_older_life_wrote_after_the_load_comes_with_the_opening(store: FaultyStore) -> None:
     """L-2, L-3: loaded, then the older life stores two more rows, then opened: nothing is overlooked, however
-    often it is asked because the answer was lost. Told "stored" alone it would go on without them, and they were lost.
+    often it is asked because the answer was lost. Told "stored" alone it would go on without them, and they were
+    lost.
     """
     older = open_journal(store, 5)
     older.write(AppendRows(5, 1, texts("a")))

@@ -258,12 +258,14 @@ def test_frames_of_a_former_life_above_a_stream_are_settled_with_a_notice() -> N
 
 
 def test_what_is_not_a_frame_of_the_pipe_is_refused_told_and_never_skipped() -> None:
-    """P-8, K-2: somebody wrote something else into the stream of a stack."""
+    """P-8, K-2: somebody wrote something else into the stream: a sink, or Spark, which note no terms. The reader
+    stops, and says so (decision 0037)."""
     wire = StreamWire(["continuous-index", STREAM], with_reader=False)
     wire.store.append("pipe", "stranger", 1, 1, [b"not a frame"])
     Reader(wire)
     wire.advance(600 * SECOND)
-    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.STALLED, ((1, 1),))]
+    assert [(n.kind, n.ranges) for n in wire.receiver.notices] == [(NoticeKind.MISMATCH, ((1, 1),))]
+    assert not wire.receiver.calls
     position = wire.store.get("pipe", "pipe")
     assert isinstance(position, Position)
     assert position.next == 1

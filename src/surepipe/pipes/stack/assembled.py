@@ -906,10 +906,10 @@ class ReceiverStack(Stack):
                 continue
             frame = self._known(codec.decoded(payload))
             if frame is None:
-                self.layers[layer + 1].refused(epoch, seq, seq)
+                self.layers[layer + 1].not_for_us(epoch, seq)
             elif frame.layer != layer or not isinstance(frame, Numbered | Data):
                 self.count("wrong_state")
-                self.layers[layer + 1].refused(epoch, seq, seq)
+                self.layers[layer + 1].not_for_us(epoch, seq)
             else:
                 self.layers[layer].data(frame, (epoch, seq))
 

@@ -318,6 +318,10 @@ class ReceiverLayer(ABC):
     def refused(self, epoch: int, first: int, last: int) -> None:
         """The layer above answers these messages: refused. They must be brought again."""
 
+    def not_for_us(self, epoch: int, seq: int) -> None:
+        """What this layer handed up is no message of the layer above: refused, as a stranger may have sent it."""
+        self.refused(epoch, seq, seq)
+
     @abstractmethod
     def wrong_state(self) -> None:
         """Count a frame that has no meaning for this layer."""

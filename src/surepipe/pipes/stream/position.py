@@ -149,6 +149,8 @@ class StreamPlace(ReceiverLayer):
         """Something is wrong with the stream: what is in work is answered before it is looked into."""
         self.failures = 0
         self.refusals = 0
+        self.meets_strangers = False
+        """True when what was refused is no message of the layers above."""
         self.closing = False
 
     # What the rest of the receiver does.

@@ -150,6 +150,7 @@ class Receiver(StreamPlace):
         while self.phase is Phase.DELIVERING and not self._must_wait():
             if self.work.has_refused:
                 self._step_back()
+                continue
             if self.committing is None and self._is_commit_due():
                 self._commit()
             if self.committing and (self.is_moved or self._holds_back):
@@ -197,6 +198,7 @@ class Receiver(StreamPlace):
         """The layer above answers these messages: settled."""
         if self.work.settle(epoch, first, last):
             self.refusals = 0
+            self.meets_strangers = False
             if self._is_timed and self.commit_at is None and self.phase is not Phase.STOPPED:
                 self.commit_at = self.port.now + self._commit_within_us
             if self.port.has_lanes and self.committing is None and self._is_commit_due():
@@ -210,6 +212,11 @@ class Receiver(StreamPlace):
         self.work.refuse(epoch, first, last)
         self._stop_waiting()
         self._go_on()
+
+    def not_for_us(self, epoch: int, seq: int) -> None:
+        """An entry stays as it is, and what is behind it waits: nobody else will tell who wrote it."""
+        self.meets_strangers = True
+        self.refused(epoch, seq, seq)
 
     def _stop_waiting(self) -> None:
         """With lanes entries may be refused while the reader waits for more: these come first."""
@@ -225,6 +232,15 @@ class Receiver(StreamPlace):
         self.refusals += 1
         if self.refusals == WARN_AFTER:
             place = self.work.next
+            if self.meets_strangers:
+                self._stop(
+                    NoticeKind.MISMATCH,
+                    ((place, place),),
+                    f"entry {place} of stream {self.stream!r} is no message of the layers above it: who wrote it "
+                    "has none (a sink, Spark), or others. Read it with the layers of its writer. Nothing is lost: "
+                    "this reader has not passed it",
+                )
+                return
             detail = f"entry {place} was refused {self.refusals} times"
             self.port.notice(NoticeKind.STALLED, 0, ((place, place),), detail)
 

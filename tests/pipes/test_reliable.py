@@ -599,8 +599,12 @@ def test_two_receivers_that_answer_every_open_do_not_make_a_sender_draw_links_fo
     assert len(opens(wire)) <= 4
 
 
-def test_a_receiver_that_was_passed_over_is_taken_when_nobody_else_answers() -> None:
-    """The successor is killed, and the one before lives: it is asked after a while, and serves (pipes T-9)."""
+@pytest.mark.parametrize("knows_link", [True, False])
+def test_a_receiver_that_was_passed_over_is_taken_when_nobody_else_answers(
+    *, knows_link: bool
+) -> None:
+    """The successor is killed, and the one before lives: it is asked after a while, and serves (pipes T-9). Also
+    when it has not heard of the last link, and says that, and nothing else."""
     wire = Wire({"reliable": {"run_max": 1}})
     wire.send(1)
     wire.exchange()
@@ -609,9 +613,11 @@ def test_a_receiver_that_was_passed_over_is_taken_when_nobody_else_answers() -> 
     wire.send(2)
     _, hanging = exchange_with_both(wire, former, former_first=True)
     wire.receiver = former
+    if not knows_link:
+        former.layers[0].link += 1
     wire.open.update((delivery.ticket, delivery) for delivery in hanging)
     wire.settle()
     wire.send(3)
-    wire.run()
+    wire.run(steps_max=1_000)
     assert wire.confirmed == {1, 2, 3}
     assert wire.sender.idle

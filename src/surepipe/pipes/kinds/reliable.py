@@ -86,6 +86,7 @@ class Sender(RetrySender):
         self.opening_since = 0
         self.is_warned = False
         self.disputes = 0
+        self.unheard = 0
 
     # Linking.
 
@@ -136,6 +137,16 @@ class Sender(RetrySender):
         self._pass_over(self.incarnation, incarnation)
         self._open_link()
 
+    def _take_incarnation(self, incarnation: int) -> bool:
+        if incarnation == self.incarnation:
+            self.unheard = 0
+        return super()._take_incarnation(incarnation)
+
+    def look_at_due(self, now: int) -> None:
+        """Whoever was linked has said nothing for so long that something travels again."""
+        self.unheard += 1
+        super().look_at_due(now)
+
     def _pass_over(self, former: int, current: int) -> None:
         others = [one for one in self.former if one not in (former, current)]
         self.former = [*others, former][-FORMER_MAX:]
@@ -164,7 +175,7 @@ class Sender(RetrySender):
         if incarnation not in self.former:
             return False
         if self.linked:
-            return incarnation != self.incarnation and not self.probes
+            return incarnation != self.incarnation and not (self.unheard or self.probes)
         return self.disputes > 1 and self.opens <= 1
 
     def _take_unknown(self) -> None:
@@ -211,6 +222,7 @@ class Sender(RetrySender):
         if self.flights:
             self.flights.hasten(self.port.now)
             self.wake()
+        self.unheard = 0
         self.fill()
 
     def _take_refused(self, frame: Refused) -> None:

@@ -48,8 +48,11 @@ class Transmitted(Checked[Message]):
     @classmethod
     def from_state(cls, state: object) -> Transmitted:
         """A buffer in that state, and a monitor that knows what it holds."""
-        Transmitted.buffers += 1
-        return cls.adopt(cls.bare.from_state(state))
+        bare = cls.bare.from_state(state)
+        assert bare.capacity is not None
+        made, adopted = cls(bare.capacity), cls.adopt(bare)
+        made._queue, made._watch = adopted._queue, adopted._watch
+        return made
 
     def enqueue_run(self, first: int, payloads: Sequence[bytes]) -> int:
         Transmitted.changes += 1

@@ -4,8 +4,11 @@ kind of store, bare and checked; and what only a stored one can show."""
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -38,6 +41,7 @@ from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.memory import MemoryStore
 from surepipe.storage.message_queue import PRODUCER, READER, TRIM_EVERY, StreamQueue
 from surepipe.storage.positions import numbered
+from surepipe.storage.sqlite.store import SqliteStore
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
 from tests.pipes import test_message_queue_rows as rows
@@ -520,3 +524,81 @@ def test_what_is_deleted_leaves_the_store_in_larger_steps(any_bench: AnyBench) -
     assert isinstance(info, StreamInfo)
     assert TRIM_EVERY <= info.earliest <= TRIM_EVERY + 512
     assert [run.first for run in queue.pick_runs(9_999)] == [TRIM_EVERY + 513]
+
+
+OTHER = """
+import sys
+from surepipe.errors import Fenced
+from surepipe.queues.message_queue import Message, StreamQueue
+from surepipe.storage import SqliteStore
+
+with SqliteStore(sys.argv[1]) as store:
+    queue = StreamQueue(store, "q", deadline_s=60)
+    for line in sys.stdin:
+        for _ in range(int(line)):
+            try:
+                number = queue.high + 1
+                said = number if queue.enqueue(Message(number, b"%d" % number)) else "full"
+            except Fenced:
+                said = "fenced"
+            print(said, flush=True)
+"""
+
+
+class OtherProcess:
+    """A process with the queue of this file, which says the number of each message that was stored."""
+
+    def __init__(self, path: Path) -> None:
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", OTHER, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def begin(self, count: int) -> None:
+        """Let it enqueue so many."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(f"{count}\n")
+        self.child.stdin.flush()
+
+    def said(self, count: int) -> list[str]:
+        """Its next answers."""
+        assert self.child.stdout is not None
+        return [self.child.stdout.readline().strip() for _ in range(count)]
+
+    def killed(self) -> list[str]:
+        """What else it had said when it was killed, whole lines only."""
+        self.child.kill()
+        with self.child:
+            assert self.child.stdout is not None
+            rest = self.child.stdout.read().splitlines(keepends=True)
+        return [line.strip() for line in rest if line.endswith("\n")]
+
+
+def test_another_process_of_one_file_is_fenced_and_a_killed_one_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """message-queue Q-12, Q-15, QI-6: taken over in turns; then kill -9 somewhere in a long series of writes."""
+    path = tmp_path / "q.db"
+    first = OtherProcess(path)
+    first.begin(50)
+    assert first.said(50) == [str(number) for number in range(50)]
+    with SqliteStore(path) as store:
+        queue = StreamQueue(store, "q", deadline_s=60)
+        assert (len(queue), queue.high) == (50, 49)
+        assert queue.enqueue(Message(50, b"50"))
+        first.begin(2)
+        assert first.said(2) == ["fenced", "fenced"]
+        assert queue.delete_all(9) == 10
+        second = OtherProcess(path)
+        second.begin(100_000)
+        said = second.said(40)
+        with pytest.raises(Fenced):
+            queue.enqueue(Message(51, b"51"))
+        said += second.killed()
+        first.killed()
+        again = StreamQueue(store, "q", deadline_s=60)
+        assert again.high >= int(said[-1])
+        assert list(again.snapshot()) == list(range(10, again.high + 1))
+        assert all(m.payload == b"%d" % n for n, m in again.snapshot().items())

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar, cast
 
 from surepipe.errors import ConfigurationError, ContractBroken, ContractViolation, StoreUnavailable
 from surepipe.pipes.message_queue.contract import (
@@ -497,6 +497,9 @@ def _some(numbers: Sequence[int]) -> str:
     return shown if len(numbers) <= _SHOWN_MAX else f"{shown} and {len(numbers) - _SHOWN_MAX} more"
 
 
+N = TypeVar("N")
+
+
 class Checked(Generic[M]):
     """The queue given to it, with its contract checked; the interface is the same.
 
@@ -526,15 +529,14 @@ class Checked(Generic[M]):
         self._form = queue.form
         self._watch = QueueWatch(queue, invariants, on_broken)
 
-    @classmethod
+    @staticmethod
     def adopt(
-        cls,
-        queue: MessageQueue[M],
+        queue: MessageQueue[N],
         invariants: Invariants | None = None,
         on_broken: Callable[[ContractBroken], None] | None = None,
-    ) -> Self:
+    ) -> Checked[N]:
         """Check a queue that has been used before, such as a stored one that was opened again."""
-        checked = object.__new__(cls)
+        checked = cast("Checked[N]", object.__new__(Checked))
         checked._queue = queue
         checked._form = queue.form
         checked._watch = QueueWatch(queue, invariants, on_broken, adopting=True)

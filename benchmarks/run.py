@@ -20,6 +20,7 @@ PARTS: tuple[tuple[str, bool], ...] = (
     ("stores", True),
     ("redis_stream", False),
     ("fuzz_codec", False),
+    ("ibc", True),
 )
 """Each module, and whether it knows ``--long``."""
 

@@ -59,15 +59,15 @@ def test_the_root_over_the_spaces_is_known() -> None:
     assert simple_map_root({b"ibc": bytes.fromhex(A), b"bank": EMPTY_ROOT}).hex() == E
 
 
+KEYS = st.integers(0, 40).map(lambda number: b"%02d" % number)
 Operations = st.lists(
     st.one_of(
-        st.tuples(
-            st.just("set"), st.binary(min_size=1, max_size=2), st.binary(min_size=1, max_size=3)
-        ),
-        st.tuples(st.just("delete"), st.binary(min_size=1, max_size=2), st.just(b"")),
+        st.tuples(st.just("set"), KEYS, st.binary(min_size=1, max_size=3)),
+        st.tuples(st.just("delete"), KEYS, st.just(b"")),
         st.tuples(st.sampled_from(("commit", "keep", "undo")), st.just(b""), st.just(b"")),
     ),
-    max_size=120,
+    min_size=60,
+    max_size=200,
 )
 
 
@@ -200,6 +200,31 @@ def test_a_tree_works_on_nodes_that_are_loaded_when_they_are_needed() -> None:
         assert thin.root_hash == whole.root_hash
     assert list(thin.scan(b"\x70", b"\x90")) == list(whole.scan(b"\x70", b"\x90"))
     assert thin.prove(b"\xff") == whole.prove(b"\xff")
+
+
+def shape(node: Child | None) -> str:
+    """The keys of a tree, with a pair of parentheses for each inner node."""
+    if isinstance(node, Inner):
+        return f"({shape(node.left)}{shape(node.right)})"
+    assert isinstance(node, Leaf)
+    return node.key.decode()
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ("b=1 d=1 f=1 h=1 a=1 c=1 -h -f", "((ab)(cd))"),
+        ("a=1 b=1 c=1 d=1 e=1 f=1", "((ab)((cd)(ef)))"),
+        ("a=1 b=1 c=1 d=1 e=1 f=1 -a", "((b(cd))(ef))"),
+        ("f=1 e=1 d=1 c=1 b=1 a=1", "(((ab)(cd))(ef))"),
+        ("f=1 e=1 d=1 c=1 b=1 a=1 -f", "((ab)((cd)e))"),
+        ("a=1 d=1 e=1 b=1 c=1", "((a(bc))(de))"),
+        ("a=1 d=1 e=1 b=1 c=1 -e", "((ab)(cd))"),
+    ],
+)
+def test_a_tree_turns_once_where_both_ways_would_do(operations: str, expected: str) -> None:
+    """IB-7: whichever way, it is balanced; but only one gives the root that everybody else has."""
+    assert shape(tree_of(*operations.split()).root) == expected
 
 
 @pytest.mark.parametrize(("key", "value"), [(b"", b"v"), (b"k", b"")])

@@ -202,6 +202,49 @@ def test_a_step_of_the_simple_tree_has_its_mark(
         assert verify_membership(TENDERMINT_SPEC, root_of(proof), proof, b"k", b"v") == is_step
 
 
+def test_steps_of_any_kind_of_tree_are_told_from_leaves() -> None:
+    """IB-22: where no further rules hold, the mark of leaves alone does it."""
+    leaf = SparseTree({b"k": b"v"}).prove(b"k")
+    for prefix, holds in ((b"\1", True), (b"\0", False)):
+        proof = replace(leaf, path=(InnerOp(HashOp.SHA256, prefix, bytes(32)),))
+        assert verify_membership(SMT_SPEC, calculate_root(proof), proof, b"k", b"v") == holds
+
+
+def test_what_was_allowed_says_nothing_of_a_step_that_begins_otherwise() -> None:
+    """IB-124: short steps without a sibling behind differ in what the memory of steps leaves out."""
+    leaf = prove_in_map({b"k": b"v"}, b"k")
+    for prefix, holds in (
+        (b"\1" + bytes(19), True),
+        (b"\2" + bytes(19), False),
+        (b"\0" + bytes(19), False),
+    ):
+        proof = replace(leaf, path=(InnerOp(HashOp.SHA256, prefix),))
+        assert verify_membership(TENDERMINT_SPEC, root_of(proof), proof, b"k", b"v") == holds
+
+
+def test_among_three_children_the_outer_two_are_no_neighbours() -> None:
+    """IB-22: of a specification of somebody else's."""
+    wide = ProofSpec(TENDERMINT_SPEC.leaf, InnerSpec(32, 1, 1, (0, 1, 2)))
+    leaves = [prove_in_map({key: b"v"}, key) for key in (b"a", b"c", b"e")]
+    a, c, e = (root_of(leaf) for leaf in leaves)
+    ops = [(b"\1", c + e), (b"\1" + a, e), (b"\1" + a + c, b"")]
+    first, middle, last = (
+        replace(leaf, path=(InnerOp(HashOp.SHA256, prefix, suffix),))
+        for leaf, (prefix, suffix) in zip(leaves, ops, strict=True)
+    )
+    root = root_of(first)
+    for left, right, key, holds in (
+        (first, middle, b"b", True),
+        (middle, last, b"d", True),
+        (first, last, b"b", False),
+        (None, first, b"A", True),
+        (None, middle, b"A", False),
+        (last, None, b"f", True),
+        (middle, None, b"f", False),
+    ):
+        assert verify_non_membership(wide, root, NonExistenceProof(key, left, right), key) == holds
+
+
 @pytest.mark.parametrize("suffix", [b"\x20", bytes(32), bytes(34), bytes(66)])
 def test_a_suffix_holds_whole_children(suffix: bytes) -> None:
     """IT-39: no other number of bytes."""

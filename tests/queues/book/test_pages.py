@@ -137,3 +137,19 @@ def test_as_many_as_fit_are_cut_off(words: list[bytes], room: int) -> None:
     count, behind = fitting(chunk, 0, room)
     assert behind == sum(HEADER_BYTES + len(word) for word in words[:count]) <= room
     assert count == len(words) or behind + HEADER_BYTES + len(words[count]) > room
+
+
+def test_messages_behind_those_that_left_the_memory_are_the_right_ones() -> None:
+    """B-8: 1. A page is stored, and loaded without its bytes. 2. More messages come. 3. The cursor is at the first
+    of those: the next messages are they, and none is passed over."""
+    page = Page(100)
+    page.try_append(b"11")
+    page.stored(0, page.size)
+    page.unload()
+    page.try_append(b"14")
+    page.try_append(b"17")
+    page.pass_to(1, 7)
+    assert page.upcoming(7, 2) == [b"14", b"17"]
+    assert page.upcoming(7, 1) == [b"14"]
+    page.load(b"\x02\0\0\0\x0011")
+    assert page.upcoming(0, 3) == [b"11", b"14", b"17"]

@@ -131,11 +131,12 @@ class Page:
         return bytes(self.heap[start : start + length])
 
     def upcoming(self, offset: int, most: int) -> list[bytes]:
-        """At most so many messages, from the one whose header is at ``offset``."""
+        """At most so many messages, from the one whose header is at ``offset``; its bytes are here."""
         found: list[bytes] = []
+        offset -= self.base
         add, unpack = found.append, HEADER.unpack_from
         with memoryview(self.heap) as heap:
-            size = self.size
+            size = len(heap)
             while offset < size and most:
                 start = offset + HEADER_BYTES
                 offset = start + unpack(heap, offset)[0]

@@ -5,8 +5,8 @@ in pieces, ``<book>/producers`` the watermarks, ``<book>/head`` the rest. A chec
 since the one before, in one step with its entry of the log. A page that still grows is stored piece by piece; one
 that is left is stored once more as a whole, and its pieces go.
 
-Two processes may make one at the same time. The position ``<book>/checkpoint`` decides: it only goes forward, so
-the rows of an older state can't replace those of a newer one.
+Two processes may make one at the same time. The position ``<book>/checkpoint`` decides: the first one is stored,
+and the other, which does not know of it, is not.
 """
 
 from __future__ import annotations
@@ -86,17 +86,20 @@ class Checkpoints:
 
     # Saving.
 
-    def written(
-        self, ledger: Ledger, incarnation: int, wall: int
-    ) -> tuple[Checkpoint, tuple[JoinedRequest, ...]]:
-        """A checkpoint of the ledger: its entry, and what is stored with it unless another process was first."""
+    def written(self, ledger: Ledger, wall: int) -> tuple[Checkpoint, tuple[JoinedRequest, ...]]:
+        """A checkpoint of the ledger: its entry, and what is stored with it unless another process was first.
+
+        1. Two processes make one of different entries. 2. The earlier one stores the row of a page. 3. The later
+        one, for which that page is gone and was never stored, lets the row stand, and who loads it finds a page
+        that has been handled. So each says over which it is made, and the second one is refused.
+        """
         through = ledger.index
         self._load_whole(ledger)
         pieces = list(self._pieces(ledger))
         entry = Checkpoint(wall, through, tuple(piece[:4] for piece in pieces))
         guard = CommitPosition(
-            f"{self._book}/checkpoint", "checkpoint", 1, incarnation, through,
-            previous_tag=None,
+            f"{self._book}/checkpoint", "checkpoint", 1, through, through,
+            previous_tag=ledger.checkpoint,
         )  # fmt: skip
         return entry, (guard, *self._rows(ledger, pieces))
 

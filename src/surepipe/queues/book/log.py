@@ -369,7 +369,7 @@ class BookLog:
             return False
         self._since_checkpoint = 0
         try:
-            entry, requests = self._checkpoints.written(self.ledger, self.incarnation, wall)
+            entry, requests = self._checkpoints.written(self.ledger, wall)
             if self.write_guarded(entry, requests):
                 self.store.trim(self.stream, entry.through + 1)
                 self._checkpoints.forget_bytes(self.ledger)

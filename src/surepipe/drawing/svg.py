@@ -59,12 +59,13 @@ def wrapped(text: str, pixels: float, size: int, *, bold: bool = False) -> list[
 
 
 def _cut(word: str, pixels: float, size: int, *, bold: bool) -> str:
+    """A word that is too long without what is before its last signs: those of ``(stages.py:12)`` say most."""
     if width_of(word, size, bold=bold) <= pixels:
         return word
     kept = word
-    while kept and width_of(f"{kept}…", size, bold=bold) > pixels:
-        kept = kept[:-1]
-    return f"{kept}…"
+    while kept and width_of(f"…{kept}", size, bold=bold) > pixels:
+        kept = kept[1:]
+    return f"…{kept}"
 
 
 # The parts of a picture: lines, areas and words, each with the name of its style.

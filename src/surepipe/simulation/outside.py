@@ -60,8 +60,8 @@ class Outside:
         self._keys: dict[tuple[str, Hashable], None] = {}
         self._asked: dict[tuple[str, str, str, Hashable], dict[int, list[str | None]]] = {}
         self._keys_of: dict[tuple[str, str], tuple[str, Hashable]] = {}
-        self.slips: dict[str, None] = {}
-        """What is wrong with the keys that it was given, in words."""
+        self.slips: dict[str, tuple[str, str]] = {}
+        """What is wrong with the keys that it was given, in words; and of which effect: where, what is done."""
         self.asked_by: dict[tuple[str, Hashable], str] = {}
         """Who asked for each effect first, and where: ``stage (file:line)``."""
         self.asked: Counter[tuple[str, Hashable]] = Counter()
@@ -108,19 +108,22 @@ class Outside:
         earlier = [known[at] for one, known in calls.items() if one != call and len(known) > at]
         if key is not None and any(one not in (None, keys[at]) for one in earlier):
             self._slip(
-                f"{stage} gives {action} {value!r} another key when its message is tried again, so it is repeated"
+                f"{stage} gives {action} {value!r} another key when its message is tried again, so it is repeated",
+                f"{action} {value!r}",
             )
         first = self._keys_of.setdefault((action, str(key)), (message, value))
         if key is not None and message != first[0] and value != first[1]:
             self._slip(
                 f"{stage} gives {action} {value!r} the key of {action} {first[1]!r}, of another message: "
-                "only the first of both is done"
+                "only the first of both is done",
+                f"{action} {value!r}",
             )
 
-    def _slip(self, what: str) -> None:
+    def _slip(self, what: str, effect: str) -> None:
         """The caller of ``do`` has made a mistake; where that is."""
         self.slips.setdefault(
-            f"{what}{_caller()}: a key names one effect of one message at every attempt, such as context.id.key"
+            f"{what}{_caller()}: a key names one effect of one message at every attempt, such as context.id.key",
+            (self.name, effect),
         )
 
     def _do(self, action: str, value: Hashable, key: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -411,8 +412,53 @@ def test_an_effect_that_was_put_off_and_lost_with_its_process_is_found(folder: P
     with pytest.raises(
         SimulationFailed,
         match=rf"books book \d was never done[\s\S]*without faults price\s+\({MODULE}\.py:9\)",
-    ):
+    ) as found:
         simulation_of(_stages(folder, BOOKED_LATER)).run(range(40))
+    told = " ".join(str(found.value).split())
+    ends = (
+        rf"decides: the process ends, and what price \({MODULE}\.py:\d\) has put off is gone, of #1"
+    )
+    assert re.search(ends, told), told
+
+
+KEY_OF_ATTEMPT = """
+from surepipe.simulation import Outside
+BOOKS = Outside("books")
+class price:
+    def __call__(self, order, context):
+        BOOKS.do("book", order["order"], key=f"{order['order']}/{context.attempt}")
+        return order
+"""
+ONE_KEY = """
+from surepipe.simulation import Outside
+BOOKS = Outside("books")
+def price(order):
+    BOOKS.do("book", order["order"], key="book")
+    return order
+"""
+
+
+@pytest.mark.parametrize(
+    ("stages", "message"),
+    [(KEY_OF_ATTEMPT, 1), (ONE_KEY, 2)],
+    ids=["of the attempt", "one for all"],
+)
+def test_a_wrong_key_is_shown_at_the_effect_that_it_was_given_to(
+    folder: Path, stages: str, message: int
+) -> None:
+    """X-36: the report follows the message, and the step that decides is not the end of the run. A stage that is a
+    class is named with the line of what is called."""
+    with pytest.raises(SimulationFailed) as found:
+        simulation_of(_stages(folder, stages), faults="none").run(range(2))
+    told = str(found.value)
+    line = 1 + stages.splitlines().index(
+        next(x for x in stages.splitlines() if "order" in x and "def" in x)
+    )
+    decides = rf"Step (\d+) decides: price \({MODULE}\.py:{line}\) gives this effect its key for #{message}\."
+    matched = re.search(decides, " ".join(told.split()))
+    assert matched, told
+    assert re.search(rf"(?m)^ *{matched[1]}  books +book {message}\b.*!!$", told), told
+    assert f"#{message} is accepted" in told
 
 
 OPENED_ONCE = """

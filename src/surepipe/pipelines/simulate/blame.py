@@ -26,6 +26,7 @@ from surepipe.pipelines.simulate.reference import plainly
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.options import Options
 from surepipe.simulation.report.story import Numbers
+from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY
 from surepipe.simulation.results import Counterexample, RunResult
 
 _DIGITS = 16
@@ -79,10 +80,9 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
         plain = plainly(subject, Options(messages=options.messages))
     subject.memory.reset()
     run = _Run(result.rows)
-    place = (
-        _by_content(subject, plain, run, violation)
-        or _odd_answer(subject, plain, run, result)
-        or _called_again(run, result, violation)
+    place, step = _with_an_effect(run, result, violation) or (
+        _in_stages(subject, plain, run, result, violation),
+        violation.step,
     )
     if place is None:
         return found
@@ -90,11 +90,52 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
     return replace(
         found,
         violation=replace(
-            violation, pipe=place.pipe, epoch=place.epoch, seq=place.seq, position=place.position
+            violation,
+            step=step,
+            pipe=place.pipe,
+            epoch=place.epoch,
+            seq=place.seq,
+            position=place.position,
         ),
         message=carried.text if carried else "",
         usual=plain.answers.get(carried, {}) if carried else {},
     )
+
+
+def _in_stages(
+    subject: PlanSubject, plain: Plain, run: _Run, result: RunResult, violation: Violation
+) -> _Place | None:
+    return (
+        _by_content(subject, plain, run, violation)
+        or _odd_answer(subject, plain, run, result)
+        or _called_again(run, result, violation)
+    )
+
+
+def _with_an_effect(
+    run: _Run, result: RunResult, violation: Violation
+) -> tuple[_Place | None, int] | None:
+    """For which message a stage asked for an effect with a wrong key, and at which row; or the first that it was
+    through with when its process ended, with all that it had put off."""
+    asked: Row | None = None
+    done: Row | None = None
+    stage = violation.content.partition(" (")[0]
+    for row in result.rows:
+        told = facts_of(row)
+        if row.kind == Kind.CALLED and "stage" in told:
+            asked = row
+        elif row.kind == Kind.RETURNED and told.get("stage") == stage:
+            done = done or row
+        text = (
+            str(told.get("text", "")) if (row.kind, row.node) == ("effect", violation.end) else ""
+        )
+        is_it = bool(text) and text.startswith(violation.content)
+        if violation.name == IDEMPOTENCY_KEY and is_it and asked is not None:
+            return run.place(asked), row.step
+        is_end = row.kind == Kind.CRASH and done is not None and row.node == done.node
+        if violation.name == EFFECT_LOST and is_end and done is not None:
+            return run.place(done), row.step
+    return None
 
 
 def _by_content(

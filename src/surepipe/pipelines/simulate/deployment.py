@@ -42,6 +42,7 @@ from surepipe.pipelines.simulate.ends import (
     canonical,
     effects_of,
     judge_ends,
+    slips_of,
 )
 from surepipe.pipelines.simulate.functions import Calls, Functions, VirtualClock, with_all_it_gives
 from surepipe.pipelines.simulate.memory import ProcessMemory
@@ -70,6 +71,7 @@ from surepipe.simulation.actors.stores import (
     SimulatedSide,
 )
 from surepipe.simulation.network import Link
+from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY
 from surepipe.simulation.timeline import as_detail
 from surepipe.simulation.world import Deployment, World
 from surepipe.storage.letters import decode as letter_of
@@ -218,7 +220,7 @@ class PlanDeployment(Deployment):
         ways: Mapping[Way, Mapping[str, Sequence[str]]],
         expected: Mapping[str, Sequence[str]],
         *,
-        slips: Sequence[str] = (),
+        slips: Mapping[str, tuple[str, str]] | None = None,
         effects: Mapping[Effect, str] | None = None,
         memory: ProcessMemory,
     ) -> None:
@@ -240,7 +242,7 @@ class PlanDeployment(Deployment):
         self._messages = messages
         self._ways = ways
         self._expected = expected
-        self._slips = slips
+        self._slips = slips or {}
         self._effects = effects or {}
         self._through: dict[str, _Through] = {}
         self._is_through = False
@@ -468,10 +470,10 @@ class PlanDeployment(Deployment):
             said = outcome.checked(world, self.functions.check)
             found += [replace(one, end=end, content=content) for one in said]
         world.outcome = outcome
-        slips = [slip for outside in world.outsides for slip in outside.slips]
+        last = len(world.rows) - 1
         found += [
-            Violation("stage", "idempotency key", len(world.rows) - 1, f"{slip}.")
-            for slip in dict.fromkeys((*slips, *self._slips))
+            Violation("stage", IDEMPOTENCY_KEY, last, f"{slip}.", end=where, content=effect)
+            for slip, (where, effect) in {**slips_of(world.outsides), **self._slips}.items()
         ]
         found += self._judge_effects(world, dead, doubts)
         return found
@@ -528,11 +530,13 @@ class PlanDeployment(Deployment):
         more = f", nor were {len(missing) - 1} more" if len(missing) > 1 else ""
         yield Violation(
             "stage",
-            "effect lost",
+            EFFECT_LOST,
             len(world.rows) - 1,
             f"{outside} {action} {value!r} was never done{more}: without faults {self._effects[first]} does it. "
             "What a stage keeps for later is lost with its process: do it while the message is handled, or keep "
             "it in a store, in the message's transaction.",
+            end=outside,
+            content=self._effects[first],
         )
 
     def _keeps_all(self, world: World) -> bool:

@@ -194,6 +194,11 @@ def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
     }
 
 
+def slips_of(outsides: Iterable[Outside]) -> dict[str, tuple[str, str]]:
+    """What is wrong with the keys of effects, in words, and which effect that is."""
+    return {text: what for outside in outsides for text, what in outside.slips.items()}
+
+
 def _never(us: int | None) -> None:
     raise RuntimeError(f"a check looks at what has happened, and this one waits ({us})")
 

@@ -80,7 +80,11 @@ def module_of(function: object) -> ModuleType | None:
 
 def place_of_function(function: Function) -> str:
     """The file and line at which it is written; empty for what has no code of its own."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
+    body: object = inspect.unwrap(function)
+    if not inspect.isroutine(body):
+        owner: type = body if inspect.isclass(body) else type(body)
+        body = vars(owner).get("__call__", body)  # what a call of its instance runs
+    code = getattr(inspect.unwrap(cast("Function", body)), "__code__", None)
     return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
 
 

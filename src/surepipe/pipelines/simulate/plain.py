@@ -34,7 +34,7 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
 )
 from surepipe.pipelines.run.flow import is_met_twice, on_branch
-from surepipe.pipelines.simulate.ends import Effect, canonical, effects_of
+from surepipe.pipelines.simulate.ends import Effect, canonical, effects_of, slips_of
 from surepipe.pipelines.simulate.functions import (
     Calls,
     VirtualClock,
@@ -106,8 +106,8 @@ class Plain:
     came: list[Came] = field(default_factory=list[Came])
     answers: dict[Carried, dict[str, str]] = field(default_factory=dict[Carried, dict[str, str]])
     """of each message that a pipe handed over: what each stage answered for it"""
-    slips: tuple[str, ...] = ()
-    """what is wrong with the keys of effects outside, in words"""
+    slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    """what is wrong with the keys of effects outside, in words, and which effect that is"""
     retold: dict[str, tuple[str, object, object, object]] = field(
         default_factory=dict[str, tuple[str, object, object, object]]
     )
@@ -176,7 +176,7 @@ class PlainRun(Deployment):
         """Nothing is judged."""
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
-        self.found.slips = tuple(slip for outside in world.outsides for slip in outside.slips)
+        self.found.slips = slips_of(world.outsides)
         self.found.effects = effects_of(world.outsides)
         for outside in world.outsides:
             for effect, times in outside.asked.items():

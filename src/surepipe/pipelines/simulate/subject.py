@@ -47,7 +47,7 @@ class Reference:
     unreached: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     is_refused: bool = False
-    slips: tuple[str, ...] = ()
+    slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     retold: tuple[str, ...] = ()
 
@@ -66,7 +66,7 @@ class PlanSubject:
     """the user's functions, for one run"""
     expected: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """of each sink: what comes out when nothing goes wrong"""
-    slips: tuple[str, ...] = ()
+    slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what a second attempt at each message shows of the keys of effects"""
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     """what is done outside when nothing goes wrong, and who asks for it"""

@@ -76,7 +76,7 @@ def _figures(told: Told) -> Iterator[str]:
         yield _figure(written(told.story, main, "broken", table="step"))
         return
     place = told.parts_at
-    main = replace(main, differs=place, difference="First difference.")
+    main = replace(main, differs=told.differs_at, difference="First difference.")
     yield _figure(written(told.story, main, "broken", table="step"))
     holds = Caption(
         title="The nearest schedule that holds",

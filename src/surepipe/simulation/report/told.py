@@ -57,11 +57,19 @@ class Told:
         """The index of the first step that the two do not share, -1 with nothing beside."""
         return first_difference(self.story, self.beside) if self.beside else -1
 
+    @property
+    def differs_at(self) -> int:
+        """The same, and where that step is among those left out, the next fault, which is what made it differ."""
+        at, steps = self.parts_at, self.story.steps
+        if not 0 <= at < len(steps) or not steps[at].folded:
+            return at
+        return next((place for place in range(at, len(steps)) if steps[place].fault), at)
+
     def without(self) -> tuple[str, str]:
         """What the nearest schedule that holds lacks: a step by its number, and in words; or the decision."""
         steps = list(numbered(self.story.steps))
         fault = fault_in(self.found.without)
-        here = [(n, step) for n, step in steps[self.parts_at :][:1] if step.fault]
+        here = [(n, step) for n, step in steps[self.differs_at :][:1] if step.fault]
         lacking = here or [(n, step) for n, step in steps if fault and step.fault == fault]
         if len(lacking) == 1:
             number, step = lacking[0]

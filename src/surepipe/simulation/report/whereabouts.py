@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from surepipe.audit.findings import Violation
 from surepipe.audit.trace import Kind, Row
 from surepipe.simulation.report.story import Numbers
-from surepipe.simulation.report.words import brief, fact, facts, fault_in, place_of
+from surepipe.simulation.report.words import (
+    EFFECT_LOST,
+    IDEMPOTENCY_KEY,
+    brief,
+    fact,
+    facts,
+    fault_in,
+    place_of,
+)
 
 # Which rows speak of the same frame: its transmission, its copies, its loss, its arrival.
 
@@ -147,8 +155,8 @@ class Stages:
     def returned(self, row: Row) -> str:
         """A function answers; what it says beside what it said before, or says without faults."""
         stage, answer = fact(row, "stage") or self._latest, fact(row, "answer")
+        times = (stage, fact(row, "part")) in self._answers
         before = self._answers.setdefault((stage, fact(row, "part")), answer)
-        times = self.is_open
         self.is_open = True
         who, usual = self._who(stage), self._usual.get(stage, answer)
         if before != answer:
@@ -167,7 +175,7 @@ class Stages:
                 )
             )
             return f"without faults {stage} gives {brief(usual)} for {self.name}"
-        if times or self.settled:
+        if times:
             self._again.append((row.step, f"{who} is called again for {self.name}."))
             return f"{stage} is done with {self.name} again"
         return f"{stage} is done with {self.name}"
@@ -216,6 +224,17 @@ class Stages:
 
     def decisive(self, violation: Violation) -> tuple[int, str]:
         """The row that decides, and why: an odd answer, a failure, a second call, or the last that befell it."""
+        if violation.name == IDEMPOTENCY_KEY:
+            return (
+                violation.step,
+                f"{self._who(self._latest)} gives this effect its key for {self.name}.",
+            )
+        if violation.name == EFFECT_LOST and not self.is_over:
+            who = self._who(violation.content.partition(" (")[0])
+            return (
+                violation.step,
+                f"the process ends, and what {who} has put off is gone, of {self.name} too.",
+            )
         if not self.is_over:
             return violation.step, f"{self._who(self._latest)} does it again for {self.name}."
         again = self._again if violation.property != "P2" else []

@@ -11,6 +11,10 @@ from surepipe.audit.trace import Kind, Row
 
 Facts: TypeAlias = Mapping[str, object]
 
+IDEMPOTENCY_KEY = "idempotency key"
+EFFECT_LOST = "effect lost"
+"""What stages do wrong with what they act on outside; names of violations."""
+
 FAULTS: Mapping[str, str] = {
     "F1": "data lost on the way",
     "F2": "confirm lost on the way",

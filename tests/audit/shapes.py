@@ -27,7 +27,7 @@ from surepipe.testing.servers import free_port
 ROOT = Path(__file__).parents[2]
 MESSAGES = 60
 KILLED = 9
-DONE_S = 60.0
+DONE_S = 240.0
 PATIENCE_S = 3.0
 STOP = "stop"
 KEY = "KEY_OF_SHAPES"

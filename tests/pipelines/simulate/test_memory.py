@@ -14,6 +14,7 @@ import pytest
 from surepipe.cli.app import run
 from surepipe.cli.output import Exit
 from surepipe.pipelines.simulate.blame import unjudged_by
+from surepipe.pipelines.simulate.campaign import CannotSimulate
 from surepipe.pipelines.simulate.ends import Outcome
 from surepipe.pipelines.simulate.memory import LARGE, ProcessMemory, project_modules
 from surepipe.pipelines.simulate.simulating import NotExercised, SimulationFailed, simulation_of
@@ -502,3 +503,35 @@ def test_what_is_no_matter_of_attempts_is_not_called_so(folder: Path, stages: st
     answers otherwise in every run, and is found by what comes out."""
     simulation = simulation_of(_stages(folder, stages), faults="none")
     assert simulation.campaign(range(1)).retold == ()
+
+
+WITH_A_TIMER = """
+import threading
+class price:
+    def __init__(self):
+        self.timer = threading.Timer(60, list)
+        self.timer.start()
+    def __call__(self, order):
+        return order
+"""
+BEGUN_AT = """
+import time, uuid
+class price:
+    def __init__(self):
+        self.begun, self.name = time.time_ns(), str(uuid.uuid4())
+    def __call__(self, order):
+        return {**order, "begun": self.begun, "name": self.name}
+"""
+
+
+def test_a_thread_that_a_stage_begins_with_is_refused(folder: Path) -> None:
+    """X-25: what a class does when it is made is user code too; a thread would run beside virtual time."""
+    with pytest.raises(CannotSimulate, match=rf"{MODULE}\.py:6: a stage starts a thread"):
+        simulation_of(_stages(folder, WITH_A_TIMER), faults="none").campaign(range(1))
+
+
+def test_clock_and_chance_are_virtual_where_a_stage_is_made(folder: Path) -> None:
+    """X-25: two campaigns see the same."""
+    simulation = simulation_of(_stages(folder, BEGUN_AT), faults="none")
+    digests = [simulation.campaign(range(2)).digests for _ in range(2)]
+    assert digests[0] == digests[1]

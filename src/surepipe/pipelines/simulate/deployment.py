@@ -44,7 +44,13 @@ from surepipe.pipelines.simulate.ends import (
     judge_ends,
     slips_of,
 )
-from surepipe.pipelines.simulate.functions import Calls, Functions, VirtualClock, with_all_it_gives
+from surepipe.pipelines.simulate.functions import (
+    Calls,
+    Functions,
+    VirtualClock,
+    built,
+    with_all_it_gives,
+)
 from surepipe.pipelines.simulate.memory import ProcessMemory
 from surepipe.pipelines.simulate.sources_and_sinks import (
     BareDisk,
@@ -136,9 +142,9 @@ class SimulatedEnvironment:
         """Functions and rows were found before the world was made."""
 
     def function(self, path: str) -> Callable[..., object]:
-        """A function of the plan, or its double. A class is made an instance of by whoever asked."""
+        """A function of the plan, or its double; of a class an instance."""
         self._deployment.memory.enter(self._life)
-        return self._deployment.functions.find(path)
+        return built(self._life, path, self._deployment.functions.find(path))
 
     def call(self, name: str, function: StageCall, message: object) -> object:
         """Enter the user's code."""

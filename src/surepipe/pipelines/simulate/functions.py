@@ -15,7 +15,7 @@ from surepipe.actors.consuming.coroutines import awaited
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.calling import failing_only
 from surepipe.pipelines.simulate.sandbox import Slip, place_of
-from surepipe.pipelines.stages import About, StageCall, TimeLimit
+from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
 from surepipe.simulation.actors.lives import Life, Touch
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.tasks import Crashed
@@ -71,6 +71,22 @@ def keeper_of(path: str) -> tuple[ModuleType | type, str]:
     if last not in vars(keeper):
         raise ConfigurationError(f"simulate: replace: {path} is written elsewhere: name that place")
     return keeper, last
+
+
+def built(life: Life, path: str, found: Function) -> Function:
+    """A class as its instance, made as the user's code that it is: in virtual time, and refused what a stage is
+    refused. One that can't be made is given back, for whoever asked to say so."""
+    if not inspect.isclass(found):
+        return found
+    world = life.world
+    before = world.speaks, world.speaking
+    world.speaks, world.speaking = life, path
+    try:
+        return made(found)
+    except Exception:  # noqa: BLE001 - the words for it are those of a real run
+        return found
+    finally:
+        world.speaks, world.speaking = before
 
 
 def module_of(function: object) -> ModuleType | None:

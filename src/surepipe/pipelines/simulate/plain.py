@@ -38,6 +38,7 @@ from surepipe.pipelines.simulate.ends import Effect, canonical, effects_of, slip
 from surepipe.pipelines.simulate.functions import (
     Calls,
     VirtualClock,
+    built,
     place_of_function,
     short,
     with_all_it_gives,
@@ -347,7 +348,7 @@ class PlainRun(Deployment):
     def _entry(self, part: StagePart | PythonSink, path: str) -> Entry:
         known = self._entries.get(part.name)
         if known is None:
-            function = self._functions.find(path)
+            function = built(self._life, path, self._functions.find(path))
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
             known = entry_of(part.name, path, function, may_yield=is_flat)
             self._entries[part.name] = known

@@ -14,7 +14,7 @@ import pytest
 
 from surepipe.actors.books import ServedBook
 from surepipe.audit.findings import Violation
-from surepipe.core.store_requests import Batch, Level, StreamInfo
+from surepipe.core.store_requests import Batch, CommitPosition, JoinedRequest, Level, StreamInfo
 from surepipe.errors import StoreUnavailable, SurepipeError
 from surepipe.queues.book import (
     BookConfig,
@@ -25,6 +25,11 @@ from surepipe.queues.book import (
     Producer,
     check_invariants,
 )
+from surepipe.queues.book.changes import Checkpoint
+from surepipe.queues.book.checkpoint import Checkpoints
+from surepipe.queues.book.ledger import Ledger
+from surepipe.queues.book.log import BookLog
+from surepipe.queues.book.page import HEADER, HEADER_BYTES, Page
 from surepipe.simulation.actors.lives import ActorNode, Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.stores import LifeStore, SharedStore
@@ -238,6 +243,60 @@ that was gone already, and let it stand."""
 def test_processes_end_between_any_two_writes(seed: int) -> None:
     """BQ-44: nothing is lost, and every staged effect is there once, in the order of its queue."""
     assert run(seed, TROUBLED)[1] == []
+
+
+def _reads_from_the_wrong_place(page: Page, offset: int, most: int) -> list[bytes]:
+    whole = bytes(page.heap)
+    found: list[bytes] = []
+    while offset < len(whole) and most:
+        behind = offset + HEADER_BYTES + HEADER.unpack_from(whole, offset)[0]
+        found.append(whole[offset + HEADER_BYTES : behind])
+        offset, most = behind, most - 1
+    return found or _upcoming(page, page.base, most)
+
+
+_upcoming, _written = Page.upcoming, Checkpoints.written
+
+
+def _over_any(
+    checkpoints: Checkpoints, ledger: Ledger, wall: int
+) -> tuple[Checkpoint, tuple[JoinedRequest, ...]]:
+    entry, (guard, *rows) = _written(checkpoints, ledger, wall)
+    assert isinstance(guard, CommitPosition)
+    return entry, (replace(guard, tag=1, previous_tag=None), *rows)
+
+
+def _without_effects(log: BookLog, effects: object) -> tuple[JoinedRequest, ...]:
+    del log, effects
+    return ()
+
+
+def _twice_claimed(ledger: Ledger, writer: str, index: int, origin: str) -> bool:
+    book = ledger.books.get(origin)
+    if book is not None:
+        book.lease = None
+    return _claim(ledger, writer, index, origin)
+
+
+_claim = Ledger._claim  # pyright: ignore[reportPrivateUsage] - one of the planted changes
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "change", "seed"),
+    [
+        (Page, "upcoming", _reads_from_the_wrong_place, LOST_A_MESSAGE),
+        (Checkpoints, "written", _over_any, KEPT_A_PAGE),
+        (BookLog, "_requests", _without_effects, 0),
+        (Ledger, "_claim", _twice_claimed, 0),
+    ],
+    ids=["wrong-message", "checkpoint-over-another", "cursor-without-effect", "two-claims"],
+)
+def test_a_planted_mistake_is_found(
+    monkeypatch: pytest.MonkeyPatch, where: type, name: str, change: object, seed: int
+) -> None:
+    """Each of these mistakes was made, or nearly; the seed finds it."""
+    monkeypatch.setattr(where, name, change)
+    assert run(seed, TROUBLED)[1] != []
 
 
 def test_a_seed_is_one_run() -> None:

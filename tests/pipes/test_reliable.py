@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.core.effects import Deliver, Notice, NoticeKind, Reject, RejectReason
+from surepipe.pipes.kinds import reliable
 from surepipe.pipes.stack.assembled import ReceiverStack, SenderStack
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.stack.counters import FRAME_COUNTERS
@@ -614,7 +615,9 @@ def test_a_receiver_that_was_passed_over_is_taken_when_nobody_else_answers(
     _, hanging = exchange_with_both(wire, former, former_first=True)
     wire.receiver = former
     if not knows_link:
-        former.layers[0].link += 1
+        layer = former.layers[0]
+        assert isinstance(layer, reliable.Receiver)
+        layer.link += 1
     wire.open.update((delivery.ticket, delivery) for delivery in hanging)
     wire.settle()
     wire.send(3)

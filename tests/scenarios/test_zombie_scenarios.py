@@ -184,8 +184,10 @@ class JournalAway(FaultyStore):
 
     def ask(self, request: StoreRequest) -> StoreOutcome:
         """No answer to the first."""
-        is_question = isinstance(request, GetPosition)
-        if self.was_away or not is_question or request.stream.startswith("orders/stacks"):
+        is_question = isinstance(request, GetPosition) and not request.stream.startswith(
+            "orders/stacks"
+        )
+        if self.was_away or not is_question:
             return super().ask(request)
         self.was_away = True
         return Unavailable("away")
@@ -308,8 +310,7 @@ class HeldBack(MemoryStore):
 
     def ask(self, request: StoreRequest) -> StoreOutcome:
         """No answer to the first."""
-        is_claim = isinstance(request, ClaimReader)
-        if is_claim and self.held is None and request.stream == "orders":
+        if isinstance(request, ClaimReader) and self.held is None and request.stream == "orders":
             self.held = request
             self.is_asked.set()
             return Unavailable("on its way")

@@ -15,7 +15,7 @@ from surepipe.queues.ibc.keys import (
     QueueKind,
     Receipt,
     SendValue,
-    Undecodable,
+    UndecodableValue,
     parse_key,
 )
 from surepipe.queues.ibc.merkle_store import IbcRefused, MerkleStore, Working
@@ -139,7 +139,7 @@ def test_any_bytes_are_a_message_or_undecodable(data: bytes) -> None:
     for decode in (SendValue.decode, Receipt.decode):
         try:
             value = decode(data)
-        except Undecodable:
+        except UndecodableValue:
             continue
         assert value.encode() == data
 
@@ -154,7 +154,7 @@ NO_MESSAGES = (
 @pytest.mark.parametrize("value", NO_MESSAGES)
 def test_what_is_no_message(value: bytes) -> None:
     """IB-10: too short, another format, a type of no letters, past the end, or of other characters."""
-    with pytest.raises(Undecodable):
+    with pytest.raises(UndecodableValue):
         SendValue.decode(value)
 
 

@@ -32,7 +32,7 @@ from surepipe.queues.ibc.ics23 import (
     verify_membership,
     verify_non_membership,
 )
-from surepipe.queues.ibc.keys import QueueKey, Receipt, SendValue, Undecodable, parse_key
+from surepipe.queues.ibc.keys import QueueKey, Receipt, SendValue, UndecodableValue, parse_key
 from surepipe.queues.ibc.merkle_store import (
     BlockRecord,
     IbcRefused,
@@ -72,7 +72,7 @@ __all__ = [
     "LeafOp", "LengthOp", "MerkleStore", "Misbehaviour", "NonExistenceProof", "Operation",
     "ProofError", "ProofLimits", "ProofSpec", "ProvableQueue", "QueueAppend", "QueueKey",
     "Receipt", "Savepoint", "SendValue", "SignedHeader", "TrustRoot", "TrustedHeader",
-    "Undecodable", "ValidatorSet", "Version", "Working", "calculate_root", "compress",
+    "UndecodableValue", "ValidatorSet", "Version", "Working", "calculate_root", "compress",
     "decode_chain", "decode_proof", "decompress", "encode_chain", "encode_proof", "parse_key",
     "prove_in_map", "public_key", "sign", "simple_map_root", "simple_root", "update_to",
     "verify_chained", "verify_items", "verify_membership", "verify_non_membership",

@@ -32,7 +32,7 @@ _PARTS = {tag[0]: part for part, tag in _TAGS.items()}
 _KEY = re.compile(rb"ibc:([^:]*):(send|receipt|connection)(.*)", re.DOTALL)
 
 
-class Undecodable(ProofError):
+class UndecodableValue(ProofError):
     """These bytes are no message, or no receipt."""
 
     code = "undecodable"
@@ -89,11 +89,11 @@ class SendValue:
 
     @staticmethod
     def decode(value: bytes) -> SendValue:
-        """Raises Undecodable."""
+        """Raises UndecodableValue."""
         length = value[17] if len(value) > 17 else 0
         name = value[18 : 18 + length].decode("latin-1")
         if value[:1] != b"\1" or len(name) != length or not TYPE.fullmatch(name):
-            raise Undecodable("it is too short, of another format, or its type can't be one")
+            raise UndecodableValue("it is too short, of another format, or its type can't be one")
         height, time_ms = int.from_bytes(value[1:9], "big"), int.from_bytes(value[9:17], "big")
         return SendValue(name, value[18 + length :], height, time_ms)
 
@@ -115,7 +115,7 @@ class Receipt:
 
     @staticmethod
     def decode(value: bytes) -> Receipt:
-        """Raises Undecodable."""
+        """Raises UndecodableValue."""
         if value[:1] != b"\1" or len(value) < 5:
-            raise Undecodable("it is too short, or of another format")
+            raise UndecodableValue("it is too short, or of another format")
         return Receipt(int.from_bytes(value[1:5], "big"), value[5:])

@@ -142,7 +142,7 @@ class InnerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenSteps:
     """What a verifier found of steps and leaves that look alike; it only saves time.
 
     A step with one digest behind it is known by its prefix, one with nothing behind it by its prefix without the
@@ -172,13 +172,13 @@ class ProofSpec:
     max_depth: int = 0
     are_keys_hashed: bool = False
     """Whether the order of leaves is that of their hashed keys."""
-    seen: Seen = field(init=False, repr=False, compare=False)
+    seen: SeenSteps = field(init=False, repr=False, compare=False)
     is_sound: bool = field(init=False, repr=False, compare=False)
     """Whether a proof can mean one thing only."""
     rules: Rules = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seen", Seen({}, {}, set()))
+        object.__setattr__(self, "seen", SeenSteps({}, {}, set()))
         object.__setattr__(self, "is_sound", _is_sound(self))
         object.__setattr__(self, "rules", _rules_of(self))
 

@@ -36,7 +36,7 @@ Values: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class MessageField:
     """A field of a message. ``kind`` is bytes, string, int32, uint64, bool or the name of a message."""
 
     number: int
@@ -47,34 +47,38 @@ class Field:
     """Whether it is one of the alternatives of its message."""
 
 
-def _many(number: int, name: str, kind: str) -> Field:
-    return Field(number, name, kind, is_repeated=True)
+def _many(number: int, name: str, kind: str) -> MessageField:
+    return MessageField(number, name, kind, is_repeated=True)
 
 
-def _either(number: int, name: str, kind: str) -> Field:
-    return Field(number, name, kind, is_one_of=True)
+def _either(number: int, name: str, kind: str) -> MessageField:
+    return MessageField(number, name, kind, is_one_of=True)
 
 
-_EXISTENCE = (Field(1, "key", "bytes"), Field(2, "value", "bytes"), Field(3, "leaf", "LeafOp"))
+_EXISTENCE = (
+    MessageField(1, "key", "bytes"),
+    MessageField(2, "value", "bytes"),
+    MessageField(3, "leaf", "LeafOp"),
+)
 
-MESSAGES: Final[Mapping[str, tuple[Field, ...]]] = {
+MESSAGES: Final[Mapping[str, tuple[MessageField, ...]]] = {
     "LeafOp": (
-        Field(1, "hash", "int32"),
-        Field(2, "prehash_key", "int32"),
-        Field(3, "prehash_value", "int32"),
-        Field(4, "length", "int32"),
-        Field(5, "prefix", "bytes"),
+        MessageField(1, "hash", "int32"),
+        MessageField(2, "prehash_key", "int32"),
+        MessageField(3, "prehash_value", "int32"),
+        MessageField(4, "length", "int32"),
+        MessageField(5, "prefix", "bytes"),
     ),
     "InnerOp": (
-        Field(1, "hash", "int32"),
-        Field(2, "prefix", "bytes"),
-        Field(3, "suffix", "bytes"),
+        MessageField(1, "hash", "int32"),
+        MessageField(2, "prefix", "bytes"),
+        MessageField(3, "suffix", "bytes"),
     ),
     "ExistenceProof": (*_EXISTENCE, _many(4, "path", "InnerOp")),
     "NonExistenceProof": (
-        Field(1, "key", "bytes"),
-        Field(2, "left", "ExistenceProof"),
-        Field(3, "right", "ExistenceProof"),
+        MessageField(1, "key", "bytes"),
+        MessageField(2, "left", "ExistenceProof"),
+        MessageField(3, "right", "ExistenceProof"),
     ),
     "BatchEntry": (
         _either(1, "exist", "ExistenceProof"),
@@ -83,9 +87,9 @@ MESSAGES: Final[Mapping[str, tuple[Field, ...]]] = {
     "BatchProof": (_many(1, "entries", "BatchEntry"),),
     "CompressedExistenceProof": (*_EXISTENCE, _many(4, "path", "int32")),
     "CompressedNonExistenceProof": (
-        Field(1, "key", "bytes"),
-        Field(2, "left", "CompressedExistenceProof"),
-        Field(3, "right", "CompressedExistenceProof"),
+        MessageField(1, "key", "bytes"),
+        MessageField(2, "left", "CompressedExistenceProof"),
+        MessageField(3, "right", "CompressedExistenceProof"),
     ),
     "CompressedBatchEntry": (
         _either(1, "exist", "CompressedExistenceProof"),
@@ -102,30 +106,30 @@ MESSAGES: Final[Mapping[str, tuple[Field, ...]]] = {
         _either(4, "compressed", "CompressedBatchProof"),
     ),
     "MerkleProof": (_many(1, "proofs", "CommitmentProof"),),
-    "Signature": (Field(1, "key", "bytes"), Field(2, "signature", "bytes")),
+    "Signature": (MessageField(1, "key", "bytes"), MessageField(2, "signature", "bytes")),
     "SignedHeader": (
-        Field(1, "header", "bytes"),
+        MessageField(1, "header", "bytes"),
         _many(2, "signatures", "Signature"),
-        Field(3, "validators", "bytes"),
-        Field(4, "next_validators", "bytes"),
+        MessageField(3, "validators", "bytes"),
+        MessageField(4, "next_validators", "bytes"),
     ),
     "Operation": (
-        Field(1, "space", "string"),
-        Field(2, "key", "bytes"),
-        Field(3, "value", "bytes"),
-        Field(4, "delete", "bool"),
+        MessageField(1, "space", "string"),
+        MessageField(2, "key", "bytes"),
+        MessageField(3, "value", "bytes"),
+        MessageField(4, "delete", "bool"),
     ),
     "Append": (
-        Field(1, "queue", "string"),
-        Field(2, "first", "uint64"),
+        MessageField(1, "queue", "string"),
+        MessageField(2, "first", "uint64"),
         _many(3, "items", "bytes"),
     ),
     "BlockRecord": (
-        Field(1, "height", "uint64"),
-        Field(2, "time_ms", "uint64"),
+        MessageField(1, "height", "uint64"),
+        MessageField(2, "time_ms", "uint64"),
         _many(3, "operations", "Operation"),
         _many(4, "appends", "Append"),
-        Field(6, "root", "bytes"),
+        MessageField(6, "root", "bytes"),
     ),
 }
 """Every message, with the names of ICS-23 where it has them."""
@@ -323,7 +327,9 @@ def _fields_of(data: bytes, counted: _Counter) -> Iterator[tuple[int, int, int |
         at += length
 
 
-def _elements(field: Field, wire_type: int, payload: int | bytes, counted: _Counter) -> list[Any]:
+def _elements(
+    field: MessageField, wire_type: int, payload: int | bytes, counted: _Counter
+) -> list[Any]:
     """What one field on the wire holds: one element, or several numbers that are packed."""
     if isinstance(payload, int):
         if wire_type == _VARINT and field.kind in ("int32", "uint64", "bool"):
@@ -349,7 +355,7 @@ def _elements(field: Field, wire_type: int, payload: int | bytes, counted: _Coun
     raise ProofError(f"{field.name} has the wire type {wire_type}, not its own")
 
 
-def _number(field: Field, number: int) -> int:
+def _number(field: MessageField, number: int) -> int:
     if field.kind == "int32":
         low = number & 0xFFFF_FFFF
         return low - (1 << 32) if low >> 31 else low

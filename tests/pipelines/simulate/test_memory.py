@@ -526,8 +526,9 @@ class price:
 
 def test_a_thread_that_a_stage_begins_with_is_refused(folder: Path) -> None:
     """X-25: what a class does when it is made is user code too; a thread would run beside virtual time."""
-    with pytest.raises(CannotSimulate, match=rf"{MODULE}\.py:6: a stage starts a thread"):
+    with pytest.raises(CannotSimulate, match=rf"{MODULE}\.py:6: a stage starts a thread") as found:
         simulation_of(_stages(folder, WITH_A_TIMER), faults="none").campaign(range(1))
+    assert {one.function for one in found.value.refusals} == {f"{MODULE}:price"}
 
 
 def test_clock_and_chance_are_virtual_where_a_stage_is_made(folder: Path) -> None:

@@ -510,5 +510,6 @@ def _place(running: FrameType | None = None) -> tuple[str, str]:
         file = frame.f_code.co_filename
         if _is_users(file):
             module = cast("str", frame.f_globals.get("__name__", ""))
-            return f"{file}:{line}", f"{module}:{frame.f_code.co_qualname}"
+            name = frame.f_code.co_qualname.removesuffix(".__init__")  # a class is replaced whole
+            return f"{file}:{line}", f"{module}:{name}"
     return found

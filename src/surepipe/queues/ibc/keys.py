@@ -28,7 +28,7 @@ DEFERRED = 4_294_967_295
 QueueKind: TypeAlias = Literal["send", "receipt"]
 Part: TypeAlias = Literal["head", "entry", "tail", "late", "connection"]
 _TAGS: dict[Part, bytes] = {"head": b"\0", "entry": b"\1", "tail": b"\2", "late": b"\3"}
-_PARTS = {tag[0]: part for part, tag in _TAGS.items()}
+_PARTS: dict[int, Part] = {tag[0]: part for part, tag in _TAGS.items()}
 _KEY = re.compile(rb"ibc:([^:]*):(send|receipt|connection)(.*)", re.DOTALL)
 
 

@@ -18,7 +18,8 @@ class ProvableQueue:
 
     def __init__(self, block: Working, connection: str, queue: QueueKind) -> None:
         self._block = block
-        self._connection, self._queue = connection, queue
+        self._connection = connection
+        self._queue: QueueKind = queue
 
     def key(self, part: Part, index: int | None = None) -> bytes:
         """Under which a part stands in the space."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -26,7 +28,7 @@ from surepipe import (
     StreamReceiver,
     StreamSender,
 )
-from surepipe.actors import Reply, RestartPolicy, StepRuntime
+from surepipe.actors import Reply, StepRuntime
 from surepipe.actors.consuming.coroutines import HandlerKind, kind_of, unrun_in
 from surepipe.actors.runtime import Runtime
 from surepipe.core.store_requests import KEEP_ALL, Created
@@ -145,7 +147,14 @@ def test_both_ends_of_a_channel_may_be_coroutines_and_answer(runtime: Runtime) -
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("no"), asyncio.CancelledError(), SystemExit(3), KeyboardInterrupt()]
+    "error",
+    [
+        ValueError("no"),
+        asyncio.CancelledError(),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+    ],
 )
 @pytest.mark.parametrize("is_wrapped", [False, True])
 def test_whatever_a_coroutine_raises_fails_its_message_and_nothing_else(
@@ -490,27 +499,81 @@ def test_a_coroutine_that_does_not_end_is_cancelled_when_its_pipe_is_closed() ->
     assert taker.seen == ["a"]
 
 
-def test_a_handler_that_ends_its_own_task_gets_the_message_again(
-    caplog: pytest.LogCaptureFixture,
+async def _cancels_itself(how: str) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    if how == "meets it":
+        await asyncio.Event().wait()
+    elif how == "catches it":
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("how", ["meets it", "returns before", "catches it", "GeneratorExit"])
+@pytest.mark.parametrize("shape", ["one", "wrapped", "batch", "lanes", "stream", "committed"])
+def test_a_handler_that_cancels_its_own_task_has_failed_once_and_nothing_else_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, shape: str, how: str
 ) -> None:
-    """Its actor dies and is restarted, and the receiver with it: what was not confirmed comes again."""
+    """Attempts and letters count as ever (pipes H-2); no actor dies of it, and no other message is taken twice.
+    What it has caught is over."""
     seen: list[object] = []
 
-    async def take(message: object) -> None:
+    async def take(message: object, transaction: object = None) -> None:
+        del transaction
         seen.append(message)
-        task = asyncio.current_task()
-        if seen.count(message) == 1 and message == 1:
-            assert task is not None
-            task.cancel()
+        if message == 1 and how == "GeneratorExit":
+            raise GeneratorExit
+        if message == 1:
+            await _cancels_itself(how)
+        if how != "returns before":
             await asyncio.sleep(0)
 
-    with Pipe("orders", restarts=RestartPolicy(wait_min_s=0.001)) as pipe:
-        pipe.receive(take)
-        pipe.send_many(range(3))
-        pipe.flush(PATIENCE_S)
-    assert set(seen) == {0, 1, 2}
-    assert seen.count(1) >= 2
-    assert "died of CancelledError" in caplog.text
+    async def take_all(messages: list[object]) -> None:
+        for message in messages:
+            await take(message)
+
+    handler = around(take) if shape == "wrapped" else take
+    letters = DeadLetters()
+    with sqlite_store(tmp_path) as store, contextlib.ExitStack() as stack:
+        if shape == "stream":
+            sender = stack.enter_context(StreamSender("orders", store=store))
+            receiver = stack.enter_context(
+                StreamReceiver(
+                    "orders",
+                    [{"stream": {"start": "earliest"}}],
+                    store=store,
+                    retries=2,
+                    retry_min_s=0.001,
+                    dead_letter=letters,
+                )
+            )
+            receiver.receive(handler)
+            sender.send_many(range(4))
+            sender.flush(PATIENCE_S)
+            assert receiver.catch_up(PATIENCE_S)
+        else:
+            options: dict[str, Any] = {
+                "lanes": {"key": str, "lanes": 3},
+                "committed": {"state": store, "boundary": "committed"},
+            }.get(shape, {})
+            made = Pipe("orders", retries=2, retry_min_s=0.001, dead_letter=letters, **options)
+            pipe = stack.enter_context(made)
+            if shape == "batch":
+                pipe.receive_many(take_all)
+                for number in range(4):
+                    pipe.send(number)
+                    pipe.flush(PATIENCE_S)
+            else:
+                pipe.receive(handler)
+                pipe.send_many(range(4))
+            pipe.flush(PATIENCE_S)
+    is_caught = how == "catches it"
+    tried = [one for one in seen if one == 1]
+    assert len(tried) == (1 if is_caught else 2)
+    assert Counter(one for one in seen if one != 1) == Counter([0, 2, 3])
+    assert [letter.attempts for letter in letters.list()] == ([] if is_caught else [2])
+    assert "died of" not in caplog.text
 
 
 @pytest.mark.parametrize("is_function", [True, False])
@@ -532,3 +595,31 @@ def test_a_handler_whose_own_loop_is_closed_stops_its_pipe_and_says_so(
         pipe.send_many(range(100_000), timeout=PATIENCE_S)
     pipe.abort()
     assert letters.list() == taker.seen == []
+
+
+@pytest.mark.parametrize("shape", ["wrapped", "committed"])
+def test_a_coroutine_that_is_awaited_for_a_thread_may_not_wait_for_its_own_pipe(
+    tmp_path: Path, shape: str
+) -> None:
+    """Its message can't be confirmed before it returns, whichever task it runs in."""
+    said: list[str] = []
+
+    async def body() -> None:
+        with sqlite_store(tmp_path) as store:
+            options: dict[str, Any] = {
+                "committed": {"state": store, "boundary": "committed"},
+            }.get(shape, {})
+            async with Pipe("orders", **options) as pipe:
+
+                async def take(message: object, transaction: object = None) -> None:
+                    del message, transaction
+                    with pytest.raises(MisuseError) as caught:
+                        await pipe.flush(PATIENCE_S)
+                    said.append(str(caught.value))
+
+                pipe.receive(around(take) if shape == "wrapped" else take)
+                await pipe.send(1)
+
+    asyncio.run(body())
+    assert len(said) == 1
+    assert "inside the handler of pipe orders" in said[0]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pykka
 
-from surepipe.actors.consuming.coroutines import SHARED_LOOP, LoopCoroutines, patient
+from surepipe.actors.consuming.coroutines import SHARED_LOOP, LoopCoroutines, patient, standing_here
 from surepipe.actors.runtime import Actor
 from surepipe.errors import MisuseError
 
@@ -361,10 +361,7 @@ class ThreadRuntime:
         return Random(SystemRandom().getrandbits(128) if seed is None else seed)
 
     def here(self) -> object:
-        """The thread that asks, or its task where a loop runs."""
-        if asyncio._get_running_loop() is not None:
-            return asyncio.current_task()
-        return threading.get_ident()
+        return standing_here()
 
     def start(self, actor: Actor, name: str) -> RunningThread:
         """Start an actor on a thread of this name."""

@@ -46,7 +46,10 @@ def failing_only(name: str) -> Generator[None]:
             raise
         text = words_of(error)
         said = f": {text}" if text else ""
-        raise LeftEarly(f"{name} raised {type(error).__name__}{said}") from error
+        # One that was cancelled may have returned all the same.
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        did = "was cancelled" if is_cancelled else f"raised {type(error).__name__}"
+        raise LeftEarly(f"{name} {did}{said}") from error
 
 
 def told_of(error: Exception) -> str:

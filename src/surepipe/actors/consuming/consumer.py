@@ -22,8 +22,9 @@ from surepipe.actors.consuming.coroutines import (
     Wait,
     finish,
     finished,
-    must_end,
+    look_at_cancellation,
     nobody_waits,
+    own_outcome,
 )
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
@@ -161,11 +162,16 @@ def each_in_task(handler: Callable[[object], Awaitable[object]], codec: Codec) -
 
     async def loop(work: Work) -> None:
         decode = decoder(codec, work.left) or _as_it_is
+        task = asyncio.current_task()
+        assert task is not None
         for seq, payload in enumerate(work.left, work.done + 1):
             result = await handler(decode(payload))
             if result is not None:
                 await finished(result)
+            goes_on = not task.cancelling() or await look_at_cancellation(task)
             work.done = seq
+            if not goes_on:
+                return
             if not seq % BREATH:
                 await asyncio.sleep(0)
 
@@ -202,6 +208,9 @@ def together_in_task(
         messages, broken = _decoded(work.left[:], codec)
         if messages:
             await finished(handler(messages))
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                await look_at_cancellation(task)
             work.done += len(messages)
         if broken is not None:
             raise broken
@@ -210,18 +219,12 @@ def together_in_task(
 
 
 async def consume_in_task(loop: TaskLoop, work: Work) -> None:
-    """Take one work through the loop. What the handler raises is noted as its failure, whatever it is; raises only
-    when the task is to end, which is no failure of the message."""
-    try:
-        await loop(work)
-        await asyncio.sleep(0)
-    except GeneratorExit:
-        raise
-    except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
-        if not (isinstance(error, asyncio.CancelledError) and must_end()):
-            work.failure = (work.done + 1, error)
-    if must_end():  # a handler may have swallowed it
-        raise asyncio.CancelledError
+    """Take one work through the loop, in a task of its own. What the handler raises is noted as its failure,
+    whatever it is, and so is a cancellation of that task; raises only when the task that waits is to end, which
+    is no failure of the message."""
+    _, failure = await own_outcome(loop, work)
+    if failure is not None and work.done < work.last:
+        work.failure = (work.done + 1, failure)
 
 
 def _decoded(payloads: list[bytes], codec: Codec) -> tuple[list[object], Undecodable | None]:

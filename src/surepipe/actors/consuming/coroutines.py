@@ -18,10 +18,11 @@ import inspect
 import itertools
 import logging
 import os
+import sys
 import threading
 from asyncio.base_events import BaseEventLoop
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from enum import Enum
 from functools import partial
@@ -309,7 +310,7 @@ class LoopCoroutines:
 
     def wait(self, call: Awaitable[object]) -> object:
         """Run it there; this thread waits, or the task that stands in its place."""
-        outcome = _outcome(call)
+        outcome = outcome_of(_awaiting, call, standing_here())
         code = patient()
         if code is not None and asyncio._get_running_loop() is self.loop:
             # A task of its own, as from a thread: it may cancel itself, and what is around it goes on.
@@ -357,14 +358,73 @@ def _result_of(
             return None, asyncio.CancelledError()
 
 
-async def _outcome(call: Awaitable[object]) -> tuple[object, BaseException | None]:
-    """An exit must not end the loop, and a cancellation must reach whoever waits as what it is."""
+Outcome: TypeAlias = tuple[object, BaseException | None]
+"""What a call gave, or what it raised."""
+
+_WAITING_FOR: dict[asyncio.Task[Any], object] = {}
+"""The tasks that calls of handlers run in, and for each the task or thread that waits for it."""
+
+
+def standing_here() -> object:
+    """The thread that asks, or its task where a loop runs; in a call of a handler whoever waits for its end."""
+    if asyncio._get_running_loop() is None:
+        return threading.get_ident()
+    task = asyncio.current_task()
+    return task if task is None else _WAITING_FOR.get(task, task)
+
+
+async def outcome_of(
+    function: Callable[[T], Awaitable[object]], argument: T, waiting: object = None
+) -> Outcome:
+    """Call it and await it, in a task of its own. Whatever it raises is its failure: an exit must not end the
+    loop, a cancellation reaches whoever waits as what it is, and a GeneratorExit is not the end of the loop, as
+    nobody throws that into the one who waits."""
+    task = asyncio.current_task()
+    assert task is not None
+    _WAITING_FOR[task] = waiting
     try:
-        return await call, None
-    except GeneratorExit:
-        raise
-    except BaseException as error:  # noqa: BLE001 - raised again where somebody waits
+        return await function(argument), None
+    except BaseException as error:  # noqa: BLE001 - raised again, or noted, where somebody waits
         return None, error
+    finally:
+        del _WAITING_FOR[task]
+
+
+async def _awaiting(call: Awaitable[object]) -> object:
+    return await call
+
+
+async def own_outcome(function: Callable[[T], Awaitable[object]], argument: T) -> Outcome:
+    """The same from a task that waits for it, and that a cancellation of the call spares: a handler may cancel
+    the task that it finds itself in. Raises CancelledError where the task that waits is cancelled."""
+    task = _begin(outcome_of(function, argument, asyncio.current_task()))
+    try:
+        if task.done():  # others on the loop get a turn
+            await asyncio.sleep(0)
+        result, failure = await task
+    except asyncio.CancelledError as error:
+        result, failure = None, error
+    if must_end():  # a handler may have swallowed it
+        raise asyncio.CancelledError
+    return result, failure
+
+
+def _begin(call: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12):  # a call that waits for nothing is done at once
+        return asyncio.Task(call, loop=loop, eager_start=True)
+    return loop.create_task(call)
+
+
+async def look_at_cancellation(task: asyncio.Task[Any]) -> bool:
+    """In a call of a handler that was cancelled, and that returned all the same. Raises CancelledError where it
+    has not met the cancellation yet, as asyncio does for a task that returns with one; what it has caught is
+    over. False when whoever waits for the call is to end, so nothing more is to be begun."""
+    await asyncio.sleep(0)
+    while task.cancelling():
+        task.uncancel()
+    waiting = _WAITING_FOR.get(task)
+    return not (isinstance(waiting, asyncio.Task) and waiting.cancelling())
 
 
 async def within(
@@ -404,7 +464,7 @@ class TurnCoroutines:
         asyncio._set_running_loop(None)
         loop = _VirtualLoop(self._now, self._sleep)
         try:
-            result, error = loop.run_until_complete(_outcome(call))
+            result, error = loop.run_until_complete(outcome_of(_awaiting, call))
         finally:
             loop.close()
             asyncio._set_running_loop(around)

@@ -24,8 +24,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from surepipe.errors import MisuseError
-from surepipe.queues.ibc import wire
 from surepipe.queues.ibc.proof import ProofError, ProofLimits
+from surepipe.queues.ibc.wire import decode, encode
 
 VALIDATORS_MAX = 256
 ENTRIES_MAX = 1024
@@ -169,7 +169,7 @@ class SignedHeader:
 
     def encode(self) -> bytes:
         sets = {"validators": self.validators, "next_validators": self.next_validators}
-        return wire.encode(
+        return encode(
             "SignedHeader",
             {
                 "header": self.header.encode(),
@@ -181,7 +181,7 @@ class SignedHeader:
     @staticmethod
     def decode(data: bytes) -> SignedHeader:
         """Raises ProofError, HeaderError among them."""
-        values = wire.decode("SignedHeader", data, _LIMITS)
+        values = decode("SignedHeader", data, _LIMITS)
         signatures = [(each["key"], each["signature"]) for each in values["signatures"]]
         found = [
             ValidatorSet.decode(values[name]) if values[name] else None

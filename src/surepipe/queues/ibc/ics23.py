@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
-from surepipe.queues.ibc import wire
 from surepipe.queues.ibc.proof import (
     IAVL_SPEC,
     PROOF_LIMITS,
@@ -40,6 +39,7 @@ from surepipe.queues.ibc.proof import (
     read_uvarint,
     uvarint,
 )
+from surepipe.queues.ibc.wire import decode_proof
 
 STORE_SPECS = (IAVL_SPEC, TENDERMINT_SPEC)
 """Of a key in a party's store: its space is an IAVL tree, and the root over the spaces a simple one."""
@@ -138,7 +138,7 @@ def _read(spec: ProofSpec, proof: Proof, limits: ProofLimits) -> _Reading | _One
     if spec.inner is None or not spec.is_sound:
         raise ProofError("under the specification one proof could mean two things")
     if isinstance(proof, bytes | bytearray | memoryview):
-        proof = wire.decode_proof(bytes(proof), limits)
+        proof = decode_proof(bytes(proof), limits)
     if type(proof) is not ExistenceProof or spec.inner.hash != HashOp.SHA256:
         return _Reading(spec, proof, limits)
     if len(proof.path) > limits.depth_max:
@@ -503,7 +503,7 @@ def decompress(proof: CompressedBatchProof, limits: ProofLimits = PROOF_LIMITS) 
 def calculate_root(proof: Proof, limits: ProofLimits = PROOF_LIMITS) -> bytes:
     """The root that the first entry of a proof leads to, whatever kind of tree it is of. Raises ProofError."""
     if isinstance(proof, bytes | bytearray | memoryview):
-        proof = wire.decode_proof(bytes(proof), limits)
+        proof = decode_proof(bytes(proof), limits)
     entries, steps = _as_table(proof, limits)
     sides = _sides(entries[0])
     if not sides or sides[0].leaf is None:

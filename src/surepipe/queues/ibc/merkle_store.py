@@ -45,7 +45,6 @@ from surepipe.core.store_requests import (
     called,
 )
 from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreReset, StoreUnavailable
-from surepipe.queues.ibc import wire
 from surepipe.queues.ibc.iavl import (
     EMPTY_ROOT,
     Child,
@@ -73,6 +72,7 @@ from surepipe.queues.ibc.proof import (
     uvarint,
 )
 from surepipe.queues.ibc.simple_tree import prove_in_map, simple_map_root
+from surepipe.queues.ibc.wire import decode, encode
 from surepipe.storage.positions import Claims, number_now
 
 TRIES = 3
@@ -141,7 +141,7 @@ class BlockRecord:
     root: bytes
 
     def encode(self) -> bytes:
-        return wire.encode(
+        return encode(
             "BlockRecord",
             {
                 "height": self.height,
@@ -160,7 +160,7 @@ class BlockRecord:
     @staticmethod
     def decode(data: bytes) -> BlockRecord:
         """Raises ProofError."""
-        values = wire.decode("BlockRecord", data, RECORD_LIMITS)
+        values = decode("BlockRecord", data, RECORD_LIMITS)
         return BlockRecord(
             values["height"],
             values["time_ms"],

@@ -251,6 +251,27 @@ def test_waiting_for_oneself_is_refused() -> None:
     run(body)
 
 
+def test_a_plain_loop_does_not_block_the_event_loop_that_its_messages_come_from() -> None:
+    """What is there it gives; where it would have to wait it says what to write. Its last message comes again."""
+
+    async def body() -> None:
+        seen: list[object] = []
+        async with Pipe("orders") as pipe:
+            await pipe.send(1)
+            async for message in pipe:
+                seen.append(message)
+                break
+            with pytest.raises(MisuseError, match="write async for message in pipe"):
+                seen.extend(pipe.sync)
+            await pipe.send(2)
+            pipe.finish()
+            seen.extend([message async for message in pipe])
+        assert seen[0] == 1
+        assert seen[-1] == 2
+
+    run(body)
+
+
 def test_a_face_is_made_where_a_loop_runs_and_in_real_time() -> None:
     """Elsewhere it says what to write."""
     with Pipe("orders") as pipe, pytest.raises(MisuseError, match="async with in a coroutine"):

@@ -431,6 +431,96 @@ async def ended(task: asyncio.Task[object]) -> bool:
     return isinstance(await task, Created)
 
 
+@pytest.mark.parametrize("is_coroutine", [True, False])
+@pytest.mark.parametrize("how", ["send", "send_many", "send_nowait", "until", "flush"])
+def test_a_handler_with_a_transaction_may_not_wait_for_a_pipe_that_writes_to_its_store(
+    tmp_path: Path, how: str, *, is_coroutine: bool
+) -> None:
+    """Its journal would wait for the end of the transaction, whichever thread writes it. Nothing is accepted."""
+    said: list[str] = []
+    seen: list[object] = []
+
+    async def body() -> None:
+        with sqlite_store(tmp_path) as store:
+            async with (
+                Pipe("next", journal=store) as out,
+                Pipe("orders", state=store, boundary="committed") as pipe,
+            ):
+                way: Any = out if is_coroutine else out.sync
+                calls: dict[str, Callable[[], Any]] = {
+                    "send": lambda: way.send("a"),
+                    "send_many": lambda: way.send_many(["a"]),
+                    "send_nowait": lambda: way.send_nowait("a"),
+                    "until": lambda: way.send("a", until="confirmed"),
+                    "flush": way.flush,
+                }
+
+                async def forward(message: object, transaction: object) -> None:
+                    del message, transaction
+                    try:
+                        await calls[how]()
+                    except MisuseError as error:
+                        said.append(str(error))
+
+                def forward_plainly(message: object, transaction: object) -> None:
+                    del message, transaction
+                    try:
+                        calls[how]()
+                    except MisuseError as error:
+                        said.append(str(error))
+
+                out.receive(seen.append)
+                pipe.receive(forward if is_coroutine else forward_plainly)
+                await pipe.send(1)
+                await pipe.flush(PATIENCE_S)
+                await out.send("later")
+
+    asyncio.run(body())
+    assert len(said) == 1
+    assert "wait for pipe next" in said[0]
+    assert "inside a transaction of the same store" in said[0]
+    assert seen == ["later"]
+
+
+def test_other_tasks_of_the_loop_are_not_inside_the_transaction_of_a_coroutine(
+    tmp_path: Path,
+) -> None:
+    """They wait for it where that leaves them their loop; what would hold the loop that it needs is refused, and
+    told so."""
+    seen: list[object] = []
+
+    async def body() -> None:
+        begun, may_end = asyncio.Event(), asyncio.Event()
+        with sqlite_store(tmp_path) as store:
+
+            async def book(message: object, transaction: object) -> None:
+                del message, transaction
+                begun.set()
+                await may_end.wait()
+
+            async with (
+                Pipe("next", journal=store) as out,
+                Pipe("orders", state=store, boundary="committed") as pipe,
+            ):
+                out.receive(seen.append)
+                pipe.receive(book)
+                await pipe.send(1)
+                await begun.wait()
+                with pytest.raises(MisuseError, match="to_thread; nothing was done"):
+                    store.create("more", 1, KEEP_ALL)
+                with pytest.raises(MisuseError, match="to_thread; nothing was done"):
+                    out.sync.send("blocks")
+                sending = asyncio.create_task(out.send("waits"))
+                making = asyncio.create_task(asyncio.to_thread(store.create, "more", 1, KEEP_ALL))
+                await asyncio.sleep(0)
+                may_end.set()
+                await sending
+                assert isinstance(await making, Created)
+
+    asyncio.run(body())
+    assert seen == ["waits"]
+
+
 # The loop that the process owns.
 
 

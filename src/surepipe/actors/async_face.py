@@ -112,6 +112,7 @@ class AsyncReceiving(AsyncFace[R]):
 
     def _prepare(self) -> None:
         self.sync.receiver.runtime.coroutines(self._loop, self._thread)  # refused in virtual time
+        self.sync.receiver.works.async_thread = self._thread
 
     def __aiter__(self) -> AsyncIterator[object]:
         """The messages, each settled when the next is asked for.

@@ -22,6 +22,7 @@ from surepipe.actors.consuming.coroutines import (
     Wait,
     finish,
     finished,
+    is_loop_of,
     look_at_cancellation,
     nobody_waits,
     own_outcome,
@@ -31,7 +32,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
 from surepipe.core.effects import Cause, Deliver
 from surepipe.core.store_requests import CommitPosition
-from surepipe.errors import SurepipeError, words_of
+from surepipe.errors import MisuseError, SurepipeError, words_of
 
 Handler: TypeAlias = Callable[[object], object]
 BatchHandler: TypeAlias = Callable[[list[object]], object]
@@ -251,6 +252,8 @@ class WorkQueue:
         self.ended = False
         self.handler_thread: object = None
         self.pulling_thread: object = None
+        self.async_thread: int | None = None
+        """The thread of the loop that an async face was made on: to block that is to wait for its tasks."""
         self.failure: SurepipeError | None = None
         self._lock = threading.Lock()
         self._works: deque[Work] = deque()
@@ -448,6 +451,10 @@ def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
     When the loop is left early the last message is not settled; the next loop gets it again.
     """
     while True:
+        if not len(queue) and not queue.ended and is_loop_of(queue.async_thread):
+            raise MisuseError(
+                "a for loop would block the event loop that this pipe is used on: write async for message in pipe"
+            )
         queue.signal.wait(lambda: bool(len(queue)) or queue.ended, None)
         work = queue.take()
         if work is None:

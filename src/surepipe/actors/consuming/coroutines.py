@@ -636,6 +636,12 @@ class RunningTask:
             self._loop.call_soon_threadsafe(end)
 
 
+def is_loop_of(thread: int | None) -> bool:
+    """On this thread, whose loop runs, and outside of a task that waits in its place."""
+    is_there = thread == threading.get_ident() and asyncio._get_running_loop() is not None
+    return is_there and patient() is None
+
+
 def must_end() -> bool:
     """In a task: somebody wants it to end, and that was no handler."""
     task = asyncio.current_task() if asyncio._get_running_loop() is not None else None

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, cast
 from surepipe.actors.codecs import Codec, CodecChoice, wire_form
 from surepipe.actors.consuming.committed import Commits
 from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes, key_reader
+from surepipe.actors.ends.intake import ExclusiveStore
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.ends.stores import (
@@ -389,6 +390,9 @@ class Assembly:
             drained=drained,
             terms=self._terms,
         )
+        roles = self._roles
+        end.intake.accepted_by = _exclusive(roles.journal)
+        end.intake.confirmed_by = _exclusive(roles.stream, roles.state)
         if self.stream is not None:
             self.stream.refuse, self.stream.told = end.refused_by_store, end.met_other_reader
         return end
@@ -406,6 +410,10 @@ class Assembly:
         assert isinstance(store, TransactionalStore), "the algebra refuses any other"
         assert self._state is not None
         return Commits(receiver, store, self._state)
+
+
+def _exclusive(*stores: object) -> tuple[ExclusiveStore, ...]:
+    return tuple(one for one in stores if isinstance(one, ExclusiveStore))
 
 
 def _store_name(roles: StoreRoles) -> str:

@@ -218,6 +218,10 @@ class SendingFace(Named):
         self.check_outside("flush")
         self.sender.flush(timeout)
 
+    def check_outside(self, what: str, *, loops: bool = True) -> None:
+        super().check_outside(what, loops=loops)
+        self.sender.intake.refuse_inside(Until.CONFIRMED)
+
     def _until(self, until: UntilText) -> Until:
         chosen = _UNTIL.get(until)
         if chosen is None:

@@ -22,9 +22,10 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from surepipe.actors.codecs import BytesCodec, Codec, escaped_by
+from surepipe.actors.consuming.coroutines import patient
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.core.effects import Accepted, Ranges, Renumbered
@@ -211,6 +212,15 @@ class SenderMarks:
         return outliving
 
 
+@runtime_checkable
+class ExclusiveStore(Protocol):
+    """A store with transactions that let nobody else write."""
+
+    def refuse_inside(self, what: str, *, holds_thread: bool) -> None:
+        """Raises MisuseError where a wait for a write would be for the transaction that this code is in."""
+        ...
+
+
 Refusal: TypeAlias = tuple[type[SurepipeError], str]
 UNITS_MAX = 16_384
 """Messages that wait for the actor at the most, where the machine itself has no bound."""
@@ -238,6 +248,10 @@ class SenderEntry:
         self.limit = 0
         self.refusal: Refusal | None = None
         self.lost: list[Item] = []
+        self.accepted_by: tuple[ExclusiveStore, ...] = ()
+        """What must write before a message is accepted."""
+        self.confirmed_by: tuple[ExclusiveStore, ...] = ()
+        """What must write before it is confirmed, besides."""
         self._over: Refusal | None = None
         self._durable = durable
         self._silent = silent
@@ -261,6 +275,16 @@ class SenderEntry:
         """Takes one payload, waiting for credit if need be. See ``offer`` for what it raises."""
 
     # For callers.
+
+    def refuse_inside(self, until: Until) -> None:
+        """Raise MisuseError in a handler with a transaction, if what must be written waits for the end of that."""
+        stores = self.accepted_by
+        if until is Until.CONFIRMED:
+            stores += self.confirmed_by
+        for store in stores:
+            store.refuse_inside(
+                f"wait for pipe {self.pipe}, which writes there,", holds_thread=patient() is None
+            )
 
     def entry(self, codec: Codec) -> Callable[[object], None]:
         """A function that encodes and takes one message, as ``put`` does.
@@ -294,6 +318,7 @@ class SenderEntry:
         Raises PayloadTooLarge, PipeFull (no room within the time; not taken), PipeClosed, PipeStopped,
         and NotConfirmed (taken, and not confirmed within the time).
         """
+        self.refuse_inside(until)
         end = self._end(timeout)
         mark = self._put_one(payload, until, timeout)
         if mark.until is not Until.TAKEN:
@@ -303,6 +328,7 @@ class SenderEntry:
         """Take one message if there is room now; a journal's answer is waited for all the same, and that a sender
         which was just made has begun. Raises what ``offer`` raises.
         """
+        self.refuse_inside(Until.ACCEPTED)
         if not self._promised:
             self.signal.wait(lambda: self._promised > 0 or self.refusal is not None, None)
         mark = self._put_one(payload, Until.ACCEPTED, 0.0)
@@ -322,6 +348,7 @@ class SenderEntry:
 
         Raises what ``offer`` raises; after PayloadTooLarge none was taken, PipeFull says how many were.
         """
+        self.refuse_inside(until)
         run = sized(payloads)
         if run.longest > self.message_max:
             for number, payload in enumerate(run):
@@ -473,6 +500,11 @@ class SenderEntry:
                 f"pipe {self.pipe}: the journal has not said in time whether it stored the message; "
                 "it may be accepted yet"
             )
+        if not mark.open and self._is_unused:
+            journal = "; what its journal holds is not known" if self._durable else ""
+            return (
+                f"pipe {self.pipe}: nothing was sent, and its sender has not begun in time{journal}"
+            )
         what = describe(mark.open) if mark.open else "messages that have no number yet"
         if self.refusal is None:
             fate = "They stay with the pipe and are tried on; wait again, or look at what the handler does"
@@ -481,6 +513,12 @@ class SenderEntry:
         else:
             fate = "The pipe ends and gives them up: is there a handler, and does it return?"
         return f"pipe {self.pipe}: not confirmed in time: {what}. {fate}"
+
+    @property
+    def _is_unused(self) -> bool:
+        """True when the sender has not begun, and nothing waits for it."""
+        is_empty = all(isinstance(one, Mark) and not one.payloads for one in self._items)
+        return is_empty and not self._drained and not self._promised
 
     def _end(self, timeout: float | None) -> int | None:
         return None if timeout is None else self._runtime.now() + round(timeout * 1_000_000)

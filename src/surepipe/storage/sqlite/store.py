@@ -260,6 +260,11 @@ class SqliteStore(Store):
         self._readers.close()
         self._watch.close()
 
+    def refuse_inside(self, what: str, *, holds_thread: bool) -> None:
+        """Raise MisuseError where a wait for a write of somebody else would be for the end of a transaction that
+        this code is in, or (where it ``holds_thread``) that a coroutine of this thread is in."""
+        self._blocks.refuse_inside(what, holds_thread=holds_thread)
+
     # How each call is done.
 
     def _write(self, step: Callable[[sqlite3.Connection], T]) -> T | Failed | Unavailable:

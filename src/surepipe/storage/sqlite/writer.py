@@ -468,9 +468,15 @@ class Blocks:
             if not self._threads[thread]:
                 del self._threads[thread]
 
-    def refuse_inside(self, what: str) -> None:
-        """Raise MisuseError when this thread is inside a block, or runs what was begun in one."""
-        if self._is_here():
+    def refuse_inside(self, what: str, *, holds_thread: bool = True) -> None:
+        """Raise MisuseError when this code is inside a block, was begun in one, or (where it ``holds_thread``)
+        keeps the thread that a block needs."""
+        if holds_thread and not self._is_begun_here() and self._is_here():
+            raise MisuseError(
+                f"can't {what} on this event loop now: a coroutine on it has a transaction of the same store "
+                "open, which ends only when the loop goes on. Call it with asyncio.to_thread; nothing was done"
+            )
+        if self._is_begun_here():
             raise MisuseError(
                 f"this thread can't {what} inside a transaction of the same store: use the transaction's own "
                 "append and commit; nothing was done"
@@ -487,9 +493,11 @@ class Blocks:
                 "done"
             )
 
+    def _is_begun_here(self) -> bool:
+        return any(block.owner is self and block.is_open for block in _AROUND.get())
+
     def _is_here(self) -> bool:
-        is_inside = any(block.owner is self and block.is_open for block in _AROUND.get())
-        return is_inside or threading.get_ident() in self._threads
+        return self._is_begun_here() or threading.get_ident() in self._threads
 
     def hold(self) -> None:
         """The block has the write lock."""

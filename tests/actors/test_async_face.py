@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import pytest
 
@@ -270,6 +270,31 @@ def test_a_plain_loop_does_not_block_the_event_loop_that_its_messages_come_from(
         assert seen[-1] == 2
 
     run(body)
+
+
+def test_the_wrong_face_names_the_right_one() -> None:
+    """A loop of the other kind, and a question that is asked of the synchronous face."""
+
+    async def body() -> None:
+        async with Pipe("orders") as pipe:
+            with pytest.raises(MisuseError, match="write async for over orders"):
+                list(cast("list[object]", pipe))
+            with pytest.raises(
+                AttributeError, match=r"AsyncPipe has no 'counters'.*\.sync\.counters"
+            ):
+                cast("Pipe", pipe).counters()
+            with pytest.raises(AttributeError, match=r"AsyncPipe has no 'nothing'$"):
+                _ = cast("NoFace", pipe).nothing
+            with pytest.raises(MisuseError, match=r"write async with Pipe\(\.\.\.\) as face"):
+                [one async for one in cast("AsyncPipe", pipe.sync)]
+
+    run(body)
+
+
+class NoFace(Protocol):
+    """What no face has."""
+
+    nothing: object
 
 
 def test_a_face_is_made_where_a_loop_runs_and_in_real_time() -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
@@ -52,13 +52,27 @@ class AsyncFace(Generic[N]):
         except RuntimeError:
             raise MisuseError(
                 f"{face.name}: an async face is made where a loop runs: write async with in a "
-                "coroutine"
+                "coroutine. Nothing was closed: what this was to be the face of is as it was"
             ) from None
         self._thread = threading.get_ident()
         self._prepare()
 
     def _prepare(self) -> None:
         """Look at what the face is made on."""
+
+    if not TYPE_CHECKING:  # a checker says so by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            kind = type(self).__name__
+            hint = ""
+            if "sync" in self.__dict__ and hasattr(self.sync, name):
+                hint = f": it waits for nothing, so ask .sync.{name}"
+            raise AttributeError(f"{kind} has no {name!r}{hint}")
+
+        def __iter__(self) -> NoReturn:
+            raise MisuseError(
+                f"a for loop would block the event loop: write async for over {self.name}"
+            )
 
     @property
     def name(self) -> str:
@@ -81,6 +95,7 @@ class AsyncSending(AsyncFace[S]):
         self, message: object, *, until: UntilText = "accepted", timeout: float | None = None
     ) -> None:
         """Send a message; it is accepted when this returns. Raises what the synchronous ``send`` raises.
+        With ``until="confirmed"`` it is settled when this returns: handled, or in the dead letters.
 
         When it is cancelled while it waits for room, nothing was accepted. With a journal, or
         ``until="confirmed"``, it may be cancelled later: then the message is accepted as a whole, or (by a journal

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, cast
 
 from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
 from surepipe.actors.consuming.consumer import TaskLoop, pull
@@ -96,6 +96,15 @@ class Named:
         else:
             await in_thread(self.abort)
 
+    if not TYPE_CHECKING:  # a checker says so by itself
+
+        def __aiter__(self) -> NoReturn:
+            kind = type(self).__name__
+            raise MisuseError(
+                f"{self._noun} {self.name}: {kind} is not the async face: write async with {kind}(...) as face, "
+                "and async for over that"
+            )
+
     def abort(self) -> None:
         """End at once; what is not confirmed is given up, and said so. A second call does nothing."""
         if not self._is_closed:
@@ -156,7 +165,8 @@ class SendingFace(Named):
         """Send a message. It is accepted when this returns: the pipe will deliver it as it promises.
 
         Waits for room, ``timeout`` seconds at the most. With ``until="confirmed"`` it also waits until the
-        receiver has settled the message. Messages of one thread keep their order.
+        receiver has settled the message: it was handled, or went to the dead letters (``dead_letter``, and the
+        notice to ``on_notice``, say which). Messages of one thread keep their order.
 
         Raises MisuseError (the codec does not take it), PayloadTooLarge, PipeFull (no room in time: not
         accepted), NotConfirmed (accepted, not confirmed in time: the pipe goes on trying), PipeClosed,

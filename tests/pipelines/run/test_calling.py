@@ -3,6 +3,7 @@ be known then."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from typing import Any
 
@@ -211,6 +212,48 @@ def leaves_between(message: object) -> Generator[object]:
     """The same, half way."""
     yield message
     raise SystemExit(3)
+
+
+async def leaves_its_loop(message: object) -> object:
+    """What asyncio ends a coroutine with that nobody awaits any more."""
+    raise GeneratorExit(message)
+
+
+async def cancels_itself(message: object) -> object:
+    """The same with its own task, and it returns before it meets that."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    return message
+
+
+@pytest.mark.parametrize("more", ["", ", time_limit_s: 60"])
+@pytest.mark.parametrize("lanes", ["", ", key: k, lanes: 3"])
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (leaves_later, "last raised KeyboardInterrupt: {'k': 1}"),
+        (leaves_its_loop, "last raised GeneratorExit: {'k': 1}"),
+        (cancels_itself, "last was cancelled"),
+    ],
+)
+def test_an_async_stage_that_would_end_more_than_its_call_ends_its_attempt_only(
+    caplog: pytest.LogCaptureFixture,
+    function: Callable[[object], object],
+    said: str,
+    lanes: str,
+    more: str,
+) -> None:
+    """With lanes and without, within a time limit and without: the loop of all stages hears nothing of it."""
+    write_lines("in.jsonl", [{"k": 1}])
+    call = f'call: "test:f", retries: 2, retry_min_s: 0.001, dead_letter: main/dead{more}'
+    head = HEAD.replace("{from: lines}", f"{{from: lines{lanes}}}")
+    assert (head != HEAD) == bool(lanes)
+    counted = run(plan_of(f"{head}stages: {{last: {{from: intake, {call}}}}}\n{OUT}"), f=function)
+    assert counted["intake"]["dead_lettered"] == 1
+    assert letter_text() == said
+    assert "died of" not in caplog.text
+    assert "wanted to end the process" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -432,14 +432,17 @@ async def within(
 ) -> object:
     """What it gives within this time. Then it is cancelled, and ``late()`` is raised once it has ended, or after
     as long again: what clings to life is left alone."""
-    task = asyncio.ensure_future(call)
+    task = asyncio.ensure_future(outcome_of(_awaiting, call, standing_here()))
     try:
         done, _ = await asyncio.wait({task}, timeout=limit_s)
-        if done:
-            return task.result()
     except BaseException:
         task.cancel()
         raise
+    if done:
+        result, failure = task.result()
+        if failure is not None:
+            raise failure
+        return result
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=limit_s)
     if not done:

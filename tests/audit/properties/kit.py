@@ -237,6 +237,7 @@ VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "accept": _simple(Kind.ACCEPTED, "sender"),
     "load": _loaded,
     "huge": _simple(Kind.ACCEPTED, "sender", '{"bytes":1025}'),
+    "pause": lambda writer, text: writer.row(text, Kind.PAUSE),
     "warn": lambda writer, text: writer.row(text, "notice", detail='{"notice":"Stalled"}'),
     "reject": _rejected,
     "unknown": _unknown,

@@ -257,9 +257,18 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     ),
     (
         "P12",
-        "gauges receiver held=2; t6; gauges receiver held=2; t7; gauges receiver held=2",
+        "gauges receiver held=2; t6; gauges receiver held=2; t12; gauges receiver held=2",
         {"gauges": True, "alarm_us": 5_000_000},
-        "receiver holds messages for 7 s, and told nobody; 5 s are allowed.",
+        "receiver holds messages for 12 s, and told nobody; 5 s are allowed.",
+    ),
+    (
+        "P12",
+        (
+            "gauges receiver held=2; tell receiver Stalled 1-2; deliver 1-4; gauges receiver held=2;"
+            " t6; gauges receiver held=2; t12; gauges receiver held=2"
+        ),
+        {"gauges": True, "alarm_us": 5_000_000},
+        "receiver holds messages for 12 s, and told nobody; 5 s are allowed.",
     ),
     # P13
     (
@@ -510,7 +519,23 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P12", "accept 1-2; settle 1; confirm 1; phase quiescent; resend 2; end", {}),
     (
         "P12",
-        "gauges receiver held=2; t6; gauges receiver held=2; warn receiver; t7; gauges receiver held=2",
+        "gauges receiver held=2; t6; gauges receiver held=2; warn receiver; t12; gauges receiver held=2",
+        {"gauges": True, "alarm_us": 5_000_000},
+    ),
+    (
+        "P12",
+        (
+            "gauges receiver held=2 in_work=1; tell receiver Stalled 1-2; t1; gauges receiver held=2;"
+            " t7; gauges receiver held=2; t13; gauges receiver held=2"
+        ),
+        {"gauges": True, "alarm_us": 5_000_000},
+    ),
+    (
+        "P12",
+        (
+            "gauges receiver held=2; t6; gauges receiver held=2; pause receiver; t12; gauges receiver held=2;"
+            " warn receiver"
+        ),
         {"gauges": True, "alarm_us": 5_000_000},
     ),
     (

@@ -87,7 +87,8 @@ sinks: {out: {from: second, kind: jsonl, path: out.jsonl}}
 
 
 class Away(MemoryStore):
-    """A store that does not answer, and knows which ends were at work when it was asked."""
+    """A store that does not answer, and knows which ends were at work when it was asked. Routes may be open by
+    then, with threads that nobody has given anything to do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +98,8 @@ class Away(MemoryStore):
         """Nothing is heard of it: a writer asks for the record of its stack first."""
         if not isinstance(request, GetPosition):
             return super().ask(request)
-        self.at_work |= {one.name for one in threading.enumerate() if "/receiver" in one.name}
+        names = {one.name for one in threading.enumerate() if "/receiver" in one.name}
+        self.at_work |= {one for one in names if not one.endswith(("-clerk", "-waiter"))}
         return Unavailable("away")
 
 

@@ -17,7 +17,7 @@ from surepipe.audit.properties.ledger import (
     PipeHistory,
     SwiftLook,
 )
-from surepipe.audit.settings import NodeEnding, RunEnd
+from surepipe.audit.settings import NodeEnding, RunEnd, facts_of, pairs
 from surepipe.audit.trace import (
     CAUSE,
     COUNT,
@@ -178,15 +178,18 @@ class Alarms(Property):
     """P12, too: people are told when a hole keeps messages from coming out for longer than its pipe allows.
 
     Judged in runs that tell gauges, for each life of the receiver. What holds the machine up for a while (a pause)
-    is none of its faults: it must have done something later than when the alarm was due, and not have told then.
+    is none of its faults, and what comes when it goes on may leave a smaller hole, which is timed anew: from when
+    it could have told at first it has the time of one more alarm.
     """
 
     id: ClassVar[str] = "P12"
 
     def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
-        self._held: dict[tuple[str, int], tuple[int, bool]] = {}
-        """For each life: since when it holds what may not come out yet, and whether it has told."""
+        self._held: dict[tuple[str, int], int] = {}
+        """For each life: since when it holds what may not come out yet, with nothing in work."""
+        self._said: dict[tuple[str, int], tuple[int, int]] = {}
+        """For each life: the epoch and the last number of the hole that it has told of."""
         self._late: dict[tuple[str, int], int] = {}
         """When it could have told, and had not."""
 
@@ -194,36 +197,56 @@ class Alarms(Property):
         """Gauges, and what people were told; nothing where there is no alarm."""
         if not (self.books.settings.alarm_us and self.books.settings.gauges):
             return {}
-        return {TOLD: self._look, "notice": self._told, Kind.DELIVERED: self._moved}
+        return {
+            TOLD: self._look,
+            "notice": self._told,
+            Kind.PAUSE: self._held_up,
+            Kind.DELIVERED: self._moved,
+        }
+
+    def _held_up(self, row: Row) -> None:
+        """In the very moment in which it could have told."""
+        self._late.pop((row.node, row.incarnation), None)
 
     def _moved(self, row: Row) -> None:
-        self._forget((row.node, row.incarnation))
+        life = (row.node, row.incarnation)
+        self._forget(life)
+        if (row.epoch, row.seq + row.count) > self._said.get(life, NOWHERE):
+            self._said.pop(life, None)
 
     def _forget(self, life: tuple[str, int]) -> None:
         self._held.pop(life, None)
         self._late.pop(life, None)
 
     def _told(self, row: Row) -> None:
+        """A hole is told of once: perhaps while messages before it are in work still, and over no link twice."""
         life = (row.node, row.incarnation)
-        if life in self._held:
-            self._held[life] = (self._held[life][0], True)
+        holes = pairs(facts_of(row).get("ranges"))
+        if holes:
+            self._said[life] = (row.epoch, holes[0][1])
+        elif life in self._held:
+            self._said[life] = NOWHERE
 
     def _look(self, row: Row) -> None:
         life, gauges = (row.node, row.incarnation), self.books.gauges
         if not gauges.get("held") or gauges.get("in_work"):
             self._forget(life)
             return
-        since, is_told = self._held.setdefault(life, (row.time_us, False))
-        due = since + self.books.settings.alarm_us * 1001 // 1000
-        if is_told or row.time_us <= due:
+        since = self._held.setdefault(life, row.time_us)
+        alarm = self.books.settings.alarm_us * 1001 // 1000
+        if life in self._said or row.time_us <= since + alarm:
             return
-        if self._late.setdefault(life, row.time_us) < row.time_us:
+        if self._late.setdefault(life, row.time_us) + alarm < row.time_us:
             self.fail(
                 f"{row.node} holds messages for {seconds(row.time_us - since)}, and told nobody; "
                 f"{seconds(self.books.settings.alarm_us)} are allowed.",
                 row,
             )
-            self._held[life] = (since, True)
+            self._said[life] = NOWHERE
+
+
+NOWHERE = (0, 0)
+"""Before every message: what was told is over with the next one that comes out."""
 
 
 def _known(books: PipeHistories) -> list[tuple[int, int]]:

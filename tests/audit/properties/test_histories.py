@@ -570,6 +570,7 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P17", "accept 1; accept 1; append 1 at 1; deliver 1", {}),
     ("P17", "start sender; start sender; load 1; late accept 1; late accept 2", {}),
     ("P18", "crash receiver; arrive; gauges receiver +malformed=1", {"gauges": True}),
+    ("P18", "arrive 1-2; gauges receiver +stale_epoch=2", {"gauges": True}),
     (
         "P18",
         "start receiver; late arrive; arrive; arrive; late gauges receiver +foreign=1; gauges receiver +foreign=2",

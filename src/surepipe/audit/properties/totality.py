@@ -14,8 +14,8 @@ from surepipe.pipes.stack.counters import FRAME_COUNTERS
 
 
 class Totality(Property):
-    """P18: no event makes a machine raise, and one frame changes one counter of ignored frames at most (in runs
-    that tell counters after each step)."""
+    """P18: no event makes a machine raise, and one frame, or one message in it, changes one counter of ignored
+    frames at most (in runs that tell counters after each step)."""
 
     id: ClassVar[str] = "P18"
 
@@ -41,8 +41,9 @@ class Totality(Property):
             self.fail(f"The machine of {row.node} raised {raised}.", row)
 
     def _arrived(self, row: Row) -> None:
+        # In a stack each message of a frame may be a frame of the layer above.
         life = (row.node, row.incarnation)
-        self._arrivals[life] = self._arrivals.get(life, 0) + 1
+        self._arrivals[life] = self._arrivals.get(life, 0) + max(1, row.count)
 
     def _counted(self, row: Row) -> None:
         counters = self.books.counters

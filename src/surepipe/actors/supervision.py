@@ -111,7 +111,13 @@ class ActorKeeper:
             if not gives_up:
                 self.restarts += 1
                 self._alarm.set(now + self._wait(deaths))
-        logger.warning("%s died of %s, death %d", self.name, type(error).__name__, deaths)
+        # The first death of a defect tells where it was; a kill and what comes again say nothing new.
+        is_news = deaths == 1 and not isinstance(error, Killed)
+        logger.warning(
+            "%s died of %s: %s, death %d",
+            *(self.name, type(error).__name__, error, deaths),
+            exc_info=error if is_news else None,
+        )
         if gives_up:
             self._gone(
                 f"{self.name} died {deaths} times within {self._policy.within_s:g} s, "

@@ -1,6 +1,6 @@
 """What makes a composition impossible, layer by layer from the route upwards, and end by end.
 
-``problems`` only finds; ``algebra.refusals`` adds what to do about each, which it finds by trying.
+``problems`` only finds; ``composing.refusals`` adds what to do about each, which it finds by trying.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ The tables may live beside the user's own in one file, so their names begin with
 the layout has a table, not ``user_version``. All of them, with who writes them:
 
     surepipe_layout      one row: the version of the layout                          (this module)
-    surepipe_streams     one row per stream or partition: how it was made, its ends  (sqlite_streams)
-    surepipe_producers   one row per producer of a stream: epoch and last seq        (sqlite_streams)
-    surepipe_pages       one row per page of messages, found by its first index      (sqlite_streams)
-    surepipe_positions   one row per reader of a stream: owner, position, state      (sqlite_positions)
-    surepipe_keys        one row per key of a table: its value                       (sqlite_tables)
-    surepipe_marks       one row per mark that was ever raised: how often            (sqlite_tables)
+    surepipe_streams     one row per stream or partition: how it was made, its ends  (streams.py)
+    surepipe_producers   one row per producer of a stream: epoch and last seq        (streams.py)
+    surepipe_pages       one row per page of messages, found by its first index      (streams.py)
+    surepipe_positions   one row per reader of a stream: owner, position, state      (positions.py)
+    surepipe_keys        one row per key of a table: its value                       (tables.py)
+    surepipe_marks       one row per mark that was ever raised: how often            (tables.py)
 
 The last two came later. They hold nothing that the others lean on, so a file without them gets them when it is
 opened, and the version of the layout stays.

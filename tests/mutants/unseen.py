@@ -426,7 +426,6 @@ UNSEEN: tuple[Mutant, ...] = (
         TRIMMED,
         TRIMMED,
         swapped(MemoryStream, "read", reads_over_holes),
-        replays=6,
     ),
     Mutant(
         "BS-16",

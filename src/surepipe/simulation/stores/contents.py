@@ -549,10 +549,14 @@ class WorldKeeper:
             keeper._tell_waiters()
 
     def _tell_waiters(self) -> None:
+        # A machine that asks again and again has many waits of one kind, and nothing changes while they are told.
         waiting, self.waiters = self.waiters, []
+        has_more: dict[WaitForMore | WaitForMark, bool] = {}
         for waiter in waiting:
             request, store = waiter.request, self.stores["stream"]
-            if store.has_more(request):
+            if request not in has_more:
+                has_more[request] = store.has_more(request)
+            if has_more[request]:
                 call = self._named(f"{waiter.process.name} {name_of(request)}")
                 found = Hint() if isinstance(request, WaitForMore) else store.call(request)
                 self._reply(waiter.process, waiter.ticket, found, call)

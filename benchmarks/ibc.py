@@ -4,7 +4,10 @@ In memory the processor's time is taken, over a file that of the clock on the wa
 
 python -m benchmarks.ibc                  half a minute
 python -m benchmarks.ibc --long           also a tree of a million keys (a gigabyte of memory, two minutes)
+python -m benchmarks.ibc --bulk 1000000   also so many stored proofs, verified by one process and by all cores
+python -m benchmarks.ibc --packets 5000 --redis URL   so many messages from one party to another and back instead
 python -m benchmarks.ibc --fuzz 1000000   damaged proofs instead: none may raise, none may show what isn't so
+python -m benchmarks.ibc --fuzz-headers 1000000   and damaged headers: none may be believed
 """
 
 from __future__ import annotations
@@ -15,20 +18,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from random import Random
+from typing import cast
 
-from surepipe.core.store_requests import Level, Store
-from surepipe.queues.ibc.headers import (
-    Client,
-    Header,
-    SignedHeader,
-    TrustRoot,
-    ValidatorSet,
-    public_key,
-    sign,
-)
+from surepipe.actors.parties import ServedParty, ServedRelay, StoreEnd
+from surepipe.actors.threads import THREADS
+from surepipe.audit.bulk.proofs import ProofAudit, StoredProof, verify_files, write_proofs
+from surepipe.core.store_requests import Level, Store, TableRows
+from surepipe.queues.ibc import Party, Relay, RelayOptions, Sending, Transaction
+from surepipe.queues.ibc.headers import Client, TrustRoot, update_to
 from surepipe.queues.ibc.iavl import EMPTY_ROOT, IavlTree
 from surepipe.queues.ibc.ics23 import (
     STORE_SPECS,
@@ -40,9 +41,11 @@ from surepipe.queues.ibc.ics23 import (
 )
 from surepipe.queues.ibc.merkle_store import MerkleStore
 from surepipe.queues.ibc.proof import BatchProof, ExistenceProof, ProofError, uvarint
+from surepipe.queues.ibc.queue import ProvableQueue
 from surepipe.queues.ibc.simple_tree import prove_in_map, simple_map_root
-from surepipe.queues.ibc.wire import decode_proof, encode_proof
+from surepipe.queues.ibc.wire import decode_proof, encode_chain, encode_proof
 from surepipe.storage import MemoryStore, RedisStore, SqliteStore
+from tests.kit.headers import Chain, damaged_header, honest
 from tests.kit.proofs import Case, damaged, honest_cases
 
 VALUE = b"v" * 120
@@ -174,7 +177,8 @@ def measure_proofs(tree: IavlTree, random: Random) -> None:
 
 
 def measure_store(name: str, store: Store) -> None:
-    """Blocks of a hundred messages: tree, log and stream in one write."""
+    """Blocks of a hundred messages that go into a queue, and a hundred that leave it: tree, log and stream in one
+    write."""
     merkle = MerkleStore(store)
     merkle.open()
     sent = 0
@@ -183,16 +187,142 @@ def measure_store(name: str, store: Store) -> None:
         nonlocal sent
         for _ in range(20):
             block = merkle.begin()
+            queue = ProvableQueue(block, "west", "send")
+            if not sent:
+                queue.init()
             for _ in range(100):
-                block.set("ibc", key_of(sent), VALUE)
+                queue.push(VALUE)
+                if sent >= 1000:
+                    queue.pop()
                 sent += 1
             block.append("ibc/west/send", sent - 100, [VALUE] * 100)
             merkle.commit(block, sent)
 
     clock = time.process_time if isinstance(store, MemoryStore) else time.perf_counter
     values = [microseconds(blocks, 2000, clock) for _ in range(ROUNDS)]
-    best = row(f"a message in blocks of 100, {name}", values)
+    best = row(f"a message in and out, in blocks of 100, {name}", values)
     print(f"| messages a second, {name} | {1e6 / best:,.0f} | |")
+
+
+def measure_packets(count: int) -> None:
+    """Messages that are sent, relayed, executed, answered, and settled by their receipt, in this process."""
+    with Party("east") as east, Party("west") as west:
+        done = _introduced(east, west)
+        took, processor = time.perf_counter(), time.process_time()
+        with Relay([(east, west)]) as relay:
+            _send(east, count)
+            relay.settle(600)
+        assert len(done) == count
+        _tell_packets("memory", count, time.perf_counter() - took, time.process_time() - processor)
+
+
+def measure_served(count: int, url: str, folder: Path) -> None:
+    """The same between two parties that serve, each over a database of Redis, with a relay that has connections of
+    its own."""
+    with ExitStack() as stack:
+
+        def opened(number: int) -> RedisStore:
+            store = RedisStore.from_url(f"{url.rsplit('/', 1)[0]}/{number}", pipeline="packets")
+            return stack.enter_context(store)
+
+        east, west = (
+            stack.enter_context(ServedParty(name, store=opened(number), keys=folder / name))
+            for number, name in enumerate(("east", "west"), 1)
+        )
+        signal = THREADS.signal()
+        done = _introduced(east, west, signal.notify)
+        for party in (east, west):
+            party.serve()
+        ends = StoreEnd(opened(1), "relay"), StoreEnd(opened(2), "relay")
+        for end in ends:
+            stack.callback(end.close)
+        served = ServedRelay(Relay([ends], options=RelayOptions(poll_s=0.005)))
+        stack.callback(served.close)
+        took, processor = time.perf_counter(), time.process_time()
+        _send(east, count)
+        assert signal.wait(lambda: len(done) >= count, 600)
+        _tell_packets("Redis", count, time.perf_counter() - took, time.process_time() - processor)
+
+
+def _introduced(east: Party, west: Party, told: Callable[[], None] = lambda: None) -> list[bytes]:
+    done: list[bytes] = []
+
+    def commit(tx: Transaction, data: bytes, result: bytes) -> None:
+        del tx, result
+        done.append(data)
+        told()
+
+    east.module("app").handle("note", on_commit=commit)
+    west.module("app").handle("note", on_receive=lambda _, data: data[:1])
+    east.register("west", west.identity())
+    west.register("east", east.identity())
+    return done
+
+
+def _send(east: Party, count: int) -> None:
+    for _ in range(count // 100):
+        east.module("app").send_many("west", [Sending("note", VALUE)] * 100)
+
+
+def _tell_packets(name: str, count: int, took: float, processor: float) -> None:
+    print(
+        f"| sent, relayed, answered and settled, blocks of 100, {name} | {count / took:,.0f} a second | "
+        f"{processor / count * 1e6:,.0f} us of the processor each: {count / processor:,.0f} a second |"
+    )
+
+
+def measure_bulk(count: int, folder: Path) -> None:
+    """Files of stored proofs, verified again: by one process, and by one for each core, its start included."""
+    merkle, file = MerkleStore(MemoryStore()), folder / "proofs.parquet"
+    merkle.open()
+    block = merkle.begin()
+    for number in range(10_000):
+        block.set("ibc", key_of(number), VALUE)
+    version = merkle.commit(block, 1)
+    rows = [
+        StoredProof(
+            version.root, encode_chain(merkle.prove("ibc", [key])), b"ibc", (key,), (VALUE,)
+        )
+        for key in map(key_of, range(10_000))
+    ]
+    write_proofs((rows[number % 10_000] for number in range(count)), file)
+    for name, workers in (("one process", 1), ("each core", None)):
+        begin = time.perf_counter()
+        assert verify_files([file], workers) == ProofAudit(count, count)
+        took = time.perf_counter() - begin
+        print(f"| {count:,} stored proofs, {name} | {count / took:,.0f} a second | {took:.1f} s |")
+
+
+def bytes_of(store: Store, name: str) -> int:
+    """Of all rows of a table."""
+    total, after = 0, cast("bytes | None", b"")
+    while after is not None:
+        found = store.load_table(f"ibc/{name}", after)
+        assert isinstance(found, TableRows)
+        total += sum(len(key) + len(value) for key, value in found.pairs)
+        after = found.after
+    return total
+
+
+def measure_heights(messages: int) -> None:
+    """What a height takes in the store that keeps it, beside one that keeps two."""
+    sizes = [0, 0]
+    for place, keep in enumerate((2, 102)):
+        store = MemoryStore()
+        merkle = MerkleStore(store, keep_heights=keep, keep_ms=0)
+        merkle.open()
+        for height in range(300):
+            block = merkle.begin()
+            for number in range(messages if height else 10_000):
+                block.set("ibc", key_of(messages * height + number + 10_000 * (height > 0)), VALUE)
+            if height:
+                for number in range(messages):
+                    block.delete("ibc", key_of(messages * (height - 1) + number))
+            merkle.commit(block, height)
+        tables = [bytes_of(store, name) for name in ("nodes", "orphans", "versions")]
+        sizes[place] = sum(tables)
+    each = (sizes[1] - sizes[0]) / 100
+    print(f"| a height kept, {messages} messages in and out, 10,000 keys | {each:,.0f} B | |")
 
 
 def fuzz(count: int, seed: int) -> int:
@@ -229,39 +359,34 @@ def fuzz(count: int, seed: int) -> int:
 
 def fuzz_headers(count: int, seed: int) -> int:
     """Damage signed headers; the exit code is 1 when a client believes one, or freezes because of it."""
-    random, begin, believed = Random(seed), time.monotonic(), 0
-    seeds = [bytes((n,)) * 32 for n in range(1, 5)]
-    members = ValidatorSet.of({public_key(each): 1 for each in seeds})
-
-    def header_of(height: int) -> SignedHeader:
-        root = height.to_bytes(32, "big")
-        header = Header("east", height, 1000 * height, root, members.hash, members.hash)
-        return sign(header, seeds, members, members)
-
-    honest = [header_of(height) for height in range(1, 60)]
-    encoded = [signed.encode() for signed in honest]
-    client = Client(TrustRoot(honest[0], 1 << 40))
+    random, begin, believed, unread = Random(seed), time.monotonic(), 0, 0
+    chains = [Chain(size, step) for size, step in ((1, 0), (4, 0), (4, 2), (7, 3))]
+    clients = [Client(TrustRoot(honest(chain, 1), 1 << 40)) for chain in chains]
+    for chain, client in zip(chains, clients, strict=True):
+        update_to(client, 20, lambda height, chain=chain: honest(chain, height), 1 << 30)  # type: ignore[misc]
     for number in range(count):
-        at = random.randrange(1, len(honest))
-        data = encoded[at]
-        for _ in range(random.choice((1, 1, 2, 5))):
-            place = random.randrange(len(data))
-            rest = data[place + random.randrange(2) :]
-            data = data[:place] + random.randbytes(random.randrange(3)) + rest
-        try:
-            signed = SignedHeader.decode(data)
-        except ProofError:
+        which, height = random.randrange(len(chains)), random.randrange(2, 60)
+        chain, client = chains[which], clients[which]
+        signed = damaged_header(random, chain, height)
+        if signed is None:
+            unread += 1
             continue
         outcome = client.check(signed, 1 << 30)
-        if outcome.kind == "trusted" and signed.header == honest[at].header:
+        is_evidence = (
+            number % 8 == 0
+            and client.copy().submit_evidence(signed, honest(chain, height), 1 << 30).kind
+            == "frozen"
+        )
+        is_so = signed.header == honest(chain, height).header
+        if outcome.kind == "trusted" and is_so:
             believed += 1  # only signatures or sets that were not needed are damaged
-        elif outcome.kind in ("trusted", "frozen"):
+        elif outcome.kind in ("trusted", "frozen") or is_evidence:
             print(f"a forged header was believed (seed {seed}, number {number}): {signed}")
             return 1
     took = time.monotonic() - begin
     print(
-        f"{count:,} damaged headers (seed {seed}) in {took:.0f} s: none raised, none is believed or freezes but "
-        f"{believed:,} whose header is unchanged"
+        f"{count:,} damaged headers (seed {seed}) in {took:.0f} s: none raised, none is believed, or freezes by "
+        f"itself or as evidence, but {believed:,} whose header is unchanged; {unread:,} can't be read"
     )
     return 0
 
@@ -271,16 +396,28 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--fuzz", type=int, default=0)
+    parser.add_argument("--bulk", type=int, default=0)
+    parser.add_argument("--fuzz-headers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--redis", metavar="URL")
+    parser.add_argument("--packets", type=int, default=0)
     options = parser.parse_args(arguments)
-    if options.fuzz:
-        return fuzz(options.fuzz, options.seed) or fuzz_headers(options.fuzz, options.seed)
+    if options.fuzz or options.fuzz_headers:
+        found = fuzz(options.fuzz, options.seed) if options.fuzz else 0
+        return found or fuzz_headers(options.fuzz_headers, options.seed)
+    if options.packets:
+        measure_packets(options.packets)
+        if options.redis:
+            with tempfile.TemporaryDirectory() as folder:
+                measure_served(options.packets, options.redis, Path(folder))
+        return 0
     random = Random(options.seed)
     print(f"| what | best of {ROUNDS} | median |\n| --- | ---: | ---: |")
     tree = tree_of(100_000)
     small = measure_writes(tree, random)
     measure_proofs(tree, random)
+    measure_heights(1)
+    measure_heights(100)
     measure_store("memory", MemoryStore())
     if options.redis:
         with RedisStore.from_url(options.redis, pipeline="ibc-bench") as redis:
@@ -290,6 +427,8 @@ def main(arguments: Sequence[str]) -> int:
             measure_store("SQLite, each block synced", store)
         with SqliteStore(Path(folder) / "process.db", level=Level.PROCESS) as store:
             measure_store("SQLite, level process", store)
+        if options.bulk:
+            measure_bulk(options.bulk, Path(folder))
     if options.long:
         large = measure_writes(tree_of(1_000_000), random)
         print(

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from random import Random
 
+from surepipe.audit.bulk.proofs import StoredProof
 from surepipe.queues.ibc.iavl import IavlTree
 from surepipe.queues.ibc.ics23 import compress
+from surepipe.queues.ibc.keys import QueueKey, SendValue
+from surepipe.queues.ibc.merkle_store import MerkleStore
 from surepipe.queues.ibc.proof import (
     IAVL_SPEC,
     SMT_SPEC,
@@ -23,8 +26,10 @@ from surepipe.queues.ibc.proof import (
     NonExistenceProof,
     ProofSpec,
 )
+from surepipe.queues.ibc.queue import ProvableQueue
 from surepipe.queues.ibc.simple_tree import prove_in_map, simple_map_root
-from surepipe.queues.ibc.wire import encode_proof
+from surepipe.queues.ibc.wire import encode_chain, encode_proof
+from surepipe.storage.memory import MemoryStore
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,64 @@ def _iavl_cases(random: Random, tree: IavlTree, model: dict[bytes, bytes]) -> It
     for proof in (encode_proof(batch), encode_proof(compress(batch))):
         for key, value in random.sample(claims, min(3, len(claims))):
             yield Case(IAVL_SPEC, root, proof, key, value, model, root)
+
+
+def stored_cases(random: Random, messages: int) -> Iterator[Case]:
+    """What a Merkle store proves of its queues at all of its heights: each key in its space, and the space in the
+    root."""
+    merkle, truths = MerkleStore(MemoryStore()), list[dict[bytes, bytes]]()
+    merkle.open()
+    for height in range(1, 5):
+        block = merkle.begin()
+        queue = ProvableQueue(block, "west", "send")
+        if height == 1:
+            queue.init()
+            block.set("bank", b"total", b"1")
+        for _ in range(random.randint(0, messages)):
+            queue.push(SendValue("greet", random.randbytes(random.randint(0, 60))).encode())
+        for _ in range(random.randint(0, messages // 2)):
+            queue.pop()
+        merkle.commit(block, height)
+        truths.append(dict(merkle.scan("ibc", b"", None)))
+    for height, truth in enumerate(truths, 1):
+        version = merkle.version(height)
+        root, roots = version.roots["ibc"], version.roots
+        gone = [QueueKey("west", "send", "entry", index).encode() for index in range(messages * 5)]
+        keys = random.sample(sorted({*truth, *gone}), min(6, len(truth)))
+        for some in (keys, keys[:1]):
+            inner, outer = map(encode_proof, merkle.prove("ibc", some, height))
+            for key in some:
+                yield Case(IAVL_SPEC, root, inner, key, truth.get(key), truth, root)
+            spaces = {space.encode(): each for space, each in roots.items()}
+            yield Case(TENDERMINT_SPEC, version.root, outer, b"ibc", root, spaces, version.root)
+
+
+def stored_rows(random: Random, count: int) -> tuple[list[StoredProof], int]:
+    """Rows of stored proofs, alone and in batches, of which some show something else than they say; and of how
+    many keys."""
+    merkle = MerkleStore(MemoryStore())
+    merkle.open()
+    block = merkle.begin()
+    for number in range(200):
+        block.set("ibc", b"%03d" % (2 * number), b"value %d" % number)
+    version = merkle.commit(block, 1)
+    rows, wrong = list[StoredProof](), 0
+    for _ in range(count):
+        numbers = random.sample(range(400), random.choice((1, 1, 1, 5)))
+        keys = tuple(b"%03d" % number for number in numbers)
+        values = tuple(merkle.get("ibc", key) for key in keys)
+        proof, root = encode_chain(merkle.prove("ibc", keys)), version.root
+        match random.randrange(20):
+            case 0:
+                values, wrong = (b"other", *values[1:]), wrong + 1
+            case 1:
+                root, wrong = bytes(32), wrong + len(keys)
+            case 2:
+                proof, wrong = random.randbytes(40), wrong + len(keys)
+            case _:
+                pass
+        rows.append(StoredProof(root, proof, b"ibc", keys, values))
+    return rows, wrong
 
 
 def damaged(random: Random, case: Case) -> Case:  # noqa: PLR0911 - one line for each damage

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from hashlib import sha256
 from random import Random
 
 import pytest
@@ -30,55 +29,9 @@ from surepipe.queues.ibc.headers import (
     update_to,
 )
 from surepipe.queues.ibc.proof import ProofError
+from tests.kit.headers import PUBLIC, Chain, damaged_header, honest, seed_of
 
 PERIOD = 1_000_000
-
-
-def seed_of(number: int) -> bytes:
-    """The private key of a validator."""
-    return number.to_bytes(32, "big")
-
-
-PUBLIC = {number: public_key(seed_of(number)) for number in range(1, 40)}
-
-
-@dataclass
-class Chain:
-    """A party whose validators at a height are ``size`` numbers from ``height // step`` on, each of power 1."""
-
-    size: int = 4
-    step: int = 0
-    party: str = "east"
-
-    def members(self, height: int) -> list[int]:
-        """Numbers of validators."""
-        first = height // self.step if self.step else 0
-        return [first + n + 1 for n in range(self.size)]
-
-    def set_at(self, height: int) -> ValidatorSet:
-        """Who signs this height."""
-        return ValidatorSet.of({PUBLIC[n]: 1 for n in self.members(height)})
-
-    def at(
-        self,
-        height: int,
-        *,
-        time_ms: int | None = None,
-        root: bytes = b"",
-        signers: list[int] | None = None,
-    ) -> SignedHeader:
-        """The header of a height, a thousand milliseconds after the one before, with both sets."""
-        own, following = self.set_at(height), self.set_at(height + 1)
-        header = Header(
-            self.party,
-            height,
-            1000 * height if time_ms is None else time_ms,
-            root or sha256(b"root %d" % height).digest(),
-            own.hash,
-            following.hash,
-        )
-        seeds = [seed_of(n) for n in (self.members(height) if signers is None else signers)]
-        return sign(header, seeds, own, following)
 
 
 def client_of(chain: Chain, height: int = 1, **changes: int | Fraction) -> Client:
@@ -256,7 +209,7 @@ def test_two_headers_of_one_height_freeze() -> None:
     assert client.status(0) is ClientStatus.ACTIVE
     assert update(client, twin).kind == "frozen"
     assert client.misbehaviour is not None
-    assert (client.misbehaviour.first, client.misbehaviour.second) == (chain.at(2).header, twin)
+    assert (client.misbehaviour.first, client.misbehaviour.second) == (chain.at(2), twin)
     assert update(client, chain.at(3)).code == "client-frozen"
     found = client.header_at(2, 0)
     assert isinstance(found, HeaderOutcome)
@@ -382,6 +335,26 @@ def test_a_root_of_trust_must_be_sound() -> None:
             Client(TrustRoot(signed, PERIOD))
     with pytest.raises(MisuseError, match="trust level"):
         TrustRoot(chain.at(1), PERIOD, Fraction(1, 4))
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32))
+def test_a_damaged_header_is_not_believed(seed: int) -> None:
+    """IB-17, IB-19: other bytes, fields, signatures, signers and sets: what is trusted is what was signed, nothing
+    freezes, and evidence that was made up is none."""
+    random, chain = Random(seed), Chain(size=random_step(seed) + 4, step=random_step(seed))
+    client = client_of(chain)
+    assert update_to(client, 9, lambda height: honest(chain, height), 100_000)[0].is_valid
+    for _ in range(20):
+        height = random.randrange(2, 30)
+        damaged = damaged_header(random, chain, height)
+        if damaged is not None:
+            outcome = update(client.copy(), damaged)
+            is_so = damaged.header == honest(chain, height).header
+            assert outcome.kind == "refused" or is_so
+            assert outcome.kind != "frozen"
+            made_up = client.submit_evidence(damaged, honest(chain, height), 100_000)
+            assert made_up.kind == "refused"
 
 
 @settings(max_examples=20)

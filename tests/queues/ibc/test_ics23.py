@@ -12,6 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from surepipe.queues.ibc import ics23
+from surepipe.queues.ibc.commitments import (
+    PacketPayload,
+    acknowledgement_v2,
+    packet_v1,
+    packet_v2,
+)
 from surepipe.queues.ibc.iavl import EMPTY_ROOT, IavlTree
 from surepipe.queues.ibc.ics23 import (
     STORE_SPECS,
@@ -411,6 +417,31 @@ def test_a_chain_needs_each_of_its_parts() -> None:
         assert not verify_chained(specs, root, proofs, path, value)
 
 
+# Public chains.
+
+
+def test_commitments_are_those_of_public_chains() -> None:
+    """IB-27: the vectors that their implementations publish; and proven in a store as one of theirs would be."""
+    value = b'{"denom":"uatom","amount":"1000000","sender":"sender","receiver":"receiver","memo":"memo"}'
+    payload = PacketPayload("transfer", "transfer", "ics20-1", "application/json", value)
+    packet = packet_v2("07-tendermint-1", 100, [payload])
+    assert packet.hex() == "a096722aa6534040a0efbdae05765132a7b223ad306d6512f3734821bd046505"
+    answer = acknowledgement_v2([b"some bytes"])
+    assert answer.hex() == "f03b4667413e56aaf086663267913e525c442b56fa1af4fa3f3dab9f37044c5b"
+    numbers = b"".join(number.to_bytes(8, "big") for number in (5, 1, 9))
+    assert packet_v1(value, 1, 9, 5) == sha256(numbers + sha256(value).digest()).digest()
+    key, tree = b"07-tendermint-0\1" + (1).to_bytes(8, "big"), IavlTree()
+    tree.set(key, packet)
+    tree.commit()
+    values = {b"ibc": tree.root_hash, b"bank": EMPTY_ROOT}
+    proofs = proof_of(tree, key), prove_in_map(values, b"ibc")
+    root = simple_map_root(values)
+    assert verify_chained(STORE_SPECS, root, proofs, (b"ibc", key), packet)
+    other = packet_v2("07-tendermint-1", 101, [payload])
+    assert not verify_chained(STORE_SPECS, root, proofs, (b"ibc", key), other)
+    assert packet_v2("07-tendermint-1", 100, [payload, payload]) not in (packet, other)
+
+
 # Specifications.
 
 
@@ -463,6 +494,20 @@ def test_a_small_proof_that_stands_for_a_large_one_is_refused_before_it_is_hashe
         assert not verify_membership(IAVL_SPEC, EMPTY_ROOT, proof, b"k", b"v")
         with pytest.raises(ProofError, match="too many bytes"):
             calculate_root(proof)
+
+
+def test_a_step_outside_the_table_spoils_the_whole_batch() -> None:
+    """IB-24, IB-126: for the good entry as well, before the broken one or behind it; without that one it holds."""
+    tree = tree_of(b"a", b"b", b"c")
+    good = compress(BatchProof((proof_of(tree, b"a"),)))
+    entry = good.entries[0]
+    assert isinstance(entry, CompressedExistence)
+    for place in (len(good.lookup), -1):
+        broken = replace(entry, key=b"b", path=(place,))
+        for entries in ((entry, broken), (broken, entry)):
+            proof = replace(good, entries=entries)
+            assert not verify_membership(IAVL_SPEC, tree.root_hash, proof, b"a", b"aa")
+    assert verify_membership(IAVL_SPEC, tree.root_hash, good, b"a", b"aa")
 
 
 def one_entry(place: int) -> CompressedBatchProof:

@@ -12,12 +12,12 @@ client is frozen with the evidence, and believes nothing until an operator gives
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 from hashlib import sha256
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
 
 from cryptography.exceptions import InvalidSignature
@@ -36,6 +36,8 @@ NAME = re.compile(r"[A-Za-z0-9_.+\-#\[\]<>]{2,64}")
 """Of parties and connections."""
 _SIGNED = b"surepipe/ibc/header/1\n"
 _LIMITS = ProofLimits(bytes_max=64 << 10, fields_max=4096)
+_STATE_LIMITS = ProofLimits(bytes_max=64 << 10, fields_max=2 * ENTRIES_MAX)
+_EVIDENCE_LIMITS = ProofLimits(bytes_max=128 << 10)
 _U64 = 1 << 64
 
 
@@ -237,15 +239,42 @@ class TrustRoot:
                 "a trust level is from 1/3 on and below 1, and a trusting period is above 0"
             )
 
+    def encode(self) -> bytes:
+        return encode(
+            "TrustRoot",
+            {
+                "signed": self.signed.encode(),
+                "trusting_period_ms": self.trusting_period_ms,
+                "level_above": self.trust_level.numerator,
+                "level_below": self.trust_level.denominator,
+            },
+        )
+
+    @staticmethod
+    def decode(data: bytes) -> TrustRoot:
+        """Raises ProofError for bytes that are none, and MisuseError for one that can't be."""
+        values = decode("TrustRoot", data, _LIMITS)
+        return TrustRoot(
+            SignedHeader.decode(values["signed"]),
+            values["trusting_period_ms"],
+            Fraction(values["level_above"], values["level_below"] or 1),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TrustedHeader:
-    """A header that is believed, with its two sets."""
+    """A header that is believed, with its two sets, and with the signatures that make it evidence."""
 
     header: Header
     hash: bytes
     validators: ValidatorSet
     next_validators: ValidatorSet
+    signatures: tuple[tuple[bytes, bytes], ...]
+
+    @property
+    def signed(self) -> SignedHeader:
+        """As another party can verify it."""
+        return SignedHeader(self.header, self.signatures, self.validators, self.next_validators)
 
 
 class ClientStatus(Enum):
@@ -259,10 +288,23 @@ class ClientStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Misbehaviour:
-    """Why a client froze: two headers that can't both be honest."""
+    """Why a client froze: two signed headers that can't both be honest."""
 
-    first: Header
+    first: SignedHeader
     second: SignedHeader
+
+    def encode(self) -> bytes:
+        return encode(
+            "Misbehaviour", {"first": self.first.encode(), "second": self.second.encode()}
+        )
+
+    @staticmethod
+    def decode(data: bytes) -> Misbehaviour:
+        """Raises ProofError."""
+        values = decode("Misbehaviour", data, _EVIDENCE_LIMITS)
+        return Misbehaviour(
+            SignedHeader.decode(values["first"]), SignedHeader.decode(values["second"])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +352,20 @@ class Client:
         signed = root.signed
         assert signed.validators is not None
         assert signed.next_validators is not None
-        why = self._why_unsigned(signed, signed.validators, signed.next_validators)
-        if why:
+        header = signed.header
+        sets = signed.validators.hash, signed.next_validators.hash
+        if sets != (header.validators, header.next_validators):
+            raise MisuseError("a root of trust whose sets aren't those that its header states")
+        if why := self._why_unsigned(signed, signed.validators):
             raise MisuseError(f"a root of trust that isn't sound: {why}")
         entry = TrustedHeader(
-            signed.header, signed.header.hash, signed.validators, signed.next_validators
+            header, header.hash, signed.validators, signed.next_validators, signed.signatures
         )
-        self.root, self.trusted = root, {signed.header.height: entry}
+        self.root, self.trusted = root, {header.height: entry}
+
+    def copy(self) -> Client:
+        """One that changes by itself; what it believes is shared, as that never changes."""
+        return replace(self, trusted=dict(self.trusted))
 
     # Looking.
 
@@ -425,10 +474,10 @@ class Client:
             return _refused(
                 "invalid-header", "a set of validators is missing, or isn't the one that it states"
             )
-        if why := self._why_unsigned(signed, own, following):
+        if why := self._why_unsigned(signed, own):
             return _refused("invalid-header", why)
         signers = [key for key, _ in signed.signatures]
-        entry = TrustedHeader(header, header.hash, own, following)
+        entry = TrustedHeader(header, header.hash, own, following, signed.signatures)
         trusting = base.validators if is_below else base.next_validators
         if not is_below and header.validators == base.header.next_validators:
             return entry
@@ -453,17 +502,22 @@ class Client:
         attached = [each for each in (signed.validators, signed.next_validators) if each]
         if header.validators != header.next_validators and len(attached) < 2:
             return None, None
-        held = [
-            s for entry in self.trusted.values() for s in (entry.validators, entry.next_validators)
-        ]
-        known = {each.hash: each for each in (*held, *attached)}
-        return known.get(header.validators), known.get(header.next_validators)
+        return self._set_of(header.validators, attached), self._set_of(
+            header.next_validators, attached
+        )
+
+    def _set_of(self, hash_: bytes, attached: Sequence[ValidatorSet]) -> ValidatorSet | None:
+        """The set with this hash. One that is held comes first, so that equal ones are kept once."""
+        for entry in (self.newest, *self.trusted.values()):
+            if entry.header.validators == hash_:
+                return entry.validators
+            if entry.header.next_validators == hash_:
+                return entry.next_validators
+        return next((each for each in attached if each.hash == hash_), None)
 
     @staticmethod
-    def _why_unsigned(signed: SignedHeader, own: ValidatorSet, following: ValidatorSet) -> str:
+    def _why_unsigned(signed: SignedHeader, own: ValidatorSet) -> str:
         header, keys = signed.header, [key for key, _ in signed.signatures]
-        if own.hash != header.validators or following.hash != header.next_validators:
-            return "a set of validators isn't the one that it states"
         members = {key for key, _ in own.members}
         if len(set(keys)) != len(keys) or not set(keys) <= members:
             return "somebody signed twice, or isn't a validator"
@@ -474,20 +528,15 @@ class Client:
         return ""
 
     def _contradiction(self, signed: SignedHeader) -> Misbehaviour | None:
-        """The trusted header that can't be honest together with this one."""
-        header = signed.header
-        for height, entry in sorted(self.trusted.items()):
-            if _contradict(entry.header, header) and (
-                height == header.height or height in self._around(header.height)
-            ):
-                return Misbehaviour(entry.header, signed)
+        """The trusted header at its height, right before, or behind it, that can't be honest beside it."""
+        height = signed.header.height
+        before = max((each for each in self.trusted if each < height), default=None)
+        behind = min((each for each in self.trusted if each > height), default=None)
+        for place in (before, height, behind):
+            entry = None if place is None else self.trusted.get(place)
+            if entry is not None and _contradict(entry.header, signed.header):
+                return Misbehaviour(entry.signed, signed)
         return None
-
-    def _around(self, height: int) -> list[int]:
-        """The trusted heights right before and behind it."""
-        before = [each for each in sorted(self.trusted) if each < height]
-        behind = [each for each in sorted(self.trusted) if each > height]
-        return before[-1:] + behind[:1]
 
     def _drop_old(self, now_ms: int) -> None:
         newest = max(self.trusted)
@@ -520,7 +569,7 @@ class Client:
                 shown := self._shown(each, self.trusted[below], is_below=False), HeaderOutcome
             ):
                 return _refused("not-evidence", shown.text)
-        self.misbehaviour = Misbehaviour(first.header, second)
+        self.misbehaviour = Misbehaviour(first, second)
         return HeaderOutcome("frozen")
 
     def recover(self, root: TrustRoot) -> None:
@@ -544,6 +593,118 @@ def _contradict(one: Header, other: Header) -> bool:
         return one.hash != other.hash
     lower, higher = (one, other) if one.height < other.height else (other, one)
     return lower.time_ms >= higher.time_ms
+
+
+# What is believed, as rows of a store: one of each header, one of each set, one of the rest. A row of a header or
+# of a set never changes, so an update writes what is new and drops what went.
+
+
+def client_changes(before: Client | None, client: Client) -> Iterator[tuple[bytes, bytes | None]]:
+    """The rows by which a client differs from what it was; None drops one."""
+    held = before.trusted if before is not None else {}
+    party, kept = client.party, client.trusted
+    for height in sorted(held.keys() - kept.keys()):
+        yield _row(party, "header", height.to_bytes(8, "big")), None
+    for height in sorted(kept.keys() - held.keys()):
+        signed = SignedHeader(kept[height].header, kept[height].signatures)
+        yield _row(party, "header", height.to_bytes(8, "big")), signed.encode()
+    old, new = _sets_held(held), _sets_held(kept)
+    for each in sorted(old.keys() - new.keys()):
+        yield _row(party, "set", each), None
+    for each in sorted(new.keys() - old.keys()):
+        yield _row(party, "set", each), new[each].encode()
+    if before is None or before.root != client.root:
+        yield _row(client.party, "root"), client.root.encode()
+    evidence = None if before is None else before.misbehaviour
+    if evidence != client.misbehaviour:
+        found = client.misbehaviour
+        yield _row(client.party, "evidence"), None if found is None else found.encode()
+    state = _state_of(client)
+    if before is None or _state_of(before) != state:
+        yield _row(client.party), state
+
+
+def stored_client(
+    party: str, read: Callable[[Sequence[bytes]], Sequence[bytes | None]]
+) -> Client | None:
+    """The client that rows tell of, or None. Raises ProofError for rows that don't fit together: none is believed
+    then."""
+    state: bytes | None = None
+    while True:
+        before, (state,) = state, read([_row(party)])
+        if state is None:
+            return None
+        try:
+            return _client_of(party, state, read)
+        except LookupError as missing:
+            if state == before:  # else somebody has changed it between two reads
+                raise ProofError(f"the client of {party!r} lacks rows") from missing
+
+
+def _client_of(
+    party: str, state: bytes, read: Callable[[Sequence[bytes]], Sequence[bytes | None]]
+) -> Client:
+    values = decode("ClientState", state, _STATE_LIMITS)
+    steps: list[int] = values["steps"]
+    heights = list(accumulate(steps))
+    keys = [_row(party, "root"), _row(party, "evidence")]
+    keys += [_row(party, "header", height.to_bytes(8, "big")) for height in heights]
+    root, evidence, *found = read(keys)
+    if root is None or None in found or (evidence is None) == values["is_frozen"]:
+        raise LookupError
+    headers = [SignedHeader.decode(row) for row in found if row is not None]
+    hashes = sorted({h for s in headers for h in (s.header.validators, s.header.next_validators)})
+    rows = dict(zip(hashes, read([_row(party, "set", each) for each in hashes]), strict=True))
+    sets = {each: ValidatorSet.decode(row) for each, row in rows.items() if row is not None}
+    if len(sets) < len(rows):
+        raise LookupError
+    if any(each.hash != hash_ for hash_, each in sets.items()) or heights != [
+        signed.header.height for signed in headers
+    ]:
+        raise ProofError(f"the client of {party!r} has rows of another one")
+    entries = [
+        TrustedHeader(
+            each.header,
+            each.header.hash,
+            sets[each.header.validators],
+            sets[each.header.next_validators],
+            each.signatures,
+        )
+        for each in headers
+    ]
+    return Client(
+        TrustRoot.decode(root),
+        {entry.header.height: entry for entry in entries},
+        values["floor"],
+        values["is_closed"],
+        None if evidence is None else Misbehaviour.decode(evidence),
+    )
+
+
+def _row(party: str, part: str = "", which: bytes = b"") -> bytes:
+    """The key of a row. No name of a party has a slash."""
+    return f"client/{party}/{part}/".encode() + which
+
+
+def _sets_held(trusted: Mapping[int, TrustedHeader]) -> dict[bytes, ValidatorSet]:
+    found: dict[bytes, ValidatorSet] = {}
+    for entry in trusted.values():
+        found[entry.header.validators] = entry.validators
+        found[entry.header.next_validators] = entry.next_validators
+    return found
+
+
+def _state_of(client: Client) -> bytes:
+    heights = sorted(client.trusted)
+    return encode(
+        "ClientState",
+        {
+            "floor": client.floor,
+            "is_closed": client.is_closed,
+            "is_frozen": client.misbehaviour is not None,
+            "steps": [height - below for below, height in pairwise([0, *heights])],
+        },
+    )
 
 
 def update_to(

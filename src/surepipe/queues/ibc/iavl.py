@@ -122,13 +122,19 @@ class IavlTree:
 
     def get(self, key: bytes) -> bytes | None:
         """The value in the open version, or None."""
-        if self.root is None:
-            return None
-        node = self._node(self.root)
-        while type(node) is Inner:
-            node = self._node(node.left if key < node.key else node.right)
-        assert isinstance(node, Leaf)
-        return node.value if node.key == key else None
+        leaf = self._leaf(key)
+        return leaf.value if leaf is not None and leaf.key == key else None
+
+    def _leaf(self, key: bytes) -> Leaf | None:
+        """The leaf that has the key if any has."""
+        child, load = self.root, self._load
+        while child is not None:
+            node = load(child) if type(child) is Ref else child
+            if type(node) is Leaf:
+                return node
+            assert type(node) is Inner
+            child = node.left if key < node.key else node.right
+        return None
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Keys from ``start`` on and below ``stop`` with their values, in the order of the keys."""
@@ -156,7 +162,7 @@ class IavlTree:
         self.root = leaf if self.root is None else self._set(self.root, leaf, version)
 
     def _set(self, child: Child, leaf: Leaf, version: int) -> Node:
-        node = self._node(child)
+        node = self._load(child) if type(child) is Ref else child
         if type(node) is Leaf:
             if leaf.key == node.key:
                 return leaf
@@ -363,8 +369,8 @@ def thin(node: Node) -> Node:
 
 def encode_ref(ref: Child) -> bytes:
     """A reference as bytes."""
-    numbers = (ref.version, ref.number, ref.height, ref.size)
-    return b"".join([uvarint(number) for number in numbers]) + ref.hash
+    where = uvarint(ref.version) + uvarint(ref.number)
+    return where + uvarint(ref.height) + uvarint(ref.size) + ref.hash
 
 
 def decode_ref(data: bytes, at: int) -> tuple[Ref, int]:

@@ -21,6 +21,7 @@ TYPE = re.compile(r"[a-z0-9._/\-]{1,64}")
 GENESIS_KEY = b"ibc"
 
 TIMED_OUT, UNSUPPORTED_TYPE, UNDECODABLE, HANDLER_RAISED, RESULT_TOO_LARGE = 1, 2, 3, 4, 5
+ABANDONED = 6
 APPLICATION_CODES = range(100, 4_294_967_295)
 DEFERRED = 4_294_967_295
 """Codes of receipts; 0 is success, and an application gives those from 100 on."""

@@ -20,6 +20,7 @@ class ProvableQueue:
         self._block = block
         self._connection = connection
         self._queue: QueueKind = queue
+        self._head_key, self._tail_key = self.key("head"), self.key("tail")
 
     def key(self, part: Part, index: int | None = None) -> bytes:
         """Under which a part stands in the space."""
@@ -28,33 +29,33 @@ class ProvableQueue:
     @property
     def exists(self) -> bool:
         """Whether it was made; an empty one exists."""
-        return self._block.get(SPACE, self.key("head")) is not None
+        return self._block.get(SPACE, self._head_key) is not None
 
     @property
     def head(self) -> int:
         """The index of the oldest entry; the tail when there is none."""
-        return self._counter("head")
+        return self._counter(self._head_key)
 
     @property
     def tail(self) -> int:
         """The index that the next entry gets."""
-        return self._counter("tail")
+        return self._counter(self._tail_key)
 
-    def _counter(self, part: Part) -> int:
-        value = self._block.get(SPACE, self.key(part))
+    def _counter(self, key: bytes) -> int:
+        value = self._block.get(SPACE, key)
         if value is None:
             raise ContractBroken(f"queue {self._connection}:{self._queue} was never made")
         return int.from_bytes(value, "big")
 
-    def _count(self, part: Part, index: int) -> None:
-        self._block.set(SPACE, self.key(part), index.to_bytes(8, "big"))
+    def _count(self, key: bytes, index: int) -> None:
+        self._block.set_at_end(SPACE, key, index.to_bytes(8, "big"))
 
     def init(self) -> None:
         """Make it, empty. Both counters are stored as 0, so that even nothing can be proven."""
         if self.exists:
             raise ContractBroken(f"queue {self._connection}:{self._queue} is there already")
-        self._count("head", 0)
-        self._count("tail", 0)
+        self._count(self._head_key, 0)
+        self._count(self._tail_key, 0)
 
     def peek(self) -> bytes | None:
         """The entry at the head, or None. Changes nothing."""
@@ -73,19 +74,24 @@ class ProvableQueue:
             raise IbcRefused(
                 "queue-full", f"queue {self._connection}:{self._queue} has given out every index"
             )
-        self.write(index, value)
+        self._add(index, value)
         return index
+
+    def _add(self, index: int, value: bytes) -> None:
+        """At the tail or beyond it nothing was ever written, as the tail never goes back."""
+        self._block.set(SPACE, self.key("entry", index), value)
+        self._count(self._tail_key, index + 1)
 
     def write(self, index: int, value: bytes) -> None:
         """Let there be an entry at an index at which there never was one; the tail is behind it afterwards."""
-        if self.retrieve(index) is not None or index < self.head:
+        if index >= self.tail:
+            self._add(index, value)
+        elif self.retrieve(index) is None and index >= self.head:
+            self._block.set(SPACE, self.key("entry", index), value)
+        else:
             raise ContractBroken(
                 f"entry {index} of {self._connection}:{self._queue} was written before"
             )
-        tail = self.tail
-        self._block.set(SPACE, self.key("entry", index), value)
-        if index >= tail:
-            self._count("tail", index + 1)
 
     def pop(self) -> bytes | None:
         """Remove the entry at the head and return it; None when there is none, and nothing changes."""
@@ -97,11 +103,12 @@ class ProvableQueue:
         if value is None:
             return None
         self._block.delete(SPACE, self.key("entry", index))
-        head, tail = self.head, self.tail
-        if index == head:  # the next ones may have been settled before
-            rest = self._block.scan(SPACE, self.key("entry", head), self.key("tail"))
-            lowest = next((int.from_bytes(key[-8:], "big") for key, _ in rest), tail)
-            self._count("head", lowest)
+        if index == self.head:
+            tail, lowest = self.tail, index + 1
+            if lowest < tail and self.retrieve(lowest) is None:  # some were settled before
+                rest = self._block.scan(SPACE, self.key("entry", lowest), self._tail_key)
+                lowest = next((int.from_bytes(key[-8:], "big") for key, _ in rest), tail)
+            self._count(self._head_key, lowest)
         return value
 
     def advance(self, index: int) -> None:
@@ -119,6 +126,6 @@ class ProvableQueue:
             span = self._block.scan(SPACE, self.key(part, head), self.key(part, index))
             for key in [key for key, _ in span]:
                 self._block.delete(SPACE, key)
-        self._count("head", index)
+        self._count(self._head_key, index)
         if index > tail:
-            self._count("tail", index)
+            self._count(self._tail_key, index)

@@ -113,6 +113,19 @@ MESSAGES: Final[Mapping[str, tuple[MessageField, ...]]] = {
         MessageField(3, "validators", "bytes"),
         MessageField(4, "next_validators", "bytes"),
     ),
+    "TrustRoot": (
+        MessageField(1, "signed", "bytes"),
+        MessageField(2, "trusting_period_ms", "uint64"),
+        MessageField(3, "level_above", "uint64"),
+        MessageField(4, "level_below", "uint64"),
+    ),
+    "Misbehaviour": (MessageField(1, "first", "bytes"), MessageField(2, "second", "bytes")),
+    "ClientState": (
+        MessageField(1, "floor", "uint64"),
+        MessageField(2, "is_closed", "bool"),
+        MessageField(3, "is_frozen", "bool"),
+        _many(4, "steps", "uint64"),
+    ),
     "Operation": (
         MessageField(1, "space", "string"),
         MessageField(2, "key", "bytes"),
@@ -123,6 +136,8 @@ MESSAGES: Final[Mapping[str, tuple[MessageField, ...]]] = {
         MessageField(1, "queue", "string"),
         MessageField(2, "first", "uint64"),
         _many(3, "items", "bytes"),
+        _many(4, "operations", "uint64"),
+        MessageField(5, "producer", "string"),
     ),
     "BlockRecord": (
         MessageField(1, "height", "uint64"),
@@ -130,6 +145,22 @@ MESSAGES: Final[Mapping[str, tuple[MessageField, ...]]] = {
         _many(3, "operations", "Operation"),
         _many(4, "appends", "Append"),
         MessageField(6, "root", "bytes"),
+    ),
+    "Item": (
+        MessageField(1, "kind", "int32"),
+        MessageField(2, "key", "bytes"),
+        MessageField(3, "value", "bytes"),
+        MessageField(4, "form", "int32"),
+        MessageField(5, "index", "uint64"),
+        MessageField(6, "record", "bytes"),
+    ),
+    "Submission": (
+        MessageField(1, "connection", "string"),
+        _many(2, "headers", "bytes"),
+        MessageField(3, "height", "uint64"),
+        MessageField(4, "proof", "bytes"),
+        _many(5, "items", "Item"),
+        MessageField(6, "relayer", "bytes"),
     ),
 }
 """Every message, with the names of ICS-23 where it has them."""
@@ -207,16 +238,22 @@ def _filled(name: str, values: Mapping[str, Any]) -> Any:
 
 def decode(name: str, data: bytes, limits: ProofLimits = PROOF_LIMITS) -> Values:
     """The fields of a message. Raises ProofError for bytes that are none, or are beyond the limits."""
-    if len(data) > limits.bytes_max:
-        raise ProofError(f"{len(data)} bytes are more than the {limits.bytes_max} of a proof")
-    message = _parsed(name, data)
+    message = _parsed(name, data, limits)
     if message is None:
         return walk(name, data, limits)
     return _taken(name, message, _Counter(limits.fields_max))
 
 
-def _parsed(name: str, data: bytes) -> Any:
+def _message(name: str, data: bytes, limits: ProofLimits) -> Any:
+    """The same as the library holds it."""
+    message = _parsed(name, data, limits)
+    return _filled(name, walk(name, data, limits)) if message is None else message
+
+
+def _parsed(name: str, data: bytes, limits: ProofLimits) -> Any:
     """What the library reads, if it would write the same; else None."""
+    if len(data) > limits.bytes_max:
+        raise ProofError(f"{len(data)} bytes are more than the {limits.bytes_max} of a proof")
     classes = _classes()
     from google.protobuf.message import DecodeError  # noqa: PLC0415 - see _classes
 
@@ -377,12 +414,14 @@ def encode_chain(proofs: MerkleProof) -> bytes:
 
 def decode_proof(data: bytes, limits: ProofLimits = PROOF_LIMITS) -> CommitmentProof:
     """The proof. Raises ProofError."""
-    return _proof(decode("CommitmentProof", data, limits))
+    message = _message("CommitmentProof", data, limits)
+    return _proof(message, _Counter(limits.fields_max))
 
 
 def decode_chain(data: bytes, limits: ProofLimits = PROOF_LIMITS) -> MerkleProof:
     """The chain of proofs, the innermost first. Raises ProofError."""
-    return tuple([_proof(each) for each in decode("MerkleProof", data, limits)["proofs"]])
+    message, counted = _message("MerkleProof", data, limits), _Counter(limits.fields_max)
+    return tuple([_proof(each, counted) for each in message.proofs])
 
 
 def _proof_values(proof: CommitmentProof) -> Values:
@@ -440,59 +479,80 @@ def _step_values(op: InnerOp) -> Values:
     return {"hash": op.hash, "prefix": op.prefix, "suffix": op.suffix}
 
 
-def _proof(values: Values) -> CommitmentProof:
-    for name, found in values.items():
-        if name == "exist":
-            return _existence(found)
-        if name == "nonexist":
-            return _absence(found)
-        entries = found["entries"]
-        if name == "batch":
-            return BatchProof(tuple([_entry(each) for each in entries]))
-        steps = [_step(each) for each in found["lookup_inners"]]
-        return CompressedBatchProof(tuple([_compressed(each) for each in entries]), tuple(steps))
-    raise ProofError("a proof has none of its alternatives")
+# Read from the library's messages, whose fields have Python's values and no types.
 
 
-def _entry(values: Values) -> ExistenceProof | NonExistenceProof:
-    if "exist" in values:
-        return _existence(values["exist"])
-    if "nonexist" in values:
-        return _absence(values["nonexist"])
-    raise ProofError("an entry of a batch has none of its alternatives")
+def _proof(message: Any, counted: _Counter) -> CommitmentProof:
+    counted(4)
+    match message.WhichOneof("which"):
+        case "exist":
+            return _existence(message.exist, counted)
+        case "nonexist":
+            return _absence(message.nonexist, counted)
+        case "batch":
+            return BatchProof(tuple([_entry(each, counted) for each in message.batch.entries]))
+        case "compressed":
+            small = message.compressed
+            steps = _steps(small.lookup_inners, counted)
+            return CompressedBatchProof(
+                tuple([_compressed(each, counted) for each in small.entries]), steps
+            )
+        case _:
+            raise ProofError("a proof has none of its alternatives")
 
 
-def _existence(values: Values) -> ExistenceProof:
-    path = tuple([_step(each) for each in values["path"]])
-    return ExistenceProof(values["key"], values["value"], _leaf(values), path)
+def _entry(message: Any, counted: _Counter) -> ExistenceProof | NonExistenceProof:
+    match message.WhichOneof("which"):
+        case "exist":
+            return _existence(message.exist, counted)
+        case "nonexist":
+            return _absence(message.nonexist, counted)
+        case _:
+            raise ProofError("an entry of a batch has none of its alternatives")
 
 
-def _absence(values: Values) -> NonExistenceProof:
-    left, right = (_existence(values[s]) if s in values else None for s in ("left", "right"))
-    return NonExistenceProof(values["key"], left, right)
+def _existence(message: Any, counted: _Counter) -> ExistenceProof:
+    leaf, path = _leaf(message, counted), _steps(message.path, counted)
+    return ExistenceProof(message.key, message.value, leaf, path)
 
 
-def _compressed(values: Values) -> CompressedExistence | CompressedAbsence:
-    if "exist" in values:
-        return _compressed_existence(values["exist"])
-    if "nonexist" in values:
-        found = values["nonexist"]
-        left, right = (
-            _compressed_existence(found[side]) if side in found else None
-            for side in ("left", "right")
-        )
-        return CompressedAbsence(found["key"], left, right)
-    raise ProofError("an entry of a batch has none of its alternatives")
+def _absence(message: Any, counted: _Counter) -> NonExistenceProof:
+    left = _existence(message.left, counted) if message.HasField("left") else None
+    right = _existence(message.right, counted) if message.HasField("right") else None
+    return NonExistenceProof(message.key, left, right)
 
 
-def _compressed_existence(values: Values) -> CompressedExistence:
-    return CompressedExistence(values["key"], values["value"], _leaf(values), tuple(values["path"]))
+def _compressed(message: Any, counted: _Counter) -> CompressedExistence | CompressedAbsence:
+    match message.WhichOneof("which"):
+        case "exist":
+            return _compressed_existence(message.exist, counted)
+        case "nonexist":
+            found = message.nonexist
+            left, right = (
+                _compressed_existence(getattr(found, side), counted)
+                if found.HasField(side)
+                else None
+                for side in ("left", "right")
+            )
+            return CompressedAbsence(found.key, left, right)
+        case _:
+            raise ProofError("an entry of a batch has none of its alternatives")
 
 
-def _leaf(values: Values) -> LeafOp | None:
-    found = values.get("leaf")
-    return None if found is None else LeafOp(**found)
+def _compressed_existence(message: Any, counted: _Counter) -> CompressedExistence:
+    counted(len(message.path))
+    leaf, path = _leaf(message, counted), tuple(message.path)
+    return CompressedExistence(message.key, message.value, leaf, path)
 
 
-def _step(values: Values) -> InnerOp:
-    return InnerOp(values["hash"], values["prefix"], values["suffix"])
+def _leaf(message: Any, counted: _Counter) -> LeafOp | None:
+    counted(9)
+    if not message.HasField("leaf"):
+        return None
+    op = message.leaf
+    return LeafOp(op.hash, op.prehash_key, op.prehash_value, op.length, op.prefix)
+
+
+def _steps(messages: Any, counted: _Counter) -> tuple[InnerOp, ...]:
+    counted(4 * len(messages))
+    return tuple([InnerOp(op.hash, op.prefix, op.suffix) for op in messages])

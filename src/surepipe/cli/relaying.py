@@ -1,0 +1,182 @@
+"""The file of ``surepipe relay``: which parties there are, where their stores are, and which paths are carried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from surepipe.actors.parties import StoreEnd
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines.models.common import PartModel, row_of
+from surepipe.pipelines.problems import nearest
+from surepipe.pipelines.reading import read_file
+from surepipe.queues.ibc import Ledger, Relay, RelayOptions, TrustRoot
+from surepipe.queues.ibc.relay import Ends
+from surepipe.storage import open_store
+
+
+class PathPart(PartModel):
+    """A connection between two parties."""
+
+    word: ClassVar[str] = "path"
+    ends: Annotated[tuple[str, str], BeforeValidator(row_of)]
+    names: Annotated[tuple[str, str] | None, BeforeValidator(row_of)] = None
+    priority: int = Field(default=0, ge=0)
+    deny: Annotated[tuple[str, ...], BeforeValidator(row_of)] = ()
+    skip: Annotated[tuple[int, ...], BeforeValidator(row_of)] = ()
+    size_max: int | None = Field(default=None, ge=1)
+
+
+class RelayPart(PartModel):
+    """How it carries."""
+
+    word: ClassVar[str] = "relay"
+    name: str = "relay"
+    poll_ms: int = Field(default=500, ge=1)
+    batch_items_max: int = Field(default=100, ge=1, le=1000)
+    cleanup_every: int = Field(default=256, ge=1)
+    clear_interval_s: float = Field(default=60.0, gt=0)
+    clear_share: float = Field(default=0.5, ge=0, le=1)
+    resubmit_after_s: float = Field(default=5.0, gt=0)
+    stagger_s: float = Field(default=2.0, ge=0)
+    metrics_port: int | None = Field(default=None, ge=0, le=65_535)
+
+
+class RelayModel(PartModel):
+    """The whole file."""
+
+    word: ClassVar[str] = "relay file"
+    version: Literal[1]
+    parties: Mapping[str, str]
+    paths: Annotated[tuple[PathPart, ...], BeforeValidator(row_of)] = Field(min_length=1)
+    relay: RelayPart = RelayPart()
+
+
+@dataclass
+class RelayFile:
+    """A relay as its file has it; on leaving, its stores are closed."""
+
+    relay: Relay
+    stack: ExitStack
+    metrics_port: int | None = None
+
+    @staticmethod
+    def read(path: Path) -> RelayFile:
+        """Raises ConfigurationError, which says what to write."""
+        _, root = read_file(path)
+        try:
+            model = RelayModel.model_validate(root.data())
+        except ValidationError as error:
+            lines = [
+                f"{path}: {'.'.join(map(str, each['loc'])) or 'the file'}: {each['msg']}"
+                for each in error.errors(include_url=False)
+            ]
+            raise ConfigurationError("\n".join(lines)) from None
+        stack = ExitStack()
+        try:
+            ends = {
+                name: _end(stack, name, address, model.relay.name)
+                for name, address in _used(model, path)
+            }
+            paths: list[Ends] = []
+            for part in model.paths:
+                one, other = (ends[name] for name in part.ends)
+                paths.append((one, other, *part.names) if part.names else (one, other))
+            options = [_options(model.relay, part) for part in model.paths]
+            relay = Relay(paths, options=options[0])
+            for carried, each in zip(relay.paths, options, strict=True):
+                carried.options = each
+        except BaseException:
+            stack.close()
+            raise
+        return RelayFile(relay, stack, model.relay.metrics_port)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stack.close()
+
+
+def _used(model: RelayModel, path: Path) -> list[tuple[str, str]]:
+    """The parties of all paths, with their stores."""
+    found = list(dict.fromkeys(name for part in model.paths for name in part.ends))
+    for name in found:
+        if name not in model.parties:
+            near = nearest(name, tuple(model.parties))
+            hint = near or "write it there with its store"
+            raise ConfigurationError(
+                f"{path}: a path ends at {name!r}, which isn't among parties: {hint}"
+            )
+    if len({model.parties[name] for name in found}) < len(found) and all(
+        model.parties[name].startswith("sqlite") for name in found
+    ):
+        raise ConfigurationError(
+            f"{path}: two parties have one store; give each a store of its own"
+        )
+    return [(name, model.parties[name]) for name in found]
+
+
+def _end(stack: ExitStack, name: str, address: str, relayer: str) -> StoreEnd:
+    store = open_store(address, name)
+    close = getattr(store, "close", None)
+    if callable(close):
+        stack.callback(close)
+    end = StoreEnd(store, relayer)
+    stack.callback(end.close)
+    return end
+
+
+def _options(relay: RelayPart, part: PathPart) -> RelayOptions:
+    return RelayOptions(
+        batch_items_max=relay.batch_items_max,
+        cleanup_every=relay.cleanup_every,
+        clear_interval_s=relay.clear_interval_s,
+        clear_share=relay.clear_share,
+        resubmit_after_s=relay.resubmit_after_s,
+        poll_s=relay.poll_ms / 1000,
+        stagger_s=relay.stagger_s,
+        priority=part.priority,
+        deny=part.deny,
+        skip=frozenset(part.skip),
+        size_max=part.size_max,
+        relayer=relay.name.encode()[:64],
+    )
+
+
+def ledger_at(address: str, stack: ExitStack) -> Ledger:
+    """The ledger of the party in a store; ``redis://HOST/0?pipeline=NAME`` says whose keys. Raises
+    ConfigurationError."""
+    where, _, name = address.partition("?pipeline=")
+    store = open_store(where, name or "ibc")
+    close = getattr(store, "close", None)
+    if callable(close):
+        stack.callback(close)
+    ledger = Ledger(store)
+    ledger.refresh()
+    if not ledger.height:
+        raise ConfigurationError(
+            f"{address} has no party (of Redis, say whose keys: ?pipeline=NAME, which is the name of the pipeline "
+            "that made it, or of its store's `keys`)"
+        )
+    return ledger
+
+
+def trust_of(address: str, trusting_days: float) -> str:
+    """What another party begins to trust the one in this store with, as text. Raises ConfigurationError."""
+    with ExitStack() as stack:
+        ledger = ledger_at(address, stack)
+        header = ledger.header(ledger.height)
+    period_ms = round(trusting_days * 24 * 3_600_000)
+    return TrustRoot(header, period_ms).encode().hex()

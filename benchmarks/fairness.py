@@ -1,6 +1,6 @@
 """How long a few messages wait behind a flood: one queue for all, and the two policies of the book.
 
-    python -m benchmarks.fairness            the figures (deterministic; a minute)
+    python -m benchmarks.fairness            the figures (deterministic; two minutes)
     python -m benchmarks.fairness --draw     and docs/pictures/book/fairness.svg
 
 1,000 origins share a book that serves 1,000 messages a second, a tenth of it every tenth of a second. One origin
@@ -17,6 +17,7 @@ import statistics
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -52,15 +53,20 @@ class Waits:
 
 @dataclass
 class Bench:
-    """One book in virtual time. With ``is_one_queue`` all origins share a queue."""
+    """One book in virtual time. With ``is_one_queue`` all origins share a queue.
+
+    Several ``processes`` share the rate, and have all claimed what they serve at once: each makes its call from
+    within the first handler of the one before.
+    """
 
     name: str
     policy: Literal["drr", "rotate"]
     is_one_queue: bool = False
+    processes: int = 1
 
     def __post_init__(self) -> None:
         self.now = 0
-        self.done = 0
+        self.done = [0] * self.processes
         self.pending: dict[str, deque[tuple[int, float]]] = defaultdict(deque)
         self.ready = 0
         """Queues of quiet origins that are not empty,"""
@@ -76,23 +82,31 @@ class Bench:
             refuse_pages=None,
             checkpoint_bytes=1 << 30,
         )
-        self.book = BookQueue.inline(
-            "fair",
-            store=MemoryStore(),
-            processor=self.handle,
-            config=config,
-            clock=lambda: DAY_US + self.now,
-            monotonic=lambda: self.now,
-            rng=random.Random(1),
-        )
+        store = MemoryStore()
+        self.books = [
+            BookQueue.inline(
+                "fair",
+                store=store,
+                processor=partial(self.handle, number),
+                config=config,
+                worker=f"w{number}",
+                clock=lambda: DAY_US + self.now,
+                monotonic=lambda: self.now,
+                rng=random.Random(number + 1),
+            )
+            for number in range(self.processes)
+        ]
+        self.book = self.books[0]
 
-    def handle(self, message: BookMessage, _context: Context) -> None:
+    def handle(self, process: int, message: BookMessage, _context: Context) -> None:
         """The message ends here."""
-        self.done += 1
+        if not self.done[process] and process + 1 < self.processes:
+            self.serve(process + 1)
+        self.done[process] += 1
         origin = message.payload.decode()
         if origin == "loud":
             return
-        ends = self.now + self.done * 1_000_000 // RATE
+        ends = self.now + self.done[process] * self.processes * 1_000_000 // RATE
         came, bound = self.pending[origin].popleft()
         self.ahead -= len(self.pending[origin]) < QUANTUM + LARGEST
         self.ready -= not self.pending[origin]
@@ -114,7 +128,8 @@ class Bench:
         """Of a message that finds its queue empty (docs/book.md). The loud queue is ready as well."""
         if self.policy == "rotate":
             return (self.ready + 2) * PERIOD_US / 1e6
-        return (self.ahead + QUANTUM + LARGEST + LARGEST) / RATE + PERIOD_US / 1e6
+        slices = (self.processes - 1) * LARGEST * self.book.config.commit_messages
+        return (self.ahead + QUANTUM + LARGEST + LARGEST + slices) / RATE + PERIOD_US / 1e6
 
     def run(self, flood: int = FLOOD, seconds: int = SECONDS) -> Waits:
         """The flood, then the trickle, until all of the trickle is served."""
@@ -130,10 +145,11 @@ class Bench:
             self.serve()
         return self.found
 
-    def serve(self) -> None:
-        """A call with the budget of one period."""
-        self.done = 0
-        answer = self.book.service(Budget(messages=RATE * PERIOD_US // 1_000_000))
+    def serve(self, process: int = 0) -> None:
+        """A call with this process's part of the budget of one period."""
+        self.done[process] = 0
+        budget = Budget(messages=RATE * PERIOD_US // 1_000_000 // self.processes)
+        answer = self.books[process].service(budget)
         self.found.visits += answer.visits
         self.found.served += answer.ran
 
@@ -248,6 +264,8 @@ def main() -> None:
         Bench("deficit round robin", "drr"),
         Bench("rotate", "rotate"),
         Bench("one queue for all", "drr", is_one_queue=True),
+        Bench("drr, 2 processes", "drr", processes=2),
+        Bench("drr, 4 processes", "drr", processes=4),
     ):
         name, is_one, waits = bench.name, bench.is_one_queue, bench.run()
         found.append(waits)
@@ -265,7 +283,7 @@ def main() -> None:
                 flush=True,
             )
     if options.draw:
-        PICTURE.write_text(draw(found), encoding="utf-8")
+        PICTURE.write_text(draw(found[:3]), encoding="utf-8")
 
 
 if __name__ == "__main__":

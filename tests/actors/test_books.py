@@ -6,21 +6,36 @@ import asyncio
 import queue
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from surepipe.actors.books import ServedBook
-from surepipe.core.store_requests import Store, Unavailable
-from surepipe.errors import ConfigurationError, Fenced, MisuseError, PipeClosed
+from surepipe.actors.books import AsyncBook, ServedBook
+from surepipe.core.store_requests import (
+    AppendOutcome,
+    AppendRun,
+    Failed,
+    Hint,
+    Store,
+    StoreOutcome,
+    StoreRequest,
+    Together,
+    Unavailable,
+)
+from surepipe.errors import ConfigurationError, Fenced, MisuseError, PayloadTooLarge, PipeClosed
 from surepipe.queues.book import BookConfig, BookMessage, BookQueue, Budget, Context, Cost, Later
+from surepipe.queues.book.answers import Accepted, EnqueueUnknown
 from surepipe.queues.book.changes import Spend
+from surepipe.queues.book.config import NOTHING
 from surepipe.queues.book.ledger import Ledger
 from surepipe.queues.book.service import Worker
 from surepipe.storage import MemoryStore, SqliteStore
+from tests.kit.book import Gate
 from tests.queues.book.test_book_processes import appended
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
+"""Longer than anything takes: only a defect ends here."""
 
 
 class Seen:
@@ -70,6 +85,58 @@ def test_workers_of_a_process_never_share_a_queue() -> None:
             assert out == list(range(60))
     finally:
         sys.setswitchinterval(before)
+
+
+class Watched(MemoryStore):
+    """A store whose waits return when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_waiting, self.may_return = threading.Event(), Gate()
+
+    def wait(self, stream: str, index: int, timeout_us: int) -> Hint | Failed | Unavailable:
+        self.is_waiting.set()
+        self.may_return.wait()
+        return super().wait(stream, index, min(timeout_us, 1))
+
+
+def test_what_somebody_looked_at_is_served_all_the_same() -> None:
+    """1. All workers rest. 2. Another process enqueues. 3. A look at the totals hears of it, before the watcher
+    does. 4. The watcher finds nothing new, and nobody else would ring the workers."""
+    store, seen = Watched(), Seen()
+    with store.may_return, ServedBook("b", store=store, processor=seen) as book:
+        assert store.is_waiting.wait(WITHIN_S)
+        BookQueue.inline("b", store=store, processor=seen).enqueue("A", b"1")
+        assert book.totals()["queued"] == 1
+        store.may_return.set()
+        assert seen.take(1) == [b"1"]
+
+
+class Untaking(Watched):
+    """One that takes no entry of a log for a while."""
+
+    is_silent = False
+
+    def append(
+        self, stream: str, producer: str, epoch: int, first: int, payloads: Sequence[bytes]
+    ) -> AppendOutcome:
+        if self.is_silent:
+            return Unavailable("away")
+        return super().append(stream, producer, epoch, first, payloads)
+
+
+def test_what_is_stored_when_it_is_tried_again_is_served() -> None:
+    """1. Nobody answers an enqueue. 2. Its ``again`` stores it. 3. All workers rest, and have to be told."""
+    store, seen = Untaking(), Seen()
+    with store.may_return, ServedBook("b", store=store, processor=seen) as book:
+        assert store.is_waiting.wait(WITHIN_S)
+        store.is_silent = True
+        with pytest.raises(EnqueueUnknown) as unknown:
+            book.enqueue("A", b"1")
+        store.is_silent = False
+        unknown.value.again()
+        assert seen.take(1) == [b"1"]
+        store.may_return.set()
 
 
 def test_another_address_is_refused() -> None:
@@ -203,6 +270,34 @@ def test_the_budget_of_a_period_is_one_for_all_processes(workers: int) -> None:
             book.close()
 
 
+@pytest.mark.parametrize("config", [RATED, BookConfig()], ids=["a-rate", "a-budget-a-call"])
+def test_a_book_that_can_not_move_writes_nothing_and_looks_no_more(config: BookConfig) -> None:
+    """B-65: all that waits is paused; who releases it rings, and a message for later sets the time of the look."""
+    store = MemoryStore()
+    answers: list[Later] = [Later(5.0)]
+    with ServedBook(
+        "b",
+        store=store,
+        processor=lambda _message, _context: answers.pop(),
+        config=config,
+        clock=Clock(),
+        start=False,
+    ) as book:
+        book.enqueue("A", b"1")
+        book.pause("A")
+        before, rung = book.ledger.index, book.changes
+        assert book.serve()[1] is None
+        assert book.ledger.index == before
+        book.unpause("A")
+        assert book.changes != rung
+        book.serve()
+        before = book.ledger.index
+        wait = book.serve()[1]
+        assert wait is not None
+        assert 4_000_000 < wait <= 5_000_000
+        assert book.ledger.index == before
+
+
 def test_a_clock_that_is_behind_begins_no_period_anew() -> None:
     """B-102: two processes whose clocks differ by less than a period share its budget; one that was set back for
     good begins another."""
@@ -242,15 +337,15 @@ class Silent:
 
 def test_it_goes_on_when_its_store_answers_again() -> None:
     """A store that is away ends no service: what was enqueued before comes when it is back."""
-    silent, seen, entered, leave = Silent(), Seen(), threading.Event(), threading.Event()
+    silent, seen, entered, leave = Silent(), Seen(), threading.Event(), Gate()
 
     def handle(message: BookMessage, context: Context) -> None:
         entered.set()
-        leave.wait(WITHIN_S)
+        leave.wait()
         seen(message, context)
 
     store: Store = silent  # type: ignore[assignment]
-    with ServedBook("b", store=store, processor=handle) as book:
+    with leave, ServedBook("b", store=store, processor=handle) as book:
         book.enqueue("A", b"1")
         assert entered.wait(WITHIN_S)
         silent.is_silent = True
@@ -283,22 +378,23 @@ def test_a_process_that_was_replaced_says_so_and_serves_no_more() -> None:
 
 def test_closing_waits_for_handlers_that_run() -> None:
     """B-67: what the handler did is committed; what waited behind it is left for the next process, at once."""
-    store, entered, leave = MemoryStore(), threading.Event(), threading.Event()
+    store, entered, leave = MemoryStore(), threading.Event(), Gate()
 
     def handle(message: BookMessage, context: Context) -> None:
         entered.set()
-        leave.wait(WITHIN_S)
+        leave.wait()
         context.append("out", message.payload)
 
     config = BookConfig(commit_messages=1)
-    book = ServedBook("b", store=store, processor=handle, config=config)
-    book.enqueue_many("A", [b"1", b"2"])
-    assert entered.wait(WITHIN_S)
-    closing = threading.Thread(target=book.close)
-    closing.start()
-    leave.set()
-    closing.join(WITHIN_S)
-    assert not closing.is_alive()
+    with leave:
+        book = ServedBook("b", store=store, processor=handle, config=config)
+        book.enqueue_many("A", [b"1", b"2"])
+        assert entered.wait(WITHIN_S)
+        closing = threading.Thread(target=book.close)
+        closing.start()
+        leave.set()
+        closing.join(WITHIN_S)
+        assert not closing.is_alive()
     assert appended(store, "out")[:1] == [b"1"]
     with ServedBook("b", store=store, processor=Seen(), config=config, worker="next") as following:
         assert following.wait_until_idle(WITHIN_S)
@@ -307,18 +403,18 @@ def test_closing_waits_for_handlers_that_run() -> None:
 
 def test_a_handler_that_never_ends_is_left_to_its_claim(caplog: pytest.LogCaptureFixture) -> None:
     """B-67: the close says so, and does not wait for ever."""
-    entered, leave = threading.Event(), threading.Event()
+    entered, leave = threading.Event(), Gate()
 
     def handle(message: BookMessage, context: Context) -> None:
         del message, context
         entered.set()
-        leave.wait(WITHIN_S)
+        leave.wait()
 
-    book = ServedBook("b", store=MemoryStore(), processor=handle)
-    book.enqueue("A", b"1")
-    assert entered.wait(WITHIN_S)
-    book.close(0.01)
-    leave.set()
+    with leave:
+        book = ServedBook("b", store=MemoryStore(), processor=handle)
+        book.enqueue("A", b"1")
+        assert entered.wait(WITHIN_S)
+        book.close(0.01)
     for thread in threading.enumerate():
         if thread.name == "b/worker-1":
             thread.join(WITHIN_S)
@@ -327,15 +423,16 @@ def test_a_handler_that_never_ends_is_left_to_its_claim(caplog: pytest.LogCaptur
 
 def test_a_slow_handler_is_no_dead_process() -> None:
     """B-53: another process sees its pulse, however long the handler takes."""
-    store, entered, leave = MemoryStore(), threading.Event(), threading.Event()
+    store, entered, leave = MemoryStore(), threading.Event(), Gate()
     config = BookConfig(lease_s=0.05, period_s=0.01)
 
     def handle(message: BookMessage, context: Context) -> None:
         entered.set()
-        leave.wait(WITHIN_S)
+        leave.wait()
         context.append("out", message.payload)
 
     with (
+        leave,
         ServedBook("b", store=store, processor=handle, config=config, worker="slow") as slow,
         ServedBook("b", store=store, processor=handle, config=config, worker="other") as other,
     ):
@@ -382,9 +479,137 @@ def test_what_is_given_back_late_adds_nothing_to_the_next_period() -> None:
     one gives its ten back: the next period has nothing left all the same."""
     ledger, most = Ledger(RATED), (None, None, 10, None)
     ten = (0, 0, 10, 0)
-    assert ledger.apply("one", 1, Spend(0, 7, ten, most)) == ten
-    assert ledger.apply("two", 2, Spend(0, 8, ten, most)) == ten
+    assert ledger.apply("one", 1, Spend(0, 7, ten, most)) == (7, ten)
+    assert ledger.apply("two", 2, Spend(0, 8, ten, most)) == (8, ten)
     ledger.apply("one", 3, Spend(0, 7, ten, most, is_return=True))
-    assert ledger.apply("two", 4, Spend(0, 8, ten, most)) == (0, 0, 0, 0)
+    assert ledger.apply("two", 4, Spend(0, 8, ten, most)) == (8, NOTHING)
     ledger.apply("two", 5, Spend(0, 8, (0, 0, 4, 0), most, is_return=True))
-    assert ledger.apply("one", 6, Spend(0, 7, ten, most)) == (0, 0, 4, 0)
+    assert ledger.apply("one", 6, Spend(0, 7, ten, most)) == (8, (0, 0, 4, 0))
+
+
+def test_who_waited_long_for_the_store_begins_no_period_anew() -> None:
+    """B-102: 1. A process looks at the clock, and its entry comes three periods later. 2. It gets what the present
+    one has left. 3. Others get no more of that either. A clock that was set back by a day begins another."""
+    ledger, most = Ledger(RATED), (None, None, 10, None)
+    ten = (0, 0, 10, 0)
+    day = 86_400 * 20
+    assert ledger.apply("one", 1, Spend(0, day + 7, ten, most)) == (day + 7, ten)
+    assert ledger.apply("one", 2, Spend(0, day + 10, (0, 0, 9, 0), most)) == (
+        day + 10,
+        (0, 0, 9, 0),
+    )
+    assert ledger.apply("late", 3, Spend(0, day + 7, ten, most)) == (day + 10, (0, 0, 1, 0))
+    assert ledger.apply("one", 4, Spend(0, day + 10, ten, most)) == (day + 10, NOTHING)
+    assert ledger.apply("back", 5, Spend(0, 10, ten, most)) == (10, ten)
+
+
+def test_whose_clock_is_behind_gives_back_what_it_does_not_need() -> None:
+    """B-102: 1. One process is in the next period already. 2. Another one, a little behind, takes two of it and
+    needs one. 3. The other one is there for whoever comes."""
+    store, seen = MemoryStore(), Seen()
+    clocks = [Clock(), Clock()]
+    ahead, behind = (
+        ServedBook(
+            "b", store=store, processor=seen, config=RATED, clock=clock, worker=name, start=False
+        )
+        for name, clock in zip(("ahead", "behind"), clocks, strict=True)
+    )
+    with ahead, behind:
+        clocks[0].us += 50_000
+        for book in (ahead, behind):
+            book.enqueue("A", b"1")
+            book.serve()
+        ahead.totals()
+        assert ahead.ledger.period == (ahead.period, (0, 0, 2, 0))
+        assert behind.period == ahead.period - 1
+
+
+# The async face.
+
+
+def test_tasks_enqueue_and_handlers_run_on_the_loop_of_the_face() -> None:
+    """B-99: while calls wait, the loop goes on; what is refused is raised in the task."""
+    store, seen = MemoryStore(), list[tuple[asyncio.AbstractEventLoop, bytes]]()
+
+    async def handle(message: BookMessage, context: Context) -> None:
+        await asyncio.sleep(0)
+        context.append("out", message.payload)
+        seen.append((asyncio.get_running_loop(), message.payload))
+
+    async def serve() -> None:
+        async with ServedBook("b", store=store, processor=handle, workers=2) as book:
+            await book.enqueue("A", b"1")
+            await book.enqueue_many("A", [b"2", b"3"])
+            stored = await book.enqueue_batch([("A", b"4"), ("B", b"5")])
+            assert isinstance(stored, Accepted)
+            assert stored.count == 2
+            with pytest.raises(PayloadTooLarge):
+                await book.enqueue("A", bytes(1 << 20))
+            assert await book.wait_until_idle(WITHIN_S)
+            assert (await book.ask(ServedBook.totals))["done"] == 5
+            assert {loop for loop, _ in seen} == {asyncio.get_running_loop()}
+            with pytest.raises(AttributeError, match=r"ask \.sync\.totals"):
+                book.totals()  # type: ignore[attr-defined]
+        with pytest.raises(PipeClosed):
+            await book.enqueue("A", b"late")
+
+    asyncio.run(serve())
+    assert [each for each in appended(store, "out") if each != b"5"] == [b"1", b"2", b"3", b"4"]
+
+
+class Standing(MemoryStore):
+    """Writes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.go = threading.Event(), threading.Event()
+        self.go.set()
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        if isinstance(request, AppendRun | Together) and not self.go.is_set():
+            self.reached.set()
+            assert self.go.wait(WITHIN_S)
+        return super().ask(request)
+
+
+def test_a_call_that_is_cancelled_is_stored_whole() -> None:
+    """B-99: the task ends at once, the call on its thread goes on, and its messages are all there."""
+    store, seen = Standing(), Seen()
+
+    async def serve() -> None:
+        async with ServedBook("b", store=store, processor=seen, start=False) as book:
+            store.go.clear()
+            call = asyncio.create_task(book.enqueue_many("A", [b"1", b"2", b"3"]))
+            await asyncio.to_thread(store.reached.wait, WITHIN_S)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            store.go.set()
+            await book.ask(ServedBook.start)
+            assert await asyncio.to_thread(seen.take, 3) == [b"1", b"2", b"3"]
+            assert await book.wait_until_idle(WITHIN_S)
+
+    asyncio.run(serve())
+
+
+def test_a_handler_that_would_wait_for_its_own_end_is_told_so() -> None:
+    """B-99: close in a handler raises there; the message is tried again, and the book goes on."""
+    told: list[str] = []
+    face: list[AsyncBook] = []
+
+    async def handle(_message: BookMessage, _context: Context) -> None:
+        try:
+            await face[0].close()
+        except MisuseError as error:
+            told.append(str(error))
+
+    async def serve() -> None:
+        served = ServedBook("b", store=MemoryStore(), processor=handle, start=False)
+        async with served as book:
+            face.append(book)
+            served.start()
+            await book.enqueue("A", b"1")
+            assert await book.wait_until_idle(WITHIN_S)
+
+    asyncio.run(serve())
+    assert told == ["book b: close in its own handler would wait for itself"]

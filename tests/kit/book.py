@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -71,6 +72,25 @@ class Mortal(BookQueue):
         if self.is_dead:
             raise Death
         return super()._perform(request)
+
+
+class Gate:
+    """Handlers wait here until the test lets them go on, or is over; no limit of theirs can race its own."""
+
+    def __init__(self) -> None:
+        self._opened = threading.Event()
+        self.set = self._opened.set
+        self.is_set = self._opened.is_set
+
+    def wait(self) -> None:
+        """Until the gate is open."""
+        self._opened.wait()
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.set()
 
 
 class Clocks:

@@ -231,10 +231,10 @@ def test_nothing_is_found_where_nothing_goes_wrong() -> None:
     assert run(0, CALM)[1] == []
 
 
-LOST_A_MESSAGE = 25
+LOST_A_MESSAGE = 52
 """1. A page is loaded from a checkpoint without its bytes. 2. Messages are added to it. 3. The one after the next
 message was handled in its place."""
-KEPT_A_PAGE = 281
+KEPT_A_PAGE = 126
 """1. Two processes make checkpoints of different entries at once. 2. The later one did not know the row of a page
 that was gone already, and let it stand."""
 
@@ -287,7 +287,7 @@ _claim = Ledger._claim  # pyright: ignore[reportPrivateUsage] - one of the plant
         (Page, "upcoming", _reads_from_the_wrong_place, LOST_A_MESSAGE),
         (Checkpoints, "written", _over_any, KEPT_A_PAGE),
         (BookLog, "_requests", _without_effects, 0),
-        (Ledger, "_claim", _twice_claimed, 0),
+        (Ledger, "_claim", _twice_claimed, 4),
     ],
     ids=["wrong-message", "checkpoint-over-another", "cursor-without-effect", "two-claims"],
 )

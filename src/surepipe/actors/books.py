@@ -7,22 +7,27 @@ handlers take long. None of them decides anything about messages: that is the bo
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar, copy_context
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
-from surepipe.actors.consuming.coroutines import Coroutines
+from surepipe.actors.async_face import AsyncFace
+from surepipe.actors.consuming.coroutines import Coroutines, in_thread
 from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.notices import NoticeCallback, Notices, log_notice
 from surepipe.actors.runtime import Alarm, Running, Runtime
 from surepipe.actors.store_calls import Silences
 from surepipe.actors.threads import THREADS
 from surepipe.core.effects import Notice, NoticeKind
-from surepipe.core.store_requests import Store, called
+from surepipe.core.store_requests import CommitPosition, Store, called
 from surepipe.core.timing import BackOff
 from surepipe.errors import Fenced, MisuseError, StoreReset, StoreUnavailable, SurepipeError
-from surepipe.queues.book.changes import Spend
+from surepipe.queues.book.answers import AnyOutcome, Raised
+from surepipe.queues.book.changes import Commit, Spend
 from surepipe.queues.book.config import (
     MESSAGES,
     MICROS,
@@ -35,15 +40,18 @@ from surepipe.queues.book.config import (
     Vector,
     micros,
 )
-from surepipe.queues.book.queue import BookQueue, Handler
+from surepipe.queues.book.queue import BookMessage, BookQueue, Context, Handler, Work
+from surepipe.queues.book.service import WriteEntry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
 
-    from surepipe.queues.book.answers import Accepted, Producer, Refused, Serviced
+    from surepipe.queues.book.answers import Accepted, Producer, Refused, Serviced, Undecided
     from surepipe.queues.book.by_hand import ByHand
     from surepipe.queues.book.changes import Items
-    from surepipe.queues.book.service import Request
+    from surepipe.queues.book.ledger import NotPlaced, Placed
+    from surepipe.queues.book.log import BookWrite
+    from surepipe.queues.book.service import LoadPages, Request, Worker
 
 logger = logging.getLogger("surepipe")
 T = TypeVar("T")
@@ -52,6 +60,8 @@ AGAIN = BackOff.of_seconds(0.05, 5.0)
 """The waits after a store did not answer."""
 CLOSE_S = 30.0
 NOW = 0
+_SERVING: ContextVar[object] = ContextVar("serving", default=None)
+"""The book whose handler this is: coroutines and threads that it waits for know it, too."""
 
 
 class ServedBook(BookQueue):
@@ -75,26 +85,41 @@ class ServedBook(BookQueue):
         config: BookConfig | None = None,
         worker: str | None = None,
         workers: int = 1,
+        time_limit_s: float | None = None,
         notices: NoticeCallback = log_notice,
         runtime: Runtime = THREADS,
         clock: Callable[[], int] | None = None,
         seed: int | None = None,
         start: bool = True,
     ) -> None:
-        """Open the book and serve it (``start=False``: from ``start()`` on). Raises what ``BookQueue`` raises."""
+        """Open the book and serve it (``start=False``: from ``start()`` on). Raises what ``BookQueue`` raises.
+
+        An attempt that takes longer than ``time_limit_s`` has failed: its worker goes on with other queues, and
+        its own queue waits until the handler has returned, whose outcome counts for nothing.
+        """
         if type(workers) is not int or not 1 <= workers <= WORKERS_MAX:
             raise MisuseError(
                 f"workers is {workers!r}; give a whole number from 1 to {WORKERS_MAX}"
             )
+        if time_limit_s is not None and not time_limit_s > 0:
+            raise MisuseError(f"time_limit_s is {time_limit_s!r}; give seconds above 0, or None")
+        self._time_limit_s = time_limit_s
+        self._is_limited = time_limit_s is not None
+        self._helpers: list[_Helper] = []
+        """Those that run handlers with a time limit,"""
+        self._free: list[_Helper] = []
+        """and which of them have nothing to do."""
         self.runtime = runtime
         self._coroutines: Coroutines = runtime.coroutines()
+        self._earlier: list[Coroutines] = []
+        """Those that began to run coroutines before there was an async face."""
         self.silences = Silences(runtime.now)
         self.failure: SurepipeError | None = None
         """Why it is served no more."""
         self.calls = 0
         self._notices = Notices(name, "book", notices)
         self._changed = runtime.signal()
-        self._changes = 0
+        self._changes = self._rung_for = 0
         self._servers = [_Server(self, number) for number in range(workers)]
         self._watcher = _Watcher(self)
         self._pulse = _Pulse(self)
@@ -129,45 +154,60 @@ class ServedBook(BookQueue):
         for actor in (*self._servers, self._watcher, self._pulse):
             actor.begin(self.runtime)
 
+    @property
+    def time_limit_s(self) -> float | None:
+        """How long an attempt may take."""
+        return self._time_limit_s
+
     # What actors ask.
 
     def serve(self) -> tuple[Serviced | None, int | None]:
         """One call within what is left of the budget; and after how many microseconds to look again (None: when
         somebody rings). Raises StoreUnavailable, and what ends the service."""
-        before = self._changes
+        before = self.changes
         rate = self.config.rate
         with self.silences.asking(called(self._log.store), self.runtime.here(), "serving waits"):
             if rate is None:
                 served = self.service(self.config.bounding)
             else:
-                period = self._period()
-                granted = self._reserve(rate, period)
-                if granted is None:
+                wait = self._heard_and_waits()
+                if wait != NOW:
+                    return None, NOW if before != self.changes else wait
+                reserved = self._reserve(rate)
+                if reserved is None:
                     return None, self._until_next_period()
+                charged_to, granted = reserved
                 served = self.service(_budget_of(granted, rate))
-                self._give_back(period, granted, served.consumed, rate)
+                self._give_back(charged_to, granted, served.consumed, rate)
         self.calls += 1
         if served.ran or served.parked:
             self._ring()  # handlers may have enqueued for queues that another worker can take
             return served, NOW
-        if before != self._changes:
+        if before != self.changes:
             return served, NOW
         if rate is not None and served.stopped in ("budget", "too-small"):
             return served, self._until_next_period()
         return served, self._until_next_attempt()
 
-    def _reserve(self, rate: Budget, period: int) -> Vector | None:
-        """A share of what the period has left, large enough for any message; None when nothing is left."""
+    def _heard_and_waits(self) -> int | None:
+        """Until a queue may be served, as things stand now in the log: what can't be served costs no budget."""
+        with self._lock:
+            self._check_open()
+            self._log.follow()
+            self._end_silent()
+            return self._until_a_move()
+
+    def _reserve(self, rate: Budget) -> tuple[int, Vector] | None:
+        """A share of what the period has left, large enough for any message, and the period that it was taken
+        from, which is the next one where others are there already; None when nothing is left."""
         largest = self.config.max_message_cost
         over = self.config.overheads.of_one
         limits = rate.limits()
         with self._lock:
             self._check_open()
             self._log.follow()
-            if not len(self.ledger.ring):
-                return NOTHING
-            number, spent = self.ledger.period
-            spent = spent if period in (number, number - 1) else NOTHING
+            period = self._period()
+            spent = self.ledger.period[1] if self.ledger.is_present(period) else NOTHING
             wanted: list[int] = []
             for place, most in enumerate(limits):
                 if most is None:
@@ -180,13 +220,11 @@ class ServedBook(BookQueue):
             if any(most and not part for most, part in zip(limits, wanted, strict=True)):
                 return None
             amount = (wanted[0], wanted[1], wanted[2], wanted[3])
-            granted = self._log.write(Spend(self._clock(), period, amount, limits), ())
-        found = cast("Vector", granted)
-        return (
-            None
-            if any(want and not got for want, got in zip(amount, found, strict=True))
-            else found
-        )
+            done = self._log.write(Spend(self._clock(), period, amount, limits), ())
+        charged_to, granted = cast("tuple[int, Vector]", done)
+        if any(want and not got for want, got in zip(amount, granted, strict=True)):
+            return None
+        return charged_to, granted
 
     def _give_back(self, period: int, granted: Vector, used: Vector, rate: Budget) -> None:
         rest = [
@@ -199,6 +237,11 @@ class ServedBook(BookQueue):
                 entry = Spend(self._clock(), period, back, rate.limits(), is_return=True)
                 self._log.write(entry, ())
 
+    @property
+    def period(self) -> int:
+        """The number of the present period."""
+        return self._period()
+
     def _period(self) -> int:
         return self._clock() // micros(self.config.period_s)
 
@@ -207,28 +250,49 @@ class ServedBook(BookQueue):
         return length - self._clock() % length + 1
 
     def _until_next_attempt(self) -> int | None:
-        """How long until a queue that waits may be served again, and a silent process may be declared dead."""
+        """How long until it is worth a look: nothing that could move now was moved by the last one."""
         with self._lock:
-            wall = self._clock()
-            waits = [
-                sum(book.wake) - wall
-                for origin in self.ledger.ring.walk()
-                if (book := self.ledger.books[origin]).wake is not None and book.is_waiting(wall)
-            ]
-            if len(
-                self.ledger.ring
-            ):  # some may be claimed by a process that is dead, or be for later
-                waits.append(micros(min(self.config.period_s, self.config.lease_s / 3)))
-        return max(1, min(waits)) if waits else None
+            wait = self._until_a_move()
+        return self._look_again_us if wait == NOW else wait
 
-    def hear(self) -> None:
-        """Apply what others have written, and let the workers look at it."""
+    @property
+    def _look_again_us(self) -> int:
+        """For queues that are for later, or claimed by a process that may be dead."""
+        return micros(min(self.config.period_s, self.config.lease_s / 3))
+
+    def _until_a_move(self) -> int | None:
+        """How long until a queue may be served; None when only a person, or what is enqueued, can change that.
+
+        A book of which all ready queues are paused or blocked costs no request (B-65).
+        """
+        wall, soonest = self._clock(), None
+        for origin in self.ledger.ring.walk():
+            book = self.ledger.books[origin]
+            if book.paused or book.blocked is not None or origin in self._session.active:
+                continue  # the worker that is at it rings when it is done
+            wait = NOW
+            if book.is_waiting(wall) and book.wake is not None:
+                wait = max(1, sum(book.wake) - wall)
+            elif book.lease is not None and book.lease.worker != self.worker:
+                wait = self._look_again_us
+            if wait == NOW:
+                return NOW
+            soonest = wait if soonest is None else min(wait, soonest)
+        return soonest
+
+    def hear(self) -> bool:
+        """Apply what others have written, and let the workers look at it, if anything is new.
+
+        1. Others write. 2. Somebody looks at the totals, which applies it. 3. Nothing is left to apply here, and
+        yet no worker has heard of it. So what counts is what has come since the workers were rung for it.
+        """
         with self._lock:
-            before = self.ledger.index
             self._log.follow()
-            is_new = self.ledger.index != before
-        if is_new:
-            self._ring()
+        if self._log.news == self._rung_for:
+            return False
+        self._rung_for = self._log.news
+        self._ring()
+        return True
 
     @property
     def is_resting(self) -> bool:
@@ -238,7 +302,7 @@ class ServedBook(BookQueue):
     @property
     def changes(self) -> int:
         """Counts what was written and heard here: another number, another look."""
-        return self._changes
+        return self._changes + self._log.news
 
     def rested(self) -> None:
         """A worker has nothing to do."""
@@ -264,14 +328,82 @@ class ServedBook(BookQueue):
         self._log.store.wait(self._log.stream, self.ledger.index + 1, timeout_us)
 
     def pulse(self) -> None:
-        """Tell the others that this process is alive, if it has claimed anything."""
+        """Tell the others that this process is alive, if it has claimed anything and has written nothing lately;
+        and let nothing wait behind a handler that takes long."""
+        self.relieve()
         with self._lock:
             has_claims = (
                 bool(self.ledger.leased.get(self.worker))
                 or self.worker in self.ledger.taken.values()
             )
-        if has_claims and not self._is_closed:
+            is_silent = self._monotonic() - self._log.renewed >= micros(self.config.lease_s) // 4
+        if has_claims and is_silent and not self._is_closed:
             self.beat()
+
+    def _perform(self, request: WriteEntry | LoadPages) -> object:
+        """1. A worker is at work in a queue, and the others rest. 2. It commits, gives the queue back, and goes on
+        with one whose handler stands still. 3. Nobody else would take what was given back."""
+        before = dict(self.ledger.totals)
+        done = super()._perform(request)
+        entry = request.entry if isinstance(request, WriteEntry) else None
+        has_help = any(server.is_idle for server in self._servers)
+        # 1. A call has budget for nothing, and gives back what it claimed. 2. If that rang another worker, whose
+        # call has no more, each would ring the other for ever.
+        has_moved = before != self.ledger.totals
+        if has_help and has_moved and isinstance(entry, Commit) and self._frees(entry):
+            self._ring()
+        return done
+
+    def _frees(self, entry: Commit) -> bool:
+        """Whether this commit left queues that another worker can take."""
+        books = self.ledger.books
+        for visit in entry.visits:
+            book = books.get(visit.origin)
+            if visit.staged or (book is not None and book.is_ready and book.lease is None):
+                return True
+        return bool(entry.released)
+
+    def _relieve(self, worker: Worker, origin: str) -> None:
+        try:
+            super()._relieve(worker, origin)
+        finally:
+            self._ring()  # where the store did not answer, what was to be given back is settled by who writes next
+
+    # Handlers that take too long.
+
+    def _called(self, work: Work, message: BookMessage, context: Context) -> AnyOutcome:
+        with self._lock:
+            helper = self._free.pop() if self._free else None
+            if helper is None:
+                helper = _Helper(self, len(self._helpers) + 1)
+                self._helpers.append(helper)
+        call = super()._called
+        around = copy_context()
+        return helper.run(work, lambda: around.run(call, work, message, context))
+
+    def is_free(self, helper: _Helper) -> None:
+        """It has nothing to do any more."""
+        self._free.append(helper)
+
+    def late(self, work: Work) -> AnyOutcome:
+        """What becomes of an attempt that takes too long."""
+        work.is_late = True
+        return Raised(
+            "TimeLimit",
+            f"it took longer than {self._time_limit_s} s, and may have had its effect elsewhere",
+            is_late=True,
+        )
+
+    def returned(self, work: Work) -> None:
+        """A handler that was too late has come to its end."""
+        try:
+            self._returned(work)
+        except SurepipeError as error:  # what is written next settles it, or says so again
+            logger.warning("book %s: %s", self.name, error)
+        self._ring()
+
+    def _stalls(self, origin: str, error: Exception) -> None:
+        self._notices.tell(Notice(NoticeKind.STALLED, 0, (), f"queue {origin!r}: {error}"))
 
     # As a book.
 
@@ -281,10 +413,29 @@ class ServedBook(BookQueue):
         ends: tuple[bytes, bytes],
         producer: Producer | None,
         refused: str,
+        wait_s: float = 0.0,
     ) -> Accepted | Refused:
-        answer = super()._enqueue(items, ends, producer, refused)
+        answer = super()._enqueue(items, ends, producer, refused, wait_s)
         self._ring()
         return answer
+
+    def admit(
+        self, messages: Iterable[tuple[str, bytes]], beside: CommitPosition | None = None
+    ) -> Placed | NotPlaced:
+        answer = super().admit(messages, beside)
+        self._ring()
+        return answer
+
+    def admitted(self, undecided: Undecided) -> Placed:
+        placed = super().admitted(undecided)
+        self._ring()
+        return placed
+
+    def _written(self, write: BookWrite, ends: tuple[bytes, bytes]) -> object:
+        """1. Nobody answers an enqueue. 2. Its ``again`` stores it, much later. 3. No worker has heard of it."""
+        placed = super()._written(write, ends)
+        self._ring()
+        return placed
 
     def _by_hand(self, what: str, make: Callable[[ByHand], Generator[Request, object, T]]) -> T:
         done = super()._by_hand(what, make)
@@ -305,9 +456,54 @@ class ServedBook(BookQueue):
     def _awaited(self, answer: Awaitable[object]) -> object:
         return self._coroutines.wait(answer)
 
+    def run_coroutines_on(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        """Handlers that are begun from now on run on this loop, if they are coroutine functions."""
+        self._earlier.append(self._coroutines)
+        self._coroutines = self.runtime.coroutines(loop, thread)
+
+    async def __aenter__(self) -> AsyncBook:
+        """The async face, for the loop that runs here."""
+        return AsyncBook(self)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """As ``__exit__``, without blocking the loop, on which handlers come to their end."""
+        await in_thread(lambda: self.__exit__(kind, error, trace))
+
+    def check_outside(self, what: str, *, loops: bool = True) -> None:
+        """Refuse to wait in a handler for the handlers' end."""
+        del loops
+        if _SERVING.get() is self:
+            raise MisuseError(f"book {self.name}: {what} in its own handler would wait for itself")
+
     def wait_until_idle(self, timeout: float | None = None) -> bool:
         """Wait until all that can be served is; what is paused, blocked or waits for its next attempt is left."""
         return self._changed.wait(lambda: self.is_ending or self._is_idle(), timeout)
+
+    def is_through(self) -> bool:
+        """Whether all that can be served is, what other processes have enqueued included. Does not wait."""
+        if not (self.is_ending or self.is_resting):
+            return False
+        with self._lock:
+            self._log.follow()
+            return self._is_idle()
+
+    def stop_serving(self) -> bool:
+        """Begin no more message; True when none is being handled, and what was done is stored.
+
+        Messages are still taken in, and stay for the next life.
+        """
+        if not self._is_started:
+            return True
+        if not self._is_ending:
+            self._is_ending = self._session.stopping = True
+            for server in self._servers:
+                server.tell()
+        return self.is_resting
 
     def _is_idle(self) -> bool:
         return self.is_resting and not any(
@@ -328,7 +524,8 @@ class ServedBook(BookQueue):
         stop_waiting = getattr(self._log.store, "stop_waiting", None)
         if callable(stop_waiting) and self._is_started:
             stop_waiting()
-        actors = (*self._servers, self._watcher, self._pulse)
+        actors: tuple[_Part | _Helper, ...]
+        actors = (*self._servers, self._watcher, self._pulse, *self._helpers)
         for actor in actors:
             actor.stop()
         busy = [
@@ -337,12 +534,14 @@ class ServedBook(BookQueue):
             if not actor.join(max(0, end - self.runtime.now()) / 1_000_000)
         ]
         self._is_closed = True
-        self._coroutines.close()
-        if any(isinstance(actor, _Server) for actor in busy):
+        for coroutines in (*self._earlier, self._coroutines):
+            coroutines.close()
+        handling = [actor for actor in busy if isinstance(actor, _Server | _Helper)]
+        if handling:
             logger.warning(
                 "book %s is closed while %d handlers still run: their queues are served by others after lease_s",
                 self.name,
-                sum(isinstance(actor, _Server) for actor in busy),
+                len(handling),
             )
         else:
             self._close_store()
@@ -359,6 +558,67 @@ class ServedBook(BookQueue):
         trace: TracebackType | None,
     ) -> None:
         self.close(CLOSE_S if kind is None else 1.0)
+
+
+class AsyncBook(AsyncFace[ServedBook]):
+    """The async face of a served book: ``async with ServedBook(...) as book``.
+
+    Each method is that of the book, and waits on a thread of its own: two calls are in order where the first was
+    awaited. One that is cancelled goes on there, so a call is stored as a whole, or not at all. Handlers that are
+    coroutine functions run on the loop of this face.
+    """
+
+    def _prepare(self) -> None:
+        self.sync.run_coroutines_on(self._loop, self._thread)
+
+    async def enqueue(
+        self,
+        origin: str,
+        payload: bytes,
+        *,
+        refused: Literal["raise", "return"] = "raise",
+        wait_s: float = 0.0,
+    ) -> Accepted | Refused:
+        """Store one message. Raises what the synchronous ``enqueue`` raises."""
+        return await self.ask(
+            lambda book: book.enqueue(origin, payload, refused=refused, wait_s=wait_s)
+        )
+
+    async def enqueue_many(
+        self,
+        origin: str,
+        payloads: Sequence[bytes],
+        *,
+        refused: Literal["raise", "return"] = "raise",
+        wait_s: float = 0.0,
+    ) -> Accepted | Refused:
+        """Store messages of one origin: all of them, or none."""
+        return await self.ask(
+            lambda book: book.enqueue_many(origin, payloads, refused=refused, wait_s=wait_s)
+        )
+
+    async def enqueue_batch(
+        self,
+        messages: Iterable[tuple[str, bytes]],
+        *,
+        producer: Producer | None = None,
+        refused: Literal["raise", "return"] = "raise",
+        wait_s: float = 0.0,
+    ) -> Accepted | Refused:
+        """Store messages of any origins: all of them, or none."""
+        return await self.ask(
+            lambda book: book.enqueue_batch(
+                messages, producer=producer, refused=refused, wait_s=wait_s
+            )
+        )
+
+    async def wait_until_idle(self, timeout: float | None = None) -> bool:
+        """Wait until all that can be served is."""
+        return await self.ask(lambda book: book.wait_until_idle(timeout))
+
+    async def ask(self, work: Callable[[ServedBook], T]) -> T:
+        """Anything else that the book can do: ``await book.ask(lambda book: book.discard(address, "typo"))``."""
+        return await in_thread(lambda: work(self.sync))
 
 
 def _wall_clock(runtime: Runtime) -> Callable[[], int]:
@@ -465,7 +725,11 @@ class _Server(_Part):
 
     def turn(self) -> None:
         seen = self.book.changes
-        _, pause_us = self.book.serve()
+        serving = _SERVING.set(self.book)
+        try:
+            _, pause_us = self.book.serve()
+        finally:
+            _SERVING.reset(serving)
         if pause_us == NOW:
             self.tell()
             return
@@ -489,7 +753,7 @@ class _Watcher(_Part):
     title = "watcher"
 
     def turn(self) -> None:
-        if not self.book.is_resting:
+        if not self.book.is_resting or self.book.hear():
             return
         self.book.wait_for_more(micros(self.book.config.period_s))
         if self.book.is_ending:
@@ -506,4 +770,62 @@ class _Pulse(_Part):
 
     def turn(self) -> None:
         self.book.pulse()
-        self.after(micros(self.book.config.lease_s / 3))
+        self.after(max(self.book.config.commit_us, 1))
+
+
+class _Helper:
+    """Runs handlers for workers that don't wait for them longer than the time limit."""
+
+    def __init__(self, book: ServedBook, number: int) -> None:
+        self.book = book
+        self._signal = book.runtime.signal()
+        self._lock = threading.Lock()
+        self._work: Work | None = None
+        self._outcome: AnyOutcome | BaseException | None = None
+        self._running = book.runtime.start(self, f"{book.name}/handler-{number}")
+
+    def run(self, work: Work, call: Callable[[], AnyOutcome]) -> AnyOutcome:
+        """What comes of the call, or that it took too long."""
+        self._begin(work)
+        self._running.tell(call)
+        self._signal.wait(lambda: self._outcome is not None, self.book.time_limit_s)
+        with self._lock:
+            outcome = self._outcome
+            if outcome is None:
+                return self.book.late(work)
+        self.book.is_free(self)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def _begin(self, work: Work) -> None:
+        self._work, self._outcome = work, None
+
+    def receive(self, message: object) -> None:
+        """One call."""
+        outcome: AnyOutcome | BaseException
+        try:
+            outcome = cast("Callable[[], AnyOutcome]", message)()
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is an outcome
+            outcome = error
+        work = self._work
+        assert work is not None, "it runs for somebody"
+        with self._lock:
+            self._outcome = outcome
+            is_late = work.is_late
+        self._signal.notify()
+        if is_late:
+            self.book.returned(work)
+            self.book.is_free(self)
+
+    def died(self, error: BaseException) -> None:
+        """By a defect of this class: the service is over, and says so."""
+        self.book.trouble(error)
+
+    def stop(self) -> None:
+        """End it after what it runs."""
+        self._running.stop()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for its end."""
+        return self._running.join(timeout)

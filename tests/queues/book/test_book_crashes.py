@@ -114,7 +114,8 @@ def total_writes(bench: Kind) -> int:
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 def test_a_process_may_die_at_any_write(any_bench: Kind, done: bool) -> None:
-    """BQ-44, K1 to K5: another one goes on with the book; what nobody confirmed is stored once more at most."""
+    """BQ-44, B-59, K1 to K5: another one goes on with the book; what nobody confirmed is stored once more at
+    most."""
     writes = _writes(any_bench)
     for at in range(1, writes + 1, _step(any_bench)):
         clocks = Clocks()
@@ -142,7 +143,7 @@ def test_a_process_may_die_at_any_write(any_bench: Kind, done: bool) -> None:
 @pytest.mark.parametrize("done", [False, True], ids=["not-done", "done"])
 @pytest.mark.parametrize("times", [1, 3, 4], ids=["one-answer", "a-call", "two-calls"])
 def test_answers_may_be_lost_at_any_write(any_bench: Kind, done: bool, times: int) -> None:
-    """BQ-66, K4 and K5: repeats are recognised; a call that gave up is settled by the next one."""
+    """BQ-66, B-63, K4 and K5: repeats are recognised; a call that gave up is settled by the next one."""
     writes = _writes(any_bench)
     for at in range(1, writes + 1, _step(any_bench)):
         store = Troubled(any_bench.store, at, done=done, times=times, death=False)

@@ -198,7 +198,7 @@ def test_origins_are_short_texts(origin: Any) -> None:
 
 
 def test_huge_payloads_are_refused_whole() -> None:
-    """BQ-70, B-11: a payload of a mebibyte, and a call above its bound."""
+    """BQ-70, B-11, B-83: a payload of a mebibyte, and a call above its bound."""
     book = book_of(coroutine)
     with pytest.raises(PayloadTooLarge, match="at most 35"):
         book.enqueue("A", bytes(1 << 20))
@@ -231,7 +231,7 @@ def test_more_origins_than_allowed_are_refused() -> None:
 
 
 def test_addresses_are_good_for_one_message() -> None:
-    """B-41: damaged and foreign tokens raise; one of a later generation is another."""
+    """B-41, B-3, BI-20: damaged and foreign tokens raise; one of a later generation is another."""
     book, other = book_of(coroutine), book_of(coroutine)
     answer = book.enqueue("A", b"weight=500")
     token = getattr(answer, "first")  # noqa: B009 - Accepted or Refused
@@ -301,7 +301,8 @@ def test_queues_share_by_deficit(make_in_memory: Make) -> None:
 
 
 def test_many_queues_are_drained_exactly(make_in_memory: Make) -> None:
-    """BQ-41: Pareto counts and sizes, twenty rounds of enqueueing and partial service, then all of it."""
+    """BQ-41, B-5, BI-12: Pareto counts and sizes, twenty rounds of enqueueing and partial service, then all of
+    it."""
     rng = random.Random(41)
     book = make_in_memory(
         changed_config(page_bytes=4_096, refuse_pages=None, suspend_pages=None, resume_pages=None),

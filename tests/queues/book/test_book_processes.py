@@ -6,7 +6,18 @@ import pytest
 
 from surepipe.core.store_requests import Batch, Store, StreamInfo
 from surepipe.errors import ConfigurationError, Fenced
-from surepipe.queues.book import Accepted, BookMessage, Context, Refused, RefusedBecause
+from surepipe.queues.book import (
+    Accepted,
+    BookConfig,
+    BookMessage,
+    Context,
+    Refused,
+    RefusedBecause,
+    check_invariants,
+)
+from surepipe.queues.book.changes import Commit, End, Enqueue, Items, VisitDone
+from surepipe.queues.book.ledger import Applied, Ledger
+from surepipe.queues.book.page import HEADER_BYTES, packed
 from tests.kit.book import BookUnderTest, Clocks, Death
 from tests.queues.book.conftest import Make
 
@@ -29,7 +40,7 @@ def note(message: BookMessage, context: Context) -> None:
 
 
 def test_a_handler_that_always_raises_is_given_up(make: Make) -> None:
-    """BQ-34: three calls with waits between, then it is parked and the rest is served."""
+    """BQ-34, B-38: three calls with waits between, then it is parked and the rest is served."""
     book = make(retries=3)
 
     def fails(message: BookMessage, _context: Context) -> None:
@@ -72,7 +83,8 @@ def test_two_workers_have_one_queue_each(make: Make) -> None:
 
 
 def test_a_dead_worker_repeats_calls_and_no_effects(make: Make) -> None:
-    """BQ-36: it dies after its handlers, before the commit; the other one goes on when the lease is over."""
+    """BQ-36, B-55, B-56: it dies after its handlers, before the commit; the other one goes on when the lease is
+    over."""
     clocks = Clocks()
     first, second = (make(worker=name, clocks=clocks) for name in ("one", "two"))
     for book in (first, second):
@@ -124,8 +136,36 @@ def test_a_frozen_worker_is_fenced(make: Make) -> None:
         first.book.enqueue("A", b"late")
 
 
+@pytest.mark.parametrize("whose", ["of another process", "of its own that is over"])
+def test_a_visit_under_a_claim_that_is_over_changes_nothing(whose: str) -> None:
+    """B-54, BI-13: 1. A claim is given back, and the queue claimed again. 2. The visit of the first claim is
+    written down. 3. It names the queue as lost, and the second one's visit counts."""
+    ledger = Ledger(BookConfig())
+    second = "two" if whose == "of another process" else "one"
+    items = Items("A", 2, packed([b"1", b"2"]))
+    ledger.apply("feeder", 1, Enqueue(0, (items,)))
+    ledger.apply("one", 2, Commit(0, claims=("A",)))
+    ledger.apply("one", 3, Commit(0, released=("A",)))
+    ledger.apply(second, 4, Commit(0, claims=("A",)))
+
+    def visit(token: int) -> VisitDone:
+        return VisitDone("A", token, 0, 1, HEADER_BYTES + 1, End.BUDGET)
+
+    late = ledger.apply("one", 5, Commit(0, (visit(2),)))
+    assert isinstance(late, Applied)
+    assert late.lost == ("A",)
+    assert ledger.totals["done"] == 0
+    check_invariants(ledger)
+    counts = ledger.apply(second, 6, Commit(0, (visit(4),)))
+    assert isinstance(counts, Applied)
+    assert counts.lost == ()
+    assert ledger.totals["done"] == 1
+    check_invariants(ledger)
+
+
 def test_a_message_that_kills_its_worker_is_given_up(make: Make) -> None:
-    """BQ-38: three deaths, and its neighbours have their effects once. A named worker is served again at once."""
+    """BQ-38, B-57: three deaths, and its neighbours have their effects once. A named worker is served again at
+    once."""
     clocks = Clocks()
     deaths = 0
     book = make(worker="w", clocks=clocks, retries=2)
@@ -153,7 +193,7 @@ def test_a_message_that_kills_its_worker_is_given_up(make: Make) -> None:
 
 
 def test_messages_of_a_producer_are_stored_once(make: Make) -> None:
-    """BQ-39: repeats are skipped, a gap and an older epoch are refused; BI-17."""
+    """BQ-39, B-14: repeats are skipped, a gap and an older epoch are refused; BI-17."""
     book = make(refuse_pages=None, suspend_pages=None, resume_pages=None)
     assert isinstance(book.feed("p", 1, 1, 10), Accepted)
     again = book.feed("p", 1, 6, 15)
@@ -175,7 +215,7 @@ def test_messages_of_a_producer_are_stored_once(make: Make) -> None:
 
 
 def test_a_full_queue_keeps_the_producers_watermark(make: Make) -> None:
-    """What was refused for fullness is not taken for a repeat when it comes again."""
+    """B-15: What was refused for fullness is not taken for a repeat when it comes again."""
     book = make(page_bytes=16, refuse_pages=2, suspend_pages=None, resume_pages=None)
     assert isinstance(book.feed("p", 1, 1, 4), Accepted)
     full = book.feed("p", 1, 5, 6)
@@ -188,7 +228,7 @@ def test_a_full_queue_keeps_the_producers_watermark(make: Make) -> None:
 
 
 def test_a_book_is_the_same_after_it_was_opened_again(make: Make) -> None:
-    """With and without checkpoints: order, parked messages, weights, deficits, addresses."""
+    """B-1: With and without checkpoints: order, parked messages, weights, deficits, addresses."""
     clocks = Clocks()
     for every in (1 << 10, 1 << 30):
         name = f"b{every}"
@@ -228,8 +268,8 @@ def test_processes_with_other_settings_are_refused(make: Make) -> None:
 def test_a_call_that_several_make_at_once_is_kept_apart(
     make: Make, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three processes enqueue and serve in turn: nothing is lost, nothing is handled twice, all see one book. They
-    fall behind each other's checkpoints, and pages leave the memory as soon as they are stored."""
+    """B-58: Three processes enqueue and serve in turn: nothing is lost, nothing is handled twice, all see one
+    book. They fall behind each other's checkpoints, and pages leave the memory as soon as they are stored."""
     monkeypatch.setattr("surepipe.queues.book.checkpoint.CACHE_BYTES", 0)
     clocks = Clocks()
     books = [

@@ -27,7 +27,7 @@ def test_a_full_page_takes_not_even_an_empty_message() -> None:
 
 
 def test_a_page_is_complete_after_the_last_mark() -> None:
-    """BQ-3: even slots are skipped, odd ones processed, then the even ones are marked."""
+    """BQ-3, B-7: even slots are skipped, odd ones processed, then the even ones are marked."""
     page = Page(40)
     while page.try_append(b"four"):
         pass
@@ -77,7 +77,7 @@ class RowsCounted(MemoryStore):
 def test_checkpoints_cost_as_much_for_many_queues_as_for_few() -> None:
     """B-10: each message for another queue; a checkpoint waits until it is worth its rows."""
     store = RowsCounted()
-    config = BookConfig(refuse_pages=None, checkpoint_bytes=1 << 18, max_origins=1 << 14)
+    config = BookConfig(refuse_pages=None, checkpoint_bytes=1 << 16, max_origins=1 << 14)
     book = BookQueue.inline("b", store=store, processor=nothing, config=config)
     queues, rounds, calls = 8_000, 8, 100
     for start in range(0, queues * rounds, calls):

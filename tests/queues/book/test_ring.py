@@ -49,7 +49,7 @@ def expected(order: tuple[str, ...], step: Step) -> tuple[tuple[str, ...], objec
 
 
 def test_every_operation_in_every_state_is_that_of_a_list() -> None:
-    """BQ-40: sixteen states, all of them reached; previous stays the inverse of next (BI-3)."""
+    """BQ-40, B-16: sixteen states, all of them reached; previous stays the inverse of next (BI-3)."""
     paths: dict[tuple[str, ...], list[Step]] = {(): []}
     waiting: list[tuple[str, ...]] = [()]
     while waiting:

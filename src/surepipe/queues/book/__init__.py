@@ -8,6 +8,8 @@ from surepipe.queues.book.answers import (
     ContextClosed,
     Done,
     EnqueueRefused,
+    EnqueueUnknown,
+    InWork,
     Later,
     Manual,
     Parked,
@@ -31,8 +33,8 @@ from surepipe.queues.book.ring import Ring
 
 __all__ = [
     "Accepted", "BadAddress", "BookConfig", "BookMessage", "BookQueue", "Budget", "Context",
-    "ContextClosed", "Cost", "Done", "EnqueueRefused", "Footprint", "Later", "Manual", "Overheads",
-    "Page", "PageCorrupt", "Parked", "Producer", "Reaped", "Reason", "Reentrant", "Refused",
-    "RefusedBecause", "Rejected", "Ring", "Serviced", "Slot", "Stopped", "TooHeavy", "Why",
-    "check_invariants",
+    "ContextClosed", "Cost", "Done", "EnqueueRefused", "EnqueueUnknown", "Footprint", "InWork",
+    "Later", "Manual", "Overheads", "Page", "PageCorrupt", "Parked", "Producer", "Reaped", "Reason",
+    "Reentrant", "Refused", "RefusedBecause", "Rejected", "Ring", "Serviced", "Slot", "Stopped",
+    "TooHeavy", "Why", "check_invariants",
 ]  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
 
 from surepipe.core.records import record
-from surepipe.errors import MisuseError, SurepipeError
+from surepipe.errors import MisuseError, StoreUnavailable, SurepipeError
 from surepipe.queues.book.config import Cost, Vector
 from surepipe.queues.book.events import Footprint, Reason
 
@@ -63,11 +64,27 @@ class Raised:
     traceback: str = ""
     depth: bool = False
     """True for a RecursionError."""
+    is_late: bool = False
+    """The handler has not returned yet, so nothing else of its queue may run."""
 
 
 Outcome: TypeAlias = Done | Rejected | TooHeavy | Later
 AnyOutcome: TypeAlias = Done | Rejected | TooHeavy | Later | Raised
 DONE = Done()
+
+
+@record
+class InWork:
+    """What a handler has now: the message (``number`` counts those of its queue's ``generation``), how many follow
+    it at once, and for how long. ``is_late``: it took longer than ``time_limit_s``, and nobody waits for it."""
+
+    origin: str
+    generation: int
+    number: int
+    following: int
+    attempt: int
+    held_s: float
+    is_late: bool = False
 
 
 # Enqueueing.
@@ -129,6 +146,26 @@ class EnqueueRefused(SurepipeError):
             RefusedBecause.FENCED: f"is fed by a later epoch of this producer, {refused.expected}",
         }[refused.reason]
         super().__init__(f"nothing was enqueued: the queue of {refused.origin!r} {why}")
+
+
+class Undecided(StoreUnavailable):
+    """The store gave no answer to a write, which is done or not: ``admitted`` of the book finds out."""
+
+    def __init__(self, said: str, write: object) -> None:
+        super().__init__(said)
+        self.write = write
+
+
+class EnqueueUnknown(StoreUnavailable):
+    """The store did not answer: all messages of the call are stored, or none.
+
+    ``again()`` asks for what is stored of this very call, and stores it if nothing is: never twice. It answers and
+    raises as the call itself.
+    """
+
+    def __init__(self, text: str, again: Callable[[], Accepted | Refused]) -> None:
+        self.again = again
+        super().__init__(f"{text}; error.again() goes on with this call, and stores nothing twice")
 
 
 # Service.

@@ -42,7 +42,10 @@ class Facts:
 
 @record
 class Enqueue:
-    """Add messages. ``producer`` and the three after it: append by identity (empty: without)."""
+    """Add messages. ``producer`` and the three after it: append by identity (empty: without).
+
+    ``is_sure``: it is not refused for lack of room, as the place of what gave the messages has moved with it.
+    """
 
     at: int
     items: tuple[Items, ...]
@@ -50,6 +53,7 @@ class Enqueue:
     epoch: int = 0
     first: int = 0
     base: int = 1
+    is_sure: bool = False
 
 
 class End(StrEnum):
@@ -215,8 +219,9 @@ def encode(entry: Entry) -> bytes:
     row: list[object]
     if isinstance(entry, Enqueue):
         row = ["E", entry.at, listed(entry.items)]
-        if entry.producer:
+        if entry.producer or entry.is_sure:
             row += [entry.producer, entry.epoch, entry.first, entry.base]
+            row += [True] if entry.is_sure else []
     elif isinstance(entry, Commit):
         visits = [_visit_row(visit, listed(visit.staged)) for visit in entry.visits]
         row = ["C", entry.at, visits, entry.claims, entry.released, entry.bump, entry.head]
@@ -297,9 +302,8 @@ def _decoded(kind: str, row: list[object], blob: bytes) -> Entry:
 
     if kind == "E":
         at, listed, *producer = row
-        return Enqueue(
-            cast("int", at), items(listed), *cast("tuple[str, int, int, int]", tuple(producer))
-        )
+        known = cast("tuple[str, int, int, int, bool]", tuple(producer))
+        return Enqueue(cast("int", at), items(listed), *known)
     if kind == "C":
         at, visits, claims, released, bump, head, *credits = row
         given = cast("list[tuple[str, int]]", credits[0] if credits else [])

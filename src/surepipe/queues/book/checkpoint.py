@@ -11,6 +11,7 @@ and the other, which does not know of it, is not.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from operator import attrgetter
@@ -33,7 +34,7 @@ from surepipe.queues.book.changes import Checkpoint, Facts
 from surepipe.queues.book.config import NOTHING, Vector
 from surepipe.queues.book.events import Reason
 from surepipe.queues.book.ledger import Book, Lease, Ledger
-from surepipe.queues.book.page import Page
+from surepipe.queues.book.page import Page, PageCorrupt
 
 HEAD = b"head"
 ROWS = 1_000
@@ -109,7 +110,8 @@ class Checkpoints:
             book = ledger.books[origin]
             page = book.pages[number]
             if number + 1 != book.end and len(page.pieces) > 1 and not page.is_loaded:
-                self.load_page(book.generation, number, page)
+                with contextlib.suppress(StoreReset):  # its queue waits, and is stored as it is
+                    self.load_page(book.generation, number, page)
 
     def _pieces(self, ledger: Ledger) -> Iterator[tuple[int, int, int, int, bytes]]:
         for origin, number in ledger.dirty_pages:
@@ -321,18 +323,19 @@ class Checkpoints:
         book.pages[number] = page
 
     def load_page(self, generation: int, number: int, page: Page) -> None:
-        """Bring back the bytes of a page."""
+        """Bring back the bytes of a page. Raises StoreUnavailable, and StoreReset when they are gone."""
         keys = [_piece_key(generation, number, offset) for offset in page.offsets_stored()]
         found = self._store.ask(ReadKeys(f"{self._book}/heaps", keys))
         if not isinstance(found, FoundValues):
             raise _unavailable(self._book, found)
-        pieces = [value for value in found.values if value is not None]
-        if len(pieces) < len(keys):
+        try:
+            page.load(b"".join(value or b"" for value in found.values))
+        except PageCorrupt as error:
             raise StoreReset(
-                f"book {self._book!r}: page {number} of generation {generation} is gone from its store, with "
-                f"messages {page.number + page.first_index}..{page.number + page.slots - 1}; the queue waits"
-            )
-        page.load(b"".join(pieces))
+                f"book {self._book!r}: page {number} of generation {generation} is gone from its store, or is "
+                f"another one ({error}), with messages {page.number + page.first_index}.."
+                f"{page.number + page.slots - 1}; its queue waits"
+            ) from error
 
 
 def _unavailable(book: str, outcome: object) -> Exception:

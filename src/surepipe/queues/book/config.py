@@ -244,9 +244,12 @@ class BookConfig:
     max_batch_bytes: int = 1 << 20
     lease_s: float = 30.0
     commit_messages: int = 100
+    commit_s: float | None = None
+    """What was handled waits no longer for its commit, nor a claimed queue for a handler to begin; None: a second,
+    or less where ``lease_s`` is short."""
     checkpoint_bytes: int = 1 << 20
-    """After so many bytes of changes, what they came to is written and they are removed; of changes to thousands
-    of queues, after so many for each thousand."""
+    """After so many bytes of changes, what they came to is written and they are removed; of changes to many
+    queues, after so many for each 256 of them, up to 64 times as many."""
     idle_ttl_s: float = 3_600.0
 
     def __post_init__(self) -> None:
@@ -289,6 +292,14 @@ class BookConfig:
                 f"max_batch_bytes={self.max_batch_bytes} is below the longest message, page_bytes - 5 = "
                 f"{self.max_message}"
             )
+        if self.commit_s is None:
+            return
+        _check_seconds("a BookConfig", "commit_s", self.commit_s)
+        if self.commit_s >= self.lease_s / 3:
+            yield (
+                f"commit_s={self.commit_s} is not below a third of lease_s={self.lease_s}: a process would be "
+                "taken for dead before it commits"
+            )
 
     def _budgets(self) -> Iterator[str]:
         period, idle, over = self.period_budget, self.idle_budget, self.overheads.of_one
@@ -319,6 +330,11 @@ class BookConfig:
     def max_message(self) -> int:
         """The longest payload."""
         return self.page_bytes - HEADER_BYTES
+
+    @property
+    def commit_us(self) -> int:
+        """How long what was handled may wait for its commit."""
+        return micros(min(1.0, self.lease_s / 4) if self.commit_s is None else self.commit_s)
 
     @property
     def rate(self) -> Budget | None:

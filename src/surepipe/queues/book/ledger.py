@@ -49,6 +49,8 @@ SHARED = (
 """Settings that decide what an entry does: all processes of a book must have the same."""
 CLOSING = frozenset({End.DEFICIT, End.LATER, End.BLOCKED})
 """A visit that ends so closes the turn of its queue."""
+LATE_PERIODS = 8
+"""Whose clock, or whose answer of the store, is so many periods behind shares the budget of the present one."""
 DELETED_AT_ONCE = 100
 """Idle books that go in one commit."""
 
@@ -148,6 +150,8 @@ class Placed:
     last: Place | None
     duplicates: int
     suspended: bool
+    numbers: tuple[tuple[str, int, int, int], ...] = ()
+    """Of a sure one: origin, generation, number of the first message, and how many."""
 
 
 @record
@@ -271,16 +275,18 @@ class Ledger:
         if self.listening:
             self.events.append(QueueChanged(book.origin, book.footprint))
 
-    def _spend(self, entry: Spend) -> Vector:
-        """As much of what is asked for as the period has left; what is given back was asked for before.
+    def _spend(self, entry: Spend) -> tuple[int, Vector]:
+        """As much of what is asked for as the period has left, and the period that it is taken from, to which it
+        may be given back.
 
-        A writer whose clock is a little behind must not begin the period before this one again, with all of its
-        budget; one whose clock was set begins another.
+        1. A process looks at the clock, and waits for its store. 2. Others spend this period, and two more. 3. Its
+        entry comes. It must not begin a period again that is over, with all of its budget, nor let the next one
+        who writes do that to the present one. A clock that was set back for good begins another.
         """
         number, spent = self.period
         if entry.is_return and entry.period != number:
-            return NOTHING  # of a period that is over
-        if entry.period not in (number, number - 1):
+            return number, NOTHING  # of a period that is over
+        if not self.is_present(entry.period):
             number, spent = entry.period, NOTHING
         granted: list[int] = []
         for part, used, most in zip(entry.amount, spent, entry.most, strict=True):
@@ -295,7 +301,11 @@ class Ledger:
             max(0, used + part) for used, part in zip(spent, granted, strict=True)
         )
         self.period = (number, (one, two, three, four))
-        return (granted[0], granted[1], granted[2], granted[3])
+        return number, (granted[0], granted[1], granted[2], granted[3])
+
+    def is_present(self, period: int) -> bool:
+        """Whether what is asked for in this period comes out of the budget of the one that was begun last."""
+        return 0 <= self.period[0] - period <= LATE_PERIODS
 
     # Enqueueing.
 
@@ -313,13 +323,22 @@ class Ledger:
             duplicates = min(count, last + 1 - entry.first)
             items = _without(items, duplicates)
         refused = self._refusal(items)
-        if refused:
+        if refused and not entry.is_sure:
             return refused
         if entry.producer:
             through = max(last, entry.first + duplicates + sum(item.count for item in items) - 1)
             self.producers[entry.producer] = (entry.epoch, through)
             self.dirty_producers[entry.producer] = self.index
-        return self._place(items, duplicates, entry.at)
+        if not entry.is_sure:
+            return self._place(items, duplicates, entry.at)
+        placed = self._place(items, duplicates, entry.at)
+        return replace(placed, numbers=tuple(self._numbers(items)))
+
+    def _numbers(self, items: tuple[Items, ...]) -> Iterator[tuple[str, int, int, int]]:
+        """What the messages that were just placed are called; each origin is there once."""
+        for item in items:
+            book = self.books[item.origin]
+            yield item.origin, book.generation, book.next_number - item.count, item.count
 
     def _refused(
         self, why: RefusedBecause, items: tuple[Items, ...], expected: int = 0
@@ -346,6 +365,17 @@ class Ledger:
                 self._delete(origin)
         return None
 
+    def without_room(self, items: tuple[Items, ...]) -> NotPlaced | None:
+        """The refusal of an enqueue as things stand; nothing is changed."""
+        new = {item.origin for item in items if item.origin not in self.books}
+        spare = sum(item.origin in self.idle for item in items)
+        missing = len(self.books) + len(new) - self.config.max_origins
+        if new and missing > len(self.idle) - spare:
+            return self._refused(
+                RefusedBecause.ORIGINS, tuple(item for item in items if item.origin in new)
+            )
+        return self.full(items)
+
     def full(self, items: tuple[Items, ...]) -> NotPlaced | None:
         """The refusal of an enqueue for lack of room, as things stand."""
         refuse = self.config.refuse_pages
@@ -366,12 +396,27 @@ class Ledger:
             if book is None or not book.messages:  # an empty one may wait for the end of its time
                 book = self._book(origin, at)
             touched[origin] = book
-            was_ready = book.begin < book.end
-            page, slot = self._append(book, item)
-            if not was_ready:
-                self.ring.knit(origin)
+            size = len(item.chunk)
+            number = book.end - 1
+            tail = book.pages[number] if book.begin <= number else None
+            if tail is not None and tail.size + size <= tail.page_bytes:
+                # It fits into the last page, as nearly always.
+                added, slot = item.count, tail.slots
+                self.dirty_pages[origin, number] = index
+                tail.heap += item.chunk
+                tail.size += size
+                tail.slots += added
+                book.messages += added
+                book.waiting += added
+                book.bytes += size - HEADER_BYTES * added
+                book.next_number += added
+            else:
+                was_ready = tail is not None
+                number, slot = self._append(book, item)
+                if not was_ready:
+                    self.ring.knit(origin)
             if first is None:
-                first = Place(origin, book.generation, page, slot)
+                first = Place(origin, book.generation, number, slot)
             count += item.count
         last: Place | None = None
         if book is not None:
@@ -380,12 +425,15 @@ class Ledger:
         self.totals["enqueued"] += count
         self.totals["queued"] += count
         suspended = False
-        for origin, book in touched.items():
-            self.dirty[origin] = index
-            self._signal(book)
-            if self.listening:
-                self._changed(book)
-            suspended = suspended or book.suspended
+        self.dirty.update(dict.fromkeys(touched, index))
+        has_thresholds = self.config.suspend_pages is not None
+        if has_thresholds or self.listening:
+            for book in touched.values():
+                if has_thresholds:
+                    self._signal(book)
+                if self.listening:
+                    self._changed(book)
+                suspended = suspended or book.suspended
         return Placed(count, first, last, duplicates, suspended)
 
     def _book(self, origin: str, at: int) -> Book:

@@ -12,7 +12,7 @@ append shows it; else what came in between is read and applied first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from contextlib import AbstractContextManager
 
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import (
@@ -22,9 +22,11 @@ from surepipe.core.store_requests import (
     AppendRun,
     Batch,
     Changed,
+    CommitPosition,
     Committed,
     Created,
     Empty,
+    Entries,
     Exists,
     Failed,
     FencedOut,
@@ -53,27 +55,42 @@ from surepipe.queues.book.changes import (
     EntryCorrupt,
     Founded,
     Gone,
+    Spend,
     decode,
     encode,
 )
 from surepipe.queues.book.checkpoint import Checkpoints
 from surepipe.queues.book.config import BookConfig
 from surepipe.queues.book.ledger import SHARED, Ledger
+from surepipe.queues.book.page import Page
 from surepipe.queues.book.service import Append, DeadMessage, Effect, Put
 from surepipe.storage.letters import encode as encode_letter
 from surepipe.storage.letters import name_of
 from surepipe.storage.positions import Claims, number_now
 
 READ_ENTRIES, READ_BYTES = 1_000, 4 << 20
-ROWS_AT_ONCE = 2_048
+ROWS_AT_ONCE, AT_MOST = 512, 64
 """Rows of a checkpoint for which ``checkpoint_bytes`` of log are enough. Where each message is for another queue a
-checkpoint writes more than the log that it replaces, so one with more rows waits for as much more."""
+checkpoint writes more than the log that it replaces, so one with more rows waits for as much more, up to so many
+times as much."""
 TRIES = 3
 """How often a request without an answer is repeated before the caller is told."""
-_Pending: TypeAlias = tuple[Entry, AppendRun, tuple[JoinedRequest, ...]]
-
-
 _FINE = (Stored, Changed, Committed, Untouched)
+
+
+class BookWrite:
+    """One entry on its way into the log, with what goes with it; ``done`` is what it did, once that is known."""
+
+    __slots__ = ("done", "entry", "failure", "others", "run")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.run: AppendRun | None = None
+        """None: nothing of it was asked of the store yet."""
+        self.others: tuple[JoinedRequest, ...] = ()
+        self.done: object = None
+        self.failure: Exception | None = None
+        """Why it is not stored and never will be, or why what it did can't be told."""
 
 
 class BookLog:
@@ -86,6 +103,7 @@ class BookLog:
         worker: str,
         config: BookConfig,
         *,
+        monotonic: Callable[[], int],
         number_of_life: Callable[[], int] = number_now,
     ) -> None:
         self.store = store
@@ -102,13 +120,20 @@ class BookLog:
         self._seq = 0
         self._staged: dict[str, int] = {}
         """How many messages this life has appended to each stream."""
-        self._pending: _Pending | None = None
+        self._pending: BookWrite | None = None
         self._producer = f"{book}@{worker}"
         """Of what handlers append to streams."""
         self._claims = Claims(store, number_of_life)
         self._checkpoints = Checkpoints(store, book)
         self._since_checkpoint = 0
+        self._monotonic = monotonic
+        self.renewed = monotonic()
+        """When the last entry that was answered had been sent: until then at least, all know that we are alive."""
         self.requests = 0
+        self.news = 0
+        """Counts what came into the ledger while somebody looked and may give work: entries of others, and own
+        ones whose answer had been lost. (Two processes that rang each other for what they spend would never rest.)
+        """
 
     # Opening.
 
@@ -162,41 +187,76 @@ class BookLog:
 
     def follow(self) -> None:
         """Apply what others have written. Raises StoreUnavailable, StoreReset and Fenced."""
-        self.settle()
+        if self._pending is not None:
+            self.news += 1
+            self.settle()
         self._follow(None)
 
-    def _follow(self, wanted: tuple[Entry, int] | None) -> object:
-        """Apply entries up to the end; of our own entry with this number, what it did."""
-        found: object = None
+    def look(self, lock: AbstractContextManager[object]) -> None:
+        """The same for who only looks. The store is asked outside of the lock; if it hangs, no others wait."""
+        while True:
+            with lock:
+                if self._pending is not None:
+                    self.follow()
+                    return
+                index = self.ledger.index
+            self.requests += 1
+            batch = self.store.read(
+                self.stream, index + 1, READ_ENTRIES, READ_BYTES, self.incarnation
+            )
+            with lock:
+                if self.ledger.index != index or isinstance(batch, Empty):
+                    return  # or somebody else has heard of more meanwhile
+                if not isinstance(batch, Batch):
+                    self._follow(None)
+                    return
+                self._apply_batch(batch, None)
+                if batch.next >= batch.end:
+                    return
+
+    def _follow(self, wanted: BookWrite | None) -> None:
+        """Apply entries up to the end; of our own one that is wanted, note what it did."""
         while True:
             self.requests += 1
             batch = self.store.read(
                 self.stream, self.ledger.index + 1, READ_ENTRIES, READ_BYTES, self.incarnation
             )
             match batch:
-                case Batch(entries):
-                    for run in entries:
-                        for number, payload in enumerate(run.payloads):
-                            mine = run.producer == self.worker and run.epoch == self.epoch
-                            is_wanted = (
-                                mine and wanted is not None and run.first + number == wanted[1]
-                            )
-                            entry = wanted[0] if is_wanted and wanted else self._entry(payload)
-                            self.ledger.listening, listening = (
-                                self.ledger.listening and is_wanted,
-                                self.ledger.listening,
-                            )
-                            done = self._apply(run.producer, run.epoch, entry, len(payload))
-                            self.ledger.listening = listening
-                            found = done if is_wanted else found
+                case Batch():
+                    self._apply_batch(batch, wanted)
                     if batch.next >= batch.end:
-                        return found
+                        return
                 case Empty():
-                    return found
+                    return
                 case Trimmed() if self._checkpoints.is_ahead(self.ledger):
                     self._load()
                 case _:
                     raise self._error("read the log", batch)
+
+    def _apply_batch(self, batch: Batch, wanted: BookWrite | None) -> None:
+        for run in batch.entries:
+            for number, payload in enumerate(run.payloads):
+                self._apply_read(run, run.first + number, payload, wanted)
+
+    def _apply_read(
+        self, run: Entries, number: int, payload: bytes, wanted: BookWrite | None
+    ) -> None:
+        listening = self.ledger.listening
+        if (
+            wanted is not None
+            and wanted.run is not None
+            and (run.producer, run.epoch, number) == (self.worker, self.epoch, wanted.run.first)
+        ):
+            wanted.done = self._apply(run.producer, run.epoch, wanted.entry, len(payload))
+            return
+        entry = self._entry(payload)
+        is_ours = (run.producer, run.epoch) == (self.worker, self.epoch)
+        self.news += not (is_ours or isinstance(entry, Beat | Checkpoint | Spend))
+        self.ledger.listening = False  # events are told where the change was made
+        try:
+            self._apply(run.producer, run.epoch, entry, len(payload))
+        finally:
+            self.ledger.listening = listening
 
     def _entry(self, payload: bytes) -> Entry:
         try:
@@ -215,31 +275,47 @@ class BookLog:
 
     # Writing.
 
-    def write(self, entry: Entry, effects: Iterable[Effect]) -> object:
+    def write(self, entry: Entry, effects: Iterable[Effect | CommitPosition]) -> object:
         """Add an entry with what belongs to it, and return what it did.
 
         Raises StoreUnavailable: it is stored or not, and the next write settles that first. Raises Fenced: this
         process was declared dead, and nothing of it is stored.
         """
-        self.settle()
-        payload = encode(entry)
-        run = AppendRun(self.stream, self.worker, self.epoch, self._seq + 1, (payload,))
-        self._pending = (entry, run, self._requests(effects))
-        return self.settle()
+        return self.finish(BookWrite(entry), effects)
+
+    def finish(self, write: BookWrite, effects: Iterable[Effect | CommitPosition] = ()) -> object:
+        """Do a write, or repeat it under its number when nobody answered; what it did."""
+        if write.run is None:
+            self.settle()
+            run = AppendRun(
+                self.stream, self.worker, self.epoch, self._seq + 1, (encode(write.entry),)
+            )
+            write.others = self._requests(effects)
+            write.run = run
+            self._pending = write
+        if self._pending is write:
+            self.settle()
+        if write.failure is not None:
+            raise write.failure
+        return write.done
 
     def write_guarded(self, entry: Entry, guards: Iterable[JoinedRequest]) -> bool:
         """Add an entry with writes that may be refused; False when they were, and nothing is changed."""
         self.settle()
-        run = AppendRun(self.stream, self.worker, self.epoch, self._seq + 1, (encode(entry),))
-        self._pending = (entry, run, tuple(guards))
-        return self.settle() is not None
+        write = self._pending = BookWrite(entry)
+        write.run = AppendRun(self.stream, self.worker, self.epoch, self._seq + 1, (encode(entry),))
+        write.others = tuple(guards)
+        self.settle()
+        return write.done is not None
 
-    def settle(self) -> object:
-        """Repeat the write whose answer was lost, if there is one, and return what it did."""
-        if self._pending is None:
-            return None
-        entry, run, others = self._pending
+    def settle(self) -> None:
+        """Repeat the write whose answer was lost, if there is one."""
+        write = self._pending
+        if write is None or write.run is None:
+            return
+        run, others = write.run, write.others
         outcome: object = None
+        began = self._monotonic()
         for _ in range(TRIES):
             self.requests += 1
             if others:
@@ -249,45 +325,66 @@ class BookLog:
                     outcome = joined.outcomes[0]
                     if isinstance(outcome, Stored):
                         self._pending = None
-                        if isinstance(entry, Checkpoint):
-                            return None  # another process has made a later one
+                        if isinstance(write.entry, Checkpoint):
+                            return  # another process has made a later one
+                        lost = [each for each in joined.outcomes if isinstance(each, FencedOut)]
+                        if lost:
+                            raise self._failed(
+                                write,
+                                Fenced(
+                                    f"book {self.book!r}: a place that belongs to this change has another owner "
+                                    f"now, {lost[0].by}; nothing is changed"
+                                ),
+                            )
                         refused = [each for each in joined.outcomes if not isinstance(each, _FINE)]
-                        raise ConfigurationError(
-                            f"book {self.book!r}: the store refused what a handler has staged, so its message "
-                            f"is not done: {refused}"
+                        raise self._failed(
+                            write,
+                            ConfigurationError(
+                                f"book {self.book!r}: the store refused what a handler has staged, so its "
+                                f"message is not done: {refused}"
+                            ),
                         )
             else:
                 outcome = self.store.append(
                     run.stream, run.producer, run.epoch, run.first, run.payloads
                 )
             if isinstance(outcome, Stored):
-                return self._stored(entry, run, others, outcome)
+                self.renewed = began
+                self._stored(write, run, outcome)
+                self._pending = None
+                return
             if isinstance(outcome, FencedOut | Failed | Gap):
                 self._pending = None
-                break
+                raise self._failed(write, self._error("add to the log", outcome))
         raise self._error("add to the log", outcome)
 
-    def _stored(
-        self, entry: Entry, run: AppendRun, others: tuple[JoinedRequest, ...], outcome: Stored
-    ) -> object:
-        self._pending = None
+    @staticmethod
+    def _failed(write: BookWrite, error: Exception) -> Exception:
+        write.failure = error
+        return error
+
+    def _stored(self, write: BookWrite, run: AppendRun, outcome: Stored) -> None:
         self._seq = run.first
-        for other in others:
+        for other in write.others:
             if isinstance(other, AppendRun) and other.producer == self._producer:
                 self._staged[other.stream] = other.last
         if outcome.new and outcome.first_index == self.ledger.index + 1:
-            return self._apply(self.worker, self.epoch, entry, len(run.payloads[0]))
-        done = self._follow((entry, run.first))
-        if done is None:
+            write.done = self._apply(self.worker, self.epoch, write.entry, len(run.payloads[0]))
+        elif write.done is None:
+            self._follow(write)
+        if write.done is None:
             # 1. The entry is stored. 2. Another process applies it, makes a checkpoint and trims the log. 3. This
             # one, which was slow, finds the checkpoint in place of its entry, and can't say what it did.
-            raise StoreUnavailable(
-                f"book {self.book!r}: a change is stored, and what it did can't be told any more; look before you "
-                "repeat it"
+            self._pending = None
+            raise self._failed(
+                write,
+                StoreUnavailable(
+                    f"book {self.book!r}: a change is stored, and what it did can't be told any more; look before "
+                    "you repeat it"
+                ),
             )
-        return done
 
-    def _requests(self, effects: Iterable[Effect]) -> tuple[JoinedRequest, ...]:
+    def _requests(self, effects: Iterable[Effect | CommitPosition]) -> tuple[JoinedRequest, ...]:
         values: dict[bytes, bytes] = {}
         appends: dict[str, list[bytes]] = {}
         letters: list[JoinedRequest] = []
@@ -299,6 +396,8 @@ class BookLog:
                     appends.setdefault(stream, []).append(payload)
                 case DeadMessage():
                     letters.append(self._letter(effect))
+                case CommitPosition():
+                    letters.append(effect)
         found: list[JoinedRequest] = []
         for stream, payloads in appends.items():
             first = self._staged.get(stream, 0) + 1
@@ -365,7 +464,9 @@ class BookLog:
     def checkpoint_if_due(self, wall: int) -> bool:
         """Write down what the log came to and remove it, when it has grown enough since the last time."""
         rows = len(self.ledger.dirty) + len(self.ledger.dirty_pages)
-        if self._since_checkpoint < self.config.checkpoint_bytes * max(1, rows // ROWS_AT_ONCE):
+        if self._since_checkpoint < self.config.checkpoint_bytes * min(
+            AT_MOST, max(1, rows // ROWS_AT_ONCE)
+        ):
             return False
         self._since_checkpoint = 0
         try:
@@ -382,6 +483,10 @@ class BookLog:
         book = self.ledger.books[origin]
         for number in numbers:
             self._checkpoints.load_page(book.generation, number, book.pages[number])
+
+    def load_page(self, generation: int, number: int, page: Page) -> None:
+        """Bring back the bytes of one page, or of its copy."""
+        self._checkpoints.load_page(generation, number, page)
 
     def _error(self, what: str, outcome: object) -> Exception:
         text = f"book {self.book!r} in {called(self.store)}: could not {what}"

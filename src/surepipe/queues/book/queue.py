@@ -19,8 +19,14 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
 from zlib import crc32
 
 from surepipe.core.machine import Randomness
-from surepipe.core.store_requests import Store
-from surepipe.errors import MisuseError, PayloadTooLarge, PipeClosed
+from surepipe.core.store_requests import CommitPosition, Store
+from surepipe.errors import (
+    MisuseError,
+    PayloadTooLarge,
+    PipeClosed,
+    StoreReset,
+    StoreUnavailable,
+)
 from surepipe.queues.book.addresses import Address, Addresses
 from surepipe.queues.book.answers import (
     DONE,
@@ -29,6 +35,8 @@ from surepipe.queues.book.answers import (
     ContextClosed,
     Done,
     EnqueueRefused,
+    EnqueueUnknown,
+    InWork,
     Later,
     Manual,
     Outcome,
@@ -38,23 +46,26 @@ from surepipe.queues.book.answers import (
     Reaped,
     Reentrant,
     Refused,
+    RefusedBecause,
     Rejected,
     Serviced,
     TooHeavy,
+    Undecided,
     Why,
 )
 from surepipe.queues.book.by_hand import ByHand
-from surepipe.queues.book.changes import Change, Enqueue, Items
+from surepipe.queues.book.changes import Change, Commit, Enqueue, Facts, Items
 from surepipe.queues.book.config import NOTHING, BookConfig, Budget, Cost, CostOf
 from surepipe.queues.book.events import BookEvent, Footprint, Reason
-from surepipe.queues.book.ledger import Book, Ledger, NotPlaced, Place, Placed
-from surepipe.queues.book.log import BookLog
-from surepipe.queues.book.page import HEADER, WAITING, packed
+from surepipe.queues.book.ledger import Ledger, NotPlaced, Place, Placed
+from surepipe.queues.book.log import BookLog, BookWrite
+from surepipe.queues.book.page import HEADER, WAITING, Page, packed
 from surepipe.queues.book.service import (
     Append,
     Effect,
     Handled,
     LoadPages,
+    Passed,
     Put,
     Ran,
     Request,
@@ -195,6 +206,12 @@ def _check_payload(payload: object) -> None:
         )
 
 
+def _payload_in(page: Page, slot: int) -> bytes:
+    found = page.read(slot)
+    assert found is not None, "the slot was just listed"
+    return found.payload
+
+
 def _wall_us() -> int:
     return time.time_ns() // 1_000
 
@@ -251,6 +268,7 @@ class BookQueue:
             name,
             self.worker,
             self.config,
+            monotonic=monotonic,
             number_of_life=number_of_life,
         )
         self._log.open(clock())
@@ -268,6 +286,14 @@ class BookQueue:
         """Worker to how many entries were heard of it, and since when there are no more."""
         self._values: dict[str, bytes] = {}
         """What handlers have put and the store does not have yet."""
+        self._works: dict[int, Work] = {}
+        """What each call runs handlers for now,"""
+        self._late: dict[str, Work] = {}
+        """and by queue, handlers that nobody waits for any more."""
+        self._stale_us = round(self.config.lease_s * 2_000_000 / 3)
+        self._commit_us = self.config.commit_us
+        self.stalled: dict[str, str] = {}
+        """Queues that wait because a page of theirs can't be had, and why."""
         self._is_closed = False
         self.listener_failures = 0
 
@@ -287,6 +313,8 @@ class BookQueue:
     ) -> None:
         self.close()
 
+    _is_limited = False
+    """Whether an attempt may take only so long, so that ``_called`` does more than call."""
     _exits_are_failures = False
     """Whether a handler that raises ``SystemExit`` and the like has failed; else that goes on to the caller."""
 
@@ -303,12 +331,16 @@ class BookQueue:
     # Enqueueing.
 
     def enqueue(
-        self, origin: str, payload: bytes, *, refused: Literal["raise", "return"] = "raise"
+        self,
+        origin: str,
+        payload: bytes,
+        *,
+        refused: Literal["raise", "return"] = "raise",
+        wait_s: float = 0.0,
     ) -> Accepted | Refused:
         """Store one message; see ``enqueue_batch``."""
-        return self._enqueue(
-            (self.items_of(origin, (payload,)),), (payload, payload), None, refused
-        )
+        items = (self.items_of(origin, (payload,)),)
+        return self._enqueue(items, (payload, payload), None, refused, wait_s)
 
     def enqueue_many(
         self,
@@ -316,12 +348,13 @@ class BookQueue:
         payloads: Sequence[bytes],
         *,
         refused: Literal["raise", "return"] = "raise",
+        wait_s: float = 0.0,
     ) -> Accepted | Refused:
         """Store messages of one origin; see ``enqueue_batch``."""
         items = self.items_of(origin, payloads)
         if not payloads:
             return Accepted(0)
-        return self._enqueue((items,), (payloads[0], payloads[-1]), None, refused)
+        return self._enqueue((items,), (payloads[0], payloads[-1]), None, refused, wait_s)
 
     def enqueue_batch(
         self,
@@ -329,12 +362,14 @@ class BookQueue:
         *,
         producer: Producer | None = None,
         refused: Literal["raise", "return"] = "raise",
+        wait_s: float = 0.0,
     ) -> Accepted | Refused:
         """Store all messages, or none of them. They are stored when this returns.
 
-        With a ``producer`` each message has a number, and what is stored already is not stored again. Raises
-        EnqueueRefused (or returns ``Refused``), PayloadTooLarge and MisuseError: nothing is stored. Raises
-        StoreUnavailable: all of it is stored or nothing, and the same call under a producer tells.
+        With a ``producer`` each message has a number, and what is stored already is not stored again. ``wait_s``:
+        how long to wait for room in a queue that is full. Raises EnqueueRefused (or returns ``Refused``),
+        PayloadTooLarge and MisuseError: nothing is stored. Raises StoreUnavailable, here as EnqueueUnknown: all of
+        it is stored or nothing, and its ``again()`` goes on without storing anything twice.
         """
         batch = list(messages)
         if not batch:
@@ -343,8 +378,12 @@ class BookQueue:
         if producer is None:
             grouped: dict[str, list[bytes]] = {}
             for origin, payload in batch:
-                grouped.setdefault(origin, []).append(payload)
-            items = [self.items_of(origin, payloads) for origin, payloads in grouped.items()]
+                known = grouped.get(origin)
+                if known is None:
+                    grouped[origin] = [payload]
+                else:
+                    known.append(payload)
+            items = self._items_of_many(grouped)
             ends = (batch[0][1], next(reversed(grouped.values()))[-1])
         else:
             # Numbers follow the order of the call, so only neighbours of one origin go together.
@@ -356,7 +395,24 @@ class BookQueue:
                     )
                     start = end
             ends = (batch[0][1], batch[-1][1])
-        return self._enqueue(tuple(items), ends, producer, refused)
+        return self._enqueue(tuple(items), ends, producer, refused, wait_s)
+
+    def _items_of_many(self, grouped: Mapping[str, list[bytes]]) -> list[Items]:
+        """The same for many origins; for a single message to a queue that is there, without a look at the name."""
+        books, most, pack = self._log.ledger.books, self.config.max_message, HEADER.pack
+        found: list[Items] = []
+        for origin, payloads in grouped.items():
+            payload = payloads[0]
+            if (
+                len(payloads) == 1
+                and type(payload) is bytes
+                and len(payload) <= most
+                and origin in books
+            ):
+                found.append(Items(origin, 1, pack(len(payload), WAITING) + payload))
+            else:
+                found.append(self.items_of(origin, payloads))
+        return found
 
     def items_of(self, origin: str, payloads: Sequence[bytes]) -> Items:
         """Packed messages for one origin; raises MisuseError and PayloadTooLarge."""
@@ -385,6 +441,7 @@ class BookQueue:
         ends: tuple[bytes, bytes],
         producer: Producer | None,
         refused: str,
+        wait_s: float = 0.0,
     ) -> Accepted | Refused:
         self._guard("enqueue")
         size = sum(len(item.chunk) for item in items)
@@ -393,6 +450,25 @@ class BookQueue:
                 f"{size} bytes in one call are above max_batch_bytes={self.config.max_batch_bytes}; make "
                 "several calls"
             )
+        give_up_at = self._monotonic() + round(wait_s * 1_000_000) if wait_s else 0
+        while True:
+            answer, behind = self._try_enqueue(items, ends, producer)
+            left = give_up_at - self._monotonic() if wait_s else 0
+            if (
+                not isinstance(answer, Refused)
+                or answer.reason is not RefusedBecause.FULL
+                or left <= 0
+            ):
+                break
+            self._log.store.wait(self._log.stream, behind, left)  # room is made by a commit
+        if isinstance(answer, Refused) and refused == "raise":
+            raise EnqueueRefused(answer)
+        return answer
+
+    def _try_enqueue(
+        self, items: tuple[Items, ...], ends: tuple[bytes, bytes], producer: Producer | None
+    ) -> tuple[Accepted | Refused, int]:
+        """Once; and which entry of the log is the next one, as of the answer."""
         with self._lock:
             self._check_open()
             placed: object = self._full(items) if producer is None else None
@@ -401,14 +477,29 @@ class BookQueue:
                 if producer is not None:
                     who = (producer.id, producer.epoch, producer.first, producer.base)
                     entry = Enqueue(self._clock(), items, *who)
-                placed = self._log.write(entry, ())
+                placed = self._written(BookWrite(entry), ends)
                 self._checkpoint()
+            behind = self._log.ledger.index + 1
         self._publish()
+        return self._answer(placed, ends), behind
+
+    def _written(self, write: BookWrite, ends: tuple[bytes, bytes]) -> object:
+        try:
+            return self._log.finish(write)
+        except StoreUnavailable as error:
+
+            def again() -> Accepted | Refused:
+                with self._lock:
+                    self._check_open()
+                    placed = self._written(write, ends)
+                self._publish()
+                return self._answer(placed, ends)
+
+            raise EnqueueUnknown(str(error), again) from error
+
+    def _answer(self, placed: object, ends: tuple[bytes, bytes]) -> Accepted | Refused:
         if isinstance(placed, NotPlaced):
-            answer = Refused(placed.reason, placed.origin, placed.footprint, placed.expected)
-            if refused == "raise":
-                raise EnqueueRefused(answer)
-            return answer
+            return Refused(placed.reason, placed.origin, placed.footprint, placed.expected)
         assert isinstance(placed, Placed), "an enqueue is answered with what became of it"
         first = self._token(placed.first, ends[0]) if not placed.duplicates else ""
         return Accepted(
@@ -418,6 +509,59 @@ class BookQueue:
             placed.duplicates,
             placed.suspended,
         )
+
+    def admit(
+        self, messages: Iterable[tuple[str, bytes]], beside: CommitPosition | None = None
+    ) -> Placed | NotPlaced:
+        """Store all messages, and in the same step how far whoever gives them has come; or say who has no room.
+
+        Room is looked for first. 1. There is some. 2. Another process fills it. 3. This entry stands behind the
+        other one, and if it were refused there, the place would have moved and the messages were nowhere. So what
+        was let in is stored, and a queue may hold somewhat more than ``refuse_pages``.
+
+        Raises as ``enqueue_batch``, and Fenced where the place has another owner. Raises Undecided when the store
+        gave no answer to the write itself: ``admitted`` tells later what came of it.
+        """
+        grouped: dict[str, list[bytes]] = {}
+        for origin, payload in messages:
+            grouped.setdefault(origin, []).append(payload)
+        items = tuple(self.items_of(origin, payloads) for origin, payloads in grouped.items())
+        self._guard("admit")
+        with self._lock:
+            self._check_open()
+            if self._log.ledger.without_room(items) is not None:
+                self._log.follow()  # others may have served meanwhile
+            refused = self._log.ledger.without_room(items)
+            if refused is not None:
+                return refused
+            write = BookWrite(Enqueue(self._clock(), items, is_sure=True))
+            try:
+                placed = self._log.finish(write, () if beside is None else (beside,))
+            except StoreUnavailable as error:
+                if write.run is None:
+                    raise  # nothing of it was asked of the store
+                raise Undecided(str(error), write) from error
+            self._checkpoint()
+        self._publish()
+        assert isinstance(placed, Placed), "what was let in is stored"
+        return placed
+
+    def admitted(self, undecided: Undecided) -> Placed:
+        """Repeat the write of this error under its number, and say what it did; nothing is stored twice.
+
+        Raises StoreUnavailable while the store does not say, and what ended the write.
+        """
+        write = undecided.write
+        assert isinstance(write, BookWrite)
+        with self._lock:
+            try:
+                placed = self._log.finish(write)
+            except StoreUnavailable:
+                if write.failure is None:
+                    raise
+                placed = None  # it is stored, and what it did can't be told any more
+        self._publish()
+        return placed if isinstance(placed, Placed) else Placed(0, None, None, 0, suspended=False)
 
     def _full(self, items: tuple[Items, ...]) -> NotPlaced | None:
         """A refusal that needs no entry. Others may have served meanwhile, so they are heard first."""
@@ -445,11 +589,11 @@ class BookQueue:
             self._end_silent()
         worker = Worker(self._session)
         try:
-            return self._drive(worker.service(budget))
+            return self._drive(worker.service(budget), worker)
         finally:
             worker.abandon()
 
-    def _drive(self, steps: Generator[Request, object, T]) -> T:
+    def _drive(self, steps: Generator[Request, object, T], worker: Worker | None = None) -> T:
         """Do what the steps ask for until they are over. The lock is held but while a handler runs.
 
         1. The commit of one worker claims a queue in vain. 2. Another worker claims it. 3. The first one takes
@@ -458,29 +602,43 @@ class BookQueue:
         answer: object = None
         served: T
         interruption: list[BaseException] = []
-        while True:
-            with self._lock:
-                self._session.wall = self._clock()
-                try:
-                    request = steps.send(answer)
-                    while not isinstance(request, RunMessages):
-                        answer = self._perform(request)
-                        self._session.wall = self._clock()
+        work: Work | None = None
+        try:
+            while True:
+                with self._lock:
+                    self._session.wall = self._clock()
+                    if isinstance(answer, Ran) and answer.is_late:
+                        answer = self._settled_late(answer, work)
+                    try:
                         request = steps.send(answer)
-                except StopIteration as over:
-                    served = cast("T", over.value)
-                    break
-            answer = self._run(request, interruption)
+                        while not isinstance(request, RunMessages):
+                            answer = self._served(request) if worker else self._perform(request)
+                            self._session.wall = self._clock()
+                            request = steps.send(answer)
+                    except StopIteration as over:
+                        served = cast("T", over.value)
+                        break
+                    if self._is_stale():
+                        # Others may hold this process for dead; it starts no handler before they heard (B-92).
+                        self._log.beat(self._clock())
+                work = self._works[id(steps)] = Work(worker, request)
+                answer = self._run(work, interruption)
+                del self._works[id(steps)]
+        finally:
+            self._works.pop(id(steps), None)
         self._publish()
         if interruption:
             self._session.stopping = self._is_closed
             raise interruption[0]
         return served
 
+    def _is_stale(self) -> bool:
+        return self._monotonic() - self._log.renewed > self._stale_us
+
     def _perform(self, request: WriteEntry | LoadPages) -> object:
         if isinstance(request, LoadPages):
             self._log.load_pages(request.origin, request.pages)
-            return None
+            return True
         done = self._log.write(request.entry, request.effects)
         for effect in request.effects:
             if isinstance(effect, Put):
@@ -488,30 +646,67 @@ class BookQueue:
         self._checkpoint()
         return done
 
-    def _run(self, request: RunMessages, interruption: list[BaseException]) -> Ran:
+    def _served(self, request: WriteEntry | LoadPages) -> object:
+        """While it is served, a page that can't be had stops its own queue and no other one (B-95)."""
+        if not isinstance(request, LoadPages):
+            return self._perform(request)
+        try:
+            self._perform(request)
+        except StoreUnavailable:
+            return None
+        except StoreReset as error:
+            if self.stalled.get(request.origin) != str(error):
+                self.stalled[request.origin] = str(error)
+                self._stalls(request.origin, error)
+            return False
+        if self.stalled:
+            self.stalled.pop(request.origin, None)
+        return True
+
+    def _stalls(self, origin: str, error: Exception) -> None:
+        """A queue waits; whoever hosts the book tells it."""
+
+    def _run(  # noqa: PLR0912, PLR0915 - one run, told in its order
+        self, work: Work, interruption: list[BaseException]
+    ) -> Ran:
         """Call the handler for one message after the other."""
+        request = work.request
         handled: list[Done | Handled] = []
-        began = self._monotonic()
+        now = self._monotonic
+        began = now()
+        ends = began + (self._commit_us or 1 << 62)
+        log, session, stale_us, processor = (
+            *(self._log, self._session, self._stale_us),
+            None if self._is_limited else self._processor,
+        )
         token = _handling.set((*_handling.get(), id(self._log)))
         attempts, slot, left = request.attempts, request.slot, request.left_us
         listening = self._log.ledger.listening
-        processor, addresses, origin = self._processor, self._addresses, request.origin
+        addresses, origin = self._addresses, request.origin
         generation, page, declared = request.generation, request.page, request.declared_us
+        work.since, is_late = began, False
         try:
             for number, payload in enumerate(request.payloads):
-                if (
-                    number
-                    and left is not None
-                    and self._monotonic() - began + declared[number] > left
-                ):
-                    break
+                if number:
+                    at = work.since = now()
+                    if (
+                        at >= ends
+                        or at - log.renewed > stale_us
+                        or session.stopping
+                        or (left is not None and at - began + declared[number] > left)
+                    ):
+                        break
+                work.number = number
                 place = (generation, page, slot + number)
                 message = BookMessage(
                     origin, payload, attempts, place, request.number + number, addresses
                 )
                 context = Context(self, origin)
                 try:
-                    outcome = self._outcome(processor(message, context))
+                    if processor is not None:
+                        outcome = self._outcome(processor(message, context))
+                    else:
+                        outcome = self._called(work, message, context)
                 except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
                     outcome = _raised(error)
                 except BaseException as error:
@@ -533,13 +728,58 @@ class BookQueue:
                     continue
                 context.close()
                 handled.append(Handled(outcome))
+                is_late = isinstance(outcome, Raised) and outcome.is_late
                 break
         except BaseException as error:  # noqa: BLE001 - it goes on behind the commit
             interruption.append(error)
             self._session.stopping = True
         finally:
             _handling.reset(token)
-        return Ran(handled, self._monotonic() - began)
+        return Ran(handled, now() - began, is_late)
+
+    def _called(self, work: Work, message: BookMessage, context: Context) -> AnyOutcome:
+        """What the handler gives."""
+        del work
+        return self._outcome(self._processor(message, context))
+
+    def _settled_late(self, ran: Ran, work: Work | None) -> Ran:
+        """The handler that nobody waits for may have returned meanwhile, before its queue was said to be late."""
+        assert work is not None, "what ran has a work"
+        if work.is_over:
+            return Ran(ran.handled, ran.elapsed_us)
+        self._late[work.request.origin] = work
+        return ran
+
+    def _returned(self, work: Work) -> None:
+        """A handler has returned for which nobody waits any more: its queue may be served again."""
+        origin = work.request.origin
+        with self._lock:
+            work.is_over = True
+            if self._late.get(origin) is not work or self._is_closed:
+                return
+            del self._late[origin]
+            self._session.late.discard(origin)
+            self._session.active.discard(origin)
+            book = self.ledger.books.get(origin)
+            if book is not None and book.lease is not None and book.lease.worker == self.worker:
+                self._log.write(Commit(self._clock(), released=(origin,)), ())
+
+    def leases(self) -> list[InWork]:
+        """What handlers of this process have in work now, by origin."""
+        now = self._monotonic()
+        found: list[InWork] = []
+        for work in (*self._works.copy().values(), *self._late.copy().values()):
+            request, number = work.request, work.number
+            following = 0 if work.is_late else len(request.payloads) - number - 1
+            found.append(
+                InWork(
+                    *(request.origin, request.generation, request.number + number, following),
+                    request.attempts * (not number) + 1,
+                    (now - work.since) / 1_000_000,
+                    work.is_late,
+                )
+            )
+        return sorted(found, key=lambda each: each.origin)
 
     def _outcome(self, answer: object) -> AnyOutcome:
         if answer is None:
@@ -592,10 +832,11 @@ class BookQueue:
     ) -> list[Parked]:
         """Messages that wait for a person, oldest first per origin; ``after`` is the last address of the list
         before."""
-        found: list[Parked] = []
+        places: list[tuple[str, int, int, int, Facts | None, Page]] = []
+        copies: dict[tuple[int, int], Page] = {}
         behind = None if after is None else self._addresses.read(after)
+        self._look()
         with self._lock:
-            self._log.follow()
             for book, number, slot, facts in self.ledger.parked(origin):
                 place = (book.generation, number, slot)
                 if behind is not None and place <= (behind.generation, behind.page, behind.slot):
@@ -603,37 +844,31 @@ class BookQueue:
                 why = facts.reason if facts is not None else Reason.SWEPT
                 if reason is not None and why is not reason:
                     continue
-                found.append(self._listed(book, number, slot))
-                if len(found) >= limit:
+                page = book.pages[number]
+                if facts is None:
+                    page = copies.setdefault(place[:2], page)
+                    if page is book.pages[number]:
+                        page = copies[place[:2]] = page.copy()
+                places.append((book.origin, *place, facts, page))
+                if len(places) >= limit:
                     break
-        return found
+        # Of swept messages nothing is known but their bytes, and those are read while others go on.
+        return [self._listed(*place) for place in places]
 
-    def _listed(self, book: Book, number: int, slot: int) -> Parked:
-        facts = book.parked.get((number, slot))
-        if facts is None and number == book.begin:
-            facts = book.blocked
+    def _listed(  # noqa: PLR0917 - what is known of one message
+        self, origin: str, generation: int, number: int, slot: int, facts: Facts | None, page: Page
+    ) -> Parked:
         if facts is not None:
-            token = self._addresses.token(Address(book.generation, number, slot, facts.check))
+            token = self._addresses.token(Address(generation, number, slot, facts.check))
             return Parked(
-                token,
-                book.origin,
-                facts.reason,
-                facts.cost,
-                facts.attempts,
-                facts.bytes,
+                *(token, origin, facts.reason, facts.cost, facts.attempts, facts.bytes),
                 facts.since,
             )
-        payload = self._stored_payload(book, number, slot)
-        token = self._addresses.of(book.generation, number, slot, payload)
-        return Parked(token, book.origin, Reason.SWEPT, NOTHING, 0, len(payload), 0)
-
-    def _stored_payload(self, book: Book, number: int, slot: int) -> bytes:
-        page = book.pages[number]
         if not page.is_loaded:
-            self._log.load_pages(book.origin, (number,))
-        found = page.read(slot)
-        assert found is not None, "the slot was just listed"
-        return found.payload
+            self._log.load_page(generation, number, page)
+        payload = _payload_in(page, slot)
+        token = self._addresses.of(generation, number, slot, payload)
+        return Parked(token, origin, Reason.SWEPT, NOTHING, 0, len(payload), 0)
 
     def payload(self, address: str) -> bytes | None:
         """The bytes of a message that waits for a person; None when nothing waits under this address."""
@@ -722,28 +957,32 @@ class BookQueue:
 
     # Looking.
 
+    def _look(self) -> None:
+        """Hear what others have written, before an answer is given; without holding up those who work."""
+        self._log.look(self._lock)
+
     def footprint(self, origin: str) -> Footprint:
         """How much the queue holds; zeros for one that is not known."""
+        self._look()
         with self._lock:
-            self._log.follow()
             return self.ledger.footprint(origin)
 
     def origins(self) -> list[str]:
         """The queues that there are."""
+        self._look()
         with self._lock:
-            self._log.follow()
             return list(self.ledger.books)
 
     def ring(self) -> list[str]:
         """The ready queues, the head first."""
+        self._look()
         with self._lock:
-            self._log.follow()
             return self.ledger.ring.order()
 
     def totals(self) -> Mapping[str, int]:
         """What was enqueued, and what became of it, since the book was made."""
+        self._look()
         with self._lock:
-            self._log.follow()
             return dict(self.ledger.totals)
 
     def explain(self, address: str) -> tuple[str | None, int, int, int]:
@@ -759,13 +998,22 @@ class BookQueue:
             if book is None or page not in book.pages or slot >= book.pages[page].slots:
                 generation = book.generation if book else 0
                 return self._addresses.token(Address(generation, page, slot, 0))
-            payload = self._stored_payload(book, page, slot)
+            if not book.pages[page].is_loaded:
+                self._log.load_page(book.generation, page, book.pages[page])
+            payload = _payload_in(book.pages[page], slot)
             return self._addresses.token(Address(book.generation, page, slot, crc32(payload)))
 
     def subscribe(self, listener: Listener) -> None:
         """Call the listener with every event of this process, behind the change. One that raises is counted."""
         self._listeners.append(listener)
         self._log.ledger.listening = True
+
+    def hear_of_passed(self, listener: Callable[[Passed], object]) -> None:
+        """Call the listener for each message that the service leaves behind unhandled, before that is stored.
+
+        After a crash the same may be told again. It is called while the book is locked.
+        """
+        self._session.passed = listener
 
     def _publish(self) -> None:
         if not self._listeners:
@@ -813,9 +1061,31 @@ class BookQueue:
         self._log.checkpoint_if_due(self._clock())
 
     def beat(self) -> None:
-        """Tell the other processes that this one is alive, while a handler takes long."""
+        """Tell the other processes that this one is alive, while a handler takes long; and ``relieve`` it."""
+        self.relieve()
         with self._lock:
             self._log.beat(self._clock())
+
+    def relieve(self) -> None:
+        """Commit what was handled before handlers that take longer than ``commit_s``, and give back the queues
+        that were claimed to be served behind them (B-85). Called by another thread than theirs."""
+        for work in list(self._works.values()):
+            with self._lock:
+                is_at_work = work in self._works.values() and work.worker is not None
+                if is_at_work and self._monotonic() - work.since >= self.config.commit_us:
+                    self._relieve(cast("Worker", work.worker), work.request.origin)
+
+    def _relieve(self, worker: Worker, origin: str) -> None:
+        steps, answer = worker.relieve(origin), None
+        try:
+            while True:
+                request = steps.send(answer)
+                assert isinstance(request, WriteEntry), "it only commits"
+                answer = self._perform(request)
+        except StopIteration:
+            return
+        finally:
+            steps.close()
 
     def close(self) -> None:
         """Take no more calls. A call to ``service`` that is under way commits what it has done and returns."""
@@ -829,6 +1099,22 @@ class BookQueue:
         if owned is not None and not isinstance(owned, MemoryStore):
             with self._lock:
                 owned.close()
+
+
+class Work:
+    """Messages that handlers are called for: by which worker (None: by hand), at which of them, and since when."""
+
+    __slots__ = ("is_late", "is_over", "number", "request", "since", "worker")
+
+    def __init__(self, worker: Worker | None, request: RunMessages) -> None:
+        self.worker = worker
+        self.request = request
+        self.number = 0
+        self.since = 0
+        self.is_late = False
+        """Nobody waits for the handler any more;"""
+        self.is_over = False
+        """it has returned."""
 
 
 def _raised(error: BaseException) -> Raised:

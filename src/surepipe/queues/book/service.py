@@ -11,7 +11,7 @@ slice the book is as if every visit had been committed by itself.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from zlib import crc32
@@ -131,10 +131,11 @@ class RunMessages:
 @record
 class Ran:
     """The outcomes of the messages that ran, ``DONE`` itself where there is nothing else to say, and how long it
-    took."""
+    took. ``is_late``: the handler of the last one has not returned yet, and nobody waits for it any more."""
 
     handled: Sequence[Done | Handled]
     elapsed_us: int
+    is_late: bool = False
 
 
 @record
@@ -147,7 +148,8 @@ class WriteEntry:
 
 @record
 class LoadPages:
-    """Bring back the bytes of these pages of a queue."""
+    """Bring back the bytes of these pages of a queue. The result is True when they are here, False when they are
+    gone, and None when the store does not answer."""
 
     origin: str
     pages: tuple[int, ...]
@@ -178,9 +180,24 @@ class Session:
     """How many queues a claim takes: twice as many as the slice before has finished, so a worker that is slow
     takes no queues from others."""
     stopping: bool = False
+    late: set[str] = field(default_factory=set[str])
+    """Queues that a handler is at for which nobody waits any more: they stay claimed until it returns."""
     reserved: set[tuple[int, int, int]] = field(default_factory=set[tuple[int, int, int]])
     """Messages that somebody in this process deals with by hand now."""
     visits: int = 0
+    passed: Callable[[Passed], object] | None = None
+    """Hears of each message that no handler will see any more, in the order of its queue, before it is stored."""
+
+
+@record
+class Passed:
+    """A message that the service leaves behind unhandled. ``kept``: it waits for a person."""
+
+    origin: str
+    generation: int
+    number: int
+    why: str
+    kept: bool
 
 
 @dataclass
@@ -249,6 +266,8 @@ class Worker:
         self._ledger = session.ledger
         self._config = session.config
         self._is_drr = session.config.policy == "drr"
+        self._commit_messages = session.config.commit_messages
+        self._commit_us = session.config.commit_us or (1 << 62)
         self._fair = {"units": UNITS, "messages": MESSAGES, "bytes": BYTES}[session.config.fair_by]
         cost = session.cost
         self._constant = cost if isinstance(cost, Cost) else None
@@ -257,6 +276,8 @@ class Worker:
         self._effects: list[Effect] = []
         self._held: dict[str, int] = {}
         self._slots = 0
+        self._elapsed_us = 0
+        """Of handlers since the last commit."""
         self._bump = False
         self._in_request = set[str]()
         """Queues of the last commit; when it failed they are claimed, or not."""
@@ -342,6 +363,8 @@ class Worker:
         """Whether a visit may do something: what can't move is passed without a request."""
         if book.paused or book.blocked is not None or book.is_waiting(self._session.wall):
             return False
+        if book.origin in self._session.late:
+            return False
         if book.lease is None or book.origin in self._held:
             return True
         return book.lease.worker == self._session.name and book.origin not in self._session.active
@@ -372,7 +395,7 @@ class Worker:
 
     def _hold(self, origin: str, meter: Meter) -> Generator[Request, object, bool]:
         """Whether the queue is claimed by this worker; claims it, with those behind it, when it is not."""
-        if origin not in self._held or self._slots >= self._config.commit_messages:
+        if origin not in self._held or self._is_full:
             yield from self._flush(self._wanted(origin, meter))
         return origin in self._held
 
@@ -427,6 +450,7 @@ class Worker:
         request = WriteEntry(commit, tuple(self._effects))
         visited = self._visited
         self._visits, self._visited, self._effects, self._slots = [], set(), [], 0
+        self._elapsed_us = 0
         self._bump, self._credits = False, ()
         session.active.update(claims)
         self._in_request = {*visited, *released, *claims}
@@ -444,9 +468,7 @@ class Worker:
     ) -> Generator[Request, object, str | None]:
         """The queue behind this one, as the ring is before this one moves or leaves."""
         following = self._ledger.ring.after(origin)
-        is_due = self._slots >= self._config.commit_messages or bool(
-            was_visited and self._visits and self._visits[-1].staged
-        )
+        is_due = self._is_full or bool(was_visited and self._visits and self._visits[-1].staged)
         if not is_due and following not in self._visited:
             return following
         claims = [] if meter.is_used_up else self._wanted(following, meter)
@@ -459,6 +481,26 @@ class Worker:
         released = list(self._held)
         self._held.clear()
         yield from self._flush((), head if head != self._ledger.ring.head else "", released)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether what is handled makes a commit: by its number, or by the time that it took."""
+        return self._slots >= self._commit_messages or self._elapsed_us >= self._commit_us
+
+    def relieve(self, origin: str) -> Steps:
+        """While a handler of this queue takes long: commit what is done, and give back what is not begun (B-85).
+
+        The service itself stands at its ``RunMessages`` meanwhile, and finds the slice shorter behind that.
+        """
+        released = [each for each in self._held if each != origin]
+        for each in released:
+            del self._held[each]
+        if not released and not self._visits:
+            return
+        try:
+            yield from self._flush((), released=released)
+        finally:  # without an answer they may be claimed again: that settles this commit first
+            self._session.active.difference_update(self._in_request)
 
     def abandon(self) -> None:
         """The call is over, however it ended: what it still had claimed may be claimed again."""
@@ -480,6 +522,11 @@ class Worker:
             self._visits.append(visit.done(token, end))
             self._visited.add(book.origin)
             goes_on = end is End.CUT or (end is End.EMPTY and bool(self._visits[-1].staged))
+            if book.origin in self._session.late:
+                # It stays claimed until the handler returns, which is none of this call's business.
+                visit.applied = yield from self._flush([book.origin])
+                self._held.pop(book.origin, None)
+                return visit, end
             if not goes_on:
                 return visit, end
             # Too much for one commit, or the handlers have enqueued for this very queue: it goes on behind that.
@@ -492,17 +539,24 @@ class Worker:
             visit.begin, visit.slot, visit.offset = book.cursor
             visit.attempts = book.attempts
 
-    def _serve(
+    def _serve(  # noqa: PLR0911 - each end of a visit
         self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...]
     ) -> Generator[Request, object, End]:
         """Step 4 of a visit, up to the end of the slice."""
         book, over = visit.book, self._config.overheads
         is_careful = book.careful is not None
-        if is_careful and book.lease is not None and book.lease.spent:
-            yield from self._load(visit)
+        is_spent = is_careful and book.lease is not None and book.lease.spent
+        if is_spent or (visit.attempts >= self._config.retries and not is_careful):
+            if not (yield from self._load(visit)):
+                return End.LATER
             payload = self._payload(visit)
-            raised = Raised("WorkerDied", f"its worker died at each of {book.attempts} attempts")
-            self._poison(visit, payload, raised, book.attempts)
+            what = (
+                "its worker died"
+                if is_spent
+                else "its handler did not return in time, or its worker died,"
+            )
+            raised = Raised("WorkerDied", f"{what} at each of {book.attempts} attempts")
+            self._poison(visit, payload, raised, visit.attempts)
             return End.BLOCKED if visit.blocked else End.CUT
         while True:
             # It may be another object than before, when the book was loaded anew while a handler ran.
@@ -519,18 +573,27 @@ class Worker:
                     return End.BUDGET
                 visit.charged = visit.begin
             room = 1 if is_careful else self._config.commit_messages - self._slots
-            if room <= 0:
+            if room <= 0 or self._is_full:
                 return End.CUT
-            yield from self._load(visit)
+            if not (yield from self._load(visit)):
+                return End.LATER
             end = yield from self._run(visit, meter, cut_off, min(room, page.slots - visit.slot))
             if end is not None:
                 return end
             if is_careful:
                 return End.CUT
 
-    def _load(self, visit: _Visit) -> Steps:
-        if visit.offset < visit.book.pages[visit.begin].base:
-            yield LoadPages(visit.book.origin, (visit.begin,))
+    def _load(self, visit: _Visit) -> Generator[Request, object, bool]:
+        """Whether the bytes of the page are here. Without them the queue waits, and no other one (B-95)."""
+        if visit.offset >= visit.book.pages[visit.begin].base:
+            return True
+        is_there = yield LoadPages(visit.book.origin, (visit.begin,))
+        if not is_there:
+            config, lease = self._config, visit.book.lease
+            visit.attempts -= lease is not None and lease.counted  # its handler did not run
+            wait_s = config.retry_min_s if is_there is None else config.retry_max_s
+            visit.wake = (self._session.wall, micros(wait_s))
+        return bool(is_there)
 
     def _payload(self, visit: _Visit) -> bytes:
         return visit.book.pages[visit.begin].upcoming(visit.offset, 1)[0]
@@ -552,7 +615,11 @@ class Worker:
             counted = book.careful is not None
             ran = yield request
             assert isinstance(ran, Ran), "messages are answered with what came of them"
+            self._elapsed_us += ran.elapsed_us
             end = self._outcomes(visit, meter, payloads, costs, ran, counted=counted)
+            if ran.is_late:
+                self._session.late.add(book.origin)
+                return end or End.LATER
             if self._session.stopping:
                 return end or End.BUDGET
             if end is not None or visit.slot != first + len(payloads):
@@ -751,6 +818,8 @@ class Worker:
             return
         if self._config.on_rejected == "dead_letter":
             self._bury(visit, payload, "Rejected", reason.value, visit.attempts + 1)
+        else:
+            self._tell_passed(visit, reason.value)
         visit.rejected += 1
         visit.step(len(payload))
 
@@ -759,7 +828,7 @@ class Worker:
     ) -> End | None:
         attempts = visit.attempts + (not counted)
         self._tell_failed(visit, payload, Reason.ERROR, attempts, f"{raised.kind}: {raised.text}")
-        if attempts >= self._config.retries:
+        if attempts >= self._config.retries and not raised.is_late:
             self._poison(visit, payload, raised, attempts)
             return End.BLOCKED if visit.blocked else None
         visit.attempts = attempts
@@ -818,6 +887,7 @@ class Worker:
         self, visit: _Visit, payload: bytes, reason: Reason, cost: Vector, attempts: int
     ) -> None:
         self._tell_parked(visit, payload, reason, cost)
+        self._tell_passed(visit, reason.value, kept=True)
         facts = self._facts(payload, reason, cost, attempts)
         visit.parks.append((visit.begin, visit.slot, facts))
         visit.parked += 1
@@ -853,6 +923,13 @@ class Worker:
             )
         )
         visit.dead += 1
+        self._tell_passed(visit, kind)
+
+    def _tell_passed(self, visit: _Visit, why: str, *, kept: bool = False) -> None:
+        if self._session.passed is not None:
+            book = visit.book
+            number = book.pages[visit.begin].number + visit.slot
+            self._session.passed(Passed(book.origin, book.generation, number, why, kept))
 
 
 def _is_over(cost: Vector, cut_off: tuple[int | None, ...]) -> bool:

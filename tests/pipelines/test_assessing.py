@@ -7,9 +7,9 @@ import pytest
 
 from surepipe.core.claims import PROCESS_CRASH, Atom, Claim, Fault
 from surepipe.core.store_requests import Level
-from surepipe.guarantees.derivation import evaluate_chain
+from surepipe.guarantees.derivation import evaluate, evaluate_chain
 from surepipe.pipelines import Assessment, assess, load, loads
-from surepipe.pipelines.assessing import chain_of
+from surepipe.pipelines.assessing import chain_of, hop_of
 from tests.pipelines.files import pipe, pipeline, stage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.yaml"
@@ -329,3 +329,78 @@ def test_a_long_chain_of_pipes_is_assessed_with_remedies() -> None:
         remedies[Fault.SENDER_CRASH]
         == f"in {everywhere}, name a journal and in {everywhere}, {COMMIT}"
     )
+
+
+BOOK = "key: k, %s route: {kind: book, store: main, budget: {units: 9} %s}"
+WHOLE = ", on_overweight: dead_letter, on_poison: block"
+PARTS = (Atom.NO_LOSS, Atom.NO_DUPLICATE, Atom.MONOTONIC, Atom.GAP_FREE)
+
+
+def test_a_book_that_parks_promises_no_message_and_says_what_would() -> None:
+    """B-71, B-106: what waits for a person is lost until somebody looks; the settings that park are named."""
+    asked = "expect: {delivery: at-least-once},"
+    parking = judged(pipes=pipe(BOOK % (asked, "")))
+    (unmet,) = parking.pipes[0].unmet
+    assert "with on_overweight: park and on_poison: park" in unmet.why
+    (remedy,) = unmet.remedies
+    assert "write on_overweight: dead_letter and on_poison: dead_letter in its route" in remedy
+    assert "(or on_overweight: block and on_poison: block)" in remedy
+    assert judged(pipes=pipe(BOOK % (asked, WHOLE))).held
+
+
+def test_a_book_keeps_the_order_of_each_key_and_repeats_what_a_crash_interrupts() -> None:
+    """B-106: monotonic per key and none across; no-loss and gap-free survive crashes, the other two do not."""
+    found = judged(pipes=pipe(BOOK % ("lanes: 3,", WHOLE)))
+    verdict = found.pipes[0]
+    assert verdict.per_key is not None
+    assert verdict.per_key.order == "absolute"
+    assert verdict.explanation is not None
+    assert verdict.explanation.headline.order == "none"
+    by_key = evaluate(replace(hop_of(found.plan, found.plan.pipe("intake"), {}), lanes=0)).guarantee
+    crash = {Fault.SENDER_CRASH, Fault.RECEIVER_CRASH, Fault.STORE_OUTAGE}
+    lost, twice, late, gaps = (by_key.tolerated(atom) or frozenset[Fault]() for atom in PARTS)
+    assert crash <= lost & gaps
+    assert not (crash - {Fault.SENDER_CRASH}) & (twice | late)
+    assert Fault.STORE_ROLLBACK not in lost | twice | late | gaps
+    assert Fault.CLOCK_STEP in lost & twice & late & gaps
+
+
+def test_check_says_what_bounds_the_wait_of_a_key() -> None:
+    """The formula of the policy with the figures of the file; without a budget in that measure, nothing."""
+    drr = judged(pipes=pipe(BOOK % ("", ", quantum: 3, max_message_cost: {units: 4}")))
+    assert "k x (quantum 3 + 2 x 4) / 9 units x 1 s + 1 s" in "\n".join(drr.notes)
+    rotate = judged(pipes=pipe(BOOK % ("", ", policy: rotate")))
+    assert "k + 1 periods" in "\n".join(rotate.notes)
+    other = judged(pipes=pipe(BOOK % ("", ", fair_by: bytes")))
+    assert "the budget does not bound bytes" in "\n".join(other.notes)
+    free = judged(pipes=pipe("key: k, route: {kind: book, store: main}"))
+    assert "nothing limits the rate" in "\n".join(free.notes)
+
+
+REDIS = "stores: {main: {kind: redis, url: 'redis://localhost', spread: stream}}"
+MEMORY = "stores: {main: {kind: memory}}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ({"stores": REDIS}, "spreads its keys (spread: stream)"),
+        (
+            {"stores": MEMORY, "pipes": pipe(BOOK % ("node: away,", ""))},
+            "is in the memory of one process",
+        ),
+        (
+            {"stages": stage("retries: 3")},
+            "counts attempts and keeps what failed: write retries and on_poison",
+        ),
+        (
+            {"stages": "stages: {price: {from: intake, batch: {max: 5}}}"},
+            "put another pipe between",
+        ),
+    ],
+)
+def test_what_a_book_can_not_be_is_said_before_it_runs(lines: dict[str, str], said: str) -> None:
+    """By the engine, with what to do instead."""
+    found = judged(**{"pipes": pipe(BOOK % ("", "")), **lines})
+    assert not found.usable
+    assert said in "\n".join(issue.text for issue in found.actor_refusals)

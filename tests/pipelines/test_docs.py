@@ -34,7 +34,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 def test_the_pipeline_of_the_page_holds_what_it_expects() -> None:
     """The first YAML block."""
-    (text,) = blocks(PIPELINES, "yaml")
+    text = blocks(PIPELINES, "yaml")[0]
     assert assess(loads(text)).held
 
 

@@ -268,7 +268,7 @@ class _Accounting:
     def _position(self, source: AnySource, pipe: PipePart) -> int | None:
         """How many rows the stored position is behind; None where none is stored."""
         home = source.store if isinstance(source, StreamSource | RedisStreamSource) else None
-        kept = pipe.journal or pipe.stream_store or home
+        kept = pipe.journal or pipe.taking_store or home
         store = self._stores.of(kept) if kept else None
         if store is None:
             return None

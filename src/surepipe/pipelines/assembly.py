@@ -48,6 +48,23 @@ class SourceRow:
     """Why it can't be read, with its place; ``message`` is then what stands there, as bytes."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowRun:
+    """Messages of a source that follow each other, each a row, and nothing special among them. ``behind``: the
+    place behind so many of them. ``texts``: the same as JSON, where that is what the source reads."""
+
+    messages: Sequence[object]
+    behind: Callable[[int], str]
+    texts: Sequence[bytes] | None = None
+
+    @property
+    def rows(self) -> list[SourceRow]:
+        """As ``read`` of the source gives them."""
+        return [
+            SourceRow(message, self.behind(count)) for count, message in enumerate(self.messages, 1)
+        ]
+
+
 NOTHING: Final = object()
 """In place of a message: only the place goes on."""
 
@@ -73,6 +90,15 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of what it holds open. A repeat does nothing."""
+        ...
+
+
+@runtime_checkable
+class ReadsRuns(Protocol):
+    """A source that can give many rows with less ado, and need not hear what was taken."""
+
+    def read_run(self, rows_max: int) -> RowRun | None:
+        """The next rows, of which there is one; None where ``read`` must see what is there."""
         ...
 
 
@@ -271,6 +297,11 @@ class Environment(Protocol):
 
         Waits for what an async function gives; raises what it raises, and ``stages.TimeLimit``.
         """
+        ...
+
+    def calls_plainly(self) -> bool:
+        """True where ``call`` does nothing here for a plain function without a time limit but to enter it, and to
+        look at what it raises and gives: so who calls very many may do that without it."""
         ...
 
     def blocking(self, work: Callable[[], T]) -> T:

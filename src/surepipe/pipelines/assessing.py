@@ -23,13 +23,21 @@ from surepipe.guarantees.derivation import Derived, DerivedChain, evaluate, eval
 from surepipe.guarantees.explain import Explanation
 from surepipe.guarantees.hops import Chain
 from surepipe.guarantees.problems import Code, Finding, joint_problems
+from surepipe.pipelines.clusters import rests_on
 from surepipe.pipelines.engine_limits import actor_refusals, spark_notes, spark_refusals
 from surepipe.pipelines.links import Node, link
-from surepipe.pipelines.models.pipes import Expect, PipePart, StoreRoutePart, TcpRoutePart
+from surepipe.pipelines.models.pipes import (
+    BookRoutePart,
+    Expect,
+    PipePart,
+    StoreRoutePart,
+    TcpRoutePart,
+)
 from surepipe.pipelines.models.sources import HttpSource, replays
 from surepipe.pipelines.models.stages import (
     HttpSink,
     PythonSink,
+    RmqSink,
     SinkBase,
     StagePart,
     StreamSink,
@@ -80,25 +88,42 @@ def hop_of(plan: Plan, pipe: PipePart, levels: Levels, end: Node | None = None) 
         return None if name is None else store_of(plan, name, levels)
 
     stream = store(pipe.stream_store)
+    if (taking := store(pipe.taking_store)) is not None and stream is not None:
+        stream = min(stream, taking, key=lambda each: each.level)
     retries, letters = _trying(plan, pipe, levels)
+    journal = store(pipe.journal)
+    if (book := pipe.book) is not None and stream is not None:
+        # What feeds a book moves in one step with what it takes in, as with a journal.
+        journal = None if stream.volatile else stream
+        retries, letters = book.retries, stream
+    between = pipe.ibc
+    if between is not None and between.dead_letter is not None:
+        returned = store_of(plan, between.dead_letter.partition("/")[0], levels)
+        letters = (
+            returned if letters is None else min(letters, returned, key=lambda each: each.level)
+        )
     return hops.Hop(
         pipe.name,
         pipe.stack,
         route=_route(pipe, stream),
         boundary=pipe.settled,
-        journal=store(pipe.journal),
+        journal=journal,
         receiver_state=store(pipe.state),
         sink=_sink(plan, pipe, levels, end) if pipe.settled is Boundary.COMMITTED else None,
         stream=stream,
         dead_letters=letters,
         retries=retries,
-        lanes=pipe.lanes or 0,
+        lanes=pipe.workers,
         forced_trim=_may_pass_reader(pipe),
         linked=_linked(plan, (pipe,)),
         stored=any(_is_stored(part) for part in plan.reach(pipe.name)),
         gathers=any(
             isinstance(part, StagePart) and part.batch is not None for part in plan.reach(pipe.name)
         ),
+        parks=None if book is None else book.parking,
+        blocks=book is not None and "block" in (book.on_overweight, book.on_poison),
+        limited=between is not None and between.timeout_s is not None,
+        unordered=between is not None and between.order == "unordered",
     )
 
 
@@ -144,6 +169,8 @@ def _route(pipe: PipePart, stream: hops.DeclaredStore | None) -> hops.DeclaredRo
         stream is not None
     ):  # calls go to the store and answers come back: nothing else is in between
         name = stream.kind if stream.kind == stream.name else f"{stream.kind} {stream.name}"
+        if (between := pipe.ibc) is not None:
+            name = f"ibc {between.sends.party} to {between.receives.party}"
         return replace(hops.LOCAL, name=name)
     return hops.TCP if isinstance(pipe.route, TcpRoutePart) else hops.LOCAL
 
@@ -213,7 +240,7 @@ def _is_stored(part: Node) -> bool:
 
 def _taken_into(pipe: PipePart) -> str | None:
     """Where a pipe keeps what it has accepted."""
-    return pipe.journal or pipe.stream_store
+    return pipe.journal or pipe.taking_store
 
 
 AnyDerived: TypeAlias = Derived | DerivedChain
@@ -447,6 +474,9 @@ def _across_keys(
 # Notes.
 
 
+UNUSED = "is used by nothing"
+
+
 def _notes(plan: Plan, levels: Levels, ways: Sequence[Way]) -> Iterator[str]:
     yield from _about_stores(plan, levels)
     yield from _about_expectations(plan, ways)
@@ -464,6 +494,8 @@ def _notes(plan: Plan, levels: Levels, ways: Sequence[Way]) -> Iterator[str]:
             )
     yield from _about_sinks(plan)
     yield from _about_stages(plan)
+    yield from _about_books(plan)
+    yield from _about_parties(plan)
     yield from _about_fan_in(plan, ways)
     if len(ways) >= WAYS_MAX:
         yield f"there are more than {WAYS_MAX} ways; the first {WAYS_MAX} were judged"
@@ -491,7 +523,7 @@ def _about_stores(plan: Plan, levels: Levels) -> Iterator[str]:
     used = {use.store for part in plan.parts for use in link(part).stores}
     for store in plan.stores:
         if store.name not in used:
-            yield f"store {store.name} is used by nothing"
+            yield f"store {store.name} {UNUSED}"
         elif (
             isinstance(store, RedisStorePart)
             and store.durability is None
@@ -514,6 +546,8 @@ def _about_sinks(plan: Plan) -> Iterator[str]:
     for sink in plan.sinks:
         if isinstance(sink, PythonSink | HttpSink) and sink.idempotent:
             yield f"sink {sink.name} is declared idempotent: a message that comes again has no second effect there"
+        if isinstance(sink, RmqSink):
+            yield f"sink {sink.name} rests on: {rests_on(sink.cluster, sink.until)}"
 
 
 def _about_stages(plan: Plan) -> Iterator[str]:
@@ -526,6 +560,76 @@ def _about_stages(plan: Plan) -> Iterator[str]:
                 f"{part.name}: an attempt that takes longer than {part.time_limit_s} s counts as failed and is "
                 "repeated, though it may have had its effect"
             )
+
+
+def _about_parties(plan: Plan) -> Iterator[str]:
+    """What a route between parties rests on."""
+    for pipe in plan.pipes:
+        if (between := pipe.ibc) is not None:
+            days = between.trusting_days
+            one, other = between.sends.party, between.receives.party
+            yield (
+                f"pipe {pipe.name} rests on: more than 2/3 of the power of the validators of {one} and {other} "
+                f"is honest; one honest relay runs; outages and delays are shorter than {days / 3:.3g} days (a "
+                f"third of the trusting period of {days:g}); beyond that it may stand until an operator helps"
+            )
+            if between.timeout_s is not None:
+                yield (
+                    f"pipe {pipe.name}: what {other} has not received {between.timeout_s:g} s after {one} sent "
+                    f"it, by {other}'s own signed clock, comes back into {between.dead_letter}, and can't be "
+                    "executed any more"
+                )
+
+
+KEYS_SAID = 1_000
+"""For so many keys with messages it is said how long one of them may wait."""
+
+
+def _about_books(plan: Plan) -> Iterator[str]:
+    for pipe in plan.pipes:
+        book = pipe.book
+        if book is None:
+            continue
+        yield f"pipe {pipe.name}: {_longest_wait(book)}"
+        if book.parking:
+            settings = " and ".join(f"{name}: park" for name in book.parking)
+            yield (
+                f"pipe {pipe.name}: with {settings}, what can't be served is kept until a person has looked at "
+                "it: surepipe book list shows it"
+            )
+        if book.refuse_pages is not None:
+            yield (
+                f"pipe {pipe.name}: when {book.refuse_pages} pages wait for one key, what feeds the pipe waits, "
+                "and with it the messages of other keys behind that one"
+            )
+        yield (
+            f"pipe {pipe.name}: after a crash up to {book.commit_messages} messages of each key that was being "
+            "served come again; a stream sink, or one that heeds the message's id, has them once"
+        )
+
+
+def _longest_wait(book: BookRoutePart) -> str:
+    """The bound of how long a message waits that finds its queue empty."""
+    each = book.period_s
+    if book.budget is None:
+        return "no budget is given, so nothing limits the rate"
+    if book.policy == "rotate":
+        return (
+            f"of k keys with messages a new one waits for k + 1 periods at the most: "
+            f"{(KEYS_SAID + 1) * each:g} s for {KEYS_SAID:,} keys"
+        )
+    rate = getattr(book.budget, book.fair_by)
+    if rate is None:
+        return f"the budget does not bound {book.fair_by}, so how long a key waits is not bounded"
+    most = book.max_message_cost or book.budget
+    largest = 1 if book.fair_by == "messages" else getattr(most, book.fair_by) or rate
+    turn = book.quantum + 2 * largest
+    bound = KEYS_SAID * turn / rate * each + each
+    return (
+        f"of k keys with messages a new one waits for k x (quantum {book.quantum} + 2 x {largest}) / {rate} "
+        f"{book.fair_by} x {each:g} s + {each:g} s at the most: {bound:,.0f} s for {KEYS_SAID:,} keys; the fewer "
+        "messages they have, the less"
+    )
 
 
 def _about_fan_in(plan: Plan, ways: Sequence[Way]) -> Iterator[str]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import types
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
@@ -30,26 +29,30 @@ class LeftEarly(RuntimeError):
     """A stage wanted to end more than its message: it called ``sys.exit``, or raised the like."""
 
 
-@contextmanager
-def failing_only(name: str) -> Generator[None]:
+@dataclass(frozen=True, slots=True)
+class failing_only:  # noqa: N801 - read as a function
     """What a user's function raises fails its message, even if it is made to end a process or a thread.
 
     Raises LeftEarly for that, and where an async function was cancelled: unless the lane is told to end that waits
     for it, which no message is to blame for.
     """
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and must_end():
-            raise
+
+    name: str
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or isinstance(error, Exception):
+            return
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        if is_cancelled and must_end():
+            return
         text = words_of(error)
         said = f": {text}" if text else ""
         # One that was cancelled may have returned all the same.
-        is_cancelled = isinstance(error, asyncio.CancelledError)
         did = "was cancelled" if is_cancelled else f"raised {type(error).__name__}"
-        raise LeftEarly(f"{name} {did}{said}") from error
+        raise LeftEarly(f"{self.name} {did}{said}") from error
 
 
 def told_of(error: Exception) -> str:
@@ -60,10 +63,11 @@ def told_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A function that can be called with each message. ``asks``: with its context too."""
+    """A function that can be called with each message. ``asks``: with its context too. ``awaits``: a coroutine."""
 
     function: Callable[..., object]
     asks: bool
+    awaits: bool
 
 
 def entry_of(
@@ -96,7 +100,7 @@ def entry_of(
             f"{what}: {path} is given batches, which are lists, and takes {said}: take a list, or put it "
             "before the batch"
         )
-    return Entry(function, asks)
+    return Entry(function, asks, kind is HandlerKind.COROUTINE)
 
 
 def require_key(what: str, path: str, function: Callable[..., object]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from surepipe.drawing.flow import Diagram, FlowArrow, PartBox
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.links import Node, link
-from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.pipes import BookRoutePart, PipePart
 from surepipe.pipelines.models.sources import (
     AnySource,
     HttpSource,
@@ -21,6 +21,7 @@ from surepipe.pipelines.models.stages import (
     AnySink,
     HttpSink,
     PythonSink,
+    RmqSink,
     StagePart,
     StdoutSink,
     StreamSink,
@@ -53,7 +54,10 @@ def _box(part: Node, assessment: Assessment) -> PartBox:
 
 
 def _pipe_lines(part: PipePart, verdict: Verdict) -> Iterator[str]:
-    yield from (str(layer) for layer in part.stack)
+    if part.book is not None:
+        yield from _book_lines(part.book)
+    else:
+        yield from (str(layer) for layer in part.stack)
     lanes = f", lanes: {part.lanes}" if part.lanes is not None else ""
     yield f"over {part.route.kind}{lanes}"
     if verdict.explanation is None:
@@ -62,6 +66,14 @@ def _pipe_lines(part: PipePart, verdict: Verdict) -> Iterator[str]:
     headline = verdict.per_key or verdict.explanation.headline
     per_key = " per key" if verdict.per_key else ""
     yield f"{headline.delivery}, {headline.order}{per_key}"
+
+
+def _book_lines(book: BookRoutePart) -> Iterator[str]:
+    """The budget, and how it is shared."""
+    budget = "no budget" if book.budget is None else f"{book.budget.budget} in {book.period_s:g} s"
+    yield f"{budget}, {book.policy}"
+    if book.parking:
+        yield f"parks: {', '.join(name.removeprefix('on_') for name in book.parking)}"
 
 
 def _source_line(part: AnySource) -> str:
@@ -81,6 +93,8 @@ def _sink_line(part: AnySink) -> str:
         return f"stream {part.store}/{part.stream}"
     if isinstance(part, HttpSink):
         return f"http {part.url}"
+    if isinstance(part, RmqSink):
+        return f"rmq {part.cluster}, until {part.until}"
     return part.kind if isinstance(part, StdoutSink) else f"{part.kind} {part.path}"
 
 
@@ -99,7 +113,9 @@ def _arrows(plan: Plan) -> Iterator[FlowArrow]:
         labels: dict[str, list[str]] = {}
         for use in link(part).stores:
             word = str(use.path[0]) if use.path[0] in ("journal", "state") else "stream"
-            if use.path[0] != "dead_letter":
+            if use.what == "dead_letter" and use.path[0] == "route":
+                yield FlowArrow(part.name, f"store:{use.store}", "dead", use.stream)
+            elif use.path[0] != "dead_letter":
                 labels.setdefault(use.store, []).append(word)
         for store, words in labels.items():
             yield FlowArrow(part.name, f"store:{store}", "uses", ", ".join(words))

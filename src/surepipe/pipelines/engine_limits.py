@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from surepipe.pipelines.links import Node
-from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart, TcpRoutePart
+from surepipe.pipelines.models.pipes import (
+    BookRoutePart,
+    PipePart,
+    StoreRoutePart,
+    TcpRoutePart,
+)
 from surepipe.pipelines.models.sources import (
     CsvSource,
     HttpSource,
@@ -17,9 +22,11 @@ from surepipe.pipelines.models.stages import (
     AnySink,
     HttpSink,
     PythonSink,
+    RmqSink,
     StagePart,
     StdoutSink,
     StreamSink,
+    Trying,
 )
 from surepipe.pipelines.models.stores import MemoryStorePart, RedisStorePart
 from surepipe.pipelines.plan import Plan
@@ -39,11 +46,52 @@ def actor_refusals(plan: Plan) -> Iterator[Issue]:
                 "state and one boundary, or give the sink one pipe",
             )
     for pipe in plan.pipes:
-        if pipe.lanes is not None and len(words := key_words(plan, pipe)) > 1:
+        if pipe.workers and len(words := key_words(plan, pipe)) > 1:
             said = ", ".join(sorted(word or "no key" for word in words))
             yield Issue(
-                ("pipes", pipe.name, "lanes"),
+                ("pipes", pipe.name, "lanes" if pipe.lanes is not None else "route"),
                 f"pipe {pipe.name}: what feeds it has different keys ({said}): write a key on the pipe",
+            )
+        if pipe.book is not None:
+            yield from _of_book(plan, pipe, pipe.book)
+
+
+def _of_book(plan: Plan, pipe: PipePart, book: BookRoutePart) -> Iterator[Issue]:
+    """What a book can't be, or can't give to what follows it."""
+    here, store = ("pipes", pipe.name, "route", "store"), plan.store(book.store)
+    place = plan.places[pipe.name]
+    if isinstance(store, RedisStorePart) and store.spread == "stream":
+        yield Issue(
+            here,
+            f"pipe {pipe.name}: a book writes its log and what belongs to it in one transaction, and store "
+            f"{store.name} spreads its keys (spread: stream): use spread: pipeline, or another store",
+        )
+    if isinstance(store, MemoryStorePart) and place.sender != place.node:
+        yield Issue(
+            here,
+            f"pipe {pipe.name}: node {place.sender} fills the book and node {place.node} serves it, and store "
+            f"{store.name} is in the memory of one process: use sqlite or redis",
+        )
+    for part in plan.reach(pipe.name):
+        if isinstance(part, Trying):
+            counted = [
+                word for word in ("retries", "dead_letter") if getattr(part, word) is not None
+            ]
+            counted += [
+                word for word in ("retry_min_s", "retry_max_s") if word in part.model_fields_set
+            ]
+            if counted:
+                section = "stages" if isinstance(part, StagePart) else "sinks"
+                yield Issue(
+                    (section, part.name, counted[0]),
+                    f"{part.name} follows the book of pipe {pipe.name}, which counts attempts and keeps what "
+                    f"failed: write retries and on_poison in its route, and leave {' and '.join(counted)} out",
+                )
+        if isinstance(part, StagePart) and part.batch is not None:
+            yield Issue(
+                ("stages", part.name, "batch"),
+                f"{part.name} gathers messages, and the book of pipe {pipe.name} hands out one at a time: put "
+                "another pipe between",
             )
 
 
@@ -108,7 +156,7 @@ def spark_refusals(plan: Plan) -> Iterator[str]:
     for stage in plan.stages:
         yield from _of_stage(stage)
     for sink in plan.sinks:
-        if isinstance(sink, StdoutSink | HttpSink):
+        if isinstance(sink, StdoutSink | HttpSink | RmqSink):
             yield (
                 f"sink {sink.name}: tasks of Spark are tried again and {sink.kind} would see that; write into "
                 "a stream, and let a pipeline on actors take it from there"
@@ -160,6 +208,18 @@ def _of_sink(plan: Plan, sink: AnySink) -> str:
 
 def _of_pipe(plan: Plan, pipe: PipePart) -> Iterator[str]:
     route = pipe.route
+    if isinstance(route, BookRoutePart):
+        yield (
+            f"pipe {pipe.name}: a book hands out one message after the other within a budget, and Spark reads "
+            "many at once: use actors, or a route of kind redis"
+        )
+        return
+    if pipe.ibc is not None:
+        yield (
+            f"pipe {pipe.name}: a party executes one block after the other, and Spark's tasks are many: use "
+            "actors, and let Spark read the stream behind it"
+        )
+        return
     if isinstance(route, TcpRoutePart):
         yield f"pipe {pipe.name}: Spark has no TCP route; carry it through a store of kind redis"
     elif not isinstance(route, StoreRoutePart):

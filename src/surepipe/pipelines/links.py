@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from surepipe.pipelines.models.pipes import LocalRoutePart, PipePart, StoreRoutePart, TcpRoutePart
+from surepipe.pipelines.models.pipes import (
+    BookRoutePart,
+    LocalRoutePart,
+    PipePart,
+    StoreRoutePart,
+    TcpRoutePart,
+)
 from surepipe.pipelines.models.sources import (
     AnySource,
     ReadSource,
@@ -28,12 +34,13 @@ def link(part: Node | AnyStore) -> PlanLink:
         return PlanLink(
             "pipe",
             part.name,
-            feeders=part.from_,
-            stores=tuple(_pipe_stores(part)),
+            "book" if part.book is not None else "",
+            part.from_,
+            tuple(_pipe_stores(part)),
             says=tuple(_pipe_says(part)),
             node=part.node or "",
             has_key=part.key is not None,
-            needs_key=part.lanes is not None,
+            needs_key=part.workers > 0,
             crosses=not (isinstance(part.route, LocalRoutePart) or part.route.kind == "memory"),
         )
     if isinstance(part, StagePart):
@@ -95,6 +102,15 @@ def _pipe_stores(part: PipePart) -> Iterator[StoreUse]:
         yield StoreUse(
             ("route", "store"), part.route.store, (part.route.kind,), "the route's store"
         )
+    if isinstance(part.route, BookRoutePart):
+        yield StoreUse(("route", "store"), part.route.store, what="the book's store")
+    if (between := part.ibc) is not None:
+        for side, party in (("sends", between.sends), ("receives", between.receives)):
+            what = f"the store of {party.party}"
+            yield StoreUse(("route", side, "store"), party.store, what=what)
+        if between.dead_letter is not None:
+            store, _, stream = between.dead_letter.partition("/")
+            yield StoreUse(("route", "dead_letter"), store, what="dead_letter", stream=stream)
     if part.journal is not None:
         yield StoreUse(("journal",), part.journal, what="journal")
     if part.state is not None:
@@ -103,6 +119,12 @@ def _pipe_stores(part: PipePart) -> Iterator[StoreUse]:
 
 def _pipe_says(part: PipePart) -> Iterator[tuple[Path, str]]:
     route = part.route
+    if isinstance(route, BookRoutePart):
+        yield from _book_says(part)
+        return
+    if part.ibc is not None:
+        yield from _ibc_says(part)
+        return
     if part.has_stream and not isinstance(route, StoreRoutePart):
         yield (
             ("layers",),
@@ -123,3 +145,40 @@ def _pipe_says(part: PipePart) -> Iterator[tuple[Path, str]]:
                 ("route", "address"),
                 f"{route.address} may be reached from other machines: write secret: ${{NAME}}, or tls",
             )
+
+
+def _ibc_says(part: PipePart) -> Iterator[tuple[Path, str]]:
+    """What stands beside a route between parties and has nothing to do there, and names that can't be."""
+    if part.layers:
+        yield (
+            ("layers",),
+            "two parties number and prove their messages by themselves: leave layers out",
+        )
+    if len(part.name) < 2:
+        yield (
+            ("route",),
+            f"the connection is called as the pipe, and {part.name!r} is too short: give it two letters",
+        )
+
+
+_OF_A_BOOK = {
+    "layers": "a book keeps, numbers and orders its messages by itself",
+    "journal": "what a book has accepted is stored already",
+    "state": "how far a book is served stands in the book",
+}
+
+
+def _book_says(part: PipePart) -> Iterator[tuple[Path, str]]:
+    """What stands beside a book and has nothing to do there."""
+    for word, why in _OF_A_BOOK.items():
+        if getattr(part, word):
+            yield (word,), f"{why}: leave {word} out"
+    if part.boundary != "processed":
+        yield (
+            ("boundary",),
+            (
+                f"a book settles a message when what follows has processed it, and boundary is {part.boundary}: "
+                "leave it out; for effects that happen once, let a stream sink or a pipe take them, and commit "
+                "behind that"
+            ),
+        )

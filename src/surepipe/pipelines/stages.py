@@ -103,11 +103,12 @@ class Context:
         self._is_over = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # made for each message: frozen ones take three times as long
 class StageCall:
     """One call of a user's function, all but the message. ``limit_s``: how long it may take.
 
-    ``about`` and ``attempt`` tell which call it is, also where the function asks for no context.
+    ``about`` and ``attempt`` tell which call it is, also where the function asks for no context. ``awaits``: the
+    function gives a coroutine.
     """
 
     function: Callable[..., object]
@@ -115,6 +116,7 @@ class StageCall:
     limit_s: float | None = None
     about: About | None = None
     attempt: int = 1
+    awaits: bool = False
 
     def __call__(self, message: object) -> object:
         """Enter the user's code. An async function gives its coroutine."""
@@ -149,9 +151,11 @@ def made(function: Callable[..., object]) -> Callable[..., object]:
     return instance
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(
+    slots=True, unsafe_hash=True
+)  # made for each message: frozen ones take three times as long
 class About:
-    """Which message this is, for stages and sinks; on a repeat it is the same.
+    """Which message this is, for stages and sinks; on a repeat it is the same. Nobody changes one.
 
     ``part`` counts what came of one message where a stage gave several, and ``branch`` names the way that it took
     where several ways come together again. ``attempt`` is no part of the identity: of a message that is given to a

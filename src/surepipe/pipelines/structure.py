@@ -332,9 +332,14 @@ def _without_key(nodes: Mapping[str, PlanLink]) -> Iterator[Issue]:
     """Lanes whose messages have no key on some way."""
     for link in nodes.values():
         if link.needs_key and not link.has_key and (without := _keyless(link, nodes)):
+            what, word = (
+                ("a book needs a key, which names the queue", "route")
+                if link.kind == "book"
+                else ("lanes need a key", "lanes")
+            )
             yield Issue(
-                (link.section, link.name, "lanes"),
-                f"lanes need a key, and messages of {without} have none: write key",
+                (link.section, link.name, word),
+                f"{what}, and messages of {without} have none: write key",
             )
 
 

@@ -56,6 +56,20 @@ def orders(folder: Path) -> Path:
     return path
 
 
+def test_a_run_says_what_its_promise_does_not_survive(
+    surepipe: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is stored: a kill of the process takes what was accepted."""
+    monkeypatch.chdir(tmp_path)
+    write_lines("in.jsonl", [1])
+    Path("plain.yaml").write_text(
+        "version: 1\nname: plain\nsources: {lines: {kind: jsonl, path: in.jsonl}}\n"
+        "pipes: {p: {from: lines}}\nsinks: {out: {from: p, kind: jsonl, path: out.jsonl}}\n"
+    )
+    (told,) = (line for line in surepipe("run", "plain.yaml").out.splitlines() if "order" in line)
+    assert told.endswith("; not through process-crash, host-power-loss: see surepipe check")
+
+
 def test_the_example_runs_to_its_end_and_a_second_run_finds_nothing_to_do(
     surepipe: Command, orders: Path
 ) -> None:

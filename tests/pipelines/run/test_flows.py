@@ -10,13 +10,16 @@ from typing import Any, cast
 
 import pytest
 
+from surepipe import Pipe
 from surepipe.actors.codecs import AutoCodec
 from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.run import PlanEngine
+from surepipe.pipelines.run.feeding import FeedPlace, FeedTarget
 from surepipe.pipelines.run.running import letters_in
+from surepipe.pipelines.run.writers import StoreCursor
 from surepipe.pipelines.stages import Context
-from surepipe.storage import SqliteStore, SqliteTransaction
+from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
 from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, write_lines
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -794,3 +797,32 @@ def test_a_stage_that_writes_to_the_file_of_its_transaction_by_itself_is_told_so
     with SqliteStore("main.db") as store:
         (letter,) = letters_in({"main": store}, "main/dead").all()
     assert "Write through the transaction" in letter.letter.error_text
+
+
+def test_a_place_is_stored_of_what_is_confirmed_while_more_is_on_its_way() -> None:
+    """Several runs of rows may be under way into a pipe that keeps no journal: what is not confirmed is not
+    passed, so a run after a crash gives it again."""
+    saved: list[str] = []
+
+    class Told(StoreCursor):
+        def save(self, text: str) -> None:
+            saved.append(text)
+            super().save(text)
+
+    def place(row: int) -> FeedPlace:
+        return FeedPlace(row, 1, 1, str(row - 1), str(row))
+
+    go = threading.Event()
+    with Pipe("p", ["reliable"]) as pipe:
+        pipe.receive(lambda _: go.wait())
+        target = FeedTarget(pipe, Told(MemoryStore(), "place"), beside=False)
+        target.load()
+        try:
+            for row in (1, 2, 3):
+                target.accept([row], {1: place(row)}.__getitem__, open_max=3)
+            assert target.place == place(3)
+            assert saved == []
+        finally:
+            go.set()
+        target.accept([4], lambda _: place(4))
+    assert saved[-1] == place(4).text

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -17,10 +18,11 @@ from surepipe.storage.sqlite.store import SqliteStore
 from surepipe.testing.servers import RedisServer
 
 ORDERS = 14_000
-FAR_ORDERS = 3_000
+FAR_ORDERS = 8_000
 FAR_CYCLES = 8
 CYCLES = 20
 FEW_CYCLES = 6
+BOOK_ORDERS = 600
 ROOT = Path(__file__).parents[3]
 
 
@@ -194,3 +196,34 @@ def test_killed_on_the_way_from_pipe_to_pipe_nothing_is_lost_or_repeated(tmp_pat
     expected = [sign * n for n in range(1, 2_001) for sign in (1, -1, -1, 1)]
     assert numbers(tmp_path / "second.jsonl") == expected
     assert numbers(tmp_path / "third.jsonl") == expected
+
+
+THROUGH_A_BOOK = """\
+version: 1
+name: tenants
+stores: {main: {kind: sqlite, path: main.db, durability: process}}
+sources: {lines: {kind: jsonl, path: examples/data/orders.jsonl, key: customer}}
+pipes:
+  calls: {from: lines, lanes: 3, route: {kind: book, store: main, commit_messages: 20, lease_s: 5}}
+sinks:
+  seen: {from: calls, kind: jsonl, path: seen.jsonl}
+  out: {from: calls, kind: stream, store: main, stream: out}
+"""
+
+
+def test_killed_again_and_again_a_book_has_each_message_once_in_the_order_of_its_key(
+    tmp_path: Path,
+) -> None:
+    """SIGKILL of the process that fills and serves it, which begins anew under its name. The stream has each once;
+    a file has those again that were handled and not stored."""
+    write_orders(tmp_path, BOOK_ORDERS)
+    pipeline = tmp_path / "book.yaml"
+    pipeline.write_text(THROUGH_A_BOOK)
+    killed(tmp_path, pipeline, "seen.jsonl", FEW_CYCLES, "--once")
+    out = stream_of(tmp_path / "main.db", "out")
+    by_customer: dict[object, list[int]] = {}
+    for order in out:
+        by_customer.setdefault(order["customer"], []).append(cast("int", order["order"]))
+    assert sorted(chain(*by_customer.values())) == list(range(1, BOOK_ORDERS + 1))
+    assert all(mine == sorted(mine) for mine in by_customer.values())
+    assert set(numbers(tmp_path / "seen.jsonl")) == set(range(1, BOOK_ORDERS + 1))

@@ -13,11 +13,23 @@ from typing import Any
 import pytest
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.core.store_requests import Batch, CommitPosition, Committed, Level, Owner, StreamInfo
-from surepipe.errors import ConfigurationError
+from surepipe.actors.threads import ThreadRuntime, ThreadSignal
+from surepipe.core.store_requests import (
+    Batch,
+    CommitPosition,
+    Committed,
+    Level,
+    Owner,
+    StreamInfo,
+    Transaction,
+)
+from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.pipelines import loads
 from surepipe.pipelines.assembly import Sink
 from surepipe.pipelines.calling import Unwritable
-from surepipe.pipelines.run.writers import IntoStream, StoreCursor, passed_in
+from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.real import RealEnvironment
+from surepipe.pipelines.run.writers import IntoStream, SharedSink, StoreCursor, passed_in
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
 from surepipe.pipelines.sinks.others import ParquetFolder, Posted, Printed
 from surepipe.pipelines.stages import About
@@ -265,3 +277,121 @@ def test_a_secret_that_cannot_be_sent_is_not_shown(url: str, key: str) -> None:
     with pytest.raises(ConfigurationError, match="of an http sink has a blank") as caught:
         Posted(url, {"Authorization": key})
     assert "hunter" not in str(caught.value)
+
+
+class Slow:
+    """A sink whose first seal waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.pending: list[object] = []
+        self.groups: list[list[object]] = []
+        self.seals, self.let_go = threading.Event(), threading.Event()
+        self.refuses = False
+
+    def begin(self, transaction: Transaction | None) -> None:
+        del transaction
+        self.pending.clear()
+
+    def mark(self) -> int:
+        return len(self.pending)
+
+    def back_to(self, mark: int) -> None:
+        del self.pending[mark:]
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        del about, transaction
+        self.pending.append(message)
+        if message == "wrong":
+            raise Unwritable("it is wrong")
+
+    def seal(self, transaction: Transaction | None) -> None:
+        del transaction
+        self.seals.set()
+        assert self.let_go.wait(30)
+        if self.refuses:
+            raise StoreUnavailable("the disk is full")
+        self.groups.append([*self.pending])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+PLAN = """\
+version: 1
+name: p
+sources: {s: {kind: jsonl, path: a}}
+pipes: {p: {from: s}}
+sinks: {o: {from: p, kind: jsonl, path: b}}
+"""
+
+
+class Counting(RealEnvironment):
+    """Counts those that ask for something to wait with."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan, notices=print)
+        self.asked = threading.Semaphore(0)
+        self.runtime = CountingRuntime(self.asked)
+
+
+class CountingRuntime(ThreadRuntime):
+    """The runtime of threads, whose waiters are counted."""
+
+    def __init__(self, asked: threading.Semaphore) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def signal(self) -> ThreadSignal:
+        """One of those that wait; they stand in the sink's row when the lock is free again."""
+        self._asked.release()
+        return super().signal()
+
+
+def given_while_it_seals(sink: Slow, later: list[str]) -> dict[str, BaseException | None]:
+    """One message is sealed while these others are given, all by lanes of their own: what became of each."""
+    sink.seals.clear()
+    sink.let_go.clear()
+    environment = Counting(loads(PLAN))
+    shared = SharedSink("out", sink, environment)
+    found: dict[str, BaseException | None] = {}
+
+    def give(seq: int, message: str) -> None:
+        try:
+            shared.at_once(message, about(seq))
+            found[message] = None
+        except (Unwritable, StoreUnavailable) as error:
+            found[message] = error
+
+    threads = [threading.Thread(target=give, args=one) for one in enumerate(["first", *later], 1)]
+    threads[0].start()
+    assert sink.seals.wait(30)
+    for thread in threads[1:]:
+        thread.start()
+    for _ in later:
+        assert environment.asked.acquire(timeout=30)
+    sink.let_go.set()
+    for thread in threads:
+        thread.join(30)
+    return found
+
+
+def test_messages_of_lanes_that_wait_for_a_sink_are_sealed_as_one_group() -> None:
+    """One seal for all that wait; what can't be put fails alone."""
+    sink = Slow()
+    found = given_while_it_seals(sink, ["a", "wrong", "b", "c"])
+    assert sink.groups[0] == ["first"]
+    assert [sorted(map(str, group)) for group in sink.groups[1:]] == [["a", "b", "c"]]
+    failed = {name: type(error) for name, error in found.items() if error is not None}
+    assert failed == {"wrong": Unwritable}
+    assert len(found) == 5
+
+
+def test_a_seal_that_is_refused_fails_all_that_are_in_it_and_none_behind() -> None:
+    """Nobody counts as written; the sink serves the next ones."""
+    sink = Slow()
+    sink.refuses = True
+    found = given_while_it_seals(sink, ["a", "b"])
+    assert {type(error) for error in found.values()} == {StoreUnavailable}
+    sink.refuses = False
+    assert given_while_it_seals(sink, ["d"]) == {"first": None, "d": None}
+    assert sink.groups == [["first"], ["d"]]

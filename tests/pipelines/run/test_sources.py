@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, field_validator
 
-from surepipe.actors.codecs import choose_codec
+from surepipe.actors.codecs import choose_codec, payloads_of, read_json
 from surepipe.core.store_requests import KEEP_ALL
-from surepipe.errors import ConfigurationError, StoreReset
+from surepipe.errors import ConfigurationError, MisuseError, StoreReset
 from surepipe.pipelines.assembly import Source, SourceRow
 from surepipe.pipelines.sources.checking import fitting
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
@@ -63,6 +67,83 @@ def test_a_file_goes_on_behind_every_place(tmp_path: Path, kind: int) -> None:
     for count, row in enumerate(rows, 1):
         assert messages(rows_of(source, row.after)) == messages(rows)[count:]
     source.close()
+
+
+ODD_LINES = st.sampled_from(
+    [
+        '{"n": 1}',
+        "",
+        "  ",
+        "2",
+        "NaN",
+        "1e999",
+        '{"a": 1, "a": 2}',
+        '"\\ud800"',
+        "no",
+        "7\r",
+        " 8 ",
+        "9" * 400,
+    ]
+)
+
+
+@given(st.lists(ODD_LINES, max_size=12), st.booleans(), st.integers(1, 5))
+def test_runs_of_rows_are_the_rows_that_are_read_one_by_one(
+    lines: list[str], is_whole: bool, at_once: int
+) -> None:
+    """Messages, places and what is wrong: whatever stands between, and wherever a run is cut."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "a.jsonl"
+        path.write_text("\n".join(lines) + ("\n" if is_whole else ""))
+        source = JsonlFile(path, keeps=True)
+        with closing(source):
+            wanted = rows_of(source, at_once=1)
+            source.begin("")
+            found: list[SourceRow] = []
+            while True:
+                run = source.read_run(at_once)
+                rows = run.rows if run is not None else source.read(1)
+                if not rows:
+                    break
+                if run is not None and run.texts is not None:
+                    assert [read_json(text) for text in run.texts] == list(run.messages)
+                found += rows
+            assert repr(found) == repr(wanted)  # NaN equals nothing
+            for row in found:
+                source.begin(row.after)  # every place can be gone on from
+
+
+def test_a_run_of_rows_is_not_given_of_a_file_that_was_cut(tmp_path: Path) -> None:
+    """What was read may be of the old lines and the new ones; ``read`` looks at that."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("1\n")
+    source = JsonlFile(path, follow=True)
+    with closing(source):
+        source.begin("")
+        first = source.read_run(9)
+        assert first is not None
+        assert list(first.messages) == [1]
+        path.write_text("3\n")
+        assert source.read_run(9) is None
+        source.read(9)  # which sees that another file begins
+        again = source.read_run(9)
+        assert again is not None
+        assert list(again.messages) == [3]
+
+
+def test_json_that_was_read_is_sent_on_as_the_codec_would_write_it() -> None:
+    """But for blanks: so a number that is too large for a float is refused as before, and bytes stay apart."""
+    codec = choose_codec("auto")
+    texts = [b'{"a" : 1}', b"[1, 2]", b'"e"', b"9" * 400, b'"5e1234"', b"7"]
+    values = [read_json(text) for text in texts]
+    payloads = payloads_of(codec, values, texts, 1000)
+    assert payloads is not None
+    assert [codec.decode(payload) for payload in payloads] == values
+    assert payloads_of(codec, values, texts, 400) is None
+    assert payloads_of(choose_codec("bytes"), values, texts, 1000) is None
+    for text in (b"1e999", b"[1.5E+400]", b"9" * 309 + b".0", b'{"a": -1e0309}'):
+        with pytest.raises(MisuseError, match="nothing was accepted"):
+            payloads_of(codec, [read_json(text)], [text], 1000)
 
 
 @pytest.mark.parametrize("kind", range(2), ids=["jsonl", "csv"])
@@ -244,3 +325,70 @@ def test_a_model_that_fails_by_itself_refuses_the_message(tmp_path: Path) -> Non
         pytest.raises(ConfigurationError, match=r"byte 0: test:Fails failed: KeyError: 1"),
     ):
         rows_of(source)
+
+
+def read_by(read: Any, text: bytes) -> object:
+    """What it reads, or that it is no JSON."""
+    try:
+        return repr(read(text))  # so that 1 is not 1.0, and NaN is NaN
+    except (ValueError, RecursionError):
+        return "no JSON"
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            " ",
+            "\n",
+            '"',
+            "\\",
+            '"a"',
+            "1",
+            "-0",
+            "0.1",
+            "1e400",
+            "01",
+            "\x01",
+            "\ufeff",
+        ),
+        *(
+            "NaN",
+            "-Infinity",
+            "null",
+            "true",
+            '"\\ud800"',
+            '"\\u00e4"',
+            "123456789012345678901234567890",
+            "1E5",
+        ),
+    ]
+)
+
+
+@given(st.lists(PIECES).map("".join).map(str.encode) | st.binary())
+def test_lines_are_read_as_by_the_standard_library(text: bytes) -> None:
+    """Equal values, and the same texts refused."""
+    assert read_by(read_json, text) == read_by(json.loads, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 2}',
+        "[" * 500 + "]" * 500,
+        "5e-324",
+        "1.7976931348623157e308",
+        "-0.0",
+        "[NaN]",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
+def test_a_line_that_the_fast_reader_refuses_is_read_all_the_same(text: str, encoding: str) -> None:
+    """Twice the same key, depth, edges of floats; marks of byte order."""
+    assert read_by(read_json, text.encode(encoding)) == read_by(json.loads, text.encode(encoding))

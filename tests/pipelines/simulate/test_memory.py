@@ -200,6 +200,41 @@ def test_the_command_says_it_of_a_pipeline_that_holds(
     assert said in capsys.readouterr().out
 
 
+RUNNING_TOTAL = """
+total = 0
+def price(order):
+    global total
+    total += order["order"]
+    return {**order, "total": total}
+"""
+TWO_SOURCES = (
+    PIPELINE.replace(
+        "sources: {orders:", "sources: {more: {kind: jsonl, path: more.jsonl}, orders:"
+    )
+    .replace("{from: orders,", "{from: [orders, more],")
+    .replace("sample: {orders:", "sample: {more: [{order: 5}, {order: 6}], orders:")
+    .replace("messages: 3", "messages: 5")
+)
+
+
+@pytest.mark.parametrize(
+    ("stages", "code"),
+    [(RUNNING_TOTAL, Exit.NOT_EXERCISED), (CACHED, Exit.HELD)],
+    ids=["total", "cached"],
+)
+def test_a_total_over_two_sources_is_not_said_to_hold(
+    folder: Path, capsys: pytest.CaptureFixture[str], stages: str, code: Exit
+) -> None:
+    """simulation X-25: it differs with the order, so no run shows what a crash does; a cache is no matter."""
+    file = _stages(folder, stages)
+    file.write_text(TWO_SOURCES.replace("MODULE", MODULE))
+    asked = ["simulate", str(file), "--seeds", "20", "--faults", "none", "--jobs", "1"]
+    assert run(asked) == code
+    told = capsys.readouterr().out
+    keeps = f"not judged: what out gets differs between runs without faults, and stage price keeps {MODULE}.total"
+    assert (keeps in told) == (code is Exit.NOT_EXERCISED)
+
+
 def test_a_stage_that_swallows_what_fails_is_not_said_to_hold(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

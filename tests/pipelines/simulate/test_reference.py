@@ -78,15 +78,15 @@ def _stage(kind: str, name: str, more: str = "") -> str:
 Made = Callable[[object, object, object], None]
 
 
-def drops(call: Made, following: Made, left_out: object) -> Made:
+def drops(call: Made, following: Made, left_out: object, *, all_: bool) -> Made:
     """An engine that calls stages and forgets what they give."""
-    del following, left_out
+    del following, left_out, all_
     return call
 
 
-def repeats(call: Callable[..., object], following: Made, left_out: object) -> Made:
+def repeats(call: Callable[..., object], following: Made, left_out: object, *, all_: bool) -> Made:
     """An engine that hands over twice."""
-    del left_out
+    del left_out, all_
 
     def run(message: object, about: object, turn: object) -> None:
         result = call(message, about, turn)
@@ -114,9 +114,9 @@ def test_an_engine_that_does_the_same_wrong_in_every_run_is_found(
         simulation(ONE_STAGE).run(range(2))
 
 
-def forgets(call: Made, following: Made, left_out: object) -> Made:
+def forgets(call: Made, following: Made, left_out: object, *, all_: bool) -> Made:
     """An engine that calls nothing."""
-    del call, following, left_out
+    del call, following, left_out, all_
 
     def run(message: object, about: object, turn: object) -> None:
         del message, about, turn

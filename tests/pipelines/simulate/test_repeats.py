@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ from surepipe.actors.tracing import ReceiverTrace
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind
 from surepipe.core.effects import Deliver
-from surepipe.core.store_requests import Transaction
 from surepipe.pipelines.run.flow import FlowTurn, StageFlow
 from surepipe.pipelines.simulate.campaign import run_seeds
 from surepipe.pipelines.simulate.simulating import simulation_of
@@ -140,18 +139,22 @@ def test_a_stage_that_is_called_twice_for_no_reason_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P9, X-28: planted is a loop that takes each message through the stages a second time."""
-    once: Callable[..., FlowTurn] = StageFlow.take
+    build: Callable[..., None] = StageFlow.__init__
 
-    def twice(
-        flow: StageFlow, messages: Sequence[tuple[object, About]], transaction: Transaction | None
-    ) -> FlowTurn:
-        once(flow, messages, transaction)
-        return once(flow, messages, transaction)
+    def built(flow: StageFlow, *given: object, **named: object) -> None:
+        build(flow, *given, **named)
+        once = flow.entry
+
+        def twice(message: object, about: About, turn: FlowTurn) -> None:
+            once(message, about, turn)
+            once(message, about, turn)
+
+        flow.entry = twice
 
     kinds, seen = chosen(FAULTS), Seen()
     found = run_seeds(bank(with_key=True), SEEDS, kinds=kinds, messages=MESSAGES)
     assert found.violated["P9"] == 0, found.failures
-    monkeypatch.setattr(StageFlow, "take", twice)
+    monkeypatch.setattr(StageFlow, "__init__", built)
     run_seeds(bank(with_key=True), SEEDS, kinds=kinds, messages=MESSAGES, each=seen)
     assert len(seen.broken) >= len(SEEDS) // 2
 

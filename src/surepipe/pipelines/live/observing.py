@@ -20,7 +20,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.observe.latency import Latencies
 from surepipe.observe.logs import LoggedRows
 from surepipe.observe.serving import DEFAULT_PORT, LOCAL, Answer, ListenAddress, PageServer
-from surepipe.observe.status import Counts, LetterSeen, Part, PipeFlow, State, StoreSeen
+from surepipe.observe.status import BookSeen, Counts, LetterSeen, Part, PipeFlow, State, StoreSeen
 from surepipe.observe.watch import RunFacts, StoreWatch, Tee, Watch
 from surepipe.pipelines.assessing import Assessment, Verdict
 from surepipe.pipelines.diagram import diagram_of
@@ -257,6 +257,7 @@ class Observing:
             stores=self._stores,
             letters=lambda: tuple(_letter(*each) for each in run.last_letters()),
             progress=run.progress,
+            books=run.books if isinstance(run, _WithBooks) else dict,
         )
 
     def _store_said(self, store: str, text: str) -> None:
@@ -294,6 +295,13 @@ class _Telling(Protocol):
     def progress(self) -> Mapping[str, tuple[int, int, int]]: ...
 
     def silent_s(self) -> Mapping[str, float]: ...
+
+
+@runtime_checkable
+class _WithBooks(Protocol):
+    """A run that may have books open."""
+
+    def books(self) -> Mapping[str, BookSeen]: ...
 
 
 def _letter(stream: str, letter: Letter) -> LetterSeen:

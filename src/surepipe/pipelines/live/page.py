@@ -17,6 +17,8 @@ from surepipe.observe.status import (
     is_worrying,
     milliseconds,
     progress_of,
+    said_of_book,
+    said_of_queue,
     seconds,
 )
 from surepipe.observe.watch import HISTORY_MAX, SAMPLE_S
@@ -95,6 +97,7 @@ def live_page(diagram: Diagram, status: Status) -> str:
         _figure(live_diagram(diagram, status)),
         *_letters(status),
         *_pipes(status),
+        *_books(status),
         *_others(status),
         *_notices(status),
         "</main>",
@@ -194,6 +197,22 @@ def _pipes(status: Status) -> Iterator[str]:
     lanes = max((part.flow.lanes or 0 for part in status.pipes if part.flow), default=0)
     names = [name for name, _ in _cells(PipeFlow(lanes=lanes or None))]
     yield from cards("pipe", [_row(part, names) for part in status.pipes])
+
+
+def _books(status: Status) -> Iterator[str]:
+    for part in status.parts:
+        if part.book is None:
+            continue
+        yield f"<h2>Book {escape(part.name)}</h2><p>{escape(said_of_book(part.book))}</p>"
+        if part.book.queues:
+            yield "<table class='few'><thead><tr><th>key</th><th>its queue</th></tr></thead><tbody>"
+            for one in part.book.queues:
+                tone = "warn" if one.blocked or one.parked else ""
+                yield (
+                    f'<tr class="{tone}"><th scope="row">{escape(one.key)}</th>'
+                    f'<td data-is="its queue">{escape(said_of_queue(one))}</td></tr>'
+                )
+            yield "</tbody></table>"
 
 
 def _row(part: Part, names: Sequence[str]) -> CardRow:

@@ -228,7 +228,26 @@ class StreamSink(SinkBase):
     stream: Word = Field(description="the name of the stream")
 
 
+class RmqSink(SinkBase):
+    """A replicated queue, which survives its nodes. Submitted with its identity: a repeat is decided once."""
+
+    word: ClassVar[str] = "rmq sink"
+    kind: Literal["rmq"] = "rmq"
+    cluster: Text = Field(
+        description="the file of the queue, which surepipe node new writes",
+        examples=["orders/cluster.yaml"],
+    )
+    until: Literal["decided", "placed"] = Field(
+        default="decided",
+        description="decided: the queue has done it, and a refused message fails here. placed: more nodes keep it "
+        "than may be lost",
+    )
+    ttl_s: Annotated[Seconds, Field(le=86_400)] = Field(
+        default=60.0, description="what isn't decided after so many seconds is submitted again"
+    )
+
+
 AnySink: TypeAlias = (
-    JsonlSink | CsvSink | ParquetSink | StdoutSink | PythonSink | HttpSink | StreamSink
+    JsonlSink | CsvSink | ParquetSink | StdoutSink | PythonSink | HttpSink | StreamSink | RmqSink
 )
 SinkPart: TypeAlias = Annotated[AnySink, Field(discriminator="kind")]

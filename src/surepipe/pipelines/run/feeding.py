@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import cast
 
 from surepipe.actors.codecs import AutoCodec
 from surepipe.actors.consuming.consumer import GiveUp, error_text, traceback_text
 from surepipe.actors.ends.face import UntilText
+from surepipe.actors.ends.intake import Mark, Until
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.runtime import Alarm, Running
 from surepipe.actors.threads import ThreadRuntime
@@ -30,15 +32,27 @@ from surepipe.errors import (
     StoreUnavailable,
     SurepipeError,
 )
-from surepipe.pipelines.assembly import NOTHING, Environment, Serving, Source, SourceRow
+from surepipe.pipelines.assembly import (
+    NOTHING,
+    Environment,
+    ReadsRuns,
+    RowRun,
+    Serving,
+    Source,
+    SourceRow,
+)
 from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.run.books import BookPipe
 from surepipe.pipelines.run.flow import FlowTurn, StageFlow, Step
 from surepipe.pipelines.run.tallies import LetterBox, Tallies
 from surepipe.pipelines.run.writers import StoreCursor
 from surepipe.pipelines.stages import About
 
 ROWS_MAX = 512
-IDLE_US = 50_000
+OPEN_MAX = 8
+"""So many runs of rows are on their way into a pipe at once that says when it has them."""
+IDLE = BackOff(1_000, 50_000)
+"""The waits of a feed that finds nothing: short right behind a row, since the next one is often near."""
 RETRY = BackOff(100_000, 30_000_000)
 
 
@@ -85,43 +99,73 @@ class FeedPlace:
 class FeedTarget:
     """A pipe that a feed fills. ``cursor``: where its place is kept. ``beside``: in one step with its journal."""
 
-    sender: ReplayingFace
+    sender: ReplayingFace | BookPipe
     cursor: StoreCursor | None
     beside: bool
     place: FeedPlace = FeedPlace()
     _stored: FeedPlace = FeedPlace()
+    _open: deque[tuple[Mark, FeedPlace]] = field(default_factory=deque[tuple[Mark, FeedPlace]])
+    """What was handed over and is not known to be confirmed, and the place behind it."""
 
     def load(self) -> None:
         """Read the stored place, and take it over from an older process."""
         if self.cursor is not None:
             self.place = self._stored = FeedPlace.read(self.cursor.load())
 
-    def accept(self, messages: Sequence[tuple[object, FeedPlace]]) -> None:
-        """Hand messages over. Returns when the pipe has accepted them. Raises what ``send`` raises.
+    def accept(
+        self,
+        messages: Sequence[object],
+        behind: Callable[[int], FeedPlace],
+        texts: Sequence[bytes] | None = None,
+        *,
+        open_max: int = 0,
+    ) -> None:
+        """Hand messages over, and the places behind so many of them. Returns when the pipe has accepted them.
+        Raises what ``send`` raises.
 
         What was accepted is not handed over again when the store does not take its place: the next call, with
-        messages or without, stores that.
+        messages or without, stores that. ``texts``: the messages as JSON, where the source has that.
+        ``open_max``: so many calls may return before what they handed over is confirmed; the place is stored of
+        what is, so another run gives the rest again.
         """
-        if messages and self.beside and self.cursor is not None:
-            cursor = self.cursor
+        cursor = self.cursor
+        if messages and self.beside and cursor is not None:
             self.sender.sender.send_beside(
-                [(m, cursor.request(place.text)) for m, place in messages]
+                cursor.name, messages, lambda count: cursor.request(behind(count).text), texts
             )
-            self.place = self._stored = messages[-1][1]
+            self.place = self._stored = behind(len(messages))
         elif messages:
-            is_told = self.cursor is not None and self.sender.sender.confirms
-            until: UntilText = "confirmed" if is_told else "accepted"
-            self.sender.send_many([message for message, _ in messages], until=until)
-            self.place = messages[-1][1]
-        if self.cursor is not None and self.place != self._stored:
-            self.cursor.save(self.place.text)
-            self._stored = self.place
+            is_told = cursor is not None and self.sender.sender.confirms
+            is_ahead = is_told and open_max > 0 and not isinstance(self.sender, BookPipe)
+            until: UntilText = "confirmed" if is_told and not is_ahead else "accepted"
+            if texts is None or not self.sender.sender.send_texts(messages, texts, Until(until)):
+                self.sender.send_many(messages, until=until)
+            self.place = behind(len(messages))
+            if is_ahead and not isinstance(self.sender, BookPipe):
+                self._open.append((self.sender.sender.intake.mark(), self.place))
+        self.save(open_max)
+
+    def save(self, open_max: int = 0) -> None:
+        """Store the place of what is confirmed; what is not may be as much as ``open_max`` calls handed over."""
+        place = None
+        while self._open and (len(self._open) > open_max or self._open[0][0].resolved):
+            mark, place = self._open.popleft()
+            assert not isinstance(self.sender, BookPipe), "a book stores at once"
+            self.sender.sender.intake.wait_for(mark, None)
+        place = place if self._open else self.place
+        if self.cursor is not None and place is not None and place != self._stored:
+            self.cursor.save(place.text)
+            self._stored = place
+
+    def accept_each(self, messages: Sequence[tuple[object, FeedPlace]]) -> None:
+        """The same for messages with their places."""
+        self.accept([message for message, _ in messages], lambda count: messages[count - 1][1])
 
     def pass_by(self, place: FeedPlace) -> None:
         """Nothing up to this place is left for the pipe: store that. Raises as ``accept``."""
         if place.row >= self.place.row:
             self.place = place
-        self.accept([])
+        self.accept([], lambda _: place)
 
 
 class Feed:
@@ -172,7 +216,7 @@ class Feed:
         self._out: dict[str, list[object]] = {}
         self._rest: list[SourceRow] = []
         self._before = ""
-        self._failures = 0
+        self._failures = self._idle = 0
         self._running: Running | None = None
         self._alarm: Alarm | None = None
         self._in_source = threading.Lock()
@@ -310,24 +354,71 @@ class Feed:
         rows = self._rest
         if not rows:
             if self.is_stopping:
+                self._save_places()
                 self._end()
                 return 0
             latest = self.latest()  # these three are asked before reading, in this order
             has_all = self.may_rest()
             is_last = self.once and self.may_end()
+            if (run := self._read_run()) is not None:
+                self._idle = 0
+                return self._move_run(run)
             found = self.source.read(ROWS_MAX)
             if found is None or (not found and is_last):
+                self._save_places()
                 self._end()
                 return 0
             if not found:
+                self._save_places(OPEN_MAX)
                 self._caught_up_with = latest if has_all else None
-                return IDLE_US
-            rows = list(found)
+                self._idle += 1
+                return IDLE.calm(self._idle)
+            rows, self._idle = list(found), 0
         return self._move(rows)
+
+    def _save_places(self, open_max: int = 0) -> None:
+        for target in self._targets.values():
+            target.save(open_max)
 
     def _end(self) -> None:
         self.ended = True
         self._changed()
+
+    def _read_run(self) -> RowRun | None:
+        """Rows of which each is one message for each pipe that none of them has."""
+        source = self.source
+        if self.flow is not None or not isinstance(source, ReadsRuns):
+            return None
+        if any(target.place.passed(self.rows + 1) != 0 for target in self._targets.values()):
+            return None
+        return source.read_run(ROWS_MAX)
+
+    def _move_run(self, run: RowRun) -> int:
+        """As ``_move``, where nothing can come between: what fails is tried again row by row."""
+        first, before = self.rows, self._before
+        messages = run.messages
+        count = len(messages)
+
+        def behind(count: int) -> FeedPlace:
+            in_front = run.behind(count - 1) if count > 1 else before
+            return FeedPlace(first + count, 1, 1, in_front, run.behind(count))
+
+        try:
+            if self._trace is not None:
+                self._trace.made(self.name, 0, {})
+            for target in self._targets.values():
+                # Behind less than was asked for nothing more may come for a while.
+                open_max = OPEN_MAX if count == ROWS_MAX else 0
+                target.accept(messages, behind, run.texts, open_max=open_max)
+        except (MisuseError, PayloadTooLarge):  # one of them; nothing was accepted
+            return self._move(run.rows)
+        except BaseException:
+            self._rest = run.rows
+            raise
+        if self.is_source:
+            self._tallies.add(self.part, "taken", count)
+        self.rows, self._before, self._failures = first + count, run.behind(count), 0
+        return 0
 
     def _move(self, rows: list[SourceRow]) -> int:
         """Hand rows over, as far as the stages let them through; a row that fails waits, with those behind it."""
@@ -375,7 +466,7 @@ class Feed:
     def _hand_over(self, ready: Mapping[str, list[tuple[object, FeedPlace]]]) -> None:
         for name, messages in ready.items():
             try:
-                self._targets[name].accept(messages)
+                self._targets[name].accept_each(messages)
             except (MisuseError, PayloadTooLarge):  # one of them; nothing was accepted
                 self._hand_over_singly(self._targets[name], messages)
 
@@ -385,7 +476,7 @@ class Feed:
         """Those before the wrong one go through. Raises ConfigurationError that says which one it is."""
         for message, place in messages:
             try:
-                target.accept([(message, place)])
+                target.accept_each([(message, place)])
             except (MisuseError, PayloadTooLarge) as error:
                 raise ConfigurationError(
                     f"source {self.part}, message {place.row}: {error}"

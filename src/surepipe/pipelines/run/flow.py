@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeAlias, cast
 
-from surepipe.actors.consuming.coroutines import HandlerKind, kind_of
+from surepipe.actors.consuming.coroutines import SETTLED, HandlerKind, keep_settled, kind_of
 from surepipe.core.store_requests import Committed, Failed, Stored, Transaction
 from surepipe.errors import MisuseError, PayloadTooLarge
 from surepipe.pipelines.assembly import Environment
@@ -33,10 +31,20 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.tallies import Identity, Tallies, Trial, Trials
 from surepipe.pipelines.run.writers import SharedSink
 from surepipe.pipelines.stages import About, Context, StageCall
+from surepipe.queues.book import Done, Later, Rejected, TooHeavy
 
 logger = logging.getLogger("surepipe")
+_NEITHER_RESULT_NOR_FAILURE = (Later, Rejected, TooHeavy)
 PARTS_MAX = 1 << 20
 """Messages that one message may become at one stage."""
+
+
+class OutcomeGiven(Exception):
+    """A stage has said what is to become of its message, which is no failure: the turn ends here."""
+
+    def __init__(self, outcome: Later | Rejected | TooHeavy) -> None:
+        super().__init__(f"a stage gave {outcome}: only a message of a book can be {outcome}")
+        self.outcome = outcome
 
 
 @dataclass(slots=True)
@@ -55,12 +63,20 @@ class FlowTurn:
     waiting: dict[str, list[tuple[object, About]]] = field(
         default_factory=dict[str, list[tuple[object, About]]]
     )
-    came: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
+    is_plain: bool = False
+    """Nothing of it failed before, and functions may be entered directly: see ``Environment.calls_plainly``."""
+    counted: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """By part and what is counted; it is told when the turn is over."""
+    came: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     """How many messages came to an end of the flow, by its name, of the message with this seq. For an audit."""
 
     def attempt_at(self, part: str) -> int:
         """Which attempt this is at a part."""
         return 1 if self.trial is None else self.trial.failures.get(part, 0) + 1
+
+    def count(self, one: tuple[str, str]) -> None:
+        counted = self.counted
+        counted[one] = counted.get(one, 0) + 1
 
     def had_transaction(self, part: Trying, start: int) -> None:
         """A part had the transaction, and was the first to add something behind ``start``."""
@@ -81,6 +97,7 @@ class FlowTurn:
 
 
 Step: TypeAlias = Callable[[object, About, FlowTurn], None]
+Call: TypeAlias = Callable[[object, About, FlowTurn], object]
 OnceStep: TypeAlias = Callable[[Hashable, object, About, FlowTurn], None]
 """The same, told which branch of the turn it is."""
 Forward: TypeAlias = Callable[[PipePart, str], Step]
@@ -124,6 +141,8 @@ class StageFlow:
         self.trials = Trials()
         self.awaits = False
         """True when one of its functions is a coroutine function."""
+        self.lends = False
+        """True when one of its functions may add to the transaction that its message is in."""
         self.entry = self._takers_of(start)
 
     @property
@@ -136,7 +155,9 @@ class StageFlow:
     ) -> FlowTurn:
         """One turn. Raises what failed, or GiveUp when that was the last attempt."""
         identity = identity_of(messages[0][1])
-        turn = FlowTurn(identity, len(messages), transaction, self.trials.of(identity))
+        trial = self.trials.of(identity)
+        is_plain = trial is None and self._environment.calls_plainly()
+        turn = FlowTurn(identity, len(messages), transaction, trial, is_plain=is_plain)
         try:
             for message, about in messages:
                 self.entry(message, about, turn)
@@ -151,8 +172,29 @@ class StageFlow:
             else:
                 self._note(identity, turn, error)
             raise
+        finally:
+            self._tallies.add_all(turn.counted)
         self.trials.passed(identity)
         return turn
+
+    # The same for messages one behind the other, each by itself, none of which failed before: what is made for a
+    # turn is made once for all of them.
+
+    def begin(self, about: About, transaction: Transaction | None) -> FlowTurn:
+        """A turn whose first message this is, to be given to ``entry``. Only where stages make no batches."""
+        assert not self._batches, "batches are collected from all messages of a turn"
+        is_plain = self._environment.calls_plainly()
+        return FlowTurn(identity_of(about), 0, transaction, None, is_plain=is_plain)
+
+    def failed(self, turn: FlowTurn, about: About, error: BaseException) -> None:
+        """The turn has ended at this message. Raises GiveUp when that was the last attempt at it."""
+        if isinstance(error, Exception):
+            self._note(identity_of(about), turn, error)
+
+    def end(self, turn: FlowTurn, size: int) -> None:
+        """So many messages of the turn went through."""
+        turn.size = size
+        self._tallies.add_all(turn.counted)
 
     def made(self, turn: FlowTurn, abouts: Iterable[About]) -> Iterator[tuple[str, int, int]]:
         """End, seq, and how many messages came there of that one, where it was not one; -1 where nobody knows,
@@ -160,7 +202,7 @@ class StageFlow:
         is_partly_done = turn.trial is not None and bool(turn.trial.done)
         for about in abouts if self.ends else ():
             for end in self.ends:
-                times = -1 if is_partly_done else turn.came[end, about.seq]
+                times = -1 if is_partly_done else turn.came.get((end, about.seq), 0)
                 if times != 1:
                     yield end, about.seq, times
 
@@ -217,6 +259,9 @@ class StageFlow:
         """The same step for a branch of a turn: one that has the message already is passed over."""
 
         def run(branch: Hashable, message: object, about: About, turn: FlowTurn) -> None:
+            if turn.transaction is not None:  # nothing of a turn that failed is left to pass over
+                step(message, about, turn)
+                return
             if turn.has_passed(branch):
                 return
             held_back = self._held_back(turn)
@@ -263,7 +308,8 @@ class StageFlow:
 
         def count(message: object, about: About, turn: FlowTurn) -> None:
             step(message, about, turn)
-            turn.came[part.name, about.seq] += 1
+            end = (part.name, about.seq)
+            turn.came[end] = turn.came.get(end, 0) + 1
 
         return count
 
@@ -294,8 +340,14 @@ class StageFlow:
             )
         sink = shared.sink
 
+        take = sink.put
+
         def put(message: object, about: About, turn: FlowTurn) -> None:
-            sink.put(message, _counted(about, turn.attempt_at(part.name)), turn.transaction)
+            if turn.trial is not None:
+                about = _counted(about, turn.attempt_at(part.name))
+            take(message, about, turn.transaction)
+
+        self.lends |= isinstance(part, PythonSink)
 
         def call(message: object, about: About, turn: FlowTurn) -> None:
             start = _added_to(turn.transaction)
@@ -308,7 +360,7 @@ class StageFlow:
         """Into a sink. What that can't write is the failure of the stage that gave it, unless the sink counts."""
         tallies = self._tallies
         maker = giver if isinstance(giver, StagePart) and part.retries is None else part
-        is_told = False
+        is_told, taken = False, (part.name, "taken")
 
         def run(message: object, about: About, turn: FlowTurn) -> None:
             try:
@@ -323,7 +375,8 @@ class StageFlow:
                 turn.failed_at = maker if isinstance(error, Unwritable) else part
                 tallies.add(part.name, "failed")
                 raise
-            tallies.add(part.name, "taken")
+            counted = turn.counted
+            counted[taken] = counted.get(taken, 0) + 1
 
         return run
 
@@ -343,17 +396,13 @@ class StageFlow:
             case "flat-map":
                 return _flat(part, call, self._once(following), self._environment)
             case _:
-                return _single(
-                    call, following, self._left_out(part) if part.kind == "call" else None
-                )
+                return _single(call, following, self._left_out(part), all_=part.kind != "call")
 
-    def _left_out(self, part: StagePart) -> Callable[[], None]:
-        """To be called for a message that goes no further here, though parts follow."""
-        if not self._plan.takers(part.name):
-            return lambda: None
-        return partial(self._tallies.add, part.name, "left_out")
+    def _left_out(self, part: StagePart) -> tuple[str, str] | None:
+        """What is counted of a message that goes no further here, though parts follow."""
+        return (part.name, "left_out") if self._plan.takers(part.name) else None
 
-    def _caller(self, part: StagePart) -> Callable[[object, About, FlowTurn], object]:
+    def _caller(self, part: StagePart) -> Call:
         """A call of the part's function, which says so when it fails."""
         does, is_flat = part.does, part.kind == "flat-map"
         entry = entry_of(
@@ -363,39 +412,98 @@ class StageFlow:
             may_yield=is_flat,
             takes_batches=_takes_batches(self._plan, part),
         )
-        function, asks = entry.function, entry.asks
-        self.awaits |= kind_of(function) is HandlerKind.COROUTINE
+        function, asks, awaits = entry.function, entry.asks, entry.awaits
+        self.awaits |= awaits
         environment, tallies, name = self._environment, self._tallies, part.name
-        is_told = False
+        what, is_told = f"stage {name}", False
+        start_part = self._plan.part(self._start)
+        is_of_book = isinstance(start_part, PipePart) and start_part.book is not None
+        passed = (name, "passed")
+        self.lends |= asks
 
-        def call(message: object, about: About, turn: FlowTurn) -> object:
+        def failed(error: Exception, turn: FlowTurn) -> None:
+            nonlocal is_told
+            if isinstance(error, WrongAnswer) and not is_told:
+                is_told = True
+                logger.warning("%s", error)
+            turn.failed_at = part
+            tallies.add(name, "failed")
+
+        def call_as_asked(message: object, about: About, turn: FlowTurn) -> object:
             attempt = turn.attempt_at(name)
             context = (
                 Context(about, name, attempt, environment.clock, turn.transaction) if asks else None
             )
             start = _added_to(turn.transaction) if asks else 0
-            one = StageCall(function, context, part.time_limit_s, about, attempt)
+            one = StageCall(function, context, part.time_limit_s, about, attempt, awaits)
             try:
                 result = environment.call(name, one, message)
                 if not is_flat:
-                    require_answer(f"stage {name}", does, result)
+                    require_answer(what, does, result)
             except Exception as error:
-                nonlocal is_told
-                if isinstance(error, WrongAnswer) and not is_told:
-                    is_told = True
-                    logger.warning("%s", error)
-                turn.failed_at = part
-                tallies.add(name, "failed")
+                failed(error, turn)
                 raise
             finally:
                 if context is not None:
                     if context.has_lent:
                         turn.had_transaction(part, start)
                     context.close()
-            tallies.add(name, "passed")
+            if is_of_book and isinstance(result, _NEITHER_RESULT_NOR_FAILURE):
+                raise OutcomeGiven(result)
+            turn.count(passed)
+            return None if is_of_book and isinstance(result, Done) else result
+
+        is_special = asks or awaits or is_of_book or part.time_limit_s is not None
+        return (
+            call_as_asked
+            if is_special
+            else self._plain_caller(part, function, call_as_asked, failed)
+        )
+
+    def _plain_caller(
+        self,
+        part: StagePart,
+        function: Callable[..., object],
+        call_as_asked: Call,
+        failed: Callable[[Exception, FlowTurn], object],
+    ) -> Call:
+        """The same call for first attempts, where nothing need be between it and the function: of messages that
+        are many, that is most of what they cost."""
+        does, is_flat, name = part.does, part.kind == "flat-map", part.name
+        environment, what, passed = self._environment, f"stage {part.name}", (part.name, "passed")
+
+        def looked_at(given: object, about: About, message: object) -> object:
+            """What a function gave that may be to be awaited, or be nothing that a stage may give."""
+
+            def give(_: object) -> object:
+                return given
+
+            result = environment.call(name, StageCall(give, None, None, about), message)
+            if not is_flat:
+                require_answer(what, does, result)
+                keep_settled(given, result)
             return result
 
-        return call
+        def call_plainly(message: object, about: About, turn: FlowTurn) -> object:
+            if not turn.is_plain:
+                return call_as_asked(message, about, turn)
+            try:
+                result = function(message)
+                kind: object = type(result)
+                if kind not in SETTLED and not (is_flat and kind is list):
+                    result = looked_at(result, about, message)
+            except BaseException as error:  # noqa: BLE001 - raised as what it is taken for
+                try:
+                    with failing_only(name):
+                        raise error
+                except Exception as failure:
+                    failed(failure, turn)
+                    raise
+            counted = turn.counted
+            counted[passed] = counted.get(passed, 0) + 1
+            return result
+
+        return call_plainly
 
     @staticmethod
     def _give_batches(stage: StagePart, following: Step, turn: FlowTurn) -> None:
@@ -458,39 +566,41 @@ def _collecting(name: str) -> Step:
 
 
 def _single(
-    call: Callable[[object, About, FlowTurn], object],
+    call: Call,
     following: Step,
-    left_out: Callable[[], object] | None,
+    left_out: tuple[str, str] | None,
+    *,
+    all_: bool,
 ) -> Step:
-    """``left_out``: told of None, which goes no further; without it, None is a message."""
+    """``left_out``: counted of None, which goes no further, unless ``all_`` do."""
 
     def run(message: object, about: About, turn: FlowTurn) -> None:
         result = call(message, about, turn)
-        if result is None and left_out is not None:
-            left_out()
-        else:
+        if result is not None or all_:
             following(result, about, turn)
+        elif left_out is not None:
+            turn.count(left_out)
 
     return run
 
 
 def _filter(
-    call: Callable[[object, About, FlowTurn], object],
+    call: Call,
     following: Step,
-    left_out: Callable[[], object],
+    left_out: tuple[str, str] | None,
 ) -> Step:
     def run(message: object, about: About, turn: FlowTurn) -> None:
         if call(message, about, turn):
             following(message, about, turn)
-        else:
-            left_out()
+        elif left_out is not None:
+            turn.count(left_out)
 
     return run
 
 
 def _flat(
     part: StagePart,
-    call: Callable[[object, About, FlowTurn], object],
+    call: Call,
     once: OnceStep,
     environment: Environment,
 ) -> Step:
@@ -498,8 +608,10 @@ def _flat(
 
     def run(message: object, about: About, turn: FlowTurn) -> None:
         given = call(message, about, turn)
-        for number, result in enumerate(_results(part, given, turn, environment), 1):
-            one = replace(about, part=about.part * PARTS_MAX + number)
+        first = about.part * PARTS_MAX + 1
+        pipe, epoch, seq, producer = about.pipe, about.epoch, about.seq, about.producer
+        for number, result in enumerate(_results(part, given, turn, environment), first):
+            one = About(pipe, epoch, seq, producer, number, about.branch, about.attempt)
             once((part.name, one), result, one, turn)
 
     return run

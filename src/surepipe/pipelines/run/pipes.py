@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from pydantic import BaseModel
 
-from surepipe.actors.codecs import CodecChoice
+from surepipe.actors.codecs import CodecChoice, choose_codec
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.consuming.lanes import KeyChoice
 from surepipe.actors.ends.assembly import EndKeywords, HandlingKeywords
@@ -18,14 +19,17 @@ from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.routes import Route
 from surepipe.core.store_requests import Retention, Store
 from surepipe.errors import ConfigurationError
+from surepipe.guarantees.derivation import evaluate
 from surepipe.pipelines.assembly import Environment
+from surepipe.pipelines.assessing import hop_of
 from surepipe.pipelines.calling import failing_only, require_key
 from surepipe.pipelines.engine_limits import key_words
-from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
+from surepipe.pipelines.models.pipes import BookRoutePart, IbcRoutePart, PipePart, StoreRoutePart
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.books import BookPipe
 
-AnyFace: TypeAlias = Pipe | PipeSender | PipeReceiver | StreamSender | StreamReceiver
+AnyFace: TypeAlias = Pipe | PipeSender | PipeReceiver | StreamSender | StreamReceiver | BookPipe
 
 
 def pipe_name(plan: Plan, pipe: PipePart) -> str:
@@ -47,8 +51,15 @@ class PipeMaker:
     """Makes pipes as the plan says them."""
 
     def __init__(
-        self, plan: Plan, node: str, environment: Environment, stores: Mapping[str, Store]
+        self,
+        plan: Plan,
+        node: str,
+        environment: Environment,
+        stores: Mapping[str, Store],
+        *,
+        by_hand: bool = False,
     ) -> None:
+        self._by_hand = by_hand
         self._plan = plan
         self._node = node
         self._environment = environment
@@ -59,6 +70,8 @@ class PipeMaker:
         """The pipe, or its end that this node has, not started. Raises ConfigurationError, StoreUnavailable."""
         sends = sends_at(self._plan, pipe, self._node)
         receives = receives_at(self._plan, pipe, self._node)
+        if pipe.book is not None:
+            return self._book(pipe, pipe.book, sends=sends, receives=receives)
         if pipe.stream_store is not None:
             return self._stream(pipe, letters, sends=sends, receives=receives)
         return self._framed(pipe, letters, sends=sends, receives=receives)
@@ -108,18 +121,39 @@ class PipeMaker:
     ) -> AnyFace:
         name, layers = pipe_name(self._plan, pipe), pipe.stack
         assert pipe.stream_store is not None
-        store, retention = self._stores[pipe.stream_store], retention_of(pipe)
+        retention = retention_of(pipe)
         if not receives:
+            assert pipe.taking_store is not None
+            store = self._stores[pipe.taking_store]
             options = self._of_end(pipe)
             journal = self._store(pipe.journal)
             return StreamSender(
                 name, layers, store=store, journal=journal, retention=retention, **options
             )
         given = self._of_receiver(pipe, letters)
+        store = self._stores[pipe.stream_store]
         if not sends:
             return StreamReceiver(name, layers, store=store, retention=retention, **given)
         journal = self._store(pipe.journal)
         return Pipe(name, layers, store=store, journal=journal, retention=retention, **given)
+
+    def _book(
+        self, pipe: PipePart, route: BookRoutePart, *, sends: bool, receives: bool
+    ) -> BookPipe:
+        return BookPipe(
+            pipe_name(self._plan, pipe),
+            route,
+            pipe.workers,
+            self._node,
+            self._environment,
+            self._stores[route.store],
+            choose_codec(self.codec(pipe)),
+            self._key(pipe) or "",
+            guarantee=evaluate(replace(hop_of(self._plan, pipe, {}), lanes=0)).guarantee,
+            sends=sends,
+            receives=receives,
+            by_hand=self._by_hand,
+        )
 
     def _framed(
         self, pipe: PipePart, letters: DeadLetterPlace | None, *, sends: bool, receives: bool
@@ -142,7 +176,7 @@ class PipeMaker:
 
     def _key(self, pipe: PipePart) -> KeyChoice | None:
         """What tells the key of a message of this pipe, where it has lanes."""
-        if pipe.lanes is None:
+        if not pipe.workers:
             return None
         (word,) = key_words(self._plan, pipe)  # one: see ``on_actors``
         if word is None or ":" not in word:
@@ -160,7 +194,7 @@ class PipeMaker:
 
 def retention_of(pipe: PipePart) -> Retention:
     """How long the stream of a pipe keeps messages."""
-    assert isinstance(pipe.route, StoreRoutePart)
+    assert isinstance(pipe.route, StoreRoutePart | IbcRoutePart)
     kept = pipe.route.retention
     age = None if kept.max_age_s is None else round(kept.max_age_s * 1_000_000)
     return Retention(kept.max_bytes, age, kept.force)
@@ -174,9 +208,9 @@ def _waits(plan: Plan, pipe: PipePart) -> tuple[float, float]:
     return min(part.retry_min_s for part in trying), max(part.retry_max_s for part in trying)
 
 
-def sending(face: AnyFace) -> ReplayingFace:
+def sending(face: AnyFace) -> ReplayingFace | BookPipe:
     """The sending face of a pipe."""
-    assert isinstance(face, ReplayingFace)
+    assert isinstance(face, ReplayingFace | BookPipe)
     return face
 
 

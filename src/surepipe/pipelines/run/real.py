@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TypeVar, cast
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.actors.consuming.coroutines import HandlerKind, awaited, kind_of, patient, within
+from surepipe.actors.consuming.coroutines import awaited, patient, within
 from surepipe.actors.links import MutualTls, SharedKey, TcpRoute
 from surepipe.actors.notices import PipeNotice, log_notice
 from surepipe.actors.routes import Route
@@ -27,6 +27,7 @@ from surepipe.core.store_requests import Level, Store, Transaction
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Cursor, Sink, Source
 from surepipe.pipelines.calling import entry_of, failing_only, require_answer, require_source
+from surepipe.pipelines.clusters import ClusterFile
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart, TcpRoutePart
 from surepipe.pipelines.models.sources import (
@@ -49,6 +50,7 @@ from surepipe.pipelines.models.stages import (
     JsonlSink,
     ParquetSink,
     PythonSink,
+    RmqSink,
     StagePart,
     StdoutSink,
     StreamSink,
@@ -62,7 +64,7 @@ from surepipe.pipelines.models.stores import (
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.problems import nearest
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines, LineFile
-from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed
+from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed, Submitting
 from surepipe.pipelines.sources.checking import Check, as_it_is, fitting
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile, opened
 from surepipe.pipelines.sources.http import Certificate, Posts
@@ -226,11 +228,12 @@ class RealEnvironment:
         """Make a sink. Raises ConfigurationError."""
         del stores
         match part:
-            case JsonlSink():
-                self.files.append(JsonlLines(Path(part.path.reveal()), cursor))
-                return self.files[-1]
-            case CsvSink():
-                self.files.append(CsvLines(Path(part.path.reveal()), cursor, part.columns))
+            case JsonlSink() | CsvSink():
+                path = Path(part.path.reveal())
+                if isinstance(part, CsvSink):
+                    self.files.append(CsvLines(path, cursor, part.columns))
+                else:
+                    self.files.append(JsonlLines(path, cursor))
                 return self.files[-1]
             case ParquetSink():
                 return ParquetFolder(Path(part.path.reveal()), part.rows_per_file)
@@ -239,6 +242,10 @@ class RealEnvironment:
             case HttpSink():
                 headers = {name: value.reveal() for name, value in part.headers.items()}
                 return Posted(part.url.reveal(), headers, answer_s=part.time_limit_s)
+            case RmqSink():
+                return Submitting(
+                    ClusterFile.read(part.cluster.reveal()).connect(), self._plan.name, part
+                )
             case PythonSink():
                 return Handed(self._handing(part))
             case StreamSink():
@@ -254,7 +261,9 @@ class RealEnvironment:
                 if function.asks
                 else None
             )
-            entry = StageCall(function.function, context, part.time_limit_s, about, attempt)
+            entry = StageCall(
+                function.function, context, part.time_limit_s, about, attempt, function.awaits
+            )
             try:
                 answer = self.call(part.name, entry, message)
                 return require_answer(f"sink {part.name}", part.call, answer)
@@ -278,37 +287,16 @@ class RealEnvironment:
 
     def function(self, path: str) -> Callable[..., object]:
         """Import what 'module:name' names. Raises ConfigurationError that says what is wrong."""
-        module_name, _, name = path.partition(":")
-        if "" not in sys.path and str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))
-        try:
-            found: object = importlib.import_module(module_name)
-        except KeyboardInterrupt:
-            raise
-        except (
-            BaseException
-        ) as error:  # whatever the user's module raises: a slip of syntax, an exit
-            raise ConfigurationError(
-                f"{path}: {module_name} can't be imported from {Path.cwd()}: {_why(error)}"
-            ) from error
-        for step in name.split("."):
-            if not hasattr(found, step):
-                raise ConfigurationError(
-                    f"{path}: {module_name} has no {name!r}: {nearest(step, _functions(found))}"
-                )
-            found = getattr(found, step)
-        if not callable(found):
-            raise ConfigurationError(f"{path} is not a function")
-        return found
+        return function_at(path)
 
     def call(self, name: str, function: StageCall, message: object) -> object:
         """Enter the user's code, within its time limit. Raises what it raises, and TimeLimit."""
         limit_s, wait = function.limit_s, self._coroutines.wait
         with failing_only(name):
-            if kind_of(function.function) is HandlerKind.COROUTINE:
+            if function.awaits or (limit_s is None and patient() is None):
                 result = function(message)
             elif limit_s is None:
-                result = self.blocking(lambda: function(message))
+                result = self._helpers.within(lambda: function(message))
             else:
                 result = self._helpers.within(lambda: function(message), name, limit_s)
             if limit_s is None:
@@ -316,6 +304,10 @@ class RealEnvironment:
             return awaited(
                 result, lambda call: wait(within(call, limit_s, lambda: _late(name, limit_s)))
             )
+
+    def calls_plainly(self) -> bool:
+        """On a thread of its own; a task's code must not hold up its loop."""
+        return patient() is None
 
     def blocking(self, work: Callable[[], T]) -> T:
         """Here, or on a helper's thread while the task waits that would hold up its loop."""
@@ -400,6 +392,30 @@ def _help(jobs: SimpleQueue[_Job | None]) -> None:
     while (job := jobs.get()) is not None:
         job.do()
         del job  # a message must not live until the next one comes
+
+
+def function_at(path: str) -> Callable[..., object]:
+    """Import what 'module:name' names. Raises ConfigurationError that says what is wrong."""
+    module_name, _, name = path.partition(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: object = importlib.import_module(module_name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever the user's module raises: a slip of syntax, an exit
+        raise ConfigurationError(
+            f"{path}: {module_name} can't be imported from {Path.cwd()}: {_why(error)}"
+        ) from error
+    for step in name.split("."):
+        if not hasattr(found, step):
+            raise ConfigurationError(
+                f"{path}: {module_name} has no {name!r}: {nearest(step, _functions(found))}"
+            )
+        found = getattr(found, step)
+    if not callable(found):
+        raise ConfigurationError(f"{path} is not a function")
+    return found
 
 
 def _why(error: BaseException) -> str:

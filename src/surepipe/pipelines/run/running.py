@@ -20,6 +20,7 @@ from surepipe.actors.tracing import FlowTrace
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import Store, StreamInfo, called
 from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
+from surepipe.observe.status import BookSeen
 from surepipe.pipelines.assembly import Environment, Finite, Sink, Source
 from surepipe.pipelines.engine_limits import actor_refusals, homes_before
 from surepipe.pipelines.models.pipes import PipePart
@@ -40,10 +41,12 @@ from surepipe.pipelines.models.stages import (
     Trying,
 )
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.books import BookPipe
 from surepipe.pipelines.run.feeding import Feed, FeedTarget
 from surepipe.pipelines.run.file_log import FileLog
 from surepipe.pipelines.run.flow import FlowTurn, StageFlow, Step
 from surepipe.pipelines.run.looping import FlowLoop
+from surepipe.pipelines.run.parties import PartiesHere
 from surepipe.pipelines.run.pipes import (
     AnyFace,
     PipeMaker,
@@ -60,6 +63,7 @@ from surepipe.pipelines.run.writers import IntoStream, SharedSink, StoreCursor, 
 from surepipe.pipelines.sinks.files import LineFile
 from surepipe.pipelines.sources.streams import StreamRows
 from surepipe.pipelines.stages import About
+from surepipe.queues.book import Manual
 from surepipe.storage.letters import DeadLetterStream
 
 logger = logging.getLogger("surepipe")
@@ -89,7 +93,8 @@ class PlanEngine:
     them. ``once``: sources that wait for more end when there is nothing more now. ``until_idle``: an end that
     another process sends to counts as through while it has nothing in work, for callers who watch that process
     too; else it runs until ``stop_sources``. ``with_sources=False``: nothing is taken from sources, only what is
-    in the stores goes on.
+    in the stores goes on. ``answers_s``: it ends when another party has answered nothing for so long, too, and
+    ``gave_up`` says so; without it, it waits.
     """
 
     def __init__(
@@ -101,6 +106,8 @@ class PlanEngine:
         once: bool = False,
         until_idle: bool = False,
         with_sources: bool = True,
+        by_hand: bool = False,
+        answers_s: float | None = None,
     ) -> None:
         if node not in plan.nodes:
             known = ", ".join(plan.nodes)
@@ -125,9 +132,12 @@ class PlanEngine:
         self._outboxes: dict[tuple[str, str], _Outbox] = {}
         self._tallies = Tallies()
         self._last_counters: dict[str, Mapping[str, int]] = {}
-        self._maker = PipeMaker(plan, node, environment, self.stores)
+        self._maker = PipeMaker(plan, node, environment, self.stores, by_hand=by_hand)
         self._trace: FlowTrace | None = None
         self._signal = environment.runtime.signal()
+        self._parties = PartiesHere(plan, node, environment, self.stores)
+        self._answers_s = answers_s
+        self.gave_up = False
 
     # Opening.
 
@@ -174,6 +184,7 @@ class PlanEngine:
             if self._shape.is_here(source.name):
                 self._feed_from(source)
         self._feed_from_outboxes()
+        self._parties.open(self._trace)
         self._tell_positions()
         for feed in self.feeds.values():  # before anything is delivered: its files may not be there
             feed.prepare()
@@ -190,6 +201,7 @@ class PlanEngine:
         """
         for face in self.faces.values():
             face.start()
+        self._parties.start()
         for feed in self.feeds.values():
             feed.start()
 
@@ -277,7 +289,8 @@ class PlanEngine:
         home = self._shape.home_of(pipe)
         codec = choose_codec(self._maker.codec(following))
         name = pipe_name(self.plan, pipe)
-        if following.stream_store == home and following.journal is None:
+        is_stream = following.ibc is None and following.journal is None
+        if following.stream_store == home and is_stream:
             stream, retention = pipe_name(self.plan, following), retention_of(following)
             writer = IntoStream(self.stores[home], stream, name, codec, retention, told=self._trace)
         else:
@@ -287,6 +300,10 @@ class PlanEngine:
 
     def _consume(self, pipe: PipePart, flow: StageFlow) -> None:
         reached = {part.name for part in self.plan.reach(pipe.name)} - self._shape.at_once(pipe)
+        face = self.faces[pipe.name]
+        if isinstance(face, BookPipe):
+            face.receive_by(flow)
+            return
         shared = [one for name, one in self._sinks.items() if name in reached]
         writers = [box.writer for (first, _), box in self._outboxes.items() if first == pipe.name]
         loop = FlowLoop(
@@ -380,7 +397,7 @@ class PlanEngine:
         """A pipe to be filled. ``home``: the store of the source itself, where it has one."""
         face = sending(self.faces[pipe.name])
         name = f"{self.plan.name}/{feeder}>{pipe.name}"
-        kept = pipe.journal or pipe.stream_store or home
+        kept = pipe.journal or pipe.taking_store or home
         if kept is None:
             return FeedTarget(face, None, beside=False)
         store = self.stores[kept]
@@ -401,7 +418,13 @@ class PlanEngine:
         for pipe in self._ways.in_order():
             self._raise_failure(pipe)
             self._ways.finish_when_fed_up(pipe)
-        return self._ways.are_drained()
+        self._parties.look()
+        if not self._ways.are_drained():
+            return False
+        if self._parties.are_settled():
+            return True
+        self.gave_up = self._answers_s is not None and self._parties.silent_s() >= self._answers_s
+        return self.gave_up
 
     def replay(
         self,
@@ -413,8 +436,17 @@ class PlanEngine:
         """Send dead letters into a pipe of this node again; before the first ``look``. Raises what that raises."""
         return sending(self.faces[pipe]).replay(letters, letters_max=letters_max, index=index)
 
+    def execute(self, pipe: str, address: str) -> Manual:
+        """Run one message that waits for a person in the book of a pipe. Raises BadAddress, StoreUnavailable."""
+        face = self.faces[pipe]
+        assert isinstance(face, BookPipe), "only a book keeps messages for people"
+        return face.execute(address)
+
     def _raise_failure(self, pipe: PipePart) -> None:
         face = self.faces[pipe.name]
+        if isinstance(face, BookPipe):
+            face.look()
+            return
         receiver, sender = getattr(face, "receiver", None), getattr(face, "sender", None)
         failure = receiver.works.failure if receiver is not None else None
         if failure is None and sender is not None:
@@ -439,7 +471,7 @@ class PlanEngine:
     def unfinished(self) -> tuple[Unfinished, ...]:
         """What is not through, part by part, and whether another run goes on with it. To be asked before
         ``close``; waits for the actors that it asks, some seconds at the most."""
-        return tuple(unfinished(self.plan, self.faces, self.feeds))
+        return (*unfinished(self.plan, self.faces, self.feeds), *self._parties.unfinished())
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """What each part of this node counts, by its name: numbers that only rise. From any thread, any time."""
@@ -453,6 +485,9 @@ class PlanEngine:
         found: Counter[str] = Counter()
         for box in self._letters.values():
             found.update(box.stored)
+        for face in self.faces.values():
+            if isinstance(face, BookPipe) and face.buried:
+                found[face.letters] += face.buried
         return found
 
     def last_letters(self) -> Sequence[tuple[str, Letter]]:
@@ -469,11 +504,24 @@ class PlanEngine:
         )
         return {feed.part: (*found, feed.rows) for feed, found in finite if found is not None}
 
+    def books(self) -> Mapping[str, BookSeen]:
+        """How the books stand that are open here. From any thread; waits for nobody."""
+        return {
+            name: seen
+            for name, face in list(self.faces.items())
+            if isinstance(face, BookPipe) and (seen := face.seen()) is not None
+        }
+
     def silent_s(self) -> Mapping[str, float]:
         """The stores that pipes here have been waiting for in vain, and how long each of them. From any thread."""
         longest: dict[str, int] = {}
         for face in list(self.faces.values()):
-            for end in (getattr(face, "sender", None), getattr(face, "receiver", None)):
+            ends = (
+                (face.book,)
+                if isinstance(face, BookPipe)
+                else (getattr(face, "sender", None), getattr(face, "receiver", None))
+            )
+            for end in ends:
                 for place, us in end.silences.silent_us().items() if end is not None else ():
                     longest[place] = max(us, longest.get(place, 0))
         return {
@@ -507,6 +555,7 @@ class PlanEngine:
                 ends.callback(box.writer.close)
             for shared in self._sinks.values():
                 ends.callback(shared.sink.close)
+            ends.callback(self._parties.close)
             for pipe in reversed(list(self._ways.in_order())):
                 ends.callback(self._close_pipe, pipe, left)
             for feed in self.feeds.values():
@@ -572,13 +621,15 @@ def run(
 ) -> Mapping[str, Mapping[str, int]]:
     """Run what of a plan belongs to a node until its sources end, and give what each part counted.
 
-    ``once``: sources that wait for more end where there is nothing more now. ``stop_when`` is asked many times a
-    second; when it says so nothing more is taken, and what was taken is finished, within ``drain_s`` seconds; what
-    is not is logged. After a crash, or an exception, another run goes on where this one was. Raises
-    ConfigurationError, CompositionError, StoreUnavailable, and what a source can't read.
+    ``once``: sources that wait for more end where there is nothing more now, and another party that answers
+    nothing for ``drain_s`` seconds isn't waited for. ``stop_when`` is asked many times a second; when it says so
+    nothing more is taken, and what was taken is finished, within ``drain_s`` seconds. What is left is logged.
+    After a crash, or an exception, another run goes on where this one was. Raises ConfigurationError,
+    CompositionError, StoreUnavailable, and what a source can't read.
     """
     world = environment or RealEnvironment(plan)
-    engine = PlanEngine(plan, node or plan.nodes[0], world, once=once)
+    answers_s = drain_s if once else None
+    engine = PlanEngine(plan, node or plan.nodes[0], world, once=once, answers_s=answers_s)
     failures: list[BaseException] = []
     world.on_stop(failures.append)
     engine.start()
@@ -595,7 +646,7 @@ def run(
                 engine.close(CLOSE_S)
                 return engine.counters()
             engine.wait(LOOK_S)
-        if end is not None:
+        if end is not None or engine.gave_up:
             _tell_unfinished(engine)
     except BaseException:
         engine.close(1.0)

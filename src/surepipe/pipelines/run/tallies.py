@@ -19,16 +19,28 @@ class Tallies:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[str, dict[str, int]] = {}
+        self._counts: dict[tuple[str, str], int] = {}
 
     def add(self, part: str, what: str, count: int = 1) -> None:
+        one = (part, what)
         with self._lock:
-            counts = self._counts.setdefault(part, {})
-            counts[what] = counts.get(what, 0) + count
+            self._counts[one] = self._counts.get(one, 0) + count
+
+    def add_all(self, counted: dict[tuple[str, str], int]) -> None:
+        """What was counted aside, part and what: it counts here from now on."""
+        if not counted:
+            return
+        with self._lock:
+            for one, count in counted.items():
+                self._counts[one] = self._counts.get(one, 0) + count
+        counted.clear()
 
     def all(self) -> Mapping[str, Mapping[str, int]]:
+        found: dict[str, dict[str, int]] = {}
         with self._lock:
-            return {part: dict(counts) for part, counts in self._counts.items()}
+            for (part, what), count in self._counts.items():
+                found.setdefault(part, {})[what] = count
+        return found
 
     def clear(self) -> None:
         """Begin to count anew: what was counted is told elsewhere."""
@@ -61,11 +73,12 @@ class Trials:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._trials: dict[Identity, Trial] = {}
+        self.known: dict[Identity, Trial] = {}
+        """To be changed by the methods only."""
 
     def of(self, identity: Identity) -> Trial | None:
         """What is known of a message; None when it did not fail."""
-        return self._trials.get(identity) if self._trials else None
+        return self.known.get(identity) if self.known else None
 
     def failed(self, identity: Identity, trial: Trial, part: Trying, error: BaseException) -> None:
         """Count a failure at this part. Raises GiveUp when it was the part's last attempt."""
@@ -77,20 +90,20 @@ class Trials:
             self.keep(identity, trial)
             return
         with self._lock:
-            self._trials.pop(identity, None)
+            self.known.pop(identity, None)
         raise GiveUp(error, part.dead_letter or "") from error
 
     def keep(self, identity: Identity, trial: Trial) -> None:
         """Remember what is known of a message that will be tried again."""
         with self._lock:
-            self._trials[identity] = trial
-            while len(self._trials) > TRIALS_MAX:
-                del self._trials[next(iter(self._trials))]
+            self.known[identity] = trial
+            while len(self.known) > TRIALS_MAX:
+                del self.known[next(iter(self.known))]
 
     def passed(self, identity: Identity) -> None:
-        if self._trials:
+        if self.known:
             with self._lock:
-                self._trials.pop(identity, None)
+                self.known.pop(identity, None)
 
 
 class LetterBox:

@@ -11,6 +11,7 @@ from surepipe.errors import SurepipeError
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import SourceBase, replays
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.books import BookPipe
 from surepipe.pipelines.run.feeding import Feed
 from surepipe.pipelines.sources.streams import StreamRows
 
@@ -44,12 +45,23 @@ def unfinished(
     for part in plan.order:
         if isinstance(part, PipePart) and part.name in faces:
             face = faces[part.name]
+            if isinstance(face, BookPipe):
+                yield from _in_book(part, face)
+                continue
             sender = getattr(face, "sender", None)
             receiver = getattr(face, "receiver", None)
             if isinstance(sender, SenderEnd):
                 yield from _of_sender(plan, part, sender, feeds)
             if isinstance(receiver, ReceiverEnd):
                 yield from _of_receiver(part, receiver)
+
+
+def _in_book(pipe: PipePart, face: BookPipe) -> Iterator[Unfinished]:
+    """What waits in its queues. (What is parked waits for a person, in this run or another.)"""
+    count = face.counters()["lag"]
+    if face.receives and count:
+        fate = f"safe in the book, store {pipe.stream_store}"
+        yield Unfinished(pipe.name, count, "not settled", fate, is_safe=True)
 
 
 def _of_feed(plan: Plan, feed: Feed) -> Unfinished:

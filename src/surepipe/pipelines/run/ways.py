@@ -14,9 +14,18 @@ from surepipe.pipelines.links import link
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.books import BookPipe
 from surepipe.pipelines.run.feeding import Feed
 from surepipe.pipelines.run.pipes import AnyFace, receives_at, sends_at
 from surepipe.pipes.stack.boundary import Boundary
+
+
+def _carried(pipe: PipePart, *, sends: bool, receives: bool) -> Iterator[str]:
+    """The stores that a relay needs, where this node has the one of the pipe."""
+    between = pipe.ibc
+    if between is not None and {"sender": sends, "receiver": receives}.get(between.relay):
+        yield from (between.sends.store, between.receives.store)
+
 
 # Questions about a plan that are asked while one node of it is assembled.
 
@@ -53,7 +62,9 @@ class Shape:
         """Those that the ends of a pipe need that are here."""
         sends, receives = self.sends(pipe), self.receives(pipe)
         roles = (
-            pipe.stream_store if sends or receives else None,
+            pipe.stream_store if receives else None,
+            pipe.taking_store if sends else None,
+            *_carried(pipe, sends=sends, receives=receives),
             pipe.journal if sends else None,
             pipe.state if receives else None,
         )
@@ -101,7 +112,7 @@ class Shape:
         reached = {part.name for part in self.plan.reach(pipe.name)} & {
             sink.name for sink in self.plan.sinks
         }
-        if pipe.lanes is not None:
+        if pipe.workers:
             return reached
         return {name for name in reached if len(self.pipes_before(name)) > 1}
 
@@ -134,7 +145,13 @@ def has_caught_up(face: StreamReceiver) -> bool:
         return False
 
 
-_RECEIVING = (PipeReceiver, StreamReceiver)
+def _is_fed_elsewhere(face: AnyFace | None) -> bool:
+    """Another process fills it."""
+    if isinstance(face, BookPipe):
+        return not face.sends
+    return isinstance(face, PipeReceiver | StreamReceiver)
+
+
 _SETTLES_EARLY = (Boundary.HANDED, Boundary.BEFORE)
 
 
@@ -178,7 +195,7 @@ class Ways:
             return
         self._finished.add(pipe.name)
         face = self._faces[pipe.name]
-        if isinstance(face, Pipe):
+        if isinstance(face, Pipe | BookPipe):
             face.finish()
         elif isinstance(face, PipeSender | StreamSender):
             face.sender.finish()
@@ -196,22 +213,24 @@ class Ways:
 
     def is_over(self, name: str) -> bool:
         """Nothing comes out of this pipe any more. One that another process fills is not over when it is idle."""
-        is_elsewhere = isinstance(self._faces.get(name), _RECEIVING)
+        is_elsewhere = _is_fed_elsewhere(self._faces.get(name))
         is_ended = self._is_stopping if is_elsewhere else name in self._finished
         return is_ended and self.is_drained(name)
 
     def _stays_open(self, name: str) -> bool:
         """A pipe of another process is before it, and more may come from there."""
         return not self._is_stopping and any(
-            isinstance(self._faces.get(one), _RECEIVING) or self._stays_open(one)
+            _is_fed_elsewhere(self._faces.get(one)) or self._stays_open(one)
             for one in self._shape.pipes_before(name)
         )
 
-    def is_drained(self, name: str) -> bool:
+    def is_drained(self, name: str) -> bool:  # noqa: PLR0911 - one line for each kind of end
         """All that came into this pipe is through, as far as this node can tell."""
         face = self._faces.get(name)
         if face is None:
             return False
+        if isinstance(face, BookPipe):
+            return self._is_book_drained(name, face)
         if isinstance(face, PipeReceiver | StreamReceiver):
             return self._takes_no_more(face) if self._is_stopping else self._has_all(face)
         if name not in self._finished:
@@ -226,6 +245,17 @@ class Ways:
             # longer than whoever sent the signal waits.
             return (is_kept or _has_stored_all(face)) and self._takes_no_more(face)
         return is_kept or _has_stored_all(face)
+
+    def _is_book_drained(self, name: str, face: BookPipe) -> bool:
+        """What is in a book is stored: who only fills it has nothing to wait for, and a stop leaves it there."""
+        if self._is_stopping and face.receives:
+            return face.stop_consuming()
+        if face.sends and name not in self._finished:
+            is_fed = all(feed.ended or feed.rests for feed in self._feeds[name])
+            return is_fed and self._stays_open(name) and (not face.receives or face.is_through())
+        if not face.receives:
+            return True
+        return (face.sends or self._once) and face.is_through()
 
     def _is_kept(self, name: str) -> bool:
         """What this pipe accepted is in a store from the moment when it was accepted."""

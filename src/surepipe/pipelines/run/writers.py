@@ -47,7 +47,7 @@ class StoreCursor:
     ) -> None:
         """``number_of_life`` as for ``Claims``."""
         self._state = ReceiverState(store, name, name=name, number_of_life=number_of_life)
-        self._name = name
+        self.name = name
 
     def load(self) -> str | None:
         """What was stored last. Raises StoreUnavailable, ``errors.Fenced``, ConfigurationError."""
@@ -61,12 +61,12 @@ class StoreCursor:
                 return
             case WriteFenced(by):
                 raise Fenced(
-                    f"{self._name} belongs to owner {by} now: another process runs this pipeline"
+                    f"{self.name} belongs to owner {by} now: another process runs this pipeline"
                 )
             case WriteFailed(reason):
-                raise ConfigurationError(f"{self._name}: {reason}")
+                raise ConfigurationError(f"{self.name}: {reason}")
             case _:
-                raise StoreUnavailable(f"{self._name}: no answer")
+                raise StoreUnavailable(f"{self.name}: no answer")
 
     def request(self, text: str) -> CommitPosition:
         """The commit that stores it, for a transaction."""
@@ -86,17 +86,21 @@ class WriterTrace(Protocol):
         ...
 
 
-def passed_in(store: Store, info: StreamInfo, stream: str) -> Iterator[tuple[str, int, int]]:
+def passed_in(
+    store: Store, info: StreamInfo, stream: str, index: int | None = None
+) -> Iterator[tuple[str, int, int]]:
     """Producer, epoch and seq of the last message that all readers of a stream have passed, where they have passed
-    any; nothing of a producer whose next message stands too far behind.
+    any; nothing of a producer whose next message stands too far behind. ``index``: which one a reader is at that
+    the store knows nothing of.
 
     A seq of 0: all of its earlier epochs, and nothing of this one. Each life of a writer has an epoch of its own,
     so a reader often stands just there, behind what a life that was killed had in work.
     """
-    if not info.readers:
-        return
+    if index is None:
+        if not info.readers:
+            return
+        index = min(reader.next for reader in info.readers)
     following: dict[str, tuple[int, int]] = {}
-    index = min(reader.next for reader in info.readers)
     for _ in range(READS_MAX):
         found = store.read(stream, index, READ_MAX, READ_BYTES)
         if not isinstance(found, Batch):
@@ -262,16 +266,31 @@ def _as_error(stream: str, outcome: object) -> Exception:
 
 
 @dataclass(eq=False, slots=True)
+class _Given:
+    """A message that is to be put and sealed, and what became of it."""
+
+    message: object
+    about: About
+    is_done: bool = False
+    failure: BaseException | None = None
+
+
+@dataclass(eq=False, slots=True)
 class _Waiting:
     signal: CallerSignal
+    given: _Given | None
     has_it: bool = False
+
+    def is_over(self) -> bool:
+        return self.has_it or (self.given is not None and self.given.is_done)
 
 
 class SharedSink:
     """A sink that several pipes, or lanes, may feed.
 
     A loop that takes one message after the other has it to itself for a while. Where that would make others wait
-    for a slow stage, or for each other, messages are given ``at_once``, each sealed by itself.
+    for a slow stage, or for each other, messages are given ``at_once``: those that wait for the sink while it is
+    sealed are the next group, put and sealed by whoever gets it first.
 
     ``calls``: the sink is a function of the user's, which the environment enters as such.
     """
@@ -284,54 +303,91 @@ class SharedSink:
         self._lock = threading.Lock()
         self._is_taken = False
         self._waiting: deque[_Waiting] = deque()
+        self._given: list[_Given] = []
         self._new_signal = environment.runtime.signal
         self._blocking = environment.blocking
         self._calls = calls
 
     @contextmanager
-    def alone(self) -> Generator[None]:
-        """A block in which nobody else has the sink. Waits for it as the runtime waits, in the order of asking."""
-        mine = self._ask()
+    def alone(self, given: _Given | None = None) -> Generator[None]:
+        """A block in which nobody else has the sink, or in which what is ``given`` is done. Waits for either as
+        the runtime waits, in the order of asking."""
+        mine = self._ask(given)
         try:
             if mine is not None:
-                mine.signal.wait(lambda: mine.has_it, None)
+                mine.signal.wait(mine.is_over, None)
             yield
         finally:
             self._hand_on(mine)
 
-    def _ask(self) -> _Waiting | None:
+    def _ask(self, given: _Given | None) -> _Waiting | None:
         """None where the sink was free."""
         with self._lock:
+            if given is not None:
+                self._given.append(given)
             if self._is_taken:
-                self._waiting.append(_Waiting(self._new_signal()))
+                self._waiting.append(_Waiting(self._new_signal(), given))
                 return self._waiting[-1]
             self._is_taken = True
             return None
 
     def _hand_on(self, mine: _Waiting | None) -> None:
-        """To the next one alone: to wake all costs as many wakes for each message as there are lanes."""
+        """To the next one alone, and past those whose message is done: to wake all costs as many wakes for each
+        message as there are lanes."""
+        through: list[_Waiting] = []
         with self._lock:
-            if mine is not None and not mine.has_it:  # told to end while it waited
-                self._waiting.remove(mine)
+            if (
+                mine is not None and not mine.has_it
+            ):  # it is done, or was told to end while it waited
+                if mine in self._waiting:
+                    self._waiting.remove(mine)
+                if mine.given in self._given:
+                    self._given.remove(mine.given)
                 return
-            following = self._waiting.popleft() if self._waiting else None
-            self._is_taken = following is not None
-            if following is not None:
-                following.has_it = True
-        if following is not None:
-            following.signal.notify()
+            while self._waiting and self._waiting[0].is_over():
+                through.append(self._waiting.popleft())
+            if self._waiting:
+                through.append(self._waiting.popleft())
+                through[-1].has_it = True
+            self._is_taken = bool(through) and through[-1].has_it
+        for one in through:
+            one.signal.notify()
 
     def at_once(self, message: object, about: About) -> None:
-        """Give it one message, with nobody else's between. Without a transaction."""
+        """Give it one message, and return when that is sealed. Without a transaction."""
         if self._calls:
             self.sink.put(message, about, None)
         elif getattr(self.sink, "takes_many_at_once", False):
             self._blocking(lambda: self.sink.put(message, about, None))
         else:
-            with self.alone():
-                self._blocking(lambda: self._give(message, about))
+            given = _Given(message, about)
+            with self.alone(given):
+                if not given.is_done:
+                    self._blocking(self._give)
+            if given.failure is not None:
+                raise given.failure
 
-    def _give(self, message: object, about: About) -> None:
-        self.sink.begin(None)
-        self.sink.put(message, about, None)
-        self.sink.seal(None)
+    def _give(self) -> None:
+        """Put what is given by now, and seal it as one group. What can't be put fails alone; what the seal raises
+        concerns all."""
+        with self._lock:
+            group, self._given = self._given, []
+        try:
+            self.sink.begin(None)
+            for one in group:
+                self._put(one)
+            self.sink.seal(None)
+        except BaseException as error:  # noqa: BLE001 - raised by each of those that gave it
+            for one in group:
+                one.failure = one.failure or error
+        finally:
+            for one in group:
+                one.is_done = True
+
+    def _put(self, one: _Given) -> None:
+        mark = self.sink.mark()
+        try:
+            self.sink.put(one.message, one.about, None)
+        except Exception as error:  # noqa: BLE001 - raised by whoever gave it
+            self.sink.back_to(mark)
+            one.failure = error

@@ -12,6 +12,9 @@ from surepipe.pipelines.simulate.campaign import PlanFailure, run_seeds, shrunk
 from surepipe.pipelines.simulate.simulating import Simulation
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.faults import chosen
+from surepipe.simulation.report.story import Step
+from surepipe.simulation.report.telling import STOP, tell
+from surepipe.simulation.report.words import node_words
 from surepipe.simulation.shrink import Shrunk
 
 SEEDS = 60
@@ -81,9 +84,19 @@ def _plainest(failures: Mapping[str, PlanFailure]) -> PlanFailure:
 
 
 def _lines(least: Shrunk) -> Iterator[str]:
-    said = [str(one) for one in least.script.decisions if one.fault]
+    """What broke; then what struck, each with what that node, or anybody, was at before."""
     yield f"{least.violation.property} {least.violation.name}: {least.violation.sentence}"
-    yield from said[:2]
+    steps = tell(least.result, least.violation).steps
+    struck = [place for place, step in enumerate(steps) if step.fault and step.fault != STOP]
+    for place in struck[:2]:
+        step, before = steps[place], [one for one in steps[:place] if not one.fault]
+        own = [one.does for one in before if one.node == step.node]
+        last = (own or [_said(one) for one in before])[-1:]
+        yield ", after: ".join((_said(step), *last))
+
+
+def _said(step: Step) -> str:
+    return f"{node_words(step.node)} {step.does}"
 
 
 def _daring(subject: PlanSubject) -> PlanSubject:

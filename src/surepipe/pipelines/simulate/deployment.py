@@ -11,6 +11,7 @@ from surepipe.actors.codecs import AutoCodec, Undecodable
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.routes import Route
 from surepipe.audit.findings import Violation
+from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
 from surepipe.core.store_requests import Batch, Store, StreamInfo, Transaction
 from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
@@ -42,6 +43,7 @@ from surepipe.pipelines.simulate.ends import (
     canonical,
     effects_of,
     judge_ends,
+    judge_keys,
     slips_of,
 )
 from surepipe.pipelines.simulate.functions import (
@@ -133,7 +135,9 @@ class SimulatedEnvironment:
                 if function.asks
                 else None
             )
-            entry = StageCall(function.function, context, part.time_limit_s, about, attempt)
+            entry = StageCall(
+                function.function, context, part.time_limit_s, about, attempt, function.awaits
+            )
             return self.call(part.name, entry, message)
 
         return call
@@ -151,6 +155,10 @@ class SimulatedEnvironment:
         if name in self._deployment.flat_maps:
             function = with_all_it_gives(function)
         return self._calls.enter(name, function, message)
+
+    def calls_plainly(self) -> bool:
+        """Each call is a point at which a process may end."""
+        return False
 
     def blocking(self, work: Callable[[], T]) -> T:
         """Nothing holds anybody up in virtual time."""
@@ -228,6 +236,8 @@ class PlanDeployment(Deployment):
         *,
         slips: Mapping[str, tuple[str, str]] | None = None,
         effects: Mapping[Effect, str] | None = None,
+        keyed: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
+        ways_by_key: Mapping[str, frozenset[str]] | None = None,
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan
@@ -250,6 +260,8 @@ class PlanDeployment(Deployment):
         self._expected = expected
         self._slips = slips or {}
         self._effects = effects or {}
+        self._keyed = keyed or {}
+        self._ways_by_key = ways_by_key or {}
         self._through: dict[str, _Through] = {}
         self._is_through = False
         self._visitor: Visitor | None = None
@@ -334,7 +346,8 @@ class PlanDeployment(Deployment):
         node: ActorNode = life.node
         is_current = node.current is life
         fault = "" if isinstance(error, StoreUnavailable) else "stop"
-        node.end(life, f"stops: {type(error).__name__}", fault=fault)
+        reason = str(error).partition(" stopped: ")[2] or f"{type(error).__name__}: {error}"
+        node.end(life, f"stops: {reason}", fault=fault)
         if is_current:
             node.start_after(round(START_AGAIN_S * 1_000_000) * min(20, node.lives))
 
@@ -439,7 +452,22 @@ class PlanDeployment(Deployment):
         """How many letters lie in dead-letter streams."""
         parts = [part for part in self.plan.parts if isinstance(part, Trying | ReadSource)]
         named = sorted(filter(None, {part.dead_letter for part in parts}))
-        return sum(len(self._letters_in(one)) for one in named)
+        books = [pipe for pipe in self.plan.pipes if pipe.book is not None]
+        return sum(len(self._letters_in(one)) for one in named) + sum(
+            len(self._payloads(pipe.stream_store or "", f"{self.plan.name}/{pipe.name}/dead"))
+            for pipe in books
+        )
+
+    @staticmethod
+    def _kept_for_people(world: World) -> int:
+        """How many messages are parked in books."""
+        return len(
+            {
+                (row.pipe, row.epoch, row.seq)
+                for row in world.rows
+                if row.kind == Kind.DEAD and '"kept":true' in row.detail
+            }
+        )
 
     def _letters_in(self, written: str) -> list[bytes]:
         store, _, stream = written.partition("/")
@@ -466,8 +494,10 @@ class PlanDeployment(Deployment):
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
         put_aside = dict(self._put_aside())
         dead = outcome.dead - sum(put_aside.values())
+        dead += self._kept_for_people(world)
         ends = Ends(self.at_ends(outcome.delivered), dead, self._expected)
         found = list(judge_ends(world, ends, self._ways, doubts))
+        found += judge_keys(world, ends.got, self._keyed, self._ways_by_key)
         found += self._judge_unreadable(world, put_aside, doubts)
         if self._visitor is not None and not world.limit:
             found += self._judge_visitor(self._visitor, world)

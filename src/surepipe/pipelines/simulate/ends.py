@@ -62,6 +62,38 @@ def judge_ends(
         yield from _judge(one, held, len(claims) == 1)
 
 
+def judge_keys(
+    world: World,
+    got: Mapping[str, Sequence[str]],
+    keyed: Mapping[str, Mapping[str, Sequence[str]]],
+    through: Mapping[str, frozenset[str]],
+) -> Iterator[Violation]:
+    """Of each end behind a book: the messages of each key came out in the order in which they went in.
+
+    Across keys there is no order. A text that two keys may have given says nothing of either.
+    """
+    if world.limit:
+        return
+    faults = frozenset(map(str, world.faults))
+    for end, faults_survived in through.items():
+        wanted = keyed.get(end, {})
+        if not (world.is_fault_free or faults <= faults_survived):
+            continue
+        owners = Counter(text for texts in wanted.values() for text in set(texts))
+        for key, texts in wanted.items():
+            mine = {text for text in texts if owners[text] == 1}
+            came = [text for text in got.get(end, ()) if text in mine]
+            if late := out_of_order(came, [text for text in texts if text in mine]):
+                one = _End(world, end, came, list(texts), 0)
+                yield one.violation(
+                    "P4",
+                    "monotonic",
+                    f"messages of key {_short(key)} came out in another order than they went in, "
+                    f"{_short(late)} too late.",
+                    late,
+                )
+
+
 class _End:
     """One sink: what it got and what it should have."""
 

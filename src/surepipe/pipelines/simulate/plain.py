@@ -23,8 +23,9 @@ from pydantic import BaseModel
 from surepipe.actors.codecs import AutoCodec, Codec, choose_codec
 from surepipe.audit.findings import Violation
 from surepipe.pipelines.calling import Entry, entry_of, require_answer, told_of
+from surepipe.pipelines.engine_limits import key_words
 from surepipe.pipelines.links import Node
-from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.pipes import BookRoutePart, PipePart
 from surepipe.pipelines.models.stages import (
     AnySink,
     CsvSink,
@@ -45,6 +46,7 @@ from surepipe.pipelines.simulate.functions import (
 )
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.outside import outsides_of_run
 from surepipe.simulation.promises import Promise
@@ -59,6 +61,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
+LATER_MAX = 100
+"""How often a stage is asked again that says ``Later``."""
 
 
 @dataclass
@@ -87,6 +91,12 @@ class Came:
     end: str
     text: str
     way: tuple[Carried, ...]
+    key: str | None = None
+    """of the last book that it came through"""
+
+
+class _SaidOtherwise(Exception):
+    """A stage behind a book has ended its message: it goes no further there."""
 
 
 @dataclass
@@ -168,6 +178,8 @@ class PlainRun(Deployment):
         self._numbers: Counter[str] = Counter()
         self._pending: list[tuple[str, str]] = []
         self._way: tuple[Carried, ...] = ()
+        self._key: str | None = None
+        self._blocked: set[tuple[str, str]] = set()
 
     def begin(self, world: World) -> None:
         """One node, whatever the plan's are."""
@@ -224,12 +236,59 @@ class PlainRun(Deployment):
             payload = codec.encode(message)
             carried, before = codec.decode(payload), self._way
             self._way = *before, Carried(part.name, digest_of(payload), canonical(message))
-            self._pass_on(part.name, carried, self._identity(part.name))
+            about = self._identity(part.name)
+            if part.book is None:
+                self._pass_on(part.name, carried, about)
+            else:
+                self._through_book(part, part.book, carried, about)
             self._way = before
         elif isinstance(part, StagePart):
             self._through(part, message, about)
         else:
             self._kept(cast("AnySink", part), message, about)
+
+    def _through_book(
+        self, pipe: PipePart, book: BookRoutePart, message: object, about: About
+    ) -> None:
+        """What a book can't pay goes no further, and where it blocks, nothing of its key does."""
+        (word,) = key_words(self._plan, pipe)
+        key, before = str(self._told_by(word or "", message)), self._key
+        if (pipe.name, key) in self._blocked:
+            return
+        if self._is_overweight(book, message, len(self._codec(pipe).encode(message))):
+            if book.on_overweight == "block":
+                self._blocked.add((pipe.name, key))
+            return
+        self._key = key
+        try:
+            self._pass_on(pipe.name, message, about)
+        except _SaidOtherwise:
+            pass
+        finally:
+            self._key = before
+
+    def _is_overweight(self, book: BookRoutePart, message: object, size: int) -> bool:
+        most = book.max_message_cost or book.budget
+        if most is None:
+            return False
+        said = self._told_by(book.cost, message) if isinstance(book.cost, str) else book.cost
+        units = said.units if isinstance(said, Cost) else cast("int", said)
+        pairs = ((most.messages, 1), (most.bytes, size), (most.units, units))
+        seconds = None if book.max_message_cost is None else book.max_message_cost.seconds
+        is_long = seconds is not None and isinstance(said, Cost) and said.seconds > seconds
+        return is_long or any(limit is not None and part > limit for limit, part in pairs)
+
+    def _told_by(self, word: str, message: object) -> object:
+        """What a function says of a message, or what stands in it at this path."""
+        if ":" in word:
+            return self._functions.find(word)(message)
+        for name in word.split("."):
+            message = (
+                cast("Mapping[str, object]", message)[name]
+                if isinstance(message, Mapping)
+                else getattr(message, name)
+            )
+        return message
 
     def _through(self, part: StagePart, message: object, about: About) -> None:
         is_end = not self._plan.takers(part.name)
@@ -249,12 +308,28 @@ class PlainRun(Deployment):
             yield [message]
         else:
             given = self._called(part, part.does, message, about)
+            if self._is_of_book(about):
+                given = self._heard(part, given, message, about)
             if part.flat_map is not None:
                 yield from cast("Iterable[object]", given or ())
             elif part.filter is not None:
                 yield from (message,) if given else ()
             elif part.map is not None or given is not None:
                 yield given
+
+    def _is_of_book(self, about: About) -> bool:
+        return any(pipe.name == about.pipe and pipe.book is not None for pipe in self._plan.pipes)
+
+    def _heard(self, part: StagePart, given: object, message: object, about: About) -> object:
+        """What a stage gave, where that is a message. Later: it is asked again."""
+        for _ in range(LATER_MAX):
+            if not isinstance(given, Later):
+                break
+            self._life.sleep(round(given.after_s * 1_000_000) + 1)
+            given = self._called(part, part.does, message, about)
+        if isinstance(given, Later | Rejected | TooHeavy):
+            raise _SaidOtherwise
+        return None if isinstance(given, Done) else given
 
     def _ends_behind(self, name: str) -> set[str]:
         return behind(self._subject, name) & self.found.arrived.keys()
@@ -277,7 +352,7 @@ class PlainRun(Deployment):
 
     def _at_end(self, end: str, text: str) -> None:
         self._pending.append((end, text))
-        self.found.came.append(Came(end, text, self._way))
+        self.found.came.append(Came(end, text, self._way, self._key))
 
     def _row(self, sink: CsvSink, message: object) -> dict[str, str]:
         if not isinstance(message, Mapping):
@@ -314,7 +389,9 @@ class PlainRun(Deployment):
                 later = self._context(part, about, 2) if entry.asks else None
                 with suppress(Exception):  # what it raises now, no real run has asked for
                     second = self._entered(part, entry, later, about, deepcopy(again))
-                    if isinstance(part, StagePart) and canonical(second) != canonical(given):
+                    is_put_off = isinstance(given, Later) or isinstance(second, Later)
+                    is_other = not is_put_off and canonical(second) != canonical(given)
+                    if isinstance(part, StagePart) and is_other:
                         place = place_of_function(entry.function)
                         where = f"{part.name} ({place})" if place else part.name
                         self.found.retold.setdefault(part.name, (where, again, given, second))

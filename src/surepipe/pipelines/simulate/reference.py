@@ -8,7 +8,7 @@ that loses or repeats a message is then a violation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from surepipe.core.claims import Atom
@@ -44,7 +44,13 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         wanted = [canonical(row) for row in rows[:messages]]
         return replace(subject, expected={handler.name: wanted})
     found = reference_of(subject, messages)
-    return replace(subject, expected=found.expected, slips=found.slips, effects=found.effects)
+    return replace(
+        subject,
+        expected=found.expected,
+        slips=found.slips,
+        effects=found.effects,
+        keyed=found.keyed,
+    )
 
 
 def reference_of(subject: PlanSubject, messages: int) -> Reference:
@@ -96,7 +102,17 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     retold = (*_retold(by_hand, back, twice), *_put_off(by_hand, back))
     steady = effects_of(other.outsides).keys() & by_hand.effects.keys() & back.effects.keys()
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
-    return Reference(expected, unreached, left_out, is_refused, twice.slips, effects, retold)
+    keyed = _keyed(by_hand)
+    return Reference(expected, unreached, left_out, is_refused, twice.slips, effects, retold, keyed)
+
+
+def _keyed(by_hand: Plain) -> Mapping[str, Mapping[str, Sequence[str]]]:
+    """What comes to each end of each key of the last book before it, in the order of its sources."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in by_hand.came:
+        if one.key is not None:
+            found.setdefault(one.end, {}).setdefault(one.key, []).append(one.text)
+    return found
 
 
 def _agreed(

@@ -20,7 +20,7 @@ from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
 from surepipe.core.claims import Atom, Claim, parse_faults
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipelines.assessing import assess
+from surepipe.pipelines.assessing import UNUSED, assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.sources import PythonSource
@@ -53,6 +53,7 @@ from surepipe.pipelines.simulate.memory import (
     project_modules,
     told,
 )
+from surepipe.pipelines.simulate.plain import behind
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
 from surepipe.simulation.chance.script import Decision, Script
@@ -414,7 +415,7 @@ class Simulation:
             yield "A stage's defect."
         elif example.violation.property == "user":
             yield "A defect of the stages, or of the check: surepipe did what it promises."
-        elif not found and not {*self.memory, *self.subject.memory.changed}:
+        elif example.covered and not found and not {*self.memory, *self.subject.memory.changed}:
             yield "No stage raised, or answered in two ways: a defect of surepipe, unless a stage hides something."
 
     def _remembering(self, stage: str) -> Iterator[str]:
@@ -452,10 +453,25 @@ class Simulation:
 
     def unjudged(self) -> Iterator[str]:
         """What no run can judge, because it happens in the runs without faults too."""
+        yield from self._uncompared()
         finder = Functions()
         for name, path in _paths(self.subject.plan):
             if path not in self.subject.plan.simulate.replace and path != HANDLER:
                 yield from unjudged_by(name, finder.find(path))
+
+    def _uncompared(self) -> Iterator[str]:
+        """Stages that keep something, where nobody says what is to come out: a total over messages that come in
+        any order is another one in each run, whether or not a crash has lost half of it."""
+        if self.has_check:
+            return
+        for stage in self.subject.plan.stages:
+            reached = behind(self.subject, stage.name)
+            sinks = [sink for sink in self.not_compared if sink in reached]
+            for keeps in self._remembering(stage.name) if sinks else ():
+                yield (
+                    f"what {' and '.join(sinks)} gets differs between runs without faults, and stage {keeps} "
+                    "Or say what has to come out (simulate: check:)"
+                )
 
     def _example(self, result: RunResult, before: int) -> Counterexample:
         violation = result.violations[0]
@@ -493,7 +509,8 @@ class Simulation:
         return [one.explanation.headline for one in verdicts if one.explanation is not None][:1]
 
     def _advice(self) -> str:
-        return "; ".join(assess(self.subject.plan).notes[:1])
+        notes = (one for one in assess(self.subject.plan).notes if not one.endswith(UNUSED))
+        return next(notes, "")
 
     def _places(self) -> Iterator[tuple[str, str]]:
         """Where the functions of stages and sinks are written."""

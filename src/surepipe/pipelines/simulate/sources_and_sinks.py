@@ -30,7 +30,14 @@ from surepipe.pipelines.models.sources import (
     ReadSource,
     replays,
 )
-from surepipe.pipelines.models.stages import AnySink, CsvSink, HttpSink, JsonlSink, PythonSink
+from surepipe.pipelines.models.stages import (
+    AnySink,
+    CsvSink,
+    HttpSink,
+    JsonlSink,
+    PythonSink,
+    RmqSink,
+)
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.functions import imported
 from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
@@ -151,6 +158,8 @@ class Record:
     @property
     def is_idempotent(self) -> bool:
         """True when a message that comes again has no second effect."""
+        if isinstance(self.part, RmqSink):
+            return True
         return isinstance(self.part, HttpSink | PythonSink) and self.part.idempotent
 
 
@@ -194,7 +203,8 @@ class RecorderInLife:
     def _waits(self, transaction: Transaction | None) -> bool:
         """Files are written a group at a time; a request or a call can't be held back, but by a transaction."""
         part = self._record.part
-        return not isinstance(part, HttpSink | PythonSink) or self._is_in(transaction)
+        is_out = isinstance(part, HttpSink | PythonSink | RmqSink)
+        return not is_out or self._is_in(transaction)
 
     def _is_in(self, transaction: Transaction | None) -> bool:
         return transaction is not None and self._record.part.commits

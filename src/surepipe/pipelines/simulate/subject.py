@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 
 Ends = Mapping[str, Sequence[str]]
+Keyed = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Reference:
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     retold: tuple[str, ...] = ()
+    keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
 
 
 TIMER_US = 200_000
@@ -66,6 +68,8 @@ class PlanSubject:
     """the user's functions, for one run"""
     expected: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """of each sink: what comes out when nothing goes wrong"""
+    keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
+    """of each end behind one book: what is to come out of each key, in its order"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what a second attempt at each message shows of the keys of effects"""
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
@@ -98,7 +102,7 @@ class PlanSubject:
         """Of each pipe, by its name in traces: the faults that each atom tolerates."""
         return {
             f"{self.plan.name}/{pipe.name}": _claim(
-                evaluate(_exposed(hop_of(self.plan, pipe, {}))).guarantee
+                evaluate(_as_told(pipe, _judged(_exposed(hop_of(self.plan, pipe, {}))))).guarantee
             )
             for pipe in self.plan.pipes
         }
@@ -108,9 +112,29 @@ class PlanSubject:
         """The same from each source to each end."""
         return {way: _claim(self._derived(way)) for way in self.plan.ways()}
 
-    def _derived(self, way: Way) -> Guarantee:
+    @cached_property
+    def ways_by_key(self) -> dict[str, frozenset[str]]:
+        """Of each end that one way leads to, through one book and no lanes: the faults through which each key
+        keeps its order there; without an end that promises none."""
+        found: dict[str, frozenset[str]] = {}
+        ways = list(self.plan.ways())
+        for way in ways:
+            pipes = [self.plan.part(name) for name in way.names]
+            books = [part for part in pipes if isinstance(part, PipePart) and part.workers]
+            if len(books) != 1 or books[0].book is None:
+                continue
+            if sum(other.end == way.end for other in ways) > 1:
+                continue
+            claim = _claim(self._derived(way, by_key=True))
+            if "monotonic" in claim:
+                found[way.end] = frozenset(claim["monotonic"])
+        return found
+
+    def _derived(self, way: Way, *, by_key: bool = False) -> Guarantee:
         chain = chain_of(self.plan, way, {})
-        exposed = replace(chain, hops=tuple(_exposed(hop) for hop in chain.hops))
+        exposed = replace(chain, hops=tuple(_judged(_exposed(hop)) for hop in chain.hops))
+        if by_key:
+            exposed = replace(exposed, hops=tuple(replace(hop, lanes=0) for hop in exposed.hops))
         if len(exposed.hops) == 1:
             return evaluate(exposed.hops[0]).guarantee
         return evaluate_chain(exposed).guarantee
@@ -146,6 +170,7 @@ class PlanSubject:
         found = [
             part.retries for part in self.plan.parts if isinstance(part, Trying) and part.retries
         ]
+        found += [pipe.book.retries for pipe in self.plan.pipes if pipe.book is not None]
         return min(found, default=None)
 
     def facts(self) -> Mapping[str, object]:
@@ -179,6 +204,8 @@ class PlanSubject:
             self.expected,
             slips=self.slips,
             effects=self.effects,
+            keyed=self.keyed,
+            ways_by_key=self.ways_by_key,
             memory=self.memory,
         )
 
@@ -201,8 +228,18 @@ def _exposed(hop: Hop) -> Hop:
     return hop if hop.stream is not None else replace(hop, route=LOSSY_ROUTE)
 
 
+def _judged(hop: Hop) -> Hop:
+    """A queue that stands still at a message until a person comes loses nothing, and yet no run shows the rest."""
+    return replace(hop, parks=("block",)) if hop.blocks else hop
+
+
+def _as_told(pipe: PipePart, hop: Hop) -> Hop:
+    """Rows of a book tell each key by itself."""
+    return hop if pipe.book is None else replace(hop, lanes=0)
+
+
 def _confirms(pipe: PipePart) -> bool:
-    return any(layer.confirms for layer in pipe.stack)
+    return pipe.book is None and any(layer.confirms for layer in pipe.stack)
 
 
 def _roles(plan: Plan) -> list[str]:
@@ -218,6 +255,11 @@ def require_pipes(plan: Plan) -> None:
     """Raises ConfigurationError for a plan without anything to simulate."""
     if not plan.pipes:
         raise ConfigurationError(f"{plan.name} has no pipe: there is nothing to simulate")
+    if between := [pipe.name for pipe in plan.pipes if pipe.ibc is not None]:
+        raise ConfigurationError(
+            f"pipe {between[0]} goes between two parties, whose keys and files a simulation doesn't have: "
+            "simulate what is before it and what is behind it as files of their own"
+        )
 
 
 # The pipes of a plan under every schedule of a small scope, the faults that they promise to survive included.

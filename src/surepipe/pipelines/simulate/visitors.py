@@ -15,6 +15,7 @@ from surepipe.errors import PayloadTooLarge, PipeFull
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import JsonlSink, StreamSink
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.run.books import BookPipe
 from surepipe.pipelines.run.pipes import sending
 from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import canonical
@@ -62,7 +63,7 @@ class Visitor:
         self._plan = plan
         self._at_us = options.chaos_us // 2
         self._left: dict[str, deque[Callable[[int], str]]] = {
-            pipe.name: deque(_offers(pipe, options)) for pipe in plan.pipes
+            pipe.name: deque(_offers(pipe, options)) for pipe in plan.pipes if pipe.book is None
         }
 
     def visit(self, life: Life, engine: PlanEngine, node: str) -> None:
@@ -77,6 +78,7 @@ class Visitor:
 
     def _offer(self, life: Life, engine: PlanEngine, name: str, make: Callable[[int], str]) -> None:
         face = sending(engine.faces[name])
+        assert not isinstance(face, BookPipe), "what a visitor says has no key"
         longest = face.sender.message_max
         message = make(longest)
         text, payload = canonical(message), AutoCodec().encode(message)

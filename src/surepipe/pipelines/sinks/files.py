@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
+from surepipe.actors.codecs import json_writer
 from surepipe.core.store_requests import Transaction
 from surepipe.errors import ConfigurationError, Fenced, StoreUnavailable, SurepipeError
 from surepipe.pipelines.assembly import Cursor, FilePlace, LineLog
@@ -443,16 +443,27 @@ class LineFile:
             self._disk = None
 
 
+_write_json = json_writer(", ", ": ")
+
+
 def as_json(message: object) -> bytes:
     """Compact JSON. Raises Unwritable for what is none."""
     try:
-        return json.dumps(message, ensure_ascii=False, allow_nan=False).encode()
+        return _write_json(message).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise Unwritable(f"a {type(message).__name__} that is no JSON: {error}") from error
 
 
 class JsonlLines(LineFile):
     """One JSON value on each line."""
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        """As of any file of lines, with less on the way: it is done for each message."""
+        del about, transaction
+        try:
+            self._pending.append(_write_json(message).encode() + b"\n")
+        except (TypeError, ValueError, RecursionError):
+            self._pending.append(self.line(message))
 
     def line(self, message: object) -> bytes:
         """Compact JSON. Raises Unwritable for what is none."""

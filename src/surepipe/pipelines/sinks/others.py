@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -25,8 +27,12 @@ if TYPE_CHECKING:
     from urllib3 import PoolManager
     from urllib3.response import BaseHTTPResponse
 
+    from surepipe.actors.clusters import Cluster
+    from surepipe.pipelines.models.stages import RmqSink
+
 
 ANSWER_S = 30.0
+SUBMITTED_S = 10.0
 CONNECT_S = 10.0
 CONNECTIONS_KEPT = 64
 ANSWER_PIECE = 64 << 10
@@ -160,6 +166,41 @@ class Posted(AtOnce):
 
     def close(self) -> None:
         self._pool.clear()
+
+
+class Submitting(AtOnce):
+    """A replicated queue: each message is submitted with its identity, so that a repeat is the same work."""
+
+    takes_many_at_once = True
+
+    def __init__(self, cluster: Cluster, plan: str, part: RmqSink) -> None:
+        self._cluster, self._plan, self._part = cluster, plan, part
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", f"{plan[:40]}-{part.name[:10]}")
+        self._client = cluster.client(f"{name}-{os.urandom(4).hex()}")
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        """Submit it, and wait until it is decided, or placed. Raises OSError for one that the queue refuses, and
+        StoreUnavailable, which blames no message, while the queue says nothing of it."""
+        del transaction
+        ttl_s, most = self._part.ttl_s, self._client.foundation.settings.message_bytes_max
+        body = as_json(message)
+        if len(body) > most:
+            raise OSError(f"a message of {len(body)} bytes: the queue takes {most}")
+        identity = sha256(f"{self._plan}/{self._part.name}/{about.key}".encode()).digest()
+        ticket = self._client.submit(body, key=identity, dedupe=identity, ttl_s=ttl_s)
+        end = time.monotonic() + ttl_s + SUBMITTED_S
+        while ticket.outcome is None and not (ticket.is_placed and self._part.until == "placed"):
+            told, left = len(ticket.history()), end - time.monotonic()
+            if not ticket.wait(max(0.0, left), more_than=told):
+                raise StoreUnavailable(f"the queue says nothing of a message: {ticket.unknown()}")
+        outcome = ticket.outcome
+        if outcome is not None and outcome.kind == "refused":
+            raise OSError(f"the queue refused it: {outcome.reason}")
+        if outcome is not None and outcome.kind == "expired":
+            raise StoreUnavailable(f"the queue decided nothing in {ttl_s:g} s")
+
+    def close(self) -> None:
+        self._cluster.close()
 
 
 def _require_sendable(url: str, headers: Mapping[str, str]) -> None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -21,8 +20,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from pydantic_core import from_json
+
+from surepipe.actors.codecs import read_json
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.assembly import NOTHING, SourceRow
+from surepipe.pipelines.assembly import NOTHING, RowRun, SourceRow
 from surepipe.pipelines.sources.checking import Check, Readable, Unfit, as_it_is, refused
 
 logger = logging.getLogger("surepipe")
@@ -123,6 +125,8 @@ class Growing:
         self._is_old = False
         """The file is what was moved away, or copied; ``path`` comes behind it."""
         self._ahead: bytes = b""
+        """What was read behind the file's last look, of which the first ``_used`` bytes are taken."""
+        self._used = 0
         self._is_torn = False
         self._seen_size = 0
         self._is_missing = False
@@ -189,21 +193,22 @@ class Growing:
 
     def behind(self, skip: int) -> bytes | None:
         """The line so many bytes behind the place; None when there is no whole one now, b"" at the end."""
-        start = skip
+        first = start = self._used + skip
         while True:
             end = self._ahead.find(b"\n", start) + 1
             if end:
-                return self._ahead[skip:end]
-            if len(self._ahead) - skip >= LINE_MAX:
-                return self._ahead[skip : skip + LINE_MAX]
-            start = len(self._ahead)
-            piece = self._piece()
+                return self._ahead[first:end]
+            if len(self._ahead) - first >= LINE_MAX:
+                return self._ahead[first : first + LINE_MAX]
+            start = len(self._ahead) - self._used
+            piece = self._piece()  # which lets go of what is taken
+            first = skip
             if not piece:
                 break
             self._ahead += piece
         if self._follow and not self._is_old:
             return None
-        return self._ahead[skip:]
+        return self._ahead[first:]
 
     def _piece(self) -> bytes:
         """The next bytes, of the file that those before them are of; none when it is another one by now.
@@ -212,6 +217,7 @@ class Growing:
         2. The file is cut, and grows beyond that place.
         3. What stands there now belongs to other rows; without the bytes in front of it nobody would see that.
         """
+        self._ahead, self._used = self._ahead[self._used :], 0
         known = self._ahead[-_SEEN_MAX:]
         seen = KnownBytes.of(known) if known else self.where.last
         at = self.where.at + len(self._ahead) - seen.length
@@ -235,7 +241,7 @@ class Growing:
 
     def take(self, count: int) -> str:
         """These bytes of ``behind`` are read: gives the place behind them."""
-        where, data = self.where, self._ahead[:count]
+        where, data = self.where, self._ahead[self._used : self._used + count]
         file = where.file
         if not file.head.length:
             head = KnownBytes.of(os.pread(self._file, min(_SEEN_MAX, where.at + count), 0))
@@ -243,10 +249,32 @@ class Growing:
         if count > len(data):  # of a line that is longer than is kept
             data = os.pread(self._file, _SEEN_MAX, max(0, where.at + count - _SEEN_MAX))
         self.where = Where(where.at + count, KnownBytes.of(data[-_SEEN_MAX:]), file)
-        self._ahead = self._ahead[count:]
+        self._used += count
         if self.line:
             self.line += data.count(b"\n")
         return self.where.text
+
+    def whole_lines(self, lines_max: int) -> list[bytes]:
+        """The next whole lines without their ends, as far as ``behind`` has read ahead."""
+        end = self._ahead.rfind(b"\n", self._used)
+        found = self._ahead[self._used : end + 1].split(b"\n", lines_max) if end >= 0 else [b""]
+        return found[:-1]
+
+    def take_lines(self, lines: Sequence[bytes]) -> Callable[[int], str]:
+        """These of ``whole_lines`` are read: gives the places behind so many of them."""
+        start = self.where
+        self.take(len(lines[0]) + 1)
+        file = self.where.file
+
+        def behind(count: int) -> Where:
+            at = start.at + sum(map(len, lines[:count])) + count
+            return Where(at, KnownBytes.of((lines[count - 1] + b"\n")[-_SEEN_MAX:]), file)
+
+        self.where = behind(len(lines))
+        self._used += self.where.at - start.at - len(lines[0]) - 1
+        if self.line:
+            self.line += len(lines) - 1
+        return lambda count: behind(count).text
 
     def is_same(self) -> bool:
         """True as long as what was read stands where it stood. Not asked of what nobody follows."""
@@ -256,7 +284,7 @@ class Growing:
 
     def look(self) -> None:
         """Forget what was read ahead, and see how far the file goes."""
-        self._ahead = b""
+        self._ahead, self._used = b"", 0
         self._seen_size = os.fstat(self._file).st_size
 
     def recover(self) -> SourceRow:
@@ -268,7 +296,7 @@ class Growing:
         size = os.fstat(self._file).st_size
         known = self._seen_size
         old = self._beside(where)
-        self._ahead, self._seen_size = b"", 0
+        self._ahead, self._used, self._seen_size = b"", 0, 0
         if old is not None:
             os.close(self._file)
             self._file, self._is_old = old[0], True
@@ -329,7 +357,8 @@ class Growing:
         if self._left >= 0:
             os.close(self._left)
         self._left, self._left_at = self._file, os.fstat(self._file).st_size
-        self._file, self._is_old, self._ahead, self._seen_size = file, False, b"", 0
+        self._file, self._is_old = file, False
+        self._ahead, self._used, self._seen_size = b"", 0, 0
         stat = os.fstat(file)
         self.where, self.line = Where(file=FileId(stat.st_dev, stat.st_ino)), 1
         return SourceRow(NOTHING, self.where.text)
@@ -340,11 +369,11 @@ class Growing:
 
     def back_to(self, mark: tuple[Where, int]) -> None:
         self.where, self.line = mark
-        self._ahead, self._is_torn = b"", False
+        self._ahead, self._used, self._is_torn = b"", 0, False
 
     def ahead(self, count: int) -> bytes:
         """The next bytes, as far as they were read."""
-        return self._ahead[:count]
+        return self._ahead[self._used : self._used + count]
 
     def head(self, size: int) -> bytes:
         """The first bytes of the file."""
@@ -355,7 +384,8 @@ class Growing:
             if file >= 0:
                 os.close(file)
         self._file = self._left = -1
-        self._is_old, self._ahead, self._seen_size, self.line = False, b"", 0, 1
+        self._is_old, self._seen_size, self.line = False, 0, 1
+        self._ahead, self._used = b"", 0
 
 
 def files_beside(path: Path) -> list[Path]:
@@ -475,11 +505,35 @@ class JsonlFile(TextFile):
             rows.append(row)
         return rows, ""
 
+    def read_run(self, rows_max: int) -> RowRun | None:
+        """Whole lines of plain JSON, up to the first that is something else."""
+        lines = self._lines
+        if not lines.is_same():
+            return None
+        lines.look()
+        before = lines.mark()
+        if not lines.behind(0):
+            return None
+        check = None if self._check is as_it_is else self._check
+        texts, messages = lines.whole_lines(rows_max), list[object]()
+        try:
+            for text in texts:
+                message: object = from_json(text, allow_inf_nan=False)
+                messages.append(message if check is None else check(message))
+        except (ValueError, Unfit):
+            del texts[len(messages) :]
+        if not texts:
+            return None
+        places = lines.take_lines(texts)
+        if not lines.is_same():  # what was read may be of the old lines and the new ones
+            lines.back_to(before)
+            return None
+        return RowRun(messages, places, texts if check is None else None)
+
     def _message(self, line: bytes) -> tuple[object, str]:
         """What a line is, or why it is nothing."""
         try:
-            value: object = json.loads(line)
-            return self._check(value), ""
+            return self._check(read_json(line)), ""
         except Unfit as error:
             return None, str(error)
         except (ValueError, RecursionError) as error:

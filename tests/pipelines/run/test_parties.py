@@ -1,0 +1,305 @@
+"""Pipes between parties, on real stores: each message once and in order, over restarts of each process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from surepipe.actors.codecs import choose_codec
+from surepipe.actors.parties import ServedParty
+from surepipe.audit.trace_file import TraceRecorder
+from surepipe.cli.app import run as command
+from surepipe.cli.relaying import trust_of
+from surepipe.core.store_requests import Batch
+from surepipe.errors import ConfigurationError
+from surepipe.pipelines import PipelineErrors, Plan
+from surepipe.pipelines.assessing import assess
+from surepipe.pipelines.run import PlanEngine
+from surepipe.queues.ibc import load_trust
+from surepipe.storage import SqliteStore
+from surepipe.storage.letters import DeadLetterStream
+from surepipe.testing.servers import RedisServer
+from tests.pipelines.run.kit import Bench, plan_of, read_lines, until, write_lines
+
+pytestmark = pytest.mark.usefixtures("folder")
+STORES = """\
+stores:
+  ours: {kind: sqlite, path: east.db, durability: process}
+  theirs: {kind: sqlite, path: west.db, durability: process}
+"""
+TEXT = """\
+sources: {lines: {kind: jsonl, path: in.jsonl}}
+pipes:
+  orders:
+    from: lines
+    node: west
+    route:
+      kind: ibc
+      sends: {party: east, store: ours, keys: east.keys, trust: west.trust}
+      receives: {party: west, store: theirs, keys: west.keys, trust: east.trust}
+sinks: {out: {from: orders, kind: jsonl, path: out.jsonl}}
+"""
+
+
+class TracedBench(Bench):
+    """One that writes a trace, to the end of the one before."""
+
+    def __init__(self, plan: Plan, node: str) -> None:
+        super().__init__(plan)
+        self._recorder = self.trace = TraceRecorder(f"{node}.trace")
+
+    def close(self) -> None:
+        super().close()
+        self._recorder.close()
+
+
+def engine_of(node: str, text: str = TEXT) -> PlanEngine:
+    """The process of one party."""
+    plan = plan_of(text, stores=STORES)
+    return PlanEngine(plan, node, TracedBench(plan, node), once=node == "main")
+
+
+def judged() -> int:
+    """What the audit of both traces says by its exit code."""
+    return command(["audit", "main.trace", "west.trace"])
+
+
+def introduce(text: str = TEXT) -> None:
+    """What the operators do: start both once, write what each is trusted with, and compare."""
+    for node in ("main", "west"):
+        with pytest.raises(ConfigurationError, match="isn't there"):
+            engine_of(node, text).start()
+    for name in ("east", "west"):
+        Path(f"{name}.trust").write_text(trust_of(f"sqlite:///{name}.db", 14.0))
+
+
+COMMITTED = TEXT.replace(
+    "node: west\n", "node: west\n    journal: ours\n    boundary: committed\n"
+).replace("kind: jsonl, path: out.jsonl", "kind: stream, store: theirs, stream: out")
+
+
+def sunk() -> list[object]:
+    """What the stream sink of the west has."""
+    with SqliteStore("west.db") as store:
+        found = store.read("out", 1, 10_000, 1 << 24)
+        decode = choose_codec("auto").decode
+        runs = found.entries if isinstance(found, Batch) else ()
+        return [decode(payload) for run in runs for payload in run.payloads]
+
+
+def run_until(stops_at: int) -> None:
+    """Both processes, from what their files say to so many messages at the sink."""
+    west, east = engine_of("west", COMMITTED), engine_of("main", COMMITTED)
+    west.start()
+    east.start()
+    try:
+        until(east, lambda: east.look() or len(sunk()) >= stops_at)
+        until(west, lambda: west.look() or len(sunk()) >= stops_at)
+    finally:
+        west.close(0.0)
+        east.close(0.0)
+
+
+def test_processes_that_end_anywhere_lose_and_repeat_nothing() -> None:
+    """IB-127, IB-130: with a journal and boundary committed, each is at the sink once and in order. Both processes
+    end after so many messages, without a word to anybody, and are started again over their files."""
+    wanted = [{"n": number} for number in range(60)]
+    write_lines("in.jsonl", wanted)
+    introduce(COMMITTED)
+    for stops_at in (10, 25, 40, 60):
+        run_until(stops_at)
+    assert sunk() == wanted
+    assert judged() == 0
+
+
+def test_two_parties_have_a_redis_each(
+    durable_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IB-129: of one server they have a database each."""
+    stores = """\
+stores:
+  ours: {kind: redis, url: "${OURS}", durability: process}
+  theirs: {kind: redis, url: "${THEIRS}", durability: process}
+"""
+    for number, name in enumerate(("OURS", "THEIRS"), 1):
+        monkeypatch.setenv(name, f"{durable_redis.url.rstrip('/')}/{number}")
+    write_lines("in.jsonl", [{"n": number} for number in range(10)])
+
+    def engine(node: str) -> PlanEngine:
+        plan = plan_of(TEXT, stores=stores)
+        return PlanEngine(plan, node, Bench(plan), once=node == "main")
+
+    for node in ("main", "west"):
+        with pytest.raises(ConfigurationError, match="isn't there"):
+            engine(node).start()
+    for name, variable in (("east", "OURS"), ("west", "THEIRS")):
+        Path(f"{name}.trust").write_text(trust_of(f"{os.environ[variable]}?pipeline=shop", 14.0))
+    west, east = engine("west"), engine("main")
+    west.start()
+    east.start()
+    try:
+        until(east, east.look)
+        until(west, lambda: west.look() or len(read_lines("out.jsonl")) == 10)
+    finally:
+        east.close(5.0)
+        west.close(5.0)
+    assert read_lines("out.jsonl") == [{"n": number} for number in range(10)]
+
+
+def test_what_a_route_between_parties_rests_on_is_said() -> None:
+    """IB-128: and each fault that is tolerated by the setting, and what can't be written."""
+    report = assess(plan_of(COMMITTED, stores=STORES))
+    (note,) = [each for each in report.notes if "rests on" in each]
+    assert "shorter than 4.67 days" in note
+    with pytest.raises(PipelineErrors, match="a store of their own"):
+        plan_of(
+            TEXT.replace("store: theirs, keys: west.keys", "store: ours, keys: west.keys"),
+            stores=STORES,
+        )
+    with pytest.raises(PipelineErrors, match="leave layers out"):
+        plan_of(TEXT.replace("node: west\n", "node: west\n    layers: stream\n"), stores=STORES)
+
+
+def test_messages_go_from_party_to_party_once_and_in_order() -> None:
+    """IB-129: and the sender's process ends when all of them are answered."""
+    write_lines("in.jsonl", [{"n": number} for number in range(30)])
+    introduce()
+    west, east = engine_of("west"), engine_of("main")
+    west.start()
+    east.start()
+    try:
+        until(east, east.look)
+        until(west, lambda: west.look() or len(read_lines("out.jsonl")) == 30)
+    finally:
+        east.close(5.0)
+        west.close(5.0)
+    assert read_lines("out.jsonl") == [{"n": number} for number in range(30)]
+
+
+def test_a_run_says_what_the_other_side_has_not_answered_and_another_run_goes_on() -> None:
+    """IB-129: with ``--once`` it ends although the other party isn't there; what it sent is safe."""
+    write_lines("in.jsonl", [{"n": number} for number in range(5)])
+    introduce()
+    plan = plan_of(TEXT, stores=STORES)
+    alone = PlanEngine(plan, "main", Bench(plan), once=True, answers_s=0.5)
+    alone.start()
+    until(alone, alone.look)
+    (left,) = alone.unfinished()
+    alone.close(5.0)
+    assert alone.gave_up
+    assert (left.part, left.is_safe) == ("orders", True)
+    assert str(left).endswith("not answered by west; safe with east, store ours")
+    west, east = engine_of("west"), engine_of("main")
+    west.start()
+    east.start()
+    try:
+        until(east, east.look)
+        assert not east.gave_up
+        assert east.unfinished() == ()
+        until(west, lambda: west.look() or len(read_lines("out.jsonl")) == 5)
+    finally:
+        east.close(5.0)
+        west.close(5.0)
+    assert read_lines("out.jsonl") == [{"n": number} for number in range(5)]
+
+
+LIMITED = TEXT.replace(
+    "kind: ibc\n", "kind: ibc\n      timeout_s: 0.1\n      dead_letter: ours/returned\n"
+)
+
+
+def run_once(text: str, letters: int | None = None) -> PlanEngine:
+    """The process of the east to its end, beside one of the west; with so many letters sent again."""
+    west, east = engine_of("west", text), engine_of("main", text)
+    west.start()
+    east.start()
+    try:
+        if letters is not None:
+            with SqliteStore("east.db") as store:
+                east.replay("orders", DeadLetterStream(store, "returned"), letters)
+        until(east, east.look)
+        until(west, lambda: west.look() or len(read_lines("out.jsonl")) == (letters or 0))
+    finally:
+        east.close(5.0)
+        west.close(5.0)
+    return east
+
+
+def test_what_the_other_side_was_too_slow_for_comes_back_and_is_sent_again() -> None:
+    """IB-129: the west is not there in time; each message is a letter, and none arrives."""
+    write_lines("in.jsonl", [{"n": number} for number in range(3)])
+    introduce(LIMITED)
+    plan = plan_of(LIMITED, stores=STORES)
+    bench = TracedBench(plan, "main")
+    alone = PlanEngine(plan, "main", bench, once=True, answers_s=0.3)
+    alone.start()
+    until(alone, alone.look)
+    alone.close(5.0)
+    run_once(LIMITED)
+    assert read_lines("out.jsonl") == []
+    with SqliteStore("east.db") as store:
+        letters = [each.letter for each in DeadLetterStream(store, "returned").all()]
+    assert [(each.error_type, each.pipe, each.seq) for each in letters] == [
+        ("ibc-1", "shop/orders", seq) for seq in (1, 2, 3)
+    ]
+    run_once(LIMITED.replace("timeout_s: 0.1", "timeout_s: 3600"), letters=3)
+    assert read_lines("out.jsonl") == [{"n": number} for number in range(3)]
+    assert judged() == 0
+    with pytest.raises(ConfigurationError, match="give the pipe another name"):
+        engine_of("main").start()
+
+
+def test_what_a_route_with_limits_or_without_order_does_not_promise() -> None:
+    """IB-127, IT-77: a slow peer alone loses a message to its rollback, and an unordered one keeps no order."""
+    for text, expected, why in (
+        (LIMITED, "delivery: exactly-once", "comes back and is a dead letter"),
+        (LIMITED, "order: absolute", "comes back and is a dead letter"),
+        (
+            TEXT.replace("kind: ibc", "kind: ibc\n      order: unordered"),
+            "order: monotonic",
+            "any order",
+        ),
+    ):
+        expects = text.replace("    route:", f"    expect: {{{expected}}}\n    route:")
+        report = assess(plan_of(expects, stores=STORES))
+        assert not report.held
+        assert why in str(report.pipes)
+    limited = LIMITED.replace("    route:", "    expect: {delivery: at-most-once}\n    route:")
+    assert assess(plan_of(limited, stores=STORES)).held
+    for wrong, says in (
+        ("timeout_s: 0.1\n      dead_letter: ours/returned", "dead_letter: ours/returned"),
+        ("dead_letter: ours/returned", "write dead_letter: ours/returned"),
+    ):
+        text = LIMITED.replace(
+            wrong, wrong.replace("ours/", "theirs/") if "timeout" not in wrong else "timeout_s: 1"
+        )
+        with pytest.raises(PipelineErrors, match=says):
+            plan_of(text, stores=STORES)
+
+
+def test_a_message_that_is_refused_is_never_forgotten() -> None:
+    """IB-129: the other side runs no pipeline. The run ends and says what to write; then it is a letter."""
+    write_lines("in.jsonl", [{"n": 1}])
+    introduce()
+    with (
+        SqliteStore("west.db") as store,
+        ServedParty("west", store=store, keys="west.keys") as west,
+    ):
+        west.register("orders", load_trust("east.trust"), known_as="orders", timeout="never")
+        west.serve()
+        east = engine_of("main")
+        east.start()
+        with pytest.raises(ConfigurationError, match="write dead_letter: ours/returned"):
+            until(east, east.look)
+        assert [each.count for each in east.unfinished()] == [1]
+        east.close(5.0)
+        named = TEXT.replace("kind: ibc\n", "kind: ibc\n      dead_letter: ours/returned\n")
+        east = engine_of("main", named)
+        east.start()
+        until(east, east.look)
+        east.close(5.0)
+    with SqliteStore("east.db") as store:
+        (letter,) = DeadLetterStream(store, "returned").all()
+    assert letter.letter.error_text == "west: it handles no messages of pipelines"

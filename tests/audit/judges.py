@@ -30,7 +30,7 @@ def assert_as_row_by_row(found: BulkAudit, rows: Sequence[Row]) -> None:
 def _assert_same(one: ChannelFigures, wanted: PipeAudit) -> None:
     told = {name: getattr(one, name) for name in NUMBERS}
     assert told == {name: getattr(wanted, name) for name in NUMBERS}, one.channel
-    assert one.sent == wanted.accepted
+    assert one.sent == wanted.sent
     assert one.sum == wanted.sum
     outcomes = {ATOMS[atom]: known for atom, known in one.outcomes.items()}
     assert outcomes == {name: wanted.finding(name).outcome for name in outcomes}, one.channel

@@ -188,6 +188,31 @@ def planted_traces(
     return channels, told.rows
 
 
+def told_late(position: tuple[int, int, int] | None, story: str) -> list[Row]:
+    """A process stands still behind its commit of the third of six messages, and tells of it when its successor
+    has settled the others. ``position``: what that one says at its start that the stored position is behind:
+    epoch, and first and last, or last and 0."""
+    told = Told()
+    for node in ("p/sender", "p/receiver"):
+        told.tell(node, Kind.START, "p", detail=CLAIM)
+    told.tell("p/sender", Kind.ACCEPTED, "p", (1, 1, 6))
+    told.tell("p/receiver", Kind.DELIVERED, "p", (1, 1, 6))
+    told.tell("p/receiver", Kind.SETTLED, "p", (1, 1, 2 if "in time" not in story else 3))
+    told.tell("p/receiver", Kind.START, "p", detail=CLAIM, life=2)
+    if position is not None:
+        epoch, first, last = position
+        run = (epoch, first, last if last else first - 1)
+        told.tell("p/receiver", Kind.PASSED, "p", run, life=2)
+    told.tell("p/receiver", Kind.DELIVERED, "p", (1, 4, 6), life=2)
+    for seq in [4, 6, 5] if "out of order" in story else [4, 5, 6]:
+        told.tell("p/receiver", Kind.SETTLED, "p", (1, seq, seq), life=2)
+    for _ in range(2 if "twice" in story else 1):
+        told.tell("p/receiver", Kind.SETTLED, "p", (1, 3, 3))
+    for node, life in (("p/sender", 1), ("p/receiver", 2)):
+        told.tell(node, Kind.END, "p", detail=AT_REST, life=life)
+    return told.rows
+
+
 def write_narrow(path: Path) -> None:
     """A Parquet file that lacks most columns of a trace."""
     arrow: Any = import_module("pyarrow")

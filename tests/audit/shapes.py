@@ -282,11 +282,26 @@ def by_rows(rows: Sequence[Row], plan: Plan, path: Path) -> tuple[Audit, list[Ju
     """By the audit that reads each row."""
     found = audit(rows)
     numbers = [
-        ChannelNumbers(one.pipe, one.accepted, one.settled, one.dead, one.is_whole)
+        ChannelNumbers(one.pipe, one.sent, one.settled, one.dead + one.parked, one.is_whole)
         for one in found.pipes
     ]
     del path
     return found, [*found.judged(), *account(plan, numbers, rows).judged]
+
+
+def figures_in_bulk(
+    rows: Sequence[Row],
+    path: Path,
+    expect: frozenset[Atom] | None = None,
+    engine: AuditEngine | None = None,
+) -> BulkAudit:
+    """By SQL, without a look at the plan."""
+    write_trace(rows, path)
+    local = DuckEngine(threads=1)
+    question = Question(place_of(str(path)), place_of(str(path)), expect=expect)
+    found = judge(engine or local, question)
+    local.close()
+    return found
 
 
 def in_bulk(
@@ -297,13 +312,11 @@ def in_bulk(
     engine: AuditEngine | None = None,
 ) -> tuple[BulkAudit, list[Judged]]:
     """By SQL."""
-    write_trace(rows, path)
-    local = DuckEngine(threads=1)
-    question = Question(place_of(str(path)), place_of(str(path)), expect=expect)
-    found = judge(engine or local, question)
-    local.close()
+    found = figures_in_bulk(rows, path, expect, engine)
     numbers = [
-        ChannelNumbers(one.channel, one.sent, one.settled, one.dead, not one.is_unreadable)
+        ChannelNumbers(
+            one.channel, one.sent, one.settled, one.dead + one.parked, not one.is_unreadable
+        )
         for one in found.channels
     ]
     return found, [*found.judged(), *account(plan, numbers, found.facts, expect).judged]
@@ -356,11 +369,14 @@ def _chosen(rows: list[Row], rng: random.Random, kind: str) -> tuple[int, Row, i
 
 
 def settled_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
-    """All that tells that one message was settled."""
-    found = _chosen(rows, rng, Kind.SETTLED)
-    if found is None:
+    """All that tells that one message was settled. (Of a life that no other followed: of one before, the next may
+    say that it was stored, and where no order is judged that is as good as the row.)"""
+    last = {row.node: at for at, row in enumerate(rows) if row.kind == Kind.START}
+    places = [at for at in _singles(rows, Kind.SETTLED) if at > last.get(rows[at].node, -1)]
+    if not places:
         return None
-    _, row, seq = found
+    row = rows[rng.choice(places)]
+    seq = rng.randint(row.seq, row.last)
     return _without(rows, frozenset((Kind.SETTLED,)), row.pipe, row.epoch, seq)
 
 
@@ -393,6 +409,16 @@ def seq_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
         return None
     _, row, seq = found
     return _without(rows, frozenset(Kind), row.pipe, row.epoch, seq)
+
+
+def hole_made(rows: list[Row], pipe: str) -> list[Row]:
+    """No row of one message of this pipe, though rows speak of the one behind it. (Of the last message of a life
+    that is gone without a row, only the next part of the plan can tell.)"""
+    last, epoch = max(
+        (row.last, row.epoch) for row in rows if row.pipe == pipe and row.kind == Kind.ACCEPTED
+    )
+    assert last > 1, "every life has told of one message at most"
+    return _without(rows, frozenset(Kind), pipe, epoch, last - 1)
 
 
 def accepted_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
@@ -445,8 +471,11 @@ def _settled_before(rows: Sequence[Row], late: Row, early: Row) -> bool:
 
 
 def raw_row_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
-    """A row is gone from the file, and the steps of its node tell."""
-    at = rng.choice([at for at, row in enumerate(rows) if row.kind == Kind.SETTLED] or [-1])
+    """A row is gone from the file, and the steps of its node tell. (Without its last row a life is one that was
+    killed a moment earlier.)"""
+    last = {(row.run, row.node, row.incarnation): at for at, row in enumerate(rows)}
+    places = [at for at, row in enumerate(rows) if row.kind == Kind.SETTLED]
+    at = rng.choice([at for at in places if at not in last.values()] or [-1])
     return None if at < 0 else [*rows[:at], *rows[at + 1 :]]
 
 
@@ -454,6 +483,33 @@ def raw_row_doubled(rows: list[Row], rng: random.Random) -> list[Row] | None:
     """A row is twice in the file, with its step."""
     at = rng.choice([at for at, row in enumerate(rows) if row.kind == Kind.SETTLED] or [-1])
     return None if at < 0 else [*rows[: at + 1], rows[at], *rows[at + 1 :]]
+
+
+def told_late(rows: list[Row], rng: random.Random) -> list[Row] | None:
+    """No error: what a receiver settled last is told by a process that stood still behind its commit, and woke up
+    when its successor had gone on."""
+    starts = [at for at, row in enumerate(rows) if row.kind == Kind.START]
+    told = [(at, rows[at]) for at in _singles(rows, Kind.SETTLED)]
+    found: list[tuple[int, int]] = []
+    for start in starts:
+        former = [at for at, row in told if row.node == rows[start].node and at < start]
+        later = [at for at, row in told if row.node == rows[start].node and at > start]
+        if former and later and not _comes_again(rows[start:], rows[former[-1]]):
+            found.append((former[-1], rng.choice(later)))
+    if not found:
+        return None
+    at, behind = rng.choice(found)
+    late = replace(rows[at], time_us=rows[behind].time_us)
+    return [*rows[:at], *rows[at + 1 : behind + 1], late, *rows[behind + 1 :]]
+
+
+def _comes_again(rows: Sequence[Row], of: Row) -> bool:
+    return any(
+        (row.kind, row.pipe, row.epoch) == (Kind.DELIVERED, of.pipe, of.epoch)
+        and row.seq <= of.last
+        and row.last >= of.seq
+        for row in rows
+    )
 
 
 PLANTED: dict[Planter, frozenset[Atom]] = {

@@ -13,16 +13,21 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.settings import ATOMS
 from surepipe.audit.trace import Row
-from surepipe.audit.trace_audit import PER_KEY, Judged, Standing
+from surepipe.audit.trace_audit import PER_KEY, Judged, Standing, audit
 from surepipe.audit.trace_file import TraceRecorder
 from surepipe.core.claims import Atom
 from surepipe.pipelines import loads
 from surepipe.pipelines.run import PlanEngine, RealEnvironment
 from tests.audit import shapes
+from tests.audit.planted import told_late
 from tests.pipelines.run.kit import until
 
 SEEDS = 3
+VIOLATED = PropertyOutcome.VIOLATED
+COUNTED: tuple[str, ...] = ("traces", "held", "planted", "late")
 Draw = Callable[[int], shapes.Shape]
 
 
@@ -64,6 +69,11 @@ def checked(seed: int, folder: Path, counts: dict[str, int], draw: Draw = shapes
         _, in_bulk = shapes.in_bulk(changed, plan, told)
         assert shapes.standings(by_rows) == shapes.standings(in_bulk), (plant.__name__, shape.text)
         counts["planted"] += 1
+    if (late := shapes.told_late(rows, rng)) is not None:
+        for judge, wanted in ((shapes.by_rows, exact), (shapes.in_bulk, bulk)):
+            _, found = judge(shapes.renumbered(late), plan, told)
+            assert shapes.standings(found) == shapes.standings(wanted), (judge.__name__, shape.text)
+        counts["late"] += 1
     if (swapped := shapes.key_changed(rows, rng)) is not None:
         for _, found in (shapes.by_rows(swapped, plan, told), shapes.in_bulk(swapped, plan, told)):
             assert any(one.promise == PER_KEY and one.standing is Standing.BROKEN for one in found)
@@ -83,7 +93,7 @@ def checked(seed: int, folder: Path, counts: dict[str, int], draw: Draw = shapes
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_good_run_is_called_broken_and_no_planted_error_held(seed: int, here: Path) -> None:
     """Plans of many shapes on the engine, some killed; one error at a time in what they wrote."""
-    checked(seed, here, {"traces": 0, "held": 0, "planted": 0})
+    checked(seed, here, dict.fromkeys(COUNTED, 0))
 
 
 FIELD = f"""\
@@ -112,7 +122,7 @@ def test_a_pipe_that_is_fed_within_a_transaction_is_judged_like_any_other(here: 
     assert shapes.standings(found) == shapes.standings(bulk)
     assert held(found)
     one = exact.pipe(ONWARD)
-    assert (one.accepted, one.settled, one.lost) == (shapes.MESSAGES, shapes.MESSAGES, 0)
+    assert (one.sent, one.settled, one.lost) == (shapes.MESSAGES, shapes.MESSAGES, 0)
     wanted, no_loss = frozenset((Atom.NO_LOSS, Atom.NO_DUPLICATE)), frozenset((Atom.NO_LOSS,))
     assert held(shapes.in_bulk(rows, plan, told, no_loss)[1])
     of_onward = [row for row in rows if row.kind == "settled" and row.pipe == ONWARD]
@@ -130,8 +140,7 @@ def test_a_pipe_that_is_fed_within_a_transaction_is_judged_like_any_other(here: 
     without = [row for row in rows if row is not of_onward[-1]]
     for changed in (without, shapes.renumbered(without)):
         assert not held(shapes.in_bulk(changed, plan, told, no_loss)[1])
-    hole = shapes.seq_removed(rows, random.Random(1))
-    assert hole is not None
+    hole = shapes.hole_made(rows, ONWARD)
     _, judged = shapes.in_bulk(shapes.renumbered(hole), plan, told, no_loss)
     open_ones = [str(one) for one in judged if one.standing is Standing.UNJUDGED]
     assert any("no row tells of the acceptance of" in text for text in open_ones)
@@ -160,7 +169,7 @@ def test_a_letter_of_a_message_that_was_settled_first_is_no_second_settlement(he
     assert held(judged)
     assert held(in_bulk)
     one, same = exact.pipes[0], bulk.channels[0]
-    assert (one.accepted, one.settled, one.dead, one.repeated) == (shapes.MESSAGES, 59, 1, 0)
+    assert (one.sent, one.settled, one.dead, one.repeated) == (shapes.MESSAGES, 59, 1, 0)
     assert (same.sent, same.settled, same.dead, same.repeated) == (shapes.MESSAGES, 59, 1, 0)
     letter = next(row for row in rows if row.kind == "dead")
     place = next(
@@ -301,12 +310,39 @@ def test_nodes_over_tcp_and_processes_that_were_replaced_are_judged_alike(
     draw: Draw, here: Path
 ) -> None:
     """Two nodes, one killed; and a process that stands still, and wakes up behind its successor."""
-    checked(1, here, {"traces": 0, "held": 0, "planted": 0}, draw)
+    checked(1, here, dict.fromkeys(COUNTED, 0), draw)
+
+
+@pytest.mark.parametrize(
+    ("position", "story", "broken"),
+    [
+        ((1, 1, 3), "late", set[Atom]()),
+        ((1, 3, 0), "late", set[Atom]()),
+        (None, "late", {Atom.MONOTONIC, Atom.GAP_FREE}),
+        ((1, 1, 2), "late", {Atom.MONOTONIC, Atom.GAP_FREE}),
+        ((1, 1, 3), "late twice", {Atom.MONOTONIC, Atom.NO_DUPLICATE}),
+        ((1, 1, 3), "told in time and late", {Atom.MONOTONIC, Atom.NO_DUPLICATE}),
+        ((1, 1, 3), "late and out of order", {Atom.MONOTONIC, Atom.GAP_FREE}),
+    ],
+)
+def test_a_row_that_comes_late_counts_where_its_message_was_passed(
+    position: tuple[int, int, int] | None, story: str, broken: set[Atom], here: Path
+) -> None:
+    """A process stands still behind its commit of the third message, and tells of it when its successor went on.
+
+    It is in its place where the successor said at its start that the stored position is behind it, by a run or as
+    all before; nothing else is. ``position``: epoch, and first and last or last and 0.
+    """
+    rows = told_late(position, story)
+    exact = audit(rows).pipe("p")
+    assert {atom for atom, one in ATOMS.items() if exact.finding(one).outcome is VIOLATED} == broken
+    found = shapes.figures_in_bulk(rows, here / "told.jsonl", frozenset(Atom))
+    assert found.channels[0].violated == broken
 
 
 def main(first: int, last: int, kind: str = "drawn") -> None:
     """The same over many seeds: python -m tests.audit.test_accounts FIRST LAST [drawn_apart | drawn_replaced]."""
-    counts = {"traces": 0, "held": 0, "planted": 0}
+    counts = dict.fromkeys(COUNTED, 0)
     for seed in range(first, last):
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)

@@ -4,12 +4,16 @@ A receiver stores effect and position in one transaction, and writes its row ``s
 between the two leaves messages that were delivered, are nowhere settled, and never come again, because the store
 has them. Where the sender was told so, or the receiver's stored position is behind them, an audit takes that for
 the missing row, and says for how many messages it did.
+
+A process that stands still between the two writes that row after all, when its successor has gone on. It tells of
+what was before: where a successor said at its start that the stored position is behind these messages, the row is
+read there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from surepipe.audit.trace import Kind, Row
 from surepipe.core.ranges import RangeSet
@@ -18,6 +22,79 @@ Place = tuple[str, int]
 """A pipe and an epoch."""
 Life = tuple[str, str, int]
 """Run, node and incarnation."""
+Key = tuple[str, str, int, int, str]
+"""Of one row."""
+
+
+@dataclass
+class Passed:
+    """What stored positions are behind, as rows ``passed`` tell of it."""
+
+    upto: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Of each pipe: this message, and all before it."""
+    runs: dict[Place, RangeSet] = field(default_factory=dict[Place, RangeSet])
+
+    def see(self, row: Row) -> None:
+        """A row ``passed``."""
+        if row.count:
+            self.runs.setdefault((row.pipe, row.epoch), RangeSet()).add(row.seq, row.last)
+        else:
+            self.upto[row.pipe] = max(self.upto.get(row.pipe, (0, 0)), (row.epoch, row.seq))
+
+    def within(self, place: Place, low: int, high: int) -> RangeSet:
+        """Which of these messages a position is behind."""
+        pipe, epoch = place
+        found = RangeSet(self.runs.get(place, RangeSet()).within(low, high))
+        last_epoch, last = self.upto.get(pipe, (0, 0))
+        end = high if epoch < last_epoch else min(high, last) if epoch == last_epoch else 0
+        if low <= end:
+            found.add(low, end)
+        return found
+
+    def covers(self, row: Row) -> bool:
+        """A position is behind all messages of this row."""
+        if (row.epoch, row.last) <= self.upto.get(row.pipe, (0, 0)):
+            return True
+        runs = self.runs.get((row.pipe, row.epoch))
+        return runs is not None and runs.covers(row.seq, row.last)
+
+
+class LateRows:
+    """Finds rows that tell for the first time of messages that a successor's position was behind before."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        """Rows in the order in which they were told."""
+        self.moved: list[tuple[Row, Row]] = []
+        """Each of them, and the row before which it is read."""
+        self._moved: dict[Key, list[Row]] = {}
+        self._late: set[Key] = set()
+        told: dict[Place, RangeSet] = {}
+        ahead: list[tuple[Row, Passed]] = []
+        passed = Passed()
+        for row in rows:
+            if row.kind == Kind.PASSED:
+                one = Passed()
+                one.see(row)
+                ahead.append((row, one))
+                passed.see(row)
+            elif row.kind in (Kind.SETTLED, Kind.DEAD) and row.count and not row.layer:
+                known = told.setdefault((row.pipe, row.epoch), RangeSet())
+                if passed.covers(row) and not known.within(row.seq, row.last):
+                    first = next((at for at, one in ahead if one.covers(row)), None)
+                    if first is not None:
+                        self.moved.append((row, first))
+                        self._moved.setdefault(_key(first), []).append(row)
+                        self._late.add(_key(row))
+                known.add(row.seq, row.last)
+
+    def in_order(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """The same rows, with each of these where its messages had been passed at the latest."""
+        for row in rows:
+            key = _key(row)
+            if row.kind == Kind.PASSED:
+                yield from self._moved.get(key, ())
+            if key not in self._late:
+                yield row
 
 
 class KilledWork:
@@ -27,7 +104,7 @@ class KilledWork:
     def __init__(self, rows: Iterable[Row]) -> None:
         self.count: dict[str, int] = {}
         self.doubtful: dict[str, int] = {}
-        self._passed: dict[str, tuple[int, int]] = {}
+        self._passed = Passed()
         self._open: dict[str, dict[Place, RangeSet]] = {}
         self._left: dict[Place, list[tuple[Row, RangeSet]]] = {}
         self._confirmed: dict[Place, RangeSet] = {}
@@ -41,7 +118,7 @@ class KilledWork:
             for where, ranges in self._open.pop(row.node, {}).items():
                 self._left.setdefault(where, []).append((row, ranges))
         elif row.kind == Kind.PASSED:
-            self._passed[row.pipe] = max(self._passed.get(row.pipe, (0, 0)), (row.epoch, row.seq))
+            self._passed.see(row)
         elif row.kind == Kind.CONFIRMED:
             self._confirmed.setdefault(place, RangeSet()).add(row.seq, row.last)
         elif row.kind == Kind.DELIVERED:
@@ -61,11 +138,10 @@ class KilledWork:
         found: dict[Life, list[Row]] = {}
         for (pipe, epoch), lives in self._left.items():
             confirmed = RangeSet(self._confirmed.get((pipe, epoch), ()))
-            passed_epoch, passed = self._passed.get(pipe, (0, 0))
             for start, ranges in lives:
                 for low, high in ranges:
-                    if epoch <= passed_epoch:
-                        _add(confirmed, low, high if epoch < passed_epoch else min(high, passed))
+                    for first, last in self._passed.within((pipe, epoch), low, high):
+                        confirmed.add(first, last)
                     known = sum(last - first + 1 for first, last in confirmed.within(low, high))
                     self.doubtful[pipe] = self.doubtful.get(pipe, 0) + high - low + 1 - known
                     for first, last in confirmed.within(low, high):
@@ -87,10 +163,9 @@ class KilledWork:
         return self._missing.get(_life(row), ()) if row.kind == Kind.START else ()
 
 
-def _add(ranges: RangeSet, low: int, high: int) -> None:
-    if low <= high:
-        ranges.add(low, high)
-
-
 def _life(row: Row) -> Life:
     return row.run, row.node, row.incarnation
+
+
+def _key(row: Row) -> Key:
+    return (*_life(row), row.step, row.kind)

@@ -34,7 +34,8 @@ class Kind(StrEnum):
     * ``accepted``: once for each message, a repeat changes nothing; loaded, when a later life had it of a journal.
     * ``unknown``: with epoch and seq if the message has a number, else with its digest.
     * ``delivered``: with lanes, key: a digest of the key that all these messages have.
-    * ``dead``: only when the letter is stored as a new one; cause. One that a sender writes was given up.
+    * ``dead``: only when the letter is stored as a new one; cause. One that a sender writes was given up. early:
+      it is told before that, and a later life may tell it again; kept: it waits for a person, in a book.
     * ``start``: pipe and claim, in real runs; the first wake of its machine. A start of a node without a crash
       before is a takeover. ``crash``: exception, if a machine raised it.
     * ``transmit``, ``copied``, ``arrived``, ``lost``: frame, its kind. Of a confirm seq and count are a run that
@@ -49,7 +50,8 @@ class Kind(StrEnum):
       one that no row speaks of one came to each part. The last row about a message counts.
     * ``opened``: sink, bytes: how long the file of a sink was when its process opened it; source, row: the row
       of a source behind which its process goes on.
-    * ``passed``: of a producer of a stream, the message that the stored position of the readers is behind.
+    * ``passed``: messages that the stored position of the readers is behind, told by a life as it begins. Without
+      a count, of a producer of a stream: this message, and all before it.
     * ``fault``: fault, its id. ``phase``: phase, and of a drain network (fast or slow) and load.
     * ``end``: quiescent, limit, nodes {name: deadline, idle, gauges, waiting, next}; in real runs there is one for
       each node, with quiescent.

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
-from surepipe.audit.in_work import KilledWork
+from surepipe.audit.in_work import KilledWork, LateRows
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.properties.base import NAMES
 from surepipe.audit.properties.delivery import Disorder, Order, never_came_out
@@ -124,8 +124,8 @@ class AuditFinding:
         return f"{self.id} {self.name}: {STANDINGS[self.outcome]}{times}{why}"
 
 
-@dataclass(frozen=True, slots=True)
-class PipeAudit:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCounts:
     """One pipe in numbers, all of messages but ``gaps``, which counts places; ``widest`` is the widest of these.
 
     ``waiting`` is what has not come out yet, ``lost`` what never will: only one of them can be above 0.
@@ -133,8 +133,7 @@ class PipeAudit:
     ``untold``: came out, and may have been accepted behind the end of the trace of a sender that was killed.
     """
 
-    pipe: str
-    accepted: int
+    sent: int
     settled: int
     dead: int
     waiting: int
@@ -146,9 +145,32 @@ class PipeAudit:
     passed_over: int
     widest: int
     untold: int
-    findings: tuple[AuditFinding, ...]
-    late_in_key: int | None
+    late_in_key: int | None = None
     """With lanes: messages that came out after a later one of their key; None where no key is told."""
+    parked: int = 0
+    """In a book: what no handler will see by itself, and waits there for a person; no dead letter."""
+
+    @property
+    def conserved(self) -> bool:
+        """Sent = settled + dead letters + parked + in flight, and nothing else."""
+        return self.sent == self.settled + self.dead + self.parked + self.waiting
+
+    @property
+    def sum(self) -> str:
+        lost = f" + {self.lost} lost" if self.lost else ""
+        parked = f" + {self.parked} parked" if self.parked else ""
+        return (
+            f"{self.sent} sent = {self.settled} settled + {self.dead} dead letters{parked} "
+            f"+ {self.waiting} in flight{lost}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipeAudit(MessageCounts):
+    """What the rows of one pipe say, one by one."""
+
+    pipe: str
+    findings: tuple[AuditFinding, ...]
     promised: frozenset[str]
     """The properties that the pipe's own claim holds it to, under the faults that the trace tells of."""
 
@@ -156,19 +178,6 @@ class PipeAudit:
     def is_whole(self) -> bool:
         """False when rows of it are missing: then nothing of it is judged."""
         return any(one.outcome is not PropertyOutcome.UNDECIDED for one in self.findings)
-
-    @property
-    def conserved(self) -> bool:
-        """Sent = settled + dead letters + in flight, and nothing else."""
-        return self.accepted == self.settled + self.dead + self.waiting
-
-    @property
-    def sum(self) -> str:
-        lost = f" + {self.lost} lost" if self.lost else ""
-        return (
-            f"{self.accepted} sent = {self.settled} settled + {self.dead} dead letters "
-            f"+ {self.waiting} in flight{lost}"
-        )
 
     def finding(self, property_id: str) -> AuditFinding:
         """What is known of one property."""
@@ -469,8 +478,9 @@ def audit(*traces: Rows) -> Audit:
     judge = Judge([one for one in AUDITED if one != "P2"], run_row, cases_max=CASES)
     steps, rest, numbers = _Steps(judge.settings.real), Rest(), MissingNumbers()
     deliveries = Deliveries()
+    late = LateRows(_merged(traces) if judge.settings.real else ())
     for kind in (Kind.DELIVERED, Kind.SETTLED):
-        for row in _merged(traces):
+        for row in late.in_order(_merged(traces)):
             if row.kind == kind:
                 deliveries.see(row)
     latest: dict[str, int] = {}
@@ -482,9 +492,9 @@ def audit(*traces: Rows) -> Audit:
             latest[row.pipe] = max(latest.get(row.pipe, 0), row.time_us)
     edges = _Edges(rest, numbers, deliveries, steps.broken, latest)
     if judge.settings.real:
-        in_work = KilledWork(_merged(traces))
+        in_work = KilledWork(late.in_order(_merged(traces)))
         edges.by_confirm, edges.doubtful = in_work.count, in_work.doubtful
-        _judge_real(judge, traces, rest, in_work)
+        _judge_real(judge, traces, rest, in_work, late)
     else:
         for row in _merged(traces):
             judge.see(row)
@@ -523,7 +533,9 @@ def _merged(traces: Sequence[Rows]) -> Iterator[Row]:
     return heapq.merge(*traces, key=lambda row: row.time_us)
 
 
-def _judge_real(judge: Judge, traces: Sequence[Rows], rest: Rest, in_work: KilledWork) -> None:
+def _judge_real(
+    judge: Judge, traces: Sequence[Rows], rest: Rest, in_work: KilledWork, late: LateRows
+) -> None:
     """Acceptances, then what became of them, then what senders were told."""
     chosen: tuple[Callable[[str], bool], ...] = (
         lambda kind: kind in _FIRST,
@@ -531,7 +543,7 @@ def _judge_real(judge: Judge, traces: Sequence[Rows], rest: Rest, in_work: Kille
         lambda kind: kind in _LAST,
     )
     for is_now in chosen:
-        for row in _merged(traces):
+        for row in late.in_order(_merged(traces)):
             if is_now(Kind.SETTLED):
                 for missing in in_work.before(row):
                     judge.see(missing)
@@ -557,7 +569,7 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
         for low, high in book.optional
         for first, last in book.settled.within(low, high)
     )
-    dead = book.dead.count()
+    dead, parked = book.dead.count(), book.parked.count()
     findings = [
         _finding(judge, book, one) if one != "P2" else _loss(judge, book, edges) for one in AUDITED
     ]
@@ -577,9 +589,10 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
     fallen = edges.rest.faults(book.pipe, book.sender, has_dead=dead > 0)
     return PipeAudit(
         pipe=book.pipe,
-        accepted=book.positions.count - (optional - optional_out),
+        sent=book.positions.count - (optional - optional_out),
         settled=book.settled.count() - dead,
-        dead=dead,
+        dead=dead - parked,
+        parked=parked,
         waiting=0 if is_at_rest else missing,
         lost=missing if is_at_rest else 0,
         unknown=optional - optional_out,

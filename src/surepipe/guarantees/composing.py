@@ -184,6 +184,8 @@ def _layer_remedies(
     derived: Derived, goal: Claim, claim: Claim, *, route_is_cause: bool = False
 ) -> tuple[str, ...]:
     """Changes of layers that reach the goal, keep the headline, and leave no layer without a use."""
+    if derived.hop.parks is not None:
+        return ()
     old, lasting = derived.guarantee, _lasting(derived)
 
     def accept(hop: Hop) -> bool:

@@ -172,10 +172,16 @@ def _tried_in_parts(standing: AtomStanding) -> str | None:
     return "messages of a batch that fails are tried again one by one, with all that the batch had done"
 
 
-def _store_outage(standing: AtomStanding) -> str | None:
+def _store_outage(  # noqa: PLR0911 - one line for each case
+    standing: AtomStanding,
+) -> str | None:
     """Who commits messages keeps them in their order meanwhile. The receiver of a stream reads them anew.
     Elsewhere a message whose outcome a store does not take has failed: whoever still has it tries it again."""
     hop = standing.hop
+    if hop.parks is not None and standing.only_restrains:
+        return (
+            "with boundary processed, what a book had handled and could not store is handled again"
+        )
     if hop.stored and hop.boundary is not Boundary.COMMITTED and _handler_failure(standing):
         if hop.boundary not in KEEPS and not standing.only_restrains:
             return f"with boundary {hop.boundary}, a message is settled before a store has what comes of it"
@@ -388,6 +394,8 @@ _OBSTACLES: Mapping[Fault, Callable[[AtomStanding], str | None]] = {
 }
 
 
+PARKED_ATOMS = (Atom.NO_LOSS, Atom.GAP_FREE)
+"""What does not hold while a message waits for a person."""
 ORDER_ATOMS = (Atom.MONOTONIC, Atom.GAP_FREE)
 """What lanes keep within a key only."""
 
@@ -433,8 +441,8 @@ class Derived:
 
     def reason(self, atom: Atom, fault: Fault | None) -> Obstacle:
         """Why ``atom`` does not survive ``fault`` (None: why it is not provided at all)."""
-        if self._is_lost_in_lanes(atom):
-            return Obstacle(self.name, self._lanes_text(atom), of_route=False)
+        if (text := self._set_away(atom)) is not None:
+            return Obstacle(self.name, text, of_route=False)
         if fault is None or fault in ROUTE:
             return self._route_reason(atom, fault)
         route = self.parts[0].tolerated(atom)
@@ -448,14 +456,26 @@ class Derived:
 
     def because(self, atom: Atom) -> str:
         """Why the atom is as it is: lanes, the outermost layer that makes it so, else the route."""
-        if self._is_lost_in_lanes(atom):
-            return self._lanes_text(atom)
+        if (text := self._set_away(atom)) is not None:
+            return text
         for number, layer in enumerate(self.hop.layers):
             provision = declaration_of(layer).provides[atom]
             changed = self.parts[number].tolerated(atom) != self.parts[number + 1].tolerated(atom)
             if changed or provision.own:
                 return f"{self.hop.label(number)} {provision.because}"
         return f"as route {self.hop.route.name} has it"
+
+    def _set_away(self, atom: Atom) -> str | None:
+        """Why a setting that isn't one of the layers gives the atom up; None: none does."""
+        if self.hop.parks and atom in PARKED_ATOMS:
+            return self._parked_text()
+        if self.hop.limited and atom in PARKED_ATOMS:
+            return "with timeout_s, a message that the other party is too slow for comes back and is a dead letter"
+        if self.hop.unordered and atom in (Atom.MONOTONIC, Atom.GAP_FREE):
+            return (
+                "with order: unordered, the other party takes each message by itself, in any order"
+            )
+        return self._lanes_text(atom) if self._is_lost_in_lanes(atom) else None
 
     def _is_lost_in_lanes(self, atom: Atom) -> bool:
         is_kept_below = self.parts[0].tolerated(atom) is not None
@@ -464,6 +484,10 @@ class Derived:
     def _lanes_text(self, atom: Atom) -> str:
         lanes = "a lane" if self.hop.lanes == 1 else f"{self.hop.lanes} lanes"
         return f"with {lanes}, messages of different keys pass each other; {atom} holds within each key"
+
+    def _parked_text(self) -> str:
+        settings = " and ".join(f"{name}: park" for name in self.hop.parks or ())
+        return f"with {settings}, a message may wait for a person while others of its key go on"
 
     def _route_reason(self, atom: Atom, fault: Fault | None) -> Obstacle:
         """The outermost layer whose carrier still had what is missing above it, else the route."""
@@ -537,6 +561,10 @@ def evaluate(hop: Hop) -> Derived:
     parts = route_parts(hop.layers, hop.route)
     guarantee = whole(hop, hop.layers, parts[0])
     if hop.lanes:
+        guarantee = replace(guarantee, monotonic=None, gap_free=None)
+    if hop.parks or hop.limited:
+        guarantee = replace(guarantee, no_loss=None, gap_free=None)
+    if hop.unordered:
         guarantee = replace(guarantee, monotonic=None, gap_free=None)
     return Derived(hop, parts, guarantee.bound(hop.linked))
 

@@ -147,7 +147,7 @@ def _lack_line(
 
 def _notes(derived: Derived) -> tuple[str, ...]:
     hop, found = derived.hop, list[str]()
-    if not derived.guarantee.holds(Atom.NO_LOSS, derived.exhibits):
+    if not hop.parks and not derived.guarantee.holds(Atom.NO_LOSS, derived.exhibits):
         found.append("no-loss is not provided: confirmed means that a message reached the receiver")
     elif hop.layers and not any(layer.confirms for layer in hop.layers):
         found.append(f"no-loss rests on the host, as nobody sends again: {HOST_WAITS}")

@@ -106,6 +106,10 @@ class Hop:
     ``gathers``: several messages become one behind it, as a batch does.
     ``reread``: it is fed by a source that is read again after a crash, from the place that was stored last.
     ``linked``: faults that strike together, because both ends are in one process.
+    ``parks``: it goes through a book, and these settings of it let messages wait for a person; None: no book.
+    ``blocks``: a key may stand still at a message until a person comes.
+    ``limited``: a message that another party hasn't received in time comes back. ``unordered``: that party takes
+    each message by itself.
     Raises ConfigurationError without layers, or for a stream layer without the store of the stream.
     """
 
@@ -126,6 +130,10 @@ class Hop:
     reread: bool = False
     channel_back: tuple[LayerOptions, ...] | None = None
     linked: tuple[Faults, ...] = ()
+    parks: tuple[str, ...] | None = None
+    blocks: bool = False
+    limited: bool = False
+    unordered: bool = False
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -202,6 +210,8 @@ def confirms_return(route: DeclaredRoute) -> bool:
 
 def composition(hop: Hop) -> str:
     """The stack as a person reads it, ``continuous-index > multi-unconfirmed(window=512) / tcp``."""
+    if hop.parks is not None:
+        return f"book / {hop.route.name}"
     return f"{' > '.join(str(layer) for layer in hop.layers)} / {hop.route.name}"
 
 

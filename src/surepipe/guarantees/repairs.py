@@ -91,6 +91,13 @@ def first_group(
 def process_edits(hop: Hop) -> Iterator[Edit[Hop]]:
     """Journals, boundaries and stores: everything but layers and routes."""
     home = _home(hop)
+    if hop.parks is not None:
+        yield from _book_edits(hop)
+        return
+    if hop.limited:
+        yield Edit("drop timeout_s in its route", replace(hop, limited=False))
+    if hop.unordered:
+        yield Edit("write order: ordered in its route", replace(hop, unordered=False))
     if hop.journal is None:
         yield Edit("name a journal", replace(hop, journal=home))
     if hop.boundary is not Boundary.PROCESSED:
@@ -105,8 +112,21 @@ def process_edits(hop: Hop) -> Iterator[Edit[Hop]]:
         yield Edit("drop retention.force", replace(hop, forced_trim=False))
 
 
+def _book_edits(hop: Hop) -> Iterator[Edit[Hop]]:
+    """A book has no layers, journal or boundary to change."""
+    if hop.parks:
+        settings = " and ".join(f"{name}: dead_letter" for name in hop.parks)
+        stands = " and ".join(f"{name}: block" for name in hop.parks if name != "on_rejected")
+        other = f" (or {stands})" if stands else ""
+        yield Edit(f"write {settings} in its route{other}", replace(hop, parks=()))
+    if any(store.level < Level.POWER for store in hop.stores):
+        yield _raised(hop)
+
+
 def grown(hop: Hop) -> Iterator[Edit[Hop]]:
     """The stack with a retry pipe, without which some process edits are not possible."""
+    if hop.parks is not None:
+        return
     yield from _puts_below(hop)
     yield from _reliable_alone(hop)
 
@@ -140,6 +160,8 @@ def remedies_for(finding: Finding) -> tuple[Edits, ...]:
 def chain_edits(chain: Chain) -> Iterator[Edit[Chain]]:
     """Hand-overs, and the process edits of each hop."""
     for number in range(len(chain.hand_over)):
+        if chain.hops[number].parks is not None:
+            continue  # it settles what is processed
         yield from _hand_overs(chain, number)
     for number, hop in enumerate(chain.hops):
         for edit in process_edits(hop):
@@ -199,6 +221,8 @@ def _everywhere(chain: Chain) -> list[_Change]:
     home = next((store for store in homes if store != NEW_STORE), NEW_STORE)
     found: list[_Change] = []
     for number, hop in enumerate(chain.hops):
+        if hop.parks is not None:
+            continue
         if hop.stream is None and hop.journal != home:
             found.append((hop.name, "name a journal", _changed(number, journal=home)))
         if hop.layers[0].is_cursor:

@@ -280,6 +280,7 @@ class World(ActorWorld):
             self.limit = "stuck"
         for node in self.nodes.values():
             node.bury()
+        self.tasks.close()
         if not self.limit and self.quiescent_at < 0:
             self.quiescent_at = self.now
             self._phase("quiescent")

@@ -106,6 +106,17 @@ def _crash(writer: Writer, text: str) -> None:
     writer.row(node, Kind.CRASH, detail=json.dumps({"exception": why}) if why else "")
 
 
+def _stop(writer: Writer, text: str) -> None:
+    node, _, why = text.partition(" ")
+    detail = json.dumps({"text": f"stops: {why}", "fault": "stop"})
+    writer.row(node, Kind.CRASH, detail=detail)
+
+
+def _told(writer: Writer, text: str) -> None:
+    node, _, told = text.partition(" ")
+    writer.row(node, "notice", detail=json.dumps({"notice": "Poison", "text": told}))
+
+
 def _start(writer: Writer, text: str) -> None:
     writer.lives[text] = writer.lives.get(text, 0) + 1
     writer.row(text, Kind.START)
@@ -136,6 +147,11 @@ def _carry(writer: Writer, text: str) -> None:
     epoch, first, last, _ = messages_of(text)
     facts = {"frame": "data", "carries": [[epoch, first, last - first + 1]]}
     writer.row("network", Kind.COPIED, "7", json.dumps(facts)).layer = "1"
+
+
+def _land(writer: Writer, text: str) -> None:
+    """A frame of an inner layer arrives."""
+    writer.row("receiver", Kind.ARRIVED, text, json.dumps({"frame": "data"})).layer = "1"
 
 
 def _renumber(writer: Writer, text: str) -> None:
@@ -249,6 +265,7 @@ VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "carry": _carry,
     "echo": _frame(Kind.COPIED, "confirm", "network"),
     "arrive": _frame(Kind.ARRIVED, "data", "receiver"),
+    "land": _land,
     "nack": _frame(Kind.ARRIVED, "nack", "sender"),
     "deliver": _simple(Kind.DELIVERED, "receiver"),
     "call": _simple(Kind.CALLED, "receiver", '{"stage":"price"}'),
@@ -262,6 +279,8 @@ VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "renumber": _renumber,
     "wake": _wake,
     "crash": _crash,
+    "stop": _stop,
+    "told": _told,
     "start": _start,
     "append": _append,
     "commit": _commit,

@@ -115,7 +115,7 @@ def test_a_submit_with_an_unknown_outcome_is_neither_loss_nor_surplus() -> None:
         found = audit(history(f"accept 1; unknown 2; accept 3; {text}; end"))
         pipe = found.pipe(PIPE)
         assert found.held
-        assert (pipe.accepted, pipe.unknown) == (accepted, unknown)
+        assert (pipe.sent, pipe.unknown) == (accepted, unknown)
         assert pipe.conserved
 
 

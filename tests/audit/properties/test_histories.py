@@ -233,6 +233,18 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     ("P12", "accept 1; end limit", {}, "The run reached its limit events and never came to rest."),
     (
         "P12",
+        "accept 1; told receiver 5 attempts failed.; end limit",
+        {},
+        "The run reached its limit events and never came to rest. Told last: 5 attempts failed.",
+    ),
+    (
+        "P12",
+        "accept 1; stop receiver no place; stop receiver its stream is empty; end limit",
+        {},
+        "The run reached its limit events and never came to rest. receiver stops: its stream is empty (2 times).",
+    ),
+    (
+        "P12",
         "accept 1; settle 1; t1; phase heal; t7; confirm 1; end",
         {"bound_us": 5_000_000},
         "Message #1 was confirmed 6 s after the faults and its acceptance; 5 s are allowed.",
@@ -411,6 +423,12 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
         "receiver counted 2 ignored frames where 1 came.",
     ),
     (
+        "P18",
+        "land 1; gauges receiver +malformed=0; arrive; gauges receiver +malformed=2",
+        {"gauges": True},
+        "receiver counted 2 ignored frames where 1 came.",
+    ),
+    (
         "P19",
         "gauges sender in_flight=5",
         {"bounds": {"in_flight": 4}},
@@ -571,6 +589,11 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P17", "start sender; start sender; load 1; late accept 1; late accept 2", {}),
     ("P18", "crash receiver; arrive; gauges receiver +malformed=1", {"gauges": True}),
     ("P18", "arrive 1-2; gauges receiver +stale_epoch=2", {"gauges": True}),
+    (
+        "P18",
+        "land 1; gauges receiver +foreign=0; land 2; gauges receiver +foreign=0; gauges receiver +foreign=2",
+        {"gauges": True},
+    ),
     (
         "P18",
         "start receiver; late arrive; arrive; arrive; late gauges receiver +foreign=1; gauges receiver +foreign=2",

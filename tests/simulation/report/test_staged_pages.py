@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from surepipe.pipelines.simulate.simulating import SimulationFailed, simulation_of
+from surepipe.pipelines.simulate.breaking import broken_by
+from surepipe.pipelines.simulate.simulating import Simulation, SimulationFailed, simulation_of
+from surepipe.pipelines.simulate.subject import PlanSubject
 from tests.kit.browser import OUTSIDE, OVERLAPS, chromium
 
 PIPELINE = """\
@@ -17,6 +20,15 @@ name: shop
 stores: {main: {kind: sqlite, path: shop.db}}
 sources: {lines: {kind: jsonl, path: lines.jsonl}}
 pipes: {intake: {from: lines, journal: main, state: main, boundary: committed}}
+stages: {once: {from: intake, call: "NAME:once"}}
+sinks: {out: {from: once, kind: jsonl, path: out.jsonl}}
+"""
+STREAM = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: lines.jsonl}}
+pipes: {intake: {from: lines, route: {kind: sqlite, store: main}, journal: main}}
 stages: {once: {from: intake, call: "NAME:once"}}
 sinks: {out: {from: once, kind: jsonl, path: out.jsonl}}
 """
@@ -133,3 +145,52 @@ def test_the_deciding_step_is_on_the_first_screen_and_no_labels_overlap(
         assert box["y"] + box["height"] <= 1000
         assert page.evaluate(OVERLAPS) == []
         assert page.evaluate(OUTSIDE) == []
+
+
+class Unexcused(PlanSubject):
+    """A pipeline that is held to its claims whatever strikes."""
+
+    def facts(self) -> Mapping[str, object]:
+        """No fault excuses anything."""
+        return {**super().facts(), "faults": []}
+
+
+@pytest.fixture
+def simple(tmp_path: Path) -> Simulation:
+    """A pipeline whose pipe is a stream, and whose stages are in order."""
+    name = "staged_simple"
+    (tmp_path / f"{name}.py").write_text("def once(row):\n    return row\n")
+    (tmp_path / "shop.yaml").write_text(STREAM.replace("NAME", name))
+    rows = {"lines": [{"n": number} for number in range(3)]}
+    return simulation_of(tmp_path / "shop.yaml", messages=rows, reports=tmp_path / "reports")
+
+
+def test_a_fault_that_is_not_survived_is_told_in_words_with_what_went_before(
+    simple: Simulation,
+) -> None:
+    """What broke, then what struck, by the name of the end; no line of a script, which names causes by number."""
+    broken = broken_by(simple, "process-crash")
+    assert broken is not None
+    said, *struck = broken.lines
+    assert said.startswith("P3 no duplicates: Message #")
+    assert struck
+    for line in struck:
+        assert re.match(r"intake/(receiver|sender) .*memory lost, after: ", line)
+
+
+def test_a_store_that_was_emptied_is_told_with_why_nothing_goes_on(simple: Simulation) -> None:
+    """Why the process stops at each start is in the first sentence, and has a few rows, not hundreds."""
+    plan = simple.subject
+    simple.subject = Unexcused(**{name: getattr(plan, name) for name in plan.__dataclass_fields__})
+    simple.faults = "store-rollback"
+    found = simple.campaign([59])
+    error = simple.failed(found.failures["P12"])
+    text = " ".join(str(error).split())
+    assert re.search(
+        r"never came to rest. shop/intake/receiver stops: stream 'shop/intake' .* times\)", text
+    )
+    assert "store empty, all that it had is lost" in text
+    assert "does not cover what happened here" in text
+    assert "defect of surepipe" not in text
+    page = error.page.read_text() if error.page else ""
+    assert 1 <= page.count(">stops: stream") <= 12

@@ -25,7 +25,7 @@ from surepipe.audit.bulk.logs import (
 )
 from surepipe.audit.bulk.statements import SPANS_MAX, NumberedChannels, SentLog, Span, numbered
 from surepipe.audit.bulk.verdict import AuditMoment, BulkAudit, ChannelFigures, Example
-from surepipe.audit.in_work import KilledWork
+from surepipe.audit.in_work import KilledWork, LateRows
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.settings import ATOMS, Claim, Settings, claim_of, claimed, facts_of
 from surepipe.audit.trace import FORMAT, Kind, Row
@@ -144,6 +144,8 @@ EXAMPLES = 10
 """Of each kind and channel."""
 CHANNELS_WITH_EXAMPLES = 50
 MOMENTS = 60
+LATE_MAX = 1_000
+"""More rows than this are not told late, they are repeats: as many as one process can have in work."""
 _FACT_NAMES = (
     "run",
     "node",
@@ -200,6 +202,7 @@ class _Count:
     numbered: int = 0
     highest: int = 0
     letters: int = 0
+    parked: int = 0
     given: int = 0
     below: int = 0
     gaps: int = 0
@@ -231,12 +234,16 @@ class _Judgement:
     """The last number of each channel and epoch."""
     came: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
     """Of each channel: how many came out, since when, until when."""
+    out: str = ""
+    """The statement of what came out, once late rows are in their places."""
     _behind: dict[str, int] | None = None
 
     def verdict(self) -> BulkAudit:
         self._read()
         known = self._number()
         counts = self._count(known)
+        if self._may_have_late_rows(counts) and self._put_late_rows_in_place():
+            counts = self._count(known)
         if self._may_miss_rows(counts) and self._add_what_was_in_work():
             counts = self._count(known)
         examples = self._examples(known, counts)
@@ -258,9 +265,18 @@ class _Judgement:
             facts=tuple(self.facts.rows),
         )
 
+    @property
+    def _is_traced(self) -> bool:
+        return isinstance(self.question.delivered, Traces) and self.facts.is_real
+
     def _may_miss_rows(self, counts: Sequence[_Count]) -> bool:
-        is_traced = isinstance(self.question.delivered, Traces) and self.facts.is_real
-        return is_traced and any(one.missing for one in counts)
+        return self._is_traced and any(one.missing for one in counts)
+
+    def _may_have_late_rows(self, counts: Sequence[_Count]) -> bool:
+        return self._is_traced and any(one.below or one.gaps for one in counts)
+
+    def _passed(self) -> list[Row]:
+        return [row for row in self.facts.rows if row.kind == Kind.PASSED]
 
     # What was sent and what came out, as tables.
 
@@ -355,8 +371,11 @@ class _Judgement:
             epoch, low, high = integers((cell, *cells))
             found = self.deliveries.handed if kind == Kind.DELIVERED else self.deliveries.came
             found.setdefault((str(name), epoch), RangeSet()).add(low, high)
-        for keyed in self.engine.rows(sql.KEYED):
-            self.deliveries.see(row_from(keyed, _FACT_NAMES))
+        keyed = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.KEYED)]
+        handed = [row for row in keyed if row.kind == Kind.DELIVERED]
+        came = _by_time([*self._passed(), *keyed[len(handed) :]])
+        for row in (*handed, *LateRows(came).in_order(came)):
+            self.deliveries.see(row)
         for name, *cells in self.engine.rows(sql.FRESH):
             pipe, (epoch, first, time_us) = str(name), integers(cells)
             self.numbers.give(pipe, epoch, first)
@@ -404,6 +423,11 @@ class _Judgement:
         self._fill(counts, sql.SWEPT, "repeated", "late", "missing")
         if any(one.letters for one in counts):
             self._fill(counts, sql.LETTERS, "letters")
+            parked = {
+                str(name): integers([count])[0] for name, count in self.engine.rows(sql.PARKED)
+            }
+            for name, one in zip(known.channels, counts, strict=True):
+                one.parked = min(one.letters, parked.get(name, 0))
         return counts
 
     def _fill(self, counts: list[_Count], statement: str, *names: str) -> None:
@@ -411,19 +435,44 @@ class _Judgement:
             for name, value in zip(names, integers(numbers), strict=True):
                 setattr(counts[int(at or 0)], name, value)
 
+    def _put_late_rows_in_place(self) -> bool:
+        """A process that stood still behind its commit tells of it when its successor has gone on: such a row is
+        counted where that one said that the stored position is behind it."""
+        passed = [
+            (row.pipe, row.epoch, row.seq if row.count else 0, max(row.seq, row.last), row.time_us)
+            for row in self._passed()
+        ]
+        if not passed:
+            return False
+        self.engine.put("passed", (*_CAME_OUT[:4], ("time_us", int)), passed)
+        covered = self.engine.rows(sql.COVERED.format(most=LATE_MAX + 1))
+        if not covered or len(covered) > LATE_MAX:
+            return False
+        self.engine.put("covered", _CAME_OUT, covered)
+        told = map(_came_out_row, self.engine.rows(sql.TOLD_OF_COVERED))
+        late = LateRows(_by_time([*self._passed(), *told])).moved
+        self.engine.put("late", _CAME_OUT, [_cells_of(row, row.time_us) for row, _ in late])
+        self.engine.put(
+            "late_in_place", _CAME_OUT, [_cells_of(row, at.time_us, -1) for row, at in late]
+        )
+        self.out = sql.WITHOUT_LATE.format(came_out=self._came_out_by())
+        self.engine.view("came_out", self.out)
+        return bool(late)
+
     def _add_what_was_in_work(self) -> bool:
         """What a killed receiver had stored and its sender was told of, but no row tells: as if there were one."""
         starts = [row for row in self.facts.rows if row.kind in (Kind.START, Kind.PASSED)]
         told = [_in_work(cells) for cells in self.engine.rows(sql.IN_WORK)]
-        rows = sorted([*starts, *told], key=lambda row: row.time_us)
-        in_work = KilledWork(rows)
+        in_work = KilledWork(_by_time([*starts, *told]))
         self.by_confirm.update(in_work.count)
         self.doubtful.update(in_work.doubtful)
         found = [row for start in starts for row in in_work.before(start)]
         if not found:
             return False
         self.engine.put("by_confirm", _CAME_OUT, map(_settled, found))
-        self.engine.view("came_out", f"{self._came_out_by()} UNION ALL SELECT * FROM by_confirm")
+        self.engine.view(
+            "came_out", f"{self.out or self._came_out_by()} UNION ALL SELECT * FROM by_confirm"
+        )
         self._look_at_what_came()
         return True
 
@@ -461,7 +510,8 @@ class _Judgement:
             channel=name,
             sent=sent,
             settled=sent - count.missing - count.letters,
-            dead=count.letters,
+            dead=count.letters - count.parked,
+            parked=count.parked,
             waiting=0 if is_at_rest else count.missing,
             lost=count.missing if is_at_rest else 0,
             unknown=self.log.open_submits(name),
@@ -599,6 +649,28 @@ def _payloads(runs: Iterable[StreamRun]) -> Iterator[tuple[Cell, ...]]:
 
 def _span(span: Span) -> tuple[Cell, ...]:
     return (span.channel, span.number, span.epoch, span.low, span.high, span.base)
+
+
+def _by_time(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.time_us)
+
+
+def _came_out_row(cells: Sequence[Cell]) -> Row:
+    """As a row of the trace; nodes, which the table does not know, are told apart by the time."""
+    channel, *numbers, role = cells
+    epoch, low, high, time_us, life, step = integers(numbers)
+    kind = Kind.SETTLED if role == "settled" else Kind.DEAD
+    return Row(
+        *("", str(time_us), life, step, "", time_us, kind.value, str(channel)),
+        *(epoch, low, high - low + 1),
+    )
+
+
+def _cells_of(row: Row, time_us: int, step: int | None = None) -> tuple[Cell, ...]:
+    """As ``_came_out_row`` took it, or behind nothing of its new time."""
+    role = "settled" if row.kind == Kind.SETTLED else "dead"
+    life, at = (row.incarnation, row.step) if step is None else (0, step)
+    return (row.pipe, row.epoch, row.seq, row.last, time_us, life, at, role)
 
 
 def _settled(row: Row) -> tuple[Cell, ...]:

@@ -48,6 +48,7 @@ def balance(found: BulkAudit) -> str:
         (words, kind, found.total(name))
         for words, kind, name in (
             *(("settled", "flow", "settled"), ("dead letters", "dead", "dead")),
+            ("parked", "again", "parked"),
             *(("in flight", "wait", "waiting"), ("lost", "lost", "lost")),
         )
         if found.total(name)
@@ -189,6 +190,7 @@ _TILES = (
     ("sent", "sent"),
     ("settled", "settled"),
     ("dead letters", "dead"),
+    ("parked", "parked"),
     ("in flight", "waiting"),
     ("lost", "lost"),
     ("repeated", "repeated"),
@@ -204,7 +206,8 @@ _BAD = {
 """The promise that a number speaks against."""
 SAID_MAX = 3
 _COLUMNS = (
-    *(("sent", "sent"), ("settled", "settled"), ("dead letters", "dead"), ("in flight", "waiting")),
+    *(("sent", "sent"), ("settled", "settled"), ("dead letters", "dead"), ("parked", "parked")),
+    ("in flight", "waiting"),
     *(
         ("lost", "lost"),
         ("repeated", "repeated"),

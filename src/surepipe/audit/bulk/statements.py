@@ -205,7 +205,15 @@ SELECT number, sum(greatest(0, high - greatest(low - 1, reach))) FROM (
   ), 0) AS reach FROM numbered WHERE role <> 'settled'
 ) letters GROUP BY number ORDER BY number
 """
-"""How many different messages ended as dead letters."""
+"""How many different messages ended as dead letters, or wait in a book for a person;"""
+
+PARKED = """
+SELECT pipe, count(*) FROM (
+  SELECT DISTINCT pipe, epoch, seq FROM told
+  WHERE kind = 'dead' AND layer = '' AND detail LIKE '%"kept":true%'
+) parked GROUP BY pipe ORDER BY pipe
+"""
+"""and how many of them wait."""
 
 EXAMPLES = """
 SELECT what, number, low, high, time_us FROM (
@@ -252,6 +260,27 @@ WHERE t.kind IN ('delivered', 'confirmed') AND t.layer = '' AND t.count > 0
 ORDER BY t.time_us, t.run, t.incarnation, t.step, seq
 """
 """Of messages that are missing: the rows that tell that they were handed over or confirmed, cut to them."""
+
+COVERED = """
+SELECT DISTINCT o.channel, o.epoch, o.low, o.high, o.time_us, o.life, o.step, o.role FROM came_out o JOIN passed p
+  ON o.channel = p.channel AND o.time_us > p.time_us
+  AND ((o.epoch = p.epoch AND o.low >= p.low AND o.high <= p.high) OR (p.low = 0 AND o.epoch < p.epoch))
+WHERE o.role IN ('settled', 'dead') LIMIT {most}
+"""
+"""Rows of messages that a stored position was behind before the row was told."""
+
+TOLD_OF_COVERED = """
+SELECT DISTINCT o.channel, o.epoch, o.low, o.high, o.time_us, o.life, o.step, o.role FROM came_out o JOIN covered c
+  ON o.channel = c.channel AND o.epoch = c.epoch AND o.high >= c.low AND o.low <= c.high
+WHERE o.role IN ('settled', 'dead')
+"""
+"""All that was told of these messages."""
+
+WITHOUT_LATE = """
+SELECT o.* FROM ({came_out}) o LEFT JOIN late l ON o.channel = l.channel AND o.epoch = l.epoch
+  AND o.low = l.low AND o.high = l.high AND o.time_us = l.time_us AND o.life = l.life AND o.step = l.step
+WHERE l.channel IS NULL UNION ALL SELECT * FROM late_in_place
+"""
 
 TIMELINE = """
 SELECT CAST(floor((time_us - {since}) / {width}) AS BIGINT) AS bucket, sum(high - low + 1) FROM came_out

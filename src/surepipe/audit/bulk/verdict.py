@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.trace import Row
-from surepipe.audit.trace_audit import STANDINGS, Judged, Standing, judged_per_key
+from surepipe.audit.trace_audit import (
+    STANDINGS,
+    Judged,
+    MessageCounts,
+    Standing,
+    judged_per_key,
+)
 from surepipe.core.claims import Atom
 
 WORDS: Mapping[str, str] = {
@@ -51,29 +57,13 @@ class Example:
         return f"{one} {WORDS[self.what]}; from epoch {self.epoch}, seq {self.seq}"
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelFigures:
-    """One channel in numbers: of messages, but ``gaps`` counts places, and ``widest`` is the widest of these.
-
-    ``waiting`` is what has not come out yet, ``lost`` what never will: only one of them can be above 0.
-    ``unknown``: a submit whose outcome nobody knew, and that did not come out. ``foreign``: came out and was
-    never accepted, as far as is known. ``untold``: the same, where the sent log is known not to hold everything.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelFigures(MessageCounts):
+    """What the logs of one channel say in sum. ``foreign``: came out and was never accepted, as far as is known;
+    ``untold`` are those of which the sent log is known not to hold everything."""
 
     channel: str
-    sent: int
-    settled: int
-    dead: int
-    waiting: int
-    lost: int
-    unknown: int
-    repeated: int
-    out_of_order: int
-    gaps: int
-    passed_over: int
-    widest: int
     foreign: int
-    untold: int
     outcomes: Mapping[Atom, PropertyOutcome]
     promised: frozenset[Atom]
     """The atoms that the channel is held to."""
@@ -82,21 +72,6 @@ class ChannelFigures:
     examples: tuple[Example, ...] = ()
     is_chosen: bool = False
     """Somebody has said what the channel is held to."""
-    late_in_key: int | None = None
-    """With lanes: messages that came out after a later one of their key; None where no key is told."""
-
-    @property
-    def conserved(self) -> bool:
-        """Sent = settled + dead letters + in flight, and nothing else."""
-        return self.sent == self.settled + self.dead + self.waiting
-
-    @property
-    def sum(self) -> str:
-        lost = f" + {self.lost} lost" if self.lost else ""
-        return (
-            f"{self.sent} sent = {self.settled} settled + {self.dead} dead letters "
-            f"+ {self.waiting} in flight{lost}"
-        )
 
     @property
     def badness(self) -> tuple[int, int, int, int]:

@@ -12,6 +12,7 @@ from surepipe.audit.predicates import PredicateViolation as Found
 from surepipe.audit.properties.base import Property, Report, listed, messages, times, were
 from surepipe.audit.properties.ledger import (
     DIGITS,
+    IS_EARLY,
     IS_SETTLED,
     Look,
     PipeHistories,
@@ -245,7 +246,8 @@ class Order(Property):
 
     def _died(self, row: Cells) -> None:
         book = self.books.book
-        is_known = self.books.settings.real and all(
+        may_be_known = self.books.settings.real or IS_EARLY in row[DETAIL]
+        is_known = may_be_known and all(
             position in book.dead for _, position, _ in self.books.parts
         )
         # In a real run a letter that is put again is the same letter.
@@ -369,7 +371,11 @@ class PoisonIsolation(Property):
     def _dead(self, row: Row) -> None:
         book = self.books.book
         for _, position, count in self.books.parts:
-            is_again = position and book.dead.within(position, position + count - 1)
+            is_again = (
+                position
+                and IS_EARLY not in row.detail
+                and book.dead.within(position, position + count - 1)
+            )
             if is_again and not self.books.settings.real:
                 text = f"Message #{position} became a dead letter again."
                 self.fail(text, row, position=position)

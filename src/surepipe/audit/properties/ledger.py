@@ -35,8 +35,10 @@ Looks: TypeAlias = Mapping[str, Look]
 SwiftLook: TypeAlias = Callable[[Cells], None]
 SwiftLooks: TypeAlias = Mapping[str, SwiftLook]
 """Looks at kinds of which a run has thousands: they do without the names of the columns."""
-IS_SETTLED = '"settled":true'
+IS_SETTLED, IS_KEPT = '"settled":true', '"kept":true'
 """In a row ``dead``: the message was settled before it was handled, and a row of its own tells that."""
+IS_EARLY = '"early":true'
+"""In a row ``dead``: it is told before it is stored, so a later life may tell it again."""
 DIGITS = 16
 """Hexadecimal digits of one payload in ``digests``."""
 _BLANK = b" " * DIGITS
@@ -53,7 +55,17 @@ class PipeHistory:
 
     __slots__ = (
         *("accepted_now", "appended", "confirmed", "dead", "digests", "excused", "key", "layer"),
-        *("nacks", "optional", "order", "pipe", "positions", "rejected", "sender", "settled"),
+        *(
+            "nacks",
+            "optional",
+            "order",
+            "parked",
+            "pipe",
+            "positions",
+            "rejected",
+            "sender",
+            "settled",
+        ),
         *("cut_short", "unknown", "untold", "wanted"),
     )
 
@@ -67,6 +79,8 @@ class PipeHistory:
         self.digests = bytearray()
         self.settled = Reached()
         self.dead = Reached()
+        self.parked = Reached()
+        """Of the dead ones: those that wait for a person, in a book."""
         self.confirmed = Reached()
         self.appended = Reached()
         self.optional = RangeSet()
@@ -346,6 +360,8 @@ class PipeHistories:
         for _, position, count in self.parts:
             if position:
                 self.book.dead.add(position, position + count - 1)
+                if IS_KEPT in row[DETAIL]:
+                    self.book.parked.add(position, position + count - 1)
 
     def _confirmed(self, row: Cells) -> None:
         del row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -103,6 +103,9 @@ class ProgressProperty(Property):
         super().__init__(books, report)
         self._since: defaultdict[str, Notes[int]] = defaultdict(Notes)
         self._waking = ""
+        self._stops: Counter[str] = Counter()
+        self._why_stopped = ""
+        self._notice = ""
 
     def swift_looks(self) -> Mapping[str, SwiftLook]:
         """Who waits since when, and for how long."""
@@ -110,6 +113,20 @@ class ProgressProperty(Property):
         if self.books.settings.bound_us is not None:
             looks |= {Kind.ACCEPTED: self._accepted, Kind.CONFIRMED: self._confirmed}
         return looks
+
+    def looks(self) -> Mapping[str, Look]:
+        """Which process can't go on by itself, and what people were told: it may be what keeps the run from its
+        rest."""
+        return {Kind.CRASH: self._stopped, "notice": self._noticed}
+
+    def _noticed(self, row: Row) -> None:
+        self._notice = str(facts_of(row).get("text", ""))
+
+    def _stopped(self, row: Row) -> None:
+        facts = facts_of(row)
+        if facts.get("fault") == "stop":
+            self._stops[row.node] += 1
+            self._why_stopped = str(facts.get("text", ""))
 
     def _accepted(self, row: Cells) -> None:
         if self.books.healed_at is None:
@@ -166,12 +183,21 @@ class ProgressProperty(Property):
         if end is None:
             return
         if end.limit:
-            self.fail(f"The run reached its limit {end.limit} and never came to rest.")
+            self.fail(
+                f"The run reached its limit {end.limit} and never came to rest.{self._reason()}"
+            )
         if self.books.healed_at is None or self.books.settings.bound_us is None:
             return
         for book in owing(self.books, "P12"):
             for first, last in self.books.unconfirmed(book):
                 self._judge(None, book, first, last - first + 1, end.time_us)
+
+    def _reason(self) -> str:
+        """Which end stopped most often though it was started again each time, or the last that was told."""
+        node, count = max(sorted(self._stops.items()), key=lambda one: one[1], default=("", 0))
+        if count > 1:
+            return f" {node} {self._why_stopped.rstrip('.')} ({count} times)."
+        return f" Told last: {self._notice.rstrip('.')}." if self._notice else ""
 
 
 class Alarms(Property):

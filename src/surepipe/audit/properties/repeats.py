@@ -287,7 +287,7 @@ class DuplicateBudget(Property):
         elsewhere = counts.copies.of(position) + counts.failures(position)
         if delivered:
             elsewhere += counts.doubts - (counts.first_doubt.of(position) or 0)
-        wakes = now[0] - since[0]
+        wakes = max(0, now[0] - since[0])  # another end may have told of it since, which has fewer
         if book.pipe in self._carried:
             wakes = wakes * (wakes + 1) // 2  # each may send again all that earlier ones made
         return wakes + max(0, until - crashes) + elsewhere

@@ -256,7 +256,7 @@ def _crashes(sort: _Sort) -> str:
     text = fact(sort.rows[0], "text")
     if text in _CRASHES or fault_in(text):
         return _CRASHES.get(text, _CRASHES[""])
-    return f"crash, {text}"
+    return text if text.startswith("stops: ") else f"crash, {text}"
 
 
 def _starts(sort: _Sort) -> str:
@@ -417,6 +417,7 @@ class _Teller:
         self._said[node, does, effect] += 1
         often = any(row.kind in _CALLS for row in group) + 1
         again = self._is_staged and self._said[node, does, effect] > often
+        more = more or (again and faults[:1] == [STOP])
         return Step(
             node=node,
             rows=tuple(group),
@@ -464,6 +465,8 @@ class _Teller:
         )
 
 
+STOP = "stop"
+"""What the row of a process says that can't go on by itself, in place of a fault."""
 _CALLS = frozenset({Kind.CALLED, Kind.RETURNED, Kind.RAISED})
 
 

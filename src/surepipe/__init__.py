@@ -26,6 +26,7 @@ from surepipe.errors import (
 
 if TYPE_CHECKING:
     from surepipe.actors import (
+        AsyncBook,
         AsyncChannel,
         AsyncPipe,
         AsyncReceiver,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncBook",
     "AsyncChannel",
     "AsyncPipe",
     "AsyncReceiver",

@@ -17,10 +17,13 @@ import pytest
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
+    from surepipe.actors.clusters import Function
     from surepipe.audit.trace import Row
     from surepipe.pipelines.simulate.simulating import Simulated
     from surepipe.simulation.explore.result import Exploration
+    from surepipe.testing.clusters import MakeCluster, UnfairCluster
     from surepipe.testing.faults import RealFaults
+    from surepipe.testing.parties import UnfairRelay
     from surepipe.testing.servers import Server
 
 
@@ -232,6 +235,43 @@ def _real_faults(
     made = stack.enter_context(RealFaults(own, chosen))
     request.node.add_report_section("call", "surepipe", f"{made}: --surepipe-seed {own}")
     return made
+
+
+@pytest.fixture
+def unfair_relay(request: pytest.FixtureRequest) -> UnfairRelay:
+    """Makes relays between two parties that lose, repeat, reorder and forge: ``unfair_relay(a, b).settle(30)``.
+
+    What it does follows from the test's name, or from ``--surepipe-seed``, which a failure tells.
+    """
+    from surepipe.testing.parties import unfair_relay as make
+
+    seed = _seed(request.config, request.node.nodeid)
+    request.node.add_report_section("call", "surepipe", f"an unfair relay: --surepipe-seed {seed}")
+    return lambda a, b: make(a, b, seed)
+
+
+@pytest.fixture
+def unfair_cluster(request: pytest.FixtureRequest) -> Iterator[MakeCluster]:
+    """Makes replicated queues that are badly treated: ``unfair_cluster(process, nodes=4)``. Frames are lost,
+    repeated and overtaken. Each ``.upset()`` ends a node, and starts the one that it ended before.
+
+    What it does follows from the test's name, or from ``--surepipe-seed``, which a failure tells; threads decide
+    the rest.
+    """
+    from contextlib import ExitStack
+
+    from surepipe.testing.clusters import unfair_cluster as make
+
+    seed = _seed(request.config, request.node.nodeid)
+    request.node.add_report_section(
+        "call", "surepipe", f"an unfair cluster: --surepipe-seed {seed}"
+    )
+    with ExitStack() as stack:
+
+        def made(process: Function, nodes: int = 4) -> UnfairCluster:
+            return make(process, nodes, seed, stack)
+
+        yield made
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -17,6 +18,7 @@ from surepipe.actors.codecs import (
     choose_codec,
     decoder,
     encode_all,
+    json_writer,
 )
 from surepipe.errors import ConfigurationError, MisuseError
 
@@ -144,3 +146,29 @@ def test_a_codec_is_named_or_made_by_the_user() -> None:
     assert isinstance(choose_codec(Order), ModelCodec)
     with pytest.raises(ConfigurationError, match="'pickle': write 'auto', 'json' or 'bytes'"):
         choose_codec("pickle")
+
+
+@given(JSON_VALUES, st.sampled_from([(",", ":"), (", ", ": ")]))
+def test_json_is_written_as_by_the_standard_library(
+    value: object, separators: tuple[str, str]
+) -> None:
+    """The encoder that is made once writes the same text."""
+    wanted = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=separators)
+    assert json_writer(*separators)(value) == wanted
+
+
+def _holds_itself() -> object:
+    found: list[object] = []
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, [math.inf], {1, 2}, b"", {(1, 2): 3}, object(), _holds_itself()]
+)
+def test_what_is_no_json_is_refused_and_the_writer_goes_on(value: object) -> None:
+    """Among them a list that holds itself."""
+    write = json_writer()
+    with pytest.raises((TypeError, ValueError, RecursionError)):
+        write(value)
+    assert write({"n": [1, "ä", None, 1.5, True], "1": {}}) == '{"n":[1,"ä",null,1.5,true],"1":{}}'

@@ -174,7 +174,7 @@ def test_closing_does_not_sit_out_a_wait_of_the_store(store: Store) -> None:
 
 
 def test_of_two_receivers_with_one_name_the_older_stops(store: Store) -> None:
-    """st8: fenced at its next commit; a loop over it ends with PipeStopped, and a notice says why."""
+    """st8: fenced at its next commit; a loop over it ends with PipeStopped. Both that and a notice say why."""
     noted = Noted()
     older = StreamReceiver("orders", QUICK_STREAM, store=store, notices=noted)
     with StreamSender("orders", store=store) as sender:
@@ -185,7 +185,7 @@ def test_of_two_receivers_with_one_name_the_older_stops(store: Store) -> None:
             got = Until(1)
             newer.receive(got)
             got.wait()
-            with pytest.raises(PipeStopped):
+            with pytest.raises(PipeStopped, match="reads as 'orders' now"):
                 list(first)
     older.close()
     assert "Fenced" in noted.kinds()
@@ -252,7 +252,7 @@ def test_what_somebody_else_removed_unread_is_named_by_both_ends(
         got: list[object] = []
         with (
             StreamReceiver("orders", QUICK_STREAM, store=store, notices=receiving) as receiver,
-            pytest.raises(PipeStopped),
+            pytest.raises(PipeStopped, match="that reader 'orders' has not read"),
         ):
             got += receiver
         sender.close()

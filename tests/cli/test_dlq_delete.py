@@ -115,9 +115,9 @@ def test_what_was_sent_before_it_was_deleted_still_says_so(surepipe: Command) ->
 def test_a_letter_of_a_source_is_refused_with_what_to_do_and_deleting_it_frees_the_rest(
     surepipe: Command,
 ) -> None:
-    """It never was a message of a pipe."""
-    with SqliteStore("shop.db") as store:
-        bury(store, 1, b"no json", "lines")
+    """It never was a message of a pipe: a run met a line that can't be read."""
+    Path("in.jsonl").write_text("no json\n")
+    assert surepipe("run", "shop.yaml", "--once").code == Exit.HELD
     for chosen in ((), (5,)):
         refused = surepipe("dlq", "replay", "shop.yaml", *chosen)
         assert refused.code == Exit.UNUSABLE

@@ -88,6 +88,16 @@ def test_init_writes_over_nothing(surepipe: Command, tmp_path: Path) -> None:
     assert (tmp_path / "stages.py").read_text() == "mine"
 
 
+def test_a_name_of_a_file_is_refused_with_the_folder_that_was_meant(
+    surepipe: Command, tmp_path: Path
+) -> None:
+    """``init shop.yaml`` made a folder of that name."""
+    found = surepipe("init", tmp_path / "shop.yaml")
+    assert found.code == Exit.UNUSABLE
+    assert found.err.endswith(f"name it {tmp_path / 'shop'}\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_can_not_be_made_is_one_line(surepipe: Command, tmp_path: Path) -> None:
     """A file stands where the folder should."""
     (tmp_path / "file").write_text("")

@@ -52,6 +52,7 @@ from surepipe.core.store_requests import (
     Store,
     Stored,
     StoreRequest,
+    StreamDropped,
     StreamInfo,
     TransactionalStore,
     TrimBefore,
@@ -778,6 +779,45 @@ class StrangerContract:
         assert put(bench, 6, "m6") == Stored(6, 1, 6, told)
         assert put(bench, 7, "m7") == Stored(7, 1, 7)
         assert bench.streams.identify("s", 6) == Identity("p", 1, 6)
+
+    def test_a_writer_whose_answer_was_lost_is_told_again_what_somebody_else_removed(
+        self, bench: StrangerBench
+    ) -> None:
+        """S-4, S-5: the repeat of the run that was told names the range again, and so does an opening in its
+        epoch.
+
+        Told once, the range was told to nobody when that one answer was lost. Nobody else hears of it: neither who
+        writes what follows, nor another producer, nor a later epoch.
+        """
+        make(bench)
+        put_each(bench, 1, 2, 3, 4, 5)
+        bench.remove("s", 1, 2)
+        assert put(bench, 6, "m6", "m7") == Stored(7, 2, 6, (1, 2))
+        assert put(bench, 8, "m8") == Stored(8, 1, 8)
+        for _ in range(2):
+            assert put(bench, 6, "m6", "m7") == Stored(8, 0, None, (1, 2))
+            assert put(bench, 8, "m8") == Stored(8, 0, None)
+            opened = bench.streams.open_producer("s", "p", 1, 1)
+            assert isinstance(opened, ProducerOpened)
+            assert (opened.last, opened.removed) == (8, (1, 2))
+        for producer, epoch in (("q", 1), ("p", 2)):
+            opened = bench.streams.open_producer("s", producer, epoch, 1)
+            assert isinstance(opened, ProducerOpened)
+            assert (opened.last, opened.removed) == (0, None)
+
+    def test_what_was_told_is_forgotten_with_its_stream(self, bench: StrangerBench) -> None:
+        """S-13: of a stream that was dropped and made again nothing was ever removed."""
+        make(bench)
+        put_each(bench, 1, 2, 3)
+        bench.remove("s", 1)
+        assert put(bench, 4, "m4") == Stored(4, 1, 4, (1, 1))
+        assert bench.streams.drop_stream("s", 1) == StreamDropped()
+        make(bench)
+        put_each(bench, 1, 2, 3, 4)
+        assert put(bench, 4, "m4") == Stored(4, 0, None)
+        opened = bench.streams.open_producer("s", "p", 1, 1)
+        assert isinstance(opened, ProducerOpened)
+        assert opened.removed is None
 
     def test_what_a_store_trims_itself_was_not_removed_by_somebody_else(
         self, bench: StrangerBench

@@ -10,6 +10,7 @@ import pytest
 
 from surepipe.pipes.catalogue import KINDS
 from tools import draw_patterns, patterns
+from tools.fault_table import BOOK_TRIED, IBC_TRIED, RMQ_TRIED
 from tools.pattern_hops import PATTERNS, WORKED
 from tools.patterns import EXAMPLES, PAGE, ROOT, blocks, fill, output_of
 
@@ -135,3 +136,13 @@ def _prose() -> str:
 def _anchor(heading: str) -> str:
     """The anchor that a heading gets where Markdown is shown."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    "test",
+    sorted({*BOOK_TRIED.values(), *IBC_TRIED.values(), *(each[1] for each in RMQ_TRIED.values())}),
+)
+def test_what_tries_a_queue_is_there(test: str) -> None:
+    """The fault table names a test for each row of a book, of two parties and of a replicated queue."""
+    path, _, name = test.partition("::")
+    assert f"\ndef {name}(" in (ROOT / path).read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ ID = r"(?:[A-Z]{1,4}-\d+|8\.[1-9])"
 RULE = re.compile(rf'^- <a id="([^"]+)"></a>\*\*({ID})\*\* (.+)')
 CITED = re.compile(
     r"(?<![\w.-])"
-    r"(?:(?P<page>[Pp]ipes|storage|simulation|spark|message-queue|ibc) )?"
+    r"(?:(?P<page>[Pp]ipes|storage|simulation|spark|message-queue|ibc|rmq) )?"
     r"(?:(?P<letters>[A-Z]{1,4})-(?P<first>\d+)(?:(?: to |\.\.)(?P=letters)-(?P<last>\d+))?(?![\w])"
     r'|(?:(?<=[Pp]ipes )|(?<="""))(?P<pipe>8\.[1-9])(?!\w))'
 )

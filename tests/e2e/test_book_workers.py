@@ -24,7 +24,8 @@ address, name, stops_at = sys.argv[1:]
 
 def handle(message, context):
     context.append("out", message.payload)
-    print("took", message.payload.decode(), flush=True)
+    # In one write: two workers' words must not come between each other's.
+    print(f"took {message.payload.decode()}\\n", end="", flush=True)
     if message.payload.decode() == stops_at:
         threading.Event().wait()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import pytest
 
@@ -368,6 +369,45 @@ def test_a_long_outage_is_told_once() -> None:
         wire.advance(SECOND)
     [notice] = reader.notices
     assert (notice.kind, notice.epoch, notice.ranges) == (NoticeKind.UNANSWERED, 0, ((1, 1),))
+
+
+@pytest.mark.parametrize("more", [{"commit": 0.5}, {"commit": 1}])
+def test_a_place_that_is_not_stored_is_told_though_reading_goes_on(
+    more: Mapping[str, object],
+) -> None:
+    """T-11: positions have a store of their own, and each read that was answered ended the row of its failures.
+
+    Nobody heard that the place did not move for hours, and the store was asked at the first pause all the time.
+    """
+    wire = reading(*range(200), hold=True, policy=more, read_max=1, jitter=0.0)
+    reader = wire.receiver
+    wire.auto_settle = True
+    refused: list[int] = []
+    for _ in range(300):
+        kinds = reader.asked()
+        if "CommitPosition" in kinds and position(wire) is not None:
+            reader.answer(at=kinds.index("CommitPosition"), outcome=Unavailable())
+            refused.append(wire.now)
+        elif kinds:
+            reader.answer()
+        wire.advance(100 * MS)
+    [notice] = reader.notices
+    assert (notice.kind, "positions" in notice.detail) == (NoticeKind.UNANSWERED, True)
+    pauses = [later - earlier for earlier, later in pairwise(refused)]
+    assert pauses[:4] == [100 * MS, 200 * MS, 400 * MS, 800 * MS]
+
+
+@pytest.mark.parametrize("answered", range(5))
+def test_a_store_that_never_answers_is_told_once(answered: int) -> None:
+    """T-11: whatever it was asked: the owner, the position, the stream, an entry, a read, or to store a place."""
+    wire = reading("a", hold=True)
+    reader = wire.receiver
+    wire.auto_settle = True
+    for _ in range(answered):
+        reader.answer()
+    for _ in range(200):
+        wire.advance(SECOND)
+    assert [notice.kind for notice in reader.notices] == [NoticeKind.UNANSWERED]
 
 
 def test_a_claim_whose_answer_was_lost_does_not_fence_the_claimer() -> None:

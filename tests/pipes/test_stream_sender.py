@@ -9,7 +9,15 @@ import pytest
 
 from surepipe.core.effects import Notice, NoticeKind, RejectReason
 from surepipe.core.snapshot import export_attributes
-from surepipe.core.store_requests import AppendRun, Failed, FencedOut, Full, Retention, Unavailable
+from surepipe.core.store_requests import (
+    AppendRun,
+    Failed,
+    FencedOut,
+    Full,
+    Gap,
+    Retention,
+    Unavailable,
+)
 from tests.kit.journal import MemoryJournal
 from tests.kit.stream_wire import MS, SECOND, StreamWire, Writer
 
@@ -197,6 +205,65 @@ def test_a_full_stream_that_got_the_run_meanwhile_is_not_asked_for_it_again() ->
     assert runs_asked(wire) == [(5, [b"4", b"5"])]
     wire.sender.answer_all()
     assert wire.stored() == [str(n).encode() for n in range(6)]
+
+
+def test_an_opening_that_finds_more_in_the_store_ends_the_row_of_failures() -> None:
+    """8.8: a store with room for one run takes the first, and its Gap for the next comes before that answer.
+
+    The pause doubled although the store took a run each time: a full stream that was read all the time took one
+    run in rto_max.
+    """
+    wire = held(run_max=1, calls_max=2, jitter=0.0)
+    wire.send(*range(8))
+    pauses: list[int] = []
+    for stored in range(1, 8):
+        wire.sender.lose_answer()
+        wire.sender.answer(outcome=Gap(stored + 1))
+        pauses.append(0 if wire.sender.calls else (wire.sender.deadline or wire.now) - wire.now)
+        wire.advance(pauses[-1])
+        wire.sender.answer()
+        assert wire.confirmed == set(range(1, stored + 1))
+    assert pauses == [0] * 7
+    assert wire.sender.kinds_noticed() == []
+    wire.sender.answer_all()
+    assert wire.stored() == [str(n).encode() for n in range(8)]
+
+
+def test_openings_that_find_nothing_new_come_ever_more_rarely() -> None:
+    """8.8: a store that says Gap again and again, and takes nothing, is not asked as fast as it answers."""
+    wire = held(jitter=0.0)
+    wire.send(1, 2)
+    pauses: list[int] = []
+    for _ in range(5):
+        wire.sender.answer(outcome=Gap(1))
+        pauses.append(0 if wire.sender.calls else (wire.sender.deadline or wire.now) - wire.now)
+        wire.advance(pauses[-1])
+        wire.sender.answer()
+    assert pauses == [0, 200 * MS, 400 * MS, 800 * MS, 1600 * MS]
+    assert wire.sender.kinds_noticed() == [NoticeKind.UNANSWERED]
+    wire.sender.answer_all()
+    assert wire.stored() == [b"1", b"2"]
+
+
+def test_what_somebody_else_removed_is_told_though_the_answer_that_said_so_was_lost() -> None:
+    """S-5, O-3: the repeat of the append tells it, or the opening after an outage; and it is told once."""
+    for is_refused in (False, True):
+        wire = held()
+        wire.send(1, 2)
+        wire.sender.answer()
+        wire.store.remove("pipe", 1, 2)
+        wire.send(3, 4)
+        wire.sender.lose_answer()
+        wire.send(5, 6)
+        wire.sender.answer(outcome=Unavailable() if is_refused else None)
+        wire.advance(2 * SECOND)
+        wire.sender.answer_all()
+        wire.send(7)
+        wire.sender.answer(outcome=Unavailable())
+        wire.advance(2 * SECOND)
+        wire.sender.answer_all()
+        assert wire.confirmed == set(range(1, 8))
+        assert ranges_of(wire.sender.notices) == [(NoticeKind.STORE_ROLLBACK, ((1, 2),))]
 
 
 def test_a_full_stream_is_asked_again_until_there_is_room() -> None:

@@ -148,7 +148,7 @@ def test_behind_a_loss_the_library_profile_needs_one_timeout() -> None:
 
 
 def test_a_full_queue_refuses_and_a_refusal_uses_up_no_number() -> None:
-    """message-queue MQ-18: nobody confirms at first; then the next accepted number is 5."""
+    """message-queue MQ-18, Q-22: nobody confirms at first; then the next accepted number is 5."""
     wire = Wire(Plain(capacity=4))
     wire.is_cut = True
     wire.send(*b"abcdef")
@@ -392,7 +392,7 @@ def test_a_sender_that_crashes_goes_on_with_what_it_had_stored() -> None:
 
 
 def test_nothing_is_transmitted_before_it_is_stored() -> None:
-    """message-queue QI-7: the store does not answer, then it does; it is stored once and transmitted once."""
+    """message-queue QI-7; book B-113: the store does not answer, then it does; stored and transmitted once."""
     transport = stored_transport(MemoryStore())
     sender = transport.sender(life_hint=1, rng=random.Random(1))
     sender.wake(0)

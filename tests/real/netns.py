@@ -86,6 +86,24 @@ def _nft(space: str, rules: str) -> None:
     )
 
 
+def load_chains(line: Cable) -> None:
+    """So that something may be dropped."""
+    _nft(line.near, _CHAINS)
+
+
+def drop_all(line: Cable) -> None:
+    """Nothing passes the cable; what stays on its side does."""
+    _nft(
+        line.near,
+        "add rule inet real in iifname near drop\nadd rule inet real out oifname near drop",
+    )
+
+
+def heal(line: Cable) -> None:
+    """Everything passes again."""
+    _nft(line.near, "flush table inet real")
+
+
 def run(rng: Random, tally: Tally) -> None:
     """The workers on one side, the server on the other; each kind of trouble again and again, and healed."""
     history = History("netns", "real")
@@ -108,7 +126,7 @@ def run(rng: Random, tally: Tally) -> None:
         receiver.play("receive", where=url, answer_s=_ANSWER_S)
         sender.play("send", where=url, life=1, batch=_BATCH, most=ENDLESS, answer_s=_ANSWER_S)
         receiver.wait_for("ready")
-        _nft(line.near, _CHAINS)
+        load_chains(line)
         for kind, number in _drawn(rng):
             with tally.timed(f"{kind} {number}"):
                 _trouble(line, DROPS[kind], rng, lambda: sender.wait_for_new("accepted", 3))
@@ -133,7 +151,7 @@ def _trouble(line: Cable, rules: str, rng: Random, await_progress: Callable[[], 
     await_progress()
     _nft(line.near, rules)
     time.sleep(rng.uniform(0.05, 2 * _ANSWER_S))  # the drawn length of the trouble
-    _nft(line.near, "flush table inet real")
+    heal(line)
     await_progress()
 
 

@@ -6,6 +6,7 @@ from tests.real import (
     full,
     kills,
     netns,
+    nodes,
     points,
     power,
     proxies,
@@ -20,6 +21,7 @@ from tests.real.stage import Stage
 
 STAGES: tuple[Stage, ...] = (
     spark_kills.STAGE,
+    nodes.STAGE,
     kills.STAGE,
     points.STAGE,
     spark_clusters.EXECUTORS,
@@ -29,6 +31,7 @@ STAGES: tuple[Stage, ...] = (
     spark_clusters.LOCAL_CLUSTER,
     power.STAGE,
     netns.STAGE,
+    nodes.CUT,
     stacks.STAGE,
     tails.STAGE,
     full.STAGE,

@@ -165,7 +165,9 @@ def test_stages_are_chosen_by_name_and_by_group() -> None:
     """In their own order; nothing chosen is all; a name that is neither is told with those that are."""
     assert [one.name for one in chosen(["threads", "power"])] == ["cuts", "full", "threads"]
     assert chosen([]) == list(STAGES)
-    with pytest.raises(ValueError, match="there are cuts, drivers, executors, full, kills"):
+    with pytest.raises(
+        ValueError, match="there are cut-nodes, cuts, drivers, executors, full, kills"
+    ):
         chosen(["pwoer"])
 
 

@@ -239,8 +239,8 @@ def test_a_file_from_before_there_were_tables_gets_them(tmp_path: Path) -> None:
     make(bench)
     bench.store.close()
     with closing(sqlite3.connect(bench.path)) as connection:
-        connection.execute("DROP TABLE surepipe_keys")
-        connection.execute("DROP TABLE surepipe_marks")
+        for table in ("keys", "marks", "removals"):
+            connection.execute(f"DROP TABLE surepipe_{table}")
         connection.commit()
     bench.open()
     assert (values(bench, b"a"), mark(bench)) == ([None], 0)

@@ -310,7 +310,8 @@ def test_a_former_owner_that_reads_what_was_deleted_is_told_that_it_is_one(
 
 
 def test_a_former_owner_that_appends_while_it_is_replaced_gives_no_number_twice() -> None:
-    """message-queue Q-12, Q-15: between look and fence; the new owner has that message, and goes on behind."""
+    """message-queue Q-12, Q-15; book BQ-73: between look and fence; the new owner has that message, and goes on
+    behind."""
     store = MemoryStore()
     former = fill(opened(store), 1)
 
@@ -333,7 +334,8 @@ def test_a_former_owner_that_appends_while_it_is_replaced_gives_no_number_twice(
 def test_high_and_members_are_kept_whatever_the_first_number_is(
     any_bench: AnyBench, first: int
 ) -> None:
-    """message-queue Q-15, MQ-8: exact beyond 2^53, in Redis too; emptied and opened again, twice."""
+    """message-queue Q-15, MQ-8; book B-111, BQ-73: exact beyond 2^53, in Redis too; emptied and opened again,
+    twice."""
     store = FaultyStore(any_bench.store)
     fill(opened(store), first, first + 1)
     queue = opened(store)
@@ -361,7 +363,7 @@ def test_a_first_message_that_was_never_stored_uses_up_no_number(
 
 
 def test_clearing_lets_the_numbers_begin_anew(any_bench: AnyBench) -> None:
-    """message-queue Q-15: everything is gone, ``high`` too; the incarnation stays."""
+    """message-queue Q-15; book B-112: everything is gone, ``high`` too; the incarnation stays."""
     store = FaultyStore(any_bench.store)
     queue = opened(store)
     fill(queue, 5, 6)

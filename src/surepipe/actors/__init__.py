@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.actors.books import ServedBook
+from surepipe.actors.books import AsyncBook, ServedBook
 from surepipe.actors.channels.channel import (
     AsyncChannel,
     Channel,
@@ -36,6 +36,7 @@ from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import ThreadRuntime
 
 __all__ = [
+    "AsyncBook",
     "AsyncChannel",
     "AsyncPipe",
     "AsyncReceiver",

@@ -1,4 +1,4 @@
-"""The async faces: what ``async with`` gives of a pipe, of its ends, of a stream's ends and of a channel.
+"""The async faces: what ``async with`` gives of a pipe, its ends, a stream's ends, a channel and a served book.
 
     async with Pipe("orders") as pipe:
         pipe.receive(handle)                # a coroutine function: awaited, one message after the other
@@ -18,11 +18,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
-from surepipe.actors.ends.face import EXIT_S, Named, ReceivingFace, SendingFace, UntilText
+from surepipe.actors.ends.face import EXIT_S, ReceivingFace, SendingFace, UntilText
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.replaying import Replayed, ReplayingFace
 from surepipe.errors import MisuseError
@@ -32,7 +32,24 @@ if TYPE_CHECKING:
     from surepipe.storage.letters import DeadLetterStream
 
 
-N = TypeVar("N", bound=Named)
+class Faced(Protocol):
+    """What an async face is made of."""
+
+    @property
+    def name(self) -> str:
+        """Of the pipe, channel or book."""
+        ...
+
+    def check_outside(self, what: str, *, loops: bool = True) -> None:
+        """Refuse to wait where the wait would be for itself."""
+        ...
+
+    def close(self, timeout: float = ...) -> None:
+        """Wait until what was begun has ended, and end."""
+        ...
+
+
+N = TypeVar("N", bound=Faced)
 S = TypeVar("S", bound=SendingFace)
 R = TypeVar("R", bound=ReceivingFace)
 H = TypeVar("H", bound=HandlingFace)
@@ -76,7 +93,7 @@ class AsyncFace(Generic[N]):
 
     @property
     def name(self) -> str:
-        """Of the pipe or channel."""
+        """Of the pipe, channel or book."""
         return self.sync.name
 
     def __str__(self) -> str:

@@ -103,13 +103,38 @@ def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
 
 
+def json_writer(item: str = ",", key: str = ":") -> Callable[[object], str]:
+    """Writes what ``json.dumps`` writes, without NaN and infinities, with these separators.
+
+    ``JSONEncoder.encode`` makes the encoder in C anew for each value, which costs as much as to encode a short
+    one. This one is made once; a value that holds itself ends in its RecursionError, and not in a ValueError.
+    """
+    plain = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(item, key))
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return plain.encode
+    quote = json.encoder.encode_basestring
+    encode = make(None, plain.default, quote, None, key, item, False, False, False)
+    join = "".join
+    return lambda value: join(encode(value, 0))
+
+
+def read_json(text: bytes, *, constants: bool = True) -> object:
+    """A JSON value, as ``json.loads`` reads it, which is asked for what the fast reader refuses: a byte order
+    mark, half a surrogate pair, 200 levels of nesting, no JSON. ``constants``: NaN and infinities, too.
+    Raises ValueError and RecursionError."""
+    try:
+        value: object = from_json(text, allow_inf_nan=constants)
+    except ValueError:
+        return json.loads(text, parse_constant=None if constants else _no_constant)
+    return value
+
+
 class JsonCodec:
     """JSON, as the standard library reads and writes it, without NaN and infinities."""
 
     def __init__(self) -> None:
-        self._write = json.JSONEncoder(
-            allow_nan=False, ensure_ascii=False, separators=(",", ":")
-        ).encode
+        self._write = json_writer()
 
     def encode(self, message: object) -> bytes:
         """Compact JSON in UTF-8."""
@@ -123,20 +148,9 @@ class JsonCodec:
 
     def decode(self, payload: bytes) -> object:
         try:
-            value: object = from_json(payload, allow_inf_nan=False)
-        except ValueError:
-            return self._decode_slowly(payload)
-        return value
-
-    @staticmethod
-    def _decode_slowly(payload: bytes) -> object:
-        # The fast reader gives up at 200 levels of nesting, which the writer does not.
-        payload, _ = unmarked(payload)
-        try:
-            value: object = json.loads(payload, parse_constant=_no_constant)
+            return read_json(unmarked(payload)[0], constants=False)
         except (ValueError, RecursionError) as error:
             raise Undecodable(f"not JSON: {type(error).__name__}") from error
-        return value
 
 
 class AutoCodec:
@@ -164,6 +178,14 @@ class AutoCodec:
         """What was sent."""
         if payload[:1] != _MARK:
             return payload
+        try:
+            value: object = from_json(payload[1:], allow_inf_nan=False)
+        except ValueError:
+            return self._decode_slowly(payload)
+        return value
+
+    def _decode_slowly(self, payload: bytes) -> object:
+        """Bytes that begin with the mark, replayed letters, and JSON that the fast reader does not take."""
         rest = payload[1:]
         if rest[:1] == _MARK:
             return rest
@@ -245,6 +267,32 @@ def wire_form(codec: Codec) -> str:
     if isinstance(codec, AutoCodec):
         return "auto"
     return "json" if isinstance(codec, JsonCodec | ModelCodec) else ""
+
+
+_DIGITS = bytes.maketrans(b"123456789E", b"000000000e")
+_OVERFLOWS = (b"0e000", b"0" * 309)
+"""How numbers look, every digit a zero, that may be too large for a float: they are read as infinite."""
+
+
+def payloads_of(
+    codec: Codec, messages: Sequence[object], texts: Sequence[bytes], longest: int
+) -> list[bytes] | None:
+    """Payloads of messages whose JSON stands in these texts, as the codec would write it but for blanks; each is
+    an object of its own. None where it writes something else, and where blanks might make one too long. Raises
+    MisuseError for what the codec refuses."""
+    if type(codec) is not AutoCodec or max(map(len, texts), default=0) >= longest:
+        return None
+    payloads = [_MARK + text for text in texts]
+    if _may_overflow(b"\n".join(texts)):
+        for at, text in enumerate(texts):
+            if _may_overflow(text):
+                payloads[at] = codec.encode(messages[at])
+    return payloads
+
+
+def _may_overflow(text: bytes) -> bool:
+    flat = text.translate(_DIGITS, b"+")
+    return any(sign in flat for sign in _OVERFLOWS)
 
 
 def encode_all(codec: Codec, messages: Sequence[object]) -> list[bytes]:

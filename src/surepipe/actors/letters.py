@@ -9,7 +9,7 @@ from typing import TypeAlias
 from surepipe.actors.consuming.coroutines import finish, require_handler
 from surepipe.actors.runtime import Runtime
 from surepipe.core.effects import Letter
-from surepipe.storage.letters import replayed_text
+from surepipe.storage.letters import attempts_text
 
 DeadLetterPlace: TypeAlias = Callable[[Letter], object]
 """Called with each letter; returning means it is stored, raising means it is not: it is called again later."""
@@ -69,8 +69,8 @@ class DeadLetters:
     def show(self) -> str:
         """One line for each letter, without payloads."""
         return "\n".join(
-            f"{letter.pipe} epoch {letter.epoch} seq {letter.seq}: {letter.attempts} attempts"
-            f"{replayed_text(letter)}, {letter.error_type}: {letter.error_text}"
+            f"{letter.pipe} epoch {letter.epoch} seq {letter.seq}: {attempts_text(letter)}, "
+            f"{letter.error_type}: {letter.error_text}"
             for letter in self.list()
         )
 

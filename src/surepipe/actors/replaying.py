@@ -96,7 +96,8 @@ class ReplayingFace(SendingFace, StartingFace):
         timeout: float | None,
     ) -> tuple[int, int] | None:
         payload = Beside(self._payload_of(stored))
-        journal.commit_beside(payload, position)
+        reader = f"{position.stream}/{position.reader}"
+        journal.commit_beside([payload], reader, lambda _: position)
         self.sender.intake.offer(payload, Until.ACCEPTED, timeout)
         return payload.number
 

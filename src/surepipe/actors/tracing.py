@@ -169,20 +169,38 @@ class FlowTrace:
         """These are in the next pipe, which is named with its producer."""
         self._tracing.row(self._node, "accepted", pipe, epoch=epoch, seq=first, count=count)
 
+    def stored(self, pipe: str, first: int, last: int, epoch: int = 1) -> None:
+        """The store of the next pipe has these, which is no new number of this life."""
+        detail = _text({"loaded": True})
+        self._tracing.row(
+            self._node,
+            "accepted",
+            pipe,
+            epoch=epoch,
+            seq=first,
+            count=last - first + 1,
+            detail=detail,
+        )
+
     def found(self, pipe: str, epoch: int, read: int, last: int) -> None:
         """Former lives have stored all up to ``last``. What has been read may be from before the trace."""
         if read:
             self._tracing.row(self._node, "unknown", pipe, epoch=epoch, seq=1, count=read)
         if last > read:
-            detail = _text({"loaded": True})
-            count = last - read
-            self._tracing.row(
-                self._node, "accepted", pipe, epoch=epoch, seq=read + 1, count=count, detail=detail
-            )
+            self.stored(pipe, read + 1, last, epoch)
 
     def passed(self, pipe: str, epoch: int, seq: int) -> None:
         """The stored position of the readers is behind this message of a producer, and so behind all before it."""
         self._tracing.row(self._node, "passed", pipe, epoch=epoch, seq=seq)
+
+    def delivered(self, pipe: str, epoch: int, first: int, count: int, attempt: int) -> None:
+        """These are about to be passed on."""
+        where = {"epoch": epoch, "seq": first, "count": count, "attempt": attempt}
+        self._tracing.row(self._node, "delivered", pipe, **where)
+
+    def settled(self, pipe: str, epoch: int, first: int, count: int) -> None:
+        """These are passed on for good."""
+        self._tracing.row(self._node, "settled", pipe, epoch=epoch, seq=first, count=count)
 
     def made(self, pipe: str, epoch: int, times: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         """Of each part, messages in order and how many messages came there of each."""
@@ -328,6 +346,13 @@ class ReceiverTrace:
             where: dict[str, str | int] = {"epoch": epoch, "seq": start, "count": end - start + 1}
             self._tracing.row(self._node, "settled", pipe, **where)
         known.add(first, last)
+
+    def passed(self, producer: str, epoch: int, first: int, last: int) -> None:
+        """The stored state that this life begins with is behind these messages."""
+        if first <= last and not self._tracing.with_reasons:
+            pipe = _of_producer(self._pipe, producer)
+            count = last - first + 1
+            self._tracing.row(self._node, "passed", pipe, epoch=epoch, seq=first, count=count)
 
     def settled(self, work: Work, through: int) -> None:
         """The consumer has come so far with a work; from any thread."""

@@ -16,10 +16,14 @@ import typer
 
 from surepipe.cli.commands.audit import audit
 from surepipe.cli.commands.bench import bench
+from surepipe.cli.commands.book import book
 from surepipe.cli.commands.check import check
 from surepipe.cli.commands.dlq import dlq
 from surepipe.cli.commands.graph import graph
 from surepipe.cli.commands.init import init
+from surepipe.cli.commands.node import node, submit, watch
+from surepipe.cli.commands.relay import EPILOG as RELAY_CODES
+from surepipe.cli.commands.relay import relay
 from surepipe.cli.commands.replay import replay
 from surepipe.cli.commands.run import run as run_pipeline
 from surepipe.cli.commands.schema import schema
@@ -40,6 +44,12 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
         epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.NOT_EXERCISED),
     ),
     "replay": (replay, epilog(Exit.HELD, Exit.UNUSABLE, Exit.INTERRUPTED)),
+    "relay": (relay, RELAY_CODES),
+    "submit": (
+        submit,
+        epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.NOT_EXERCISED, Exit.INTERRUPTED),
+    ),
+    "watch": (watch, epilog(Exit.HELD, Exit.UNUSABLE)),
     "graph": (graph, epilog(Exit.HELD, Exit.UNUSABLE)),
     "schema": (schema, epilog(Exit.HELD)),
     "simulate": (
@@ -59,7 +69,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "top": (top, epilog(Exit.HELD, Exit.UNUSABLE)),
 }
 
-GROUPS: dict[str, typer.Typer] = {"dlq": dlq}
+GROUPS: dict[str, typer.Typer] = {"dlq": dlq, "book": book, "node": node}
 """Commands that have commands of their own."""
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 class AnyEngine(Protocol):
     """What a run needs of an engine."""
 
+    gave_up: bool
+    """Whether it has ended because another party answers nothing."""
+
     def start(self) -> None:
         """Open everything, and go on where the last run was."""
         ...
@@ -56,7 +59,15 @@ class Chosen:
     master: str | None = None
     checkpoint: Path | None = None
 
-    def make(self, plan: Plan, node: str, environment: RealEnvironment, *, once: bool) -> AnyEngine:
+    def make(
+        self,
+        plan: Plan,
+        node: str,
+        environment: RealEnvironment,
+        *,
+        once: bool,
+        answers_s: float | None = None,
+    ) -> AnyEngine:
         """The engine, not started yet. Raises ConfigurationError."""
         if self.kind == "spark":
             from surepipe.spark.session import require_extra
@@ -73,7 +84,7 @@ class Chosen:
             )
         from surepipe.pipelines.run import PlanEngine
 
-        return PlanEngine(plan, node, environment, once=once)
+        return PlanEngine(plan, node, environment, once=once, answers_s=answers_s)
 
 
 def chosen_engine(

@@ -81,14 +81,14 @@ def refuse_unsendable(name: str, fates: Fates, index: int, is_there: bool) -> No
 def _pipe_of(plan: Plan, name: str, chosen: Sequence[StoredLetter]) -> str:
     """The pipe that all these letters came from."""
     known = {pipe_name(plan, pipe): pipe.name for pipe in plan.pipes}
-    sources = {source.name for source in plan.sources}
-    came_from = {stored.letter.pipe for stored in chosen}
+    sources = {f"{plan.name}/{source.name}": source.name for source in plan.sources}
+    came_from = {stored.letter.pipe.partition("@")[0] for stored in chosen}
     if read := [stored for stored in chosen if stored.letter.pipe in sources]:
         first = read[0]
         complain(
-            f"letter {first.index} of {name} came from source {first.letter.pipe}, before any pipe, so it "
-            "can't be replayed: save it with surepipe dlq show --raw, mend it, give it to the source again, and "
-            "then delete it with surepipe dlq delete"
+            f"letter {first.index} of {name} came from source {sources[first.letter.pipe]}, before any pipe, so "
+            "it can't be replayed: save it with surepipe dlq show --raw, mend it, give it to the source again, "
+            "and then delete it with surepipe dlq delete"
         )
         raise typer.Exit(Exit.UNUSABLE)
     if len(came_from) > 1 or not came_from <= set(known):

@@ -21,7 +21,10 @@ from surepipe.observe.status import (
     compact,
     is_worrying,
     milliseconds,
+    printable,
     progress_of,
+    said_of_book,
+    said_of_queue,
     seconds,
 )
 
@@ -149,7 +152,8 @@ def picture(status: Status, width: int) -> RenderableType:
     ]
     told = [f"{told.time[11:19]}  {told.text}" for told in status.notices[-3:]]
     last = [Text(line, style="yellow") for line in (*silent, *dead, *told)]
-    return Group(head, table, *(Text(line, style="dim") for line in _others(status)), *last)
+    books = [Text(line) for line in _books(status)]
+    return Group(head, table, *books, *(Text(line, style="dim") for line in _others(status)), *last)
 
 
 def _fitting(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
@@ -181,6 +185,19 @@ def _columns(part: Part, flow: PipeFlow) -> Iterator[tuple[str, str]]:
     yield "lanes", _NONE if flow.lanes is None else f"{flow.lanes_busy} of {flow.lanes}"
     yield "p50", milliseconds(flow.settling.p50_ms) if flow.settling else _NONE
     yield "p99", milliseconds(flow.settling.p99_ms) if flow.settling else _NONE
+
+
+def _books(status: Status) -> Iterator[str]:
+    """The ring of each book, its head first."""
+    for part in status.parts:
+        if part.book is None:
+            continue
+        yield f"{part.name}: {said_of_book(part.book)}"
+        width = max((len(printable(one.key)) for one in part.book.queues), default=0)
+        for one in part.book.queues:
+            yield f"  {printable(one.key).ljust(width)}  {said_of_queue(one)}"
+        if part.book.ready > len(part.book.queues):
+            yield f"  and {part.book.ready - len(part.book.queues)} more"
 
 
 def _others(status: Status) -> Iterator[str]:

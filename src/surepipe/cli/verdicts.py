@@ -110,7 +110,8 @@ def _though(explanation: Explanation, verdict: Verdict, assessment: Assessment) 
         weaker = frozenset(f for f in more if all(s is not None and f in s for s in kept))
         promised = pipe.explanation.headline
         if weaker:
-            why = f"pipe {pipe.name} promises {promised.delivery}, {_order(promised)}, which does not survive it"
+            what = f"{promised.delivery}, {order_told(promised)}"
+            why = f"pipe {pipe.name} promises {what}, which does not survive it"
             yield _field(
                 "though", faults_told(weaker), f": {why}; what is promised end to end does"
             )
@@ -136,15 +137,16 @@ def _promise(explanation: Explanation, verdict: Verdict, engine: str) -> Iterato
     from surepipe.pipelines.engine_limits import delivery_on_spark
 
     headline = explanation.headline
-    order = _order(headline)
+    order = order_told(headline)
     if verdict.per_key is not None:
-        order = f"{_order(verdict.per_key)} per key, {order} across keys"
+        order = f"{order_told(verdict.per_key)} per key, {order} across keys"
     delivery = headline.delivery if engine != "spark" else delivery_on_spark(headline.delivery)
     yield _field("delivers", (f"{delivery}, {order}", "good"))
     yield _field("through", faults_told(headline.tolerates) or "no fault")
 
 
-def _order(claim: Claim) -> str:
+def order_told(claim: Claim) -> str:
+    """The order that is promised, in words."""
     return "no order" if claim.order == "none" else f"{claim.order} order"
 
 

@@ -122,6 +122,9 @@ WORD_MEANING: Mapping[str, str] = {
     "clock-step": "the wall clock jumps, forwards or back",
 }
 
+EVERYDAY = ("network", "process-crash", "bad-stage", "store-outage", "host-power-loss")
+"""The words for what happens to everybody."""
+
 FAULTS_OF: Mapping[str, Faults] = {
     **WORDS,
     **{fault.value: frozenset({fault}) for fault in Fault},

@@ -51,6 +51,12 @@ class NoticeKind(StrEnum):
     UP = "Up"
     DOWN = "Down"
     MISMATCH = "Mismatch"
+    FORKED = "Forked"
+    STOPPED = "Stopped"
+    STATE_LOST = "StateLost"
+    DECLINED = "Declined"
+    SEALED = "Sealed"
+    MISSED = "Missed"
 
 
 NOTICE_MEANING: Mapping[NoticeKind, str] = {
@@ -76,6 +82,12 @@ NOTICE_MEANING: Mapping[NoticeKind, str] = {
     NoticeKind.DOWN: "a channel was silent for too long; its volatile state was freed",
     NoticeKind.MISMATCH: "the two ends are configured differently: both stop, and the detail says which two "
     "stacks met",
+    NoticeKind.FORKED: "a member of a log signed two entries for one height: nobody relies on it any more",
+    NoticeKind.STOPPED: "a member of a log wrote an entry that nobody takes: what is behind it doesn't count",
+    NoticeKind.DECLINED: "a block that a node of a replicated queue proposed doesn't pass the checks of this node",
+    NoticeKind.SEALED: "a session of a replicated queue has ended: the next one goes on with what it left",
+    NoticeKind.MISSED: "this node was away for longer than others keep what was decided: it goes on without that",
+    NoticeKind.STATE_LOST: "this node may have forgotten what it signed: it only listens in this session",
 }
 """What each notice tells, in one line."""
 

@@ -361,7 +361,7 @@ class Mismatch:
 @dataclass(frozen=True, slots=True)
 class ProducerOpened:
     """The producer may append from ``last + 1``. ``lost`` are confirmed messages that are gone; ``removed`` as in
-    ``Stored``."""
+    ``Stored``, of a run of this producer and epoch."""
 
     incarnation: int
     last: int
@@ -375,8 +375,8 @@ class Stored:
 
     ``last`` is the last seq stored of that producer and epoch, so all up to it are in the stream. ``new`` were
     stored by this call, from index ``first_index`` on (None when all had been there). ``removed``: the first and
-    last index of entries that somebody else has removed since the last write, as far as the store sees it; told
-    once, to whoever writes next.
+    last index of entries that somebody else has removed since the last write, as far as the store sees it. It is
+    told to whoever writes next, whose answer may be lost: so again to a repeat of that run, and to openings.
     """
 
     last: int

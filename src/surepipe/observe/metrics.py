@@ -13,7 +13,7 @@ Names: ``surepipe_<counter>_total{pipe="..."}``, ``surepipe_<gauge>{pipe="..."}`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import (
@@ -27,6 +27,10 @@ from prometheus_client.registry import Collector
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
 from surepipe.observe.serving import Answer, PageServer
 from surepipe.observe.status import GAUGES
+
+if TYPE_CHECKING:
+    from surepipe.actors.clusters import Cluster
+    from surepipe.actors.parties import ServedRelay
 
 _US = "_us"
 
@@ -81,6 +85,68 @@ class PipeCollector(Collector):
             )
 
 
+class RelayCollector(Collector):
+    """What waits on the paths of a relay between parties, and what came of its submissions, by path."""
+
+    def __init__(self, relay: ServedRelay) -> None:
+        self._relay = relay
+
+    def collect(self) -> Iterator[Metric]:
+        figures = self._relay.figures()
+        for name, text, label in _RELAY_GAUGES:
+            family = GaugeMetricFamily(name, text, labels=["path", *([label] if label else [])])
+            for (found, path, which), value in figures.items():
+                if found == name:
+                    family.add_metric([path, *([which] if label else [])], value)
+            yield family
+        submitted = CounterMetricFamily(
+            "surepipe_ibc_submitted",
+            "items by kind and outcome",
+            labels=["path", "kind", "outcome"],
+        )
+        headers = CounterMetricFamily("surepipe_ibc_headers", "headers submitted", labels=["path"])
+        for (found, path, which), value in figures.items():
+            if found == submitted.name:
+                submitted.add_metric([path, *which.split("/")], value)
+            elif found == headers.name:
+                headers.add_metric([path], value)
+        yield submitted
+        yield headers
+
+
+class ClusterCollector(Collector):
+    """How the nodes of a replicated queue stand that run here, and what they counted, by node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[Metric]:
+        kinds = (
+            (GaugeMetricFamily, self._cluster.gauges()),
+            (CounterMetricFamily, self._cluster.counters()),
+        )
+        for family, nodes in kinds:
+            names = sorted({name for found in nodes.values() for name in found})
+            for name in names:
+                words = name.replace("_", " ").replace("-", " ")
+                known = f"surepipe_rmq_{name.replace('-', '_')}"
+                one = family(known, f"{words}, of a node", labels=["node"])
+                for node, found in nodes.items():
+                    if name in found:
+                        one.add_metric([node], found[name])
+                yield one
+
+
+_RELAY_GAUGES = (
+    ("surepipe_ibc_pending", "messages that wait", "stage"),
+    ("surepipe_ibc_oldest_pending_index", "index of the oldest that waits", "stage"),
+    ("surepipe_ibc_pending_age_seconds", "for how long the oldest waits", "stage"),
+    ("surepipe_ibc_parked", "messages put aside until the next clearing", ""),
+    ("surepipe_ibc_trust_remaining_seconds", "until a party isn't believed any more", ""),
+    ("surepipe_ibc_live", "1 while the path is carried", "state"),
+)
+
+
 def _families(all_counted: Iterable[Counted], label: str, prefix: str) -> Iterator[Metric]:
     totals: dict[str, dict[str, int]] = {}
     for counted in all_counted:
@@ -132,10 +198,12 @@ class MetricsServer:
         address: str = "127.0.0.1",
         parts: Callable[[], Iterable[Counted]] = tuple,
         silent_s: Callable[[], Mapping[str, float]] = dict,
+        more: Sequence[Collector] = (),
     ) -> None:
         registry = CollectorRegistry()
         asked = pipes if callable(pipes) else lambda: pipes
-        registry.register(PipeCollector(asked, latencies, parts, silent_s))
+        for collector in (PipeCollector(asked, latencies, parts, silent_s), *more):
+            registry.register(collector)
 
         def page() -> Answer:
             return Answer("text/plain; version=0.0.4", generate_latest(registry).decode())

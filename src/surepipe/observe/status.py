@@ -106,6 +106,61 @@ class Moment(_Value):
     waiting: int | None = None
 
 
+class QueueSeen(_Value):
+    """One queue of a book."""
+
+    key: str
+    waiting: int = 0
+    parked: int = 0
+    paused: bool = False
+    blocked: bool = False
+    weight: int = 1
+
+
+class BookSeen(_Value):
+    """A book as it stands. ``ready``: queues with messages to be served; ``queues`` are the first of them, the
+    head of the ring first, and then some where all is parked.
+
+    ``spent`` and ``budget``: of this period, by dimension. ``full``: the key whose queue holds up what feeds it.
+    """
+
+    ready: int
+    parked: int = 0
+    queues: tuple[QueueSeen, ...] = ()
+    spent: dict[str, float] = Field(default_factory=dict)
+    budget: dict[str, float] = Field(default_factory=dict)
+    period_s: float = 1.0
+    full: str | None = None
+
+
+def said_of_book(seen: BookSeen) -> str:
+    """A book in one line."""
+    found = [f"{seen.ready} ready {'queue' if seen.ready == 1 else 'queues'}"]
+    if seen.queues and seen.ready:
+        found.append(f"{printable(seen.queues[0].key)} is next")
+    for name, most in seen.budget.items():
+        found.append(
+            f"{seen.spent.get(name, 0.0):g} of {most:g} {name} spent in {seen.period_s:g} s"
+        )
+    if seen.parked:
+        found.append(f"{seen.parked} parked: see surepipe book list")
+    if seen.full is not None:
+        found.append(f"the queue of {printable(seen.full)} is full, and what feeds the pipe waits")
+    return ", ".join(found)
+
+
+def said_of_queue(one: QueueSeen) -> str:
+    """What a queue holds, and how it stands."""
+    found = [f"{one.waiting} waiting"] + ([f"{one.parked} parked"] if one.parked else [])
+    found += [word for word, is_so in (("paused", one.paused), ("blocked", one.blocked)) if is_so]
+    return ", ".join(found + ([f"weight {one.weight}"] if one.weight != 1 else []))
+
+
+def printable(text: str) -> str:
+    """A text without what a terminal obeys."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 class Part(_Value):
     """One part of a pipeline. ``flow`` is there for pipes; ``counts`` has everything that was counted, by name."""
 
@@ -123,6 +178,8 @@ class Part(_Value):
     guarantee: str = ""
     tolerates: tuple[str, ...] = ()
     flow: PipeFlow | None = None
+    book: BookSeen | None = None
+    """Of a pipe through a book that this process has open."""
     counts: dict[str, int] = Field(default_factory=dict)
     per_s: dict[str, float] = Field(default_factory=dict)
 
@@ -315,7 +372,8 @@ GAUGES = frozenset(
     {
         *("backlog", "backlog_bytes", "held", "held_bytes", "in_flight", "in_flight_bytes"),
         *("in_work", "in_work_bytes", "lag", "loaded", "oldest_unconfirmed_us", "rto_us"),
-        *("lanes", "lanes_busy"),
+        *("lanes", "lanes_busy", "parked", "queues"),
+        *("spent_messages", "spent_bytes", "spent_units", "spent_seconds_us"),
         *("rows_per_s", "batch_us", "state_rows", "state_bytes"),
     }
 )

@@ -24,6 +24,7 @@ from surepipe.guarantees.derivation import Derived
 from surepipe.observe.latency import Histogram, Latencies
 from surepipe.observe.status import (
     GAUGES,
+    BookSeen,
     CounterRates,
     Counts,
     LetterSeen,
@@ -85,6 +86,7 @@ class RunFacts:
     stores: Callable[[], tuple[StoreSeen, ...]] = tuple
     letters: Callable[[], tuple[LetterSeen, ...]] = tuple
     progress: Callable[[], Mapping[str, tuple[int, int, int]]] = dict
+    books: Callable[[], Mapping[str, BookSeen]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class _Now:
     measured: Measured
     silent: frozenset[str]
     progress: Mapping[str, tuple[int, int, int]]
+    books: Mapping[str, BookSeen]
 
 
 class Watch:
@@ -189,11 +192,12 @@ class Watch:
         stores = self.beside.stores()
         letters = self.beside.letters()
         progress = self.beside.progress()
+        books = self.beside.books()
         with self._lock:
             counts = self._counters()
             over_s, per_s = self._rates.look(counts)
             silent = frozenset(store.name for store in stores if store.silent_s is not None)
-            known = _Now(counts, per_s, self._last_minute(), silent, progress)
+            known = _Now(counts, per_s, self._last_minute(), silent, progress, books)
             parts = tuple(self._filled(part, known) for part in self.parts)
             now = self._clock()
             return Status(
@@ -244,6 +248,8 @@ class Watch:
         changes: dict[str, object] = {"counts": dict(found), "per_s": rising}
         if part.name in now.progress:
             changes["progress"] = _progress(*now.progress[part.name], rising.get("taken", 0.0))
+        if part.name in now.books:
+            changes["book"] = now.books[part.name]
         if part.flow is not None:
             name = self._traced_as(part.name)
             settled, confirmed = now.measured

@@ -72,7 +72,7 @@ class SparkEngine:
                 *(file.absolute().as_uri() for file in files)
             )
         except (PySparkException, Py4JError) as error:
-            raise _refused(f"{files[0]} can't be read", error) from None
+            raise refused(f"{files[0]} can't be read", error) from None
         missing_columns(files, read.columns, REQUIRED)
         return _as_told(read, read.columns)
 
@@ -117,7 +117,7 @@ class SparkEngine:
         try:
             found = self._sql(statement).collect()
         except (PySparkException, Py4JError) as error:
-            raise _refused("the audit can't be done", error) from error
+            raise refused("the audit can't be done", error) from error
         return [cast("tuple[Cell, ...]", tuple(row)) for row in found]
 
     def each(self, low: str, high: str) -> str:
@@ -152,7 +152,7 @@ def _chunks(rows: Iterable[Sequence[Cell]]) -> Iterator[list[tuple[Cell, ...]]]:
         yield chunk
 
 
-def _refused(what: str, error: Exception) -> ConfigurationError:
+def refused(what: str, error: Exception) -> ConfigurationError:
     """The first line that says something: Java's own begin with where in Python the call was made."""
     lines = [line for line in str(error).splitlines() if not line.startswith("An error occurred")]
     return ConfigurationError(f"{what}: {next(iter(lines), type(error).__name__)}")

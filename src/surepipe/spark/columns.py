@@ -81,6 +81,8 @@ INT32: object = _arrow.int32()
 INT64: object = _arrow.int64()
 INTEGER: object = _arrow.int64()
 LARGE_BINARY: object = _arrow.large_binary()
+BINARIES: object = _arrow.list_(_arrow.binary())
+FLAGS: object = _arrow.list_(_arrow.bool_())
 
 
 def array_of_buffers(kind: object, count: int, offsets: object, body: object) -> Array:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.actors.consuming.coroutines import HandlerKind, kind_of
 from surepipe.core.store_requests import KEEP_ALL, StreamInfo
 from surepipe.errors import ConfigurationError, StoreReset
 from surepipe.pipelines.plan import Plan
@@ -168,7 +169,8 @@ def _through(call: str) -> Callable[[Batches], Batches]:
 
     def work(batches: Batches) -> Batches:
         environment, codec = RealEnvironment(_NO_PLAN), AutoCodec()
-        function = StageCall(environment.function(call), None)
+        found = environment.function(call)
+        function = StageCall(found, None, awaits=kind_of(found) is HandlerKind.COROUTINE)
         for batch in batches:
             indexes: list[int] = []
             payloads: list[bytes | None] = []

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count, repeat
 
 from surepipe.core.effects import (
     AppendRows,
@@ -164,6 +165,21 @@ class Beside(bytes):
     """The epoch and seq of the message, once it is stored."""
 
 
+class _Positions:
+    """Those of one reader behind each of some payloads. One is made when it is needed, and once: a write that is
+    repeated has the same."""
+
+    def __init__(self, reader: str, make: Callable[[int], CommitPosition]) -> None:
+        self.reader = reader
+        self._make = make
+        self._made: dict[int, CommitPosition] = {}
+
+    def behind(self, count: int) -> CommitPosition:
+        if count not in self._made:
+            self._made[count] = self._make(count)
+        return self._made[count]
+
+
 class StoreJournal:
     """The journal of one pipe. Safe for threads; each life of the sender calls ``load`` first.
 
@@ -198,7 +214,7 @@ class StoreJournal:
         """What the opening of a life answered, until that life writes on: a repeat answers the same."""
         # A new life may load while a write of the former one is still under way.
         self._lock = threading.RLock()
-        self._beside: dict[int, tuple[Beside, CommitPosition]] = {}
+        self._beside: dict[int, tuple[bytes, _Positions, int]] = {}
         """By the identity of the payload, which is kept with it."""
         self._untrimmed = [0, 0]
 
@@ -405,18 +421,20 @@ class StoreJournal:
         """True when a commit in this store can be one step with a write of this journal."""
         return positions is self._streams and isinstance(self._streams, TransactionalStore)
 
-    def commit_beside(self, payload: Beside, position: CommitPosition) -> None:
-        """When this payload is stored as a row, commit the position in the same transaction: both or neither.
+    def commit_beside(
+        self, payloads: Sequence[bytes], reader: str, behind: Callable[[int], CommitPosition]
+    ) -> None:
+        """When such a payload is stored as a row, commit in the same transaction the position behind so many of
+        them: both or neither. Each is an object of its own, as those of ``Beside`` are.
 
-        Of several positions of one reader that belong to one write the last is committed.
+        Of several positions of one reader that belong to one write the last is committed, and no other is made.
         """
-        assert self.can_commit_beside(self._streams)
-        self._beside[id(payload)] = (payload, position)
+        numbered = zip(payloads, repeat(_Positions(reader, behind)), count(1), strict=False)
+        self._beside.update(zip(map(id, payloads), numbered, strict=False))
 
     def _append_run(self, run: AppendRun) -> AppendOutcome:
-        beside = [
-            self._beside[id(payload)] for payload in run.payloads if id(payload) in self._beside
-        ]
+        ids = list(map(id, run.payloads))
+        beside = list(filter(None, map(self._beside.get, ids)))
         if not beside:
             return self._streams.append(
                 run.stream, run.producer, run.epoch, run.first, run.payloads
@@ -424,15 +442,14 @@ class StoreJournal:
         assert isinstance(self._streams, TransactionalStore)
         with self._streams.transaction() as transaction:
             transaction.append(run)
-            for position in {
-                (position.stream, position.reader): position for _, position in beside
-            }.values():
-                transaction.commit(position)
+            latest = {positions.reader: (positions, number) for _, positions, number in beside}
+            for positions, number in latest.values():
+                transaction.commit(positions.behind(number))
         stored, *committed = transaction.outcomes
         if not transaction.done:
             return _first_refusal(stored, committed)
-        for row, payload in enumerate(run.payloads, run.first):
-            if self._beside.pop(id(payload), None) is not None and isinstance(payload, Beside):
+        for row, (one, payload) in enumerate(zip(ids, run.payloads, strict=True), run.first):
+            if self._beside.pop(one, None) is not None and type(payload) is Beside:
                 payload.number = (run.epoch, row - 1)  # row 1 of an epoch is its head
         assert isinstance(stored, Stored)
         return stored

@@ -147,8 +147,8 @@ class StoredLetter:
         """What a list shows: no payload."""
         letter = self.letter
         return (
-            f"{self.index}: {letter.pipe} epoch {letter.epoch} seq {letter.seq}, {letter.attempts} attempts"
-            f"{replayed_text(letter)}: {letter.error_type}: {letter.error_text}"
+            f"{self.index}: {letter.pipe} epoch {letter.epoch} seq {letter.seq}, {attempts_text(letter)}: "
+            f"{letter.error_type}: {letter.error_text}"
         )
 
     def about(self) -> str:
@@ -164,11 +164,11 @@ class StoredLetter:
         return f"{self.about()}\n{payload}"
 
 
-def replayed_text(letter: Letter) -> str:
-    """How a line tells that its message had been replayed before: nothing when it had not."""
-    if not letter.replays:
-        return ""
-    return f", replayed {letter.replays} time{'s' if letter.replays > 1 else ''}"
+def attempts_text(letter: Letter) -> str:
+    """How often its message was tried, and replayed before that if it was."""
+    tried = f"{letter.attempts} attempt{'s' if letter.attempts != 1 else ''}"
+    times = f"{letter.replays} time{'s' if letter.replays > 1 else ''}"
+    return f"{tried}, replayed {times}" if letter.replays else tried
 
 
 def _time(micros: int) -> str:

@@ -120,6 +120,21 @@ def _part(entries: Entries, start: int, stop: int | None = None) -> Entries:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ToldRemoval:
+    """What a run was told that somebody else had removed, by index, and the last message of that run."""
+
+    removed: tuple[int, int]
+    producer: str
+    epoch: int
+    seq: int
+
+    def again(self, producer: str, epoch: int, first: int, last: int) -> tuple[int, int] | None:
+        """The same for who asks about these messages, when the run that was told ended among them."""
+        is_same = (self.producer, self.epoch) == (producer, epoch)
+        return self.removed if is_same and first <= self.seq <= last else None
+
+
 @dataclass(slots=True)
 class MemoryStream:
     """The entries from ``earliest`` to ``next - 1``."""
@@ -132,6 +147,7 @@ class MemoryStream:
     next: int = 1
     size_bytes: int = 0
     producers: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    told: ToldRemoval | None = None
 
     def copy(self) -> MemoryStream:
         """An independent copy; pages never change, so they are shared."""
@@ -149,7 +165,8 @@ class MemoryStream:
         lost = (last + 1, base - 1) if last < base - 1 else None
         last = max(last, base - 1)
         self.producers[producer] = (epoch, last)
-        return ProducerOpened(self.incarnation, last, lost)
+        removed = self.told.again(producer, epoch, 1, last) if self.told else None
+        return ProducerOpened(self.incarnation, last, lost, removed)
 
     def append(
         self, run: AppendRun, now_us: int, unread: int
@@ -168,7 +185,7 @@ class MemoryStream:
             return Gap(last + 1), None
         new = tuple(run.payloads[last + 1 - run.first :])
         if not new:
-            return Stored(last, 0, None), None
+            return Stored(last, 0, None, self._told_before(run)), None
         size = sum(map(len, new))
         if bound := self._make_room(size, now_us, unread):
             return Full(bound), None
@@ -178,18 +195,22 @@ class MemoryStream:
         self, run: AppendRun, last: int, new: tuple[bytes, ...], size: int, now_us: int
     ) -> tuple[Stored, Callable[[], None]]:
         remembered, earliest = self.producers.get(run.producer), self.earliest
-        removed = self._removed_by_others()
+        told, removed = self.told, self._removed_by_others()
         index = self.next
         entries = Entries(index, run.producer, run.epoch, last + 1, new)
         self.pages.append(MemoryPage(entries, size, now_us))
         self.next += len(new)
         self.size_bytes += size
         self.producers[run.producer] = (run.epoch, last + len(new))
-        self.earliest = self.pages[0].index  # so what was removed in front of it is told once
+        self.earliest = self.pages[
+            0
+        ].index  # so what was removed in front of it is told to no other run
+        if removed:
+            self.told = ToldRemoval(removed, run.producer, run.epoch, run.last)
 
         def take_back() -> None:
             self.pages.pop()
-            self.earliest = earliest
+            self.earliest, self.told = earliest, told
             self.next -= len(new)
             self.size_bytes -= size
             if remembered is None:
@@ -198,6 +219,10 @@ class MemoryStream:
                 self.producers[run.producer] = remembered
 
         return Stored(last + len(new), len(new), index, removed), take_back
+
+    def _told_before(self, run: AppendRun) -> tuple[int, int] | None:
+        told = self.told
+        return told.again(run.producer, run.epoch, run.first, run.last) if told else None
 
     def _removed_by_others(self) -> tuple[int, int] | None:
         """The first and last index of what is missing at either end; who reads in between meets a hole there."""

@@ -103,6 +103,8 @@ def test_a_wrong_key_or_certificate_is_told_once_on_both_sides_and_is_no_connect
         "tcp to 127.0.0.1",
     ]
     assert all("do both processes have the same security?" in text for text in told)
+    proof, other = ("key", "certificate") if security == "key" else ("certificate", "key")
+    assert all(proof in text and other not in text for text in told)
 
 
 def _half_strangers(folder: Path) -> tuple[MutualTls, MutualTls]:

@@ -16,8 +16,8 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from surepipe.actors.codecs import Codec, Undecodable
-from surepipe.actors.consuming.consumer import Loop, Work
+from surepipe.actors.codecs import Codec
+from surepipe.actors.consuming.consumer import Loop, Work, decoded
 from surepipe.actors.consuming.coroutines import Coroutines, LoopEnded, finish, require_handler
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.stores import CommittableState
@@ -42,6 +42,11 @@ class Parted(Protocol):
     def part(self) -> AbstractContextManager[None]:
         """A block whose effects are taken back when it raises."""
         ...
+
+
+def parted_of(transaction: object) -> Parted | None:
+    """The same where it can take back a part. A protocol asks long: None first."""
+    return transaction if transaction is not None and isinstance(transaction, Parted) else None
 
 
 @runtime_checkable
@@ -92,11 +97,11 @@ class _Measured:
             return self._transaction.__exit__(kind, error, traceback)
 
 
-class _Abandoned(Exception):
+class Abandoned(Exception):
     """The receiver's incarnation is gone: nothing of this transaction may be stored."""
 
 
-_Taken: TypeAlias = tuple[int, BaseException | None]
+Taken: TypeAlias = tuple[int, BaseException | None]
 """The last message handled, and why the next one was not."""
 
 
@@ -120,32 +125,31 @@ class Commits:
         self,
         handler: CommittedHandler,
         codec: Codec,
-        seal: Callable[[Transaction], object] | None = None,
-        undone: Callable[[Work], object] | None = None,
     ) -> Loop:
-        """Give the handler one message at a time, and the transaction.
+        """Give the handler one message at a time, and the transaction."""
 
-        ``seal`` is called once for each transaction, behind the messages that it takes: what it adds, and what it
-        raises, concerns all of them. ``undone`` is called between a refused transaction and the next.
+        def take(work: Work, transaction: Transaction) -> Taken:
+            return self._take_some(work, transaction, handler, codec)
+
+        return lambda work: self._loop(work, take, parts=True)
+
+    def by(
+        self, take: Callable[[Work, Transaction], Taken], undone: Callable[[Work], object]
+    ) -> Loop:
+        """Let ``take`` handle messages of a work in the transaction, each by itself, and tell how far it came and
+        why not further. It takes one where the transaction takes nothing back, or the work is ``one_by_one``.
+
+        What it raises ends the transaction: StoreUnavailable, LoopEnded, Abandoned. ``undone`` is called between a
+        refused transaction and the next.
         """
-
-        def take(work: Work, transaction: Transaction) -> _Taken:
-            done, failure = self._take_some(work, transaction, handler, codec)
-            if seal is not None and done > work.done:
-                seal(transaction)
-            return done, failure
-
-        def loop(work: Work) -> None:
-            self._loop(work, take, parts=True, undone=undone)
-
-        return loop
+        return lambda work: self._loop(work, take, parts=True, undone=undone)
 
     def _take_some(
         self, work: Work, transaction: Transaction, handler: CommittedHandler, codec: Codec
-    ) -> _Taken:
+    ) -> Taken:
         if isinstance(transaction, Parted):
             return self._take_parts(work, transaction, transaction, handler, codec)
-        message = codec.decode(_payload(work, work.done + 1))
+        message = codec.decode(payloads_of(work)[0])
         self._finish(handler(message, transaction), transaction)
         return work.done + 1, None
 
@@ -164,15 +168,8 @@ class Commits:
     def together(self, handler: CommittedBatchHandler, codec: Codec) -> Loop:
         """Give the handler all messages of a work at once: committed together, and failed together."""
 
-        def take(work: Work, transaction: Transaction) -> _Taken:
-            messages: list[object] = []
-            broken: Undecodable | None = None
-            for seq in range(work.done + 1, work.last + 1):
-                try:
-                    messages.append(codec.decode(_payload(work, seq)))
-                except Undecodable as error:
-                    broken = error
-                    break
+        def take(work: Work, transaction: Transaction) -> Taken:
+            messages, broken = decoded(payloads_of(work), codec)
             if messages:
                 # A coroutine must not wait for its turn at the store on the loop that the one before it needs.
                 alone = transaction.part() if isinstance(transaction, Parted) else nullcontext()
@@ -189,15 +186,17 @@ class Commits:
         parted: Parted,
         handler: CommittedHandler,
         codec: Codec,
-    ) -> _Taken:
+    ) -> Taken:
         done, now = work.done, self._receiver.runtime.now
         end = now() + COMMIT_AFTER_US
-        while done < work.last and not work.cancelled:
+        for payload in payloads_of(work):
+            if work.cancelled:
+                break
             try:
-                message = codec.decode(_payload(work, done + 1))
+                message = codec.decode(payload)
                 with parted.part():
                     self._finish(handler(message, transaction), transaction)
-            except (StoreUnavailable, _Abandoned, LoopEnded):
+            except (StoreUnavailable, Abandoned, LoopEnded):
                 raise
             except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
                 return done, error
@@ -209,7 +208,7 @@ class Commits:
     def _loop(
         self,
         work: Work,
-        take: Callable[[Work, Transaction], _Taken],
+        take: Callable[[Work, Transaction], Taken],
         *,
         parts: bool,
         undone: Callable[[Work], object] | None = None,
@@ -221,7 +220,7 @@ class Commits:
                 undone(work)
 
     def _commit_some(
-        self, work: Work, take: Callable[[Work, Transaction], _Taken], *, parts: bool
+        self, work: Work, take: Callable[[Work, Transaction], Taken], *, parts: bool
     ) -> None:
         work.tried = None
         try:
@@ -233,7 +232,7 @@ class Commits:
                     transaction.commit(request)
                     if isinstance(transaction, TellingTransaction):
                         transaction.also(partial(self._receiver.crossed, work, done))
-        except _Abandoned:
+        except Abandoned:
             work.cancel()
             return
         except StoreUnavailable as error:  # the message is not to blame
@@ -253,7 +252,7 @@ class Commits:
     def _state_after(self, work: Work, through: int) -> bytes:
         state = self._receiver.state_after(work, through)
         if state is None:
-            raise _Abandoned
+            raise Abandoned
         return state
 
 
@@ -287,12 +286,13 @@ def _refused(work: Work, transaction: Transaction) -> None:
     work.trouble = ours
 
 
-def _payload(work: Work, seq: int) -> bytes:
-    """The payload of a message; a work that was cancelled meanwhile has none left."""
-    try:
-        return work.left[seq - work.last - 1]
-    except IndexError:
-        raise _Abandoned from None
+def payloads_of(work: Work) -> list[bytes]:
+    """What is not done of a work. Raises Abandoned for one that was cancelled meanwhile, which has none left."""
+    left = work.last - work.done
+    payloads = work.left[-left:]
+    if len(payloads) < left:
+        raise Abandoned
+    return payloads
 
 
 def check_handler(handler: Callable[..., object], *, committed: bool) -> None:

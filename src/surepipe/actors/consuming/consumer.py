@@ -190,7 +190,7 @@ def together(handler: BatchHandler, codec: Codec, wait: Wait = nobody_waits) -> 
     """
 
     def loop(work: Work) -> None:
-        messages, broken = _decoded(work.left[:], codec)
+        messages, broken = decoded(work.left[:], codec)
         if messages:
             finish(handler(messages), wait)
             work.done += len(messages)
@@ -206,7 +206,7 @@ def together_in_task(
     """The same for a coroutine function."""
 
     async def loop(work: Work) -> None:
-        messages, broken = _decoded(work.left[:], codec)
+        messages, broken = decoded(work.left[:], codec)
         if messages:
             await finished(handler(messages))
             task = asyncio.current_task()
@@ -228,7 +228,7 @@ async def consume_in_task(loop: TaskLoop, work: Work) -> None:
         work.failure = (work.done + 1, failure)
 
 
-def _decoded(payloads: list[bytes], codec: Codec) -> tuple[list[object], Undecodable | None]:
+def decoded(payloads: list[bytes], codec: Codec) -> tuple[list[object], Undecodable | None]:
     """The messages up to the first payload that can't be decoded, and why it can't."""
     decode = decoder(codec, payloads)
     if decode is None:

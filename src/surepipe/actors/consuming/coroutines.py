@@ -103,7 +103,7 @@ def require_plain(what: str, function: object, why: str) -> None:
         raise ConfigurationError(f"{what} is {kind.value}: {why}")
 
 
-SETTLED: set[type] = set()
+SETTLED: set[type] = {dict, str, bytes, int, float, bool, type(None)}
 """Types of results that are nothing to be run: to ask costs more than many a handler, so answers are kept."""
 
 
@@ -111,15 +111,22 @@ def finish(result: object, wait: Wait) -> object:
     """What a handler's result comes to: an awaitable is run. Raises what that raises, and MisuseError for what
     nobody would ever run."""
     found = refuse_unrun(awaited(result, wait))
+    keep_settled(result, found)
+    return found
+
+
+def keep_settled(result: object, found: object) -> None:
+    """Remember the type of a result that came to this, and was looked at."""
     kind = type(result)
     if found is result and not issubclass(kind, list | tuple) and len(SETTLED) < SETTLED_MAX:
         SETTLED.add(kind)
-    return found
 
 
 def awaited(result: object, wait: Wait) -> object:
     """The same for a result that may be a generator: whoever gets it runs that."""
     while True:
+        if type(result) in SETTLED:
+            return result
         if inspect.isawaitable(result):
             result = wait(cast("Awaitable[object]", result))
         elif isinstance(result, Future):
@@ -141,9 +148,13 @@ async def finished(result: object) -> object:
 
 def unrun_in(result: object) -> str:
     """The type of a coroutine or generator in this result that nobody has run, or ''. A list may hold some."""
+    if type(result) in SETTLED:
+        return ""
     if isinstance(result, _LAZY) or inspect.isawaitable(result):
         return type(cast("object", result)).__name__
     if isinstance(result, list | tuple):
+        if SETTLED.issuperset(map(type, cast("list[object]", result))):
+            return ""
         for one in cast("list[object]", result):
             if found := unrun_in(one) if not isinstance(one, list | tuple) else "":
                 return found

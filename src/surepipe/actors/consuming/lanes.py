@@ -42,13 +42,16 @@ class LaneWork:
     held_s: float
 
 
+TURN_US = 5_000
+
+
 class LaneQueue(WorkQueue):
     """Works that wait for a free lane."""
 
     def __init__(self, runtime: Runtime, lanes: int) -> None:
         super().__init__(runtime)
         self.lanes = lanes
-        self._now = runtime.now
+        self.now = runtime.now
         self._running: dict[int, tuple[Work, int]] = {}
         self._threads: dict[int, object] = {}
         self._idle: deque[int] = deque()
@@ -94,7 +97,7 @@ class LaneQueue(WorkQueue):
         After a further attempt comes the oldest first attempt, so keys that keep failing leave others their turns.
         """
         with self._lock:
-            busy = [work.key for at, (work, _) in self._running.items() if at != lane]
+            busy = {work.key for at, (work, _) in self._running.items() if at != lane}
             work = next((work for work in self._works if work.key not in busy), None)
             if work is not None and work.attempt > 1 and self._tried_again:
                 fresh = (w for w in self._works if w.attempt == 1 and w.key not in busy)
@@ -106,7 +109,7 @@ class LaneQueue(WorkQueue):
                     self._idle.append(lane)
                 return None
             self._works.remove(work)
-            self._running[lane] = (work, self._now())
+            self._running[lane] = (work, self.now())
             self._threads[lane] = self.here()
         work.owner.taken(work)
         return work
@@ -131,7 +134,7 @@ class LaneQueue(WorkQueue):
 
     def leases(self) -> list[LaneWork]:
         """What is in work, lane by lane."""
-        now = self._now()
+        now = self.now()
         with self._lock:
             running = sorted(self._running.items(), key=lambda item: item[0])
         return [_lease(lane, work, now - since) for lane, (work, since) in running]
@@ -169,7 +172,7 @@ def _lease(lane: int, work: Work, held_us: int) -> LaneWork:
 
 
 class LaneActor:
-    """One lane: takes one work for each turn, so that others on the same thread get theirs."""
+    """One lane: takes works for a short turn, so that others on the same thread get theirs."""
 
     def __init__(
         self,
@@ -190,10 +193,12 @@ class LaneActor:
         if isinstance(message, Kill):
             raise Killed("the lane was told to die")
         self._bell.rung = False
-        work = self._queue.take_for(self._lane)
-        if work is not None:
+        end = self._queue.now() + TURN_US
+        while (work := self._queue.take_for(self._lane)) is not None:
             self.run(work)
-            self._bell.ring()
+            if self._queue.now() >= end:
+                self._bell.ring()
+                return
 
     def run(self, work: Work) -> None:
         """Take one work through the loop."""
@@ -296,8 +301,13 @@ def _is_choice(key: object) -> bool:
 
 def key_reader(choice: KeyChoice, codec: Codec) -> Callable[[bytes], Key]:
     """What tells the key of a payload. It raises Undecodable, NoKey, or what the user's function raises."""
-    tell = _at_path(choice.split(".")) if isinstance(choice, str) else choice
+    tell = value_reader(choice)
     return lambda payload: plain_key(tell(codec.decode(payload)))
+
+
+def value_reader(choice: KeyChoice) -> Callable[[object], object]:
+    """What tells this value of a message: the function, or what stands at the path. Raises what those raise."""
+    return _at_path(choice.split(".")) if isinstance(choice, str) else choice
 
 
 def plain_key(value: object) -> Key:

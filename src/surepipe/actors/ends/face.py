@@ -17,6 +17,7 @@ from surepipe.actors.ends.intake import Until
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.host import NodeEnd
+from surepipe.actors.threads import ThreadRuntime
 from surepipe.errors import MisuseError, PipeClosed
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]
@@ -148,7 +149,10 @@ class StartingFace(Named):
         except BaseException:
             self._end(1.0)
             raise
-        self._opened()
+        if isinstance(
+            self._ends[0].runtime, ThreadRuntime
+        ):  # a simulated process loses nothing with ours
+            self._opened()
 
 
 class SendingFace(Named):

@@ -322,7 +322,7 @@ class SenderEntry:
         end = self._end(timeout)
         mark = self._put_one(payload, until, timeout)
         if mark.until is not Until.TAKEN:
-            self._wait_for(mark, self._left(end))
+            self.wait_for(mark, self._left(end))
 
     def offer_now(self, payload: bytes) -> None:
         """Take one message if there is room now; a journal's answer is waited for all the same, and that a sender
@@ -333,7 +333,7 @@ class SenderEntry:
             self.signal.wait(lambda: self._promised > 0 or self.refusal is not None, None)
         mark = self._put_one(payload, Until.ACCEPTED, 0.0)
         if mark.until is not Until.TAKEN:
-            self._wait_for(mark, None)
+            self.wait_for(mark, None)
 
     def _put_one(self, payload: bytes, until: Until, timeout: float | None) -> Mark:
         self._check_size(payload, "the payload")
@@ -393,7 +393,7 @@ class SenderEntry:
     def _await_all(self, until: Until, timeout: float | None) -> None:
         mark = Mark((), 0, until)
         self._put_mark(mark)
-        self._wait_for(mark, timeout)
+        self.wait_for(mark, timeout)
 
     def _waits(self, until: Until) -> bool:
         return until is Until.CONFIRMED or (self._durable and until is Until.ACCEPTED)
@@ -478,7 +478,14 @@ class SenderEntry:
             self._append(mark)
         self.bell.ring()
 
-    def _wait_for(self, mark: Mark, timeout: float | None) -> None:
+    def mark(self) -> Mark:
+        """Stands for all that was put so far, and is resolved when that is confirmed. For ``wait_for``."""
+        mark = Mark((), 0, Until.CONFIRMED)
+        self._put_mark(mark)
+        return mark
+
+    def wait_for(self, mark: Mark, timeout: float | None) -> None:
+        """Wait until a mark is done. Raises what ``flush`` raises."""
         try:
             self.signal.wait(
                 lambda: mark.done or mark.error is not None or self._over is not None, timeout

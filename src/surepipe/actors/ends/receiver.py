@@ -327,8 +327,9 @@ class ReceiverEnd(NodeEnd):
     def looked(self, actor: ReceiverHost, place: StreamPlace) -> bool:
         """Note how far a stream was read; True when that is as far as was asked for."""
         if place.phase is Phase.STOPPED and not self.works.ended:
-            why = "it was replaced, or its stream is not what it was: the notice before this says which"
-            (self.mismatched if actor.mismatch else self.gave_up)(actor.mismatch or why)
+            (self.mismatched if actor.mismatch else self.gave_up)(
+                actor.mismatch or place.why_stopped
+            )
         if (place.incarnation, place.work.next) != (self.incarnation, self.place):
             self.incarnation, self.place = place.incarnation, place.work.next
             self.works.signal.notify()

@@ -138,15 +138,31 @@ class ReceiverHost(Host[ReceivingMachine]):
         self.failed_after_handed = 0
         self.perform_by_type[Deliver] = self._deliver
         self._trace: ReceiverTrace | None = None
+        self._tells_beginning = True
 
     def traced_by(self, trace: ReceiverTrace) -> None:
         """Write down what is delivered and settled, before the machine hears of it."""
         self._trace = trace
 
         def note(effect: Deliver) -> None:
+            self._tell_beginning()
             trace.delivered(effect, settled=self.machine.boundary.boundary is Boundary.BEFORE)
 
         self.perform_by_type[Deliver] = after(note, self._deliver)
+
+    def _tell_beginning(self) -> None:
+        """Once, as soon as it is known: how far the stored state is with which this life begins.
+
+        1. A process commits, and stands still. 2. Its successor goes on behind that. 3. The process wakes up, and
+        its row tells of the commit: an audit must know that it was before 2.
+        """
+        trace, machine = self._trace, self.machine
+        if trace is None or not isinstance(machine, ReceiverStack):
+            return
+        if self._tells_beginning and (self.place is None or self.place.incarnation):
+            self._tells_beginning = False
+            for producer, epoch, first, last in machine.layers[0].begins_behind():
+                trace.passed(producer, epoch, first, last)
 
     def notice(self, effect: Notice) -> None:
         """Tell the people who run the pipe; one that is fenced has come to its end."""
@@ -185,11 +201,14 @@ class ReceiverHost(Host[ReceivingMachine]):
         self.has_boxes = not self.machine.confirms
         self._handed = self.machine.boundary.boundary is Boundary.HANDED
         self.place = place_of(self.machine)
+        self._tell_beginning()
         self._works.begin()
         return True
 
     def look_further(self) -> None:
         """Report to the machine what consumers have done."""
+        if self._tells_beginning:
+            self._tell_beginning()
         if self._to_look_at:
             if answers := self._ended_well():
                 self.perform(self.machine.settled_each(answers, self.now()))

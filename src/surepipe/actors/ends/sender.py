@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 import pykka
 
-from surepipe.actors.codecs import Codec
+from surepipe.actors.codecs import Codec, payloads_of
 from surepipe.actors.ends.intake import Item, Mark, SenderEntry, SenderMarks, Until, describe
 from surepipe.actors.host import EndOptions, Host, Node, NodeEnd, Surroundings
 from surepipe.actors.letters import DeadLetterPlace
@@ -297,8 +297,15 @@ class SenderEnd(NodeEnd):
             positions
         )
 
-    def send_beside(self, messages: Sequence[tuple[object, CommitPosition]]) -> None:
-        """Send messages, each of which enters the journal in one transaction with a position: both or neither.
+    def send_beside(
+        self,
+        reader: str,
+        messages: Sequence[object],
+        behind: Callable[[int], CommitPosition],
+        texts: Sequence[bytes] | None = None,
+    ) -> None:
+        """Send messages, which enter the journal in one transaction with the position of this reader behind so
+        many of them: both or neither. ``texts``: the same as JSON, where somebody has it.
 
         Returns when the journal has all. Raises what ``send`` raises; the positions then say what was accepted.
         Only where ``can_send_beside``.
@@ -306,12 +313,23 @@ class SenderEnd(NodeEnd):
         journal, codec = self._journal, self._codec
         assert isinstance(journal, StoreJournal), "can_send_beside has said no"
         assert codec is not None, "an end that is sent into has an entry"
-        payloads: list[bytes] = []
-        for message, position in messages:
-            payload = Beside(codec.encode(message))
-            journal.commit_beside(payload, position)
-            payloads.append(payload)
+        payloads = None
+        if texts is not None:
+            payloads = payloads_of(codec, messages, texts, self.message_max)
+        if payloads is None:
+            payloads = [Beside(codec.encode(message)) for message in messages]
+        journal.commit_beside(payloads, reader, behind)
         self.intake.offer_many(payloads, Until.ACCEPTED, None)
+
+    def send_texts(self, messages: Sequence[object], texts: Sequence[bytes], until: Until) -> bool:
+        """Send messages whose JSON is known; False, and nothing is sent, where the codec writes something else.
+        Raises what ``send_many`` raises."""
+        assert self._codec is not None, "an end that is sent into has an entry"
+        payloads = payloads_of(self._codec, messages, texts, self.message_max)
+        if payloads is None:
+            return False
+        self.intake.offer_many(payloads, until, None)
+        return True
 
     def _build_sender(self) -> SenderStack:
         return self._new_sender(self._journal)

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from surepipe.actors.links.greeting import (
     KEY,
@@ -28,6 +28,7 @@ from surepipe.errors import ConfigurationError
 
 KEY_MIN = 32
 READ_MAX = 256 * 1024
+_SAME = "do both processes have the same security?"
 
 
 class Wire(Protocol):
@@ -155,6 +156,9 @@ class SharedKey:
     ConfigurationError for a shorter one.
     """
 
+    unproven: ClassVar[str] = f"the other side did not show the same key in time; {_SAME}"
+    """What is told of who was dropped as a stranger."""
+
     def __init__(self, key: str | bytes) -> None:
         self._key = key.encode() if isinstance(key, str) else key
         if len(self._key) < KEY_MIN:
@@ -196,6 +200,11 @@ class MutualTls:
     ca: str | Path
     name: str | None = None
 
+    unproven: ClassVar[str] = (
+        "the other side showed in time no certificate that the ca of this side has signed, or refused the one of "
+        f"this side; {_SAME}"
+    )
+
     def greeting(self, *, listening: bool) -> Greeting:
         """TLS knows who is there; the listening side says that it does."""
         return WelcomingGreeting() if listening else WelcomeGreeting()
@@ -223,6 +232,10 @@ class MutualTls:
 @dataclass(frozen=True, slots=True)
 class OneMachine:
     """No key: for processes of one machine that may all trust each other. Loopback addresses only."""
+
+    unproven: ClassVar[str] = (
+        f"the other side did not greet in time as one without a key does; {_SAME}"
+    )
 
     def greeting(self, *, listening: bool) -> Greeting:
         """Nobody asks; the listening side says what it is."""

@@ -41,7 +41,6 @@ KNOWN_MAX = 65_536
 
 
 _BROKEN_RULES = {
-    "strangers": "the other side did not show the same key in time; do both processes have the same security?",
     "oversized": "a record is longer than frame_max_bytes of this side allows: raise it on both sides, and see "
     "that both have the same security",
     "forged": "a record was changed on its way, repeated or left out",
@@ -210,7 +209,7 @@ class TcpSide:
     def broke_rules(self, connection: Connection, why: str, detail: str = "") -> None:
         """Count it, and tell it the first time: a wrong key or bound is a mistake that somebody can repair."""
         self.count(why)
-        told = _BROKEN_RULES.get(why)
+        told = self._security.unproven if why == "strangers" else _BROKEN_RULES.get(why)
         if told is not None and self._loop is not None:
             because = f" ({detail})" if detail else ""
             self._warn_once(why, f"connection with {connection.peer} dropped: {told}{because}")

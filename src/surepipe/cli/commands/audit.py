@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -85,6 +85,14 @@ def audit(  # noqa: PLR0917 - the options of a command
         Path | None,
         typer.Option(help="Write the verdict as a page, one HTML file.", show_default=False),
     ] = None,
+    proofs: Annotated[
+        bool,
+        typer.Option(
+            "--proofs",
+            help="The places are files of stored proofs (Parquet), or stores of parties (sqlite:///..., "
+            "redis://...?pipeline=NAME): verify them all again.",
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON document, for machines.")
     ] = False,
@@ -95,6 +103,9 @@ def audit(  # noqa: PLR0917 - the options of a command
     loss, only messages that had not come yet. Run the pipeline to its end with the same --trace, and audit again.
     """
 
+    if proofs:
+        _leave(_verify(places, engine, master, as_json=as_json))
+        return
     asks_for_bulk = _is_bulk(places) or page is not None or at_rest or bool(expect)
     if engine is EngineName.TRACE and asks_for_bulk:
         raise ConfigurationError(
@@ -126,7 +137,8 @@ def _audit_rows(traces: Sequence[str], plan: Path | None, *, as_json: bool) -> N
     judged, notes = list(result.judged()), list[str]()
     if plan is not None:
         counted = [
-            (one.pipe, one.accepted, one.settled, one.dead, one.is_whole) for one in result.pipes
+            (one.pipe, one.sent, one.settled, one.dead + one.parked, one.is_whole)
+            for one in result.pipes
         ]
         rows = sorted((row for file in files for row in file if row.kind in FACTS), key=_time_of)
         notes = _accounted(plan, counted, rows, judged)
@@ -150,7 +162,8 @@ def _accounted(
     expect: frozenset[Atom] | None = None,
 ) -> list[str]:
     """Add what is to be said of the ways between the pipes of a plan; what could not be counted. ``counted``: the
-    accepted, settled and dead messages of each channel, and whether no rows of it are missing."""
+    accepted and settled messages of each channel, those that are dead or parked, and whether none of its rows is
+    missing."""
     from surepipe.pipelines import read
     from surepipe.pipelines.accounting import ChannelNumbers, account
 
@@ -211,9 +224,10 @@ def _document(result: Audit, code: Exit) -> dict[str, object]:
         "pipes": [
             {
                 "pipe": pipe.pipe,
-                "accepted": pipe.accepted,
+                "accepted": pipe.sent,
                 "settled": pipe.settled,
                 "dead": pipe.dead,
+                "parked": pipe.parked,
                 "waiting": pipe.waiting,
                 "lost": pipe.lost,
                 "repeated": pipe.repeated,
@@ -293,7 +307,7 @@ def _audit_in_bulk(wish: _Wish) -> Exit:
     judged, notes = list(found.judged()), list[str]()
     if wish.plan is not None:
         counted = [
-            (one.channel, one.sent, one.settled, one.dead, not one.is_unreadable)
+            (one.channel, one.sent, one.settled, one.dead + one.parked, not one.is_unreadable)
             for one in found.channels
         ]
         notes = _accounted(wish.plan, counted, found.facts, judged, _expected(wish.expect))
@@ -334,6 +348,86 @@ def _engine(wish: _Wish) -> Generator[AuditEngine]:
         session.stop()
 
 
+def _verify(places: Sequence[str], engine: EngineName, master: str, *, as_json: bool) -> Exit:
+    """Verify stored proofs, on all cores here or on Spark; or all that the stores of parties have."""
+    if any("://" in place for place in places):
+        return _audit_parties(places, as_json=as_json)
+    from surepipe.audit.bulk.proofs import verify_files
+
+    files = [Path(place) for place in places]
+    if engine is EngineName.TRACE:
+        raise ConfigurationError("--proofs are no traces: use --engine local or spark")
+    if engine is EngineName.SPARK:
+        from surepipe.spark.proofs import verify_on_spark
+        from surepipe.spark.session import SparkOptions, open_session
+
+        session = open_session(SparkOptions(master=master, app_name="surepipe audit --proofs"))
+        try:
+            found = verify_on_spark(session, files)
+        finally:
+            session.stop()
+    else:
+        found = verify_files(files)
+    judged = found.shown + found.not_shown
+    code = Exit.VIOLATED if found.not_shown else Exit.HELD if judged else Exit.NOT_EXERCISED
+    if as_json:
+        examples = [
+            {"root": root.hex(), "space": space.hex(), "key": key.hex()}
+            for root, space, key in found.examples
+        ]
+        numbers = {"rows": found.rows, "shown": found.shown, "not_shown": found.not_shown}
+        show_json({"exit": int(code), **numbers, "examples": examples})
+    else:
+        show(
+            line((text.strip(), "bad") if text.startswith("broken") else text)
+            for text in found.lines()
+        )
+    return code
+
+
+def _audit_parties(places: Sequence[str], *, as_json: bool) -> Exit:
+    """Each ledger by itself, the connections between those that are given, and the proofs that they keep."""
+    from surepipe.cli.relaying import ledger_at
+    from surepipe.queues.ibc.auditing import (
+        first_kept,
+        judge_connection,
+        judge_ledger,
+        judge_submissions,
+    )
+
+    with ExitStack() as stack:
+        ledgers = [ledger_at(place, stack) for place in places]
+        found = [f"{ledger.party}: {text}" for ledger in ledgers for text in judge_ledger(ledger)]
+        told: list[str] = []
+        by_party = {ledger.party: ledger for ledger in ledgers}
+        for ledger in ledgers:
+            first, last = first_kept(ledger), ledger.merkle.latest.height
+            was = "replayed" if first == 1 else f"those before {first} are trimmed, and not known"
+            told.append(f"{ledger.party}: {last} blocks, {was}")
+            for each in ledger.connections.values():
+                kept = judge_submissions(ledger, each.name)
+                told.append(
+                    f"{ledger.party}: of proofs by {each.name}, {kept.valid} are valid, {kept.invalid} were "
+                    f"refused rightly, {kept.unknown} can't be judged any more"
+                )
+                found += [
+                    f"{ledger.party}: message {index} of {each.name} was executed without a proof"
+                    for index in kept.unproven
+                ]
+                other = by_party.get(each.party)
+                if other is None:
+                    told.append(f"{ledger.party}: the ledger of {each.party} is not at hand")
+                elif ledger.party < each.party and each.known_as in other.connections:
+                    found += judge_connection(ledger, other, (each.name, each.known_as))
+    code = Exit.VIOLATED if found else Exit.HELD
+    if as_json:
+        show_json({"exit": int(code), "broken": found, "told": told})
+    else:
+        show(line(("broken", "bad"), f": {text}") for text in found)
+        show(line(text) for text in told)
+    return code
+
+
 def _expected(text: str) -> frozenset[Atom] | None:
     from surepipe.core.claims import Atom
 
@@ -350,7 +444,17 @@ def _expected(text: str) -> frozenset[Atom] | None:
 
 
 _NUMBERS = (
-    *("sent", "settled", "dead", "waiting", "lost", "unknown", "repeated", "out_of_order"),
+    *(
+        "sent",
+        "settled",
+        "dead",
+        "parked",
+        "waiting",
+        "lost",
+        "unknown",
+        "repeated",
+        "out_of_order",
+    ),
     *("gaps", "passed_over", "widest", "foreign", "untold"),
 )
 

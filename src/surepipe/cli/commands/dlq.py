@@ -233,6 +233,14 @@ def _streams(plan: Plan, chosen: str | None) -> list[str]:
     """The dead letters of the file, or those that were asked for."""
     parts = (*plan.sources, *plan.stages, *plan.sinks)
     named: list[str] = [one for part in parts if (one := getattr(part, "dead_letter", None))]
+    named += [
+        f"{book.store}/{plan.name}/{pipe.name}/dead" for pipe in plan.pipes if (book := pipe.book)
+    ]
+    named += [
+        between.dead_letter
+        for pipe in plan.pipes
+        if (between := pipe.ibc) is not None and between.dead_letter is not None
+    ]
     known = list(dict.fromkeys(named))
     if chosen is None and known:
         return known

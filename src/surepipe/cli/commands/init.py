@@ -21,6 +21,11 @@ def init(
     Writes over nothing: when one of the files is there already, none is written.
     """
 
+    if folder.suffix in (".yaml", ".yml"):
+        complain(
+            f"init writes a folder of files, pipeline.yaml among them: name it {folder.with_suffix('')}"
+        )
+        raise typer.Exit(Exit.UNUSABLE)
     files = starter_files(_name_of(folder))
     there = [path for path in files if (folder / path).exists()]
     if there:

@@ -52,7 +52,7 @@ class Stopping:
         self, drain_s: float = DRAIN_S, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.signals = 0
-        self._drain_s = drain_s
+        self.drain_s = drain_s
         self._clock = clock
         self._asked_at: float | None = None
         self._hurried_at: float | None = None
@@ -73,7 +73,7 @@ class Stopping:
         """When the drain is over; None while nobody wants an end."""
         if self._asked_at is None:
             return None
-        end = self._asked_at + self._drain_s
+        end = self._asked_at + self.drain_s
         return end if self._hurried_at is None else min(end, self._hurried_at)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
@@ -168,7 +168,8 @@ def run(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="How long a run that is told to stop finishes what it took.",
+            help="How long a run that is told to stop finishes what it took, and one with --once "
+            "waits for the next answer of another party.",
         ),
     ] = DRAIN_S,
     as_json: Annotated[
@@ -291,7 +292,13 @@ class Runner:
             environment = RealEnvironment(
                 self._plan, trace=observing.trace, notices=noticed, stopped=self._stopped
             )
-            engine = self._on.make(self._plan, self._node, environment, once=self._once)
+            engine = self._on.make(
+                self._plan,
+                self._node,
+                environment,
+                once=self._once,
+                answers_s=self._stopping.drain_s if self._once else None,
+            )
             self._engine = engine
             show(
                 (line((what, "dim"), f"  {url}") for what, url in observing.urls.items()),
@@ -319,7 +326,7 @@ class Runner:
             )
         if self._stopping.is_asked:
             return Exit.INTERRUPTED
-        return Exit.VIOLATED if behind else Exit.HELD
+        return Exit.VIOLATED if behind or engine.gave_up else Exit.HELD
 
     @property
     def _end_s(self) -> float:
@@ -345,8 +352,8 @@ class Runner:
                 tell()
                 engine.wait(LOOK_S)
             else:
-                if is_draining:
-                    self._leave(engine, is_orderly=True)
+                if is_draining or engine.gave_up:
+                    self._leave(engine, is_orderly=not engine.gave_up)
             tell()
 
     def _leave(self, engine: AnyEngine, *, is_orderly: bool = False) -> None:
@@ -420,6 +427,7 @@ _TOLD = (
     "confirmed",
     "failed",
     "dead_lettered",
+    "parked",
     "retransmitted",
 )
 
@@ -498,7 +506,9 @@ def _chosen_node(document: Document, node: str | None) -> str:
 
 
 def promises(assessment: Assessment, engine: str) -> Iterator[Line]:
-    """What holds from end to end, as ``check`` derives it."""
+    """What holds from end to end, as ``check`` derives it, and which everyday faults it does not survive."""
+    from surepipe.cli.verdicts import order_told
+    from surepipe.core.claims import EVERYDAY, WORDS
     from surepipe.pipelines.engine_limits import delivery_on_spark
 
     for verdict in assessment.ways:
@@ -506,4 +516,9 @@ def promises(assessment: Assessment, engine: str) -> Iterator[Line]:
             headline = verdict.explanation.headline
             word = headline.delivery
             delivery = delivery_on_spark(word) if engine == "spark" else word
-            yield line((verdict.name, "head"), f"  {delivery}, {headline.order} order")
+            short = [word for word in EVERYDAY if not WORDS[word] <= headline.tolerates]
+            yield line(
+                (verdict.name, "head"),
+                f"  {delivery}, {order_told(headline)}",
+                (f"; not through {', '.join(short)}: see surepipe check" if short else "", "warn"),
+            )

@@ -366,6 +366,9 @@ class Receiver(IndexReceiver):
         if epoch:
             self._start_epoch(epoch, settled + 1)
 
+    def begins_behind(self) -> Sequence[tuple[str, int, int, int]]:
+        return [("", self.epoch, 1, self.buffer.settled)] if self.is_running else ()
+
     def gauges(self) -> dict[str, int]:
         in_work = self.buffer.in_work + self.former_count + self.repeated.count
         return {"held": self.buffer.held_count, "in_work": in_work}

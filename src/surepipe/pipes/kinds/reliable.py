@@ -12,6 +12,7 @@ crashes, a volatile receiver is given again what it settled and could not confir
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, cast
 
 from surepipe.core.effects import NoticeKind, Ranges
@@ -67,6 +68,8 @@ class Reliable(RetryOptions):
 # 4. So who was there first is passed over (``former``) from the second such link on, and its successor is served.
 #    Whose answers are worth anything is the store's to say: it refuses the state of who was replaced.
 # 5. Passed over may be the wrong one, as frames overtake each other. If nobody else answers in time it is taken.
+# 6. Behind a new link a question leaves at once when all is in work, and whoever was passed over answers that it
+#    knows no such link. One question is no sign of silence, the second is: else links are drawn as in step 3.
 
 
 class Sender(RetrySender):
@@ -175,7 +178,7 @@ class Sender(RetrySender):
         if incarnation not in self.former:
             return False
         if self.linked:
-            return incarnation != self.incarnation and not (self.unheard or self.probes)
+            return incarnation != self.incarnation and not (self.unheard or self.probes > 1)
         return self.disputes > 1 and self.opens <= 1
 
     def _take_unknown(self) -> None:
@@ -624,6 +627,10 @@ class Receiver(ReceiverLayer):
         self.life, self.epoch, self.forgotten_epoch = life, epoch, forgotten
         self.closed = [(former, through) for former, through in closed]
         self.buffer = self._new_buffer(cum + 1)
+
+    def begins_behind(self) -> Sequence[tuple[str, int, int, int]]:
+        ends = [*self.closed, (self.epoch, self.buffer.settled)]
+        return [("", epoch, 1, last) for epoch, last in ends]
 
     def gauges(self) -> dict[str, int]:
         """Messages held and in work, and the bytes of both."""

@@ -284,6 +284,10 @@ class Receiver(ConfirmingReceiver):
             session.settle(first, last)
         self.epoch = epoch
 
+    def begins_behind(self) -> Sequence[tuple[str, int, int, int]]:
+        session = self.sessions.get(self.epoch)
+        return [("", self.epoch, 1, session.cum)] if session else ()
+
 
 _FORWARDS = Provision(ABSENT, "is set to forward repeats")
 

@@ -194,6 +194,9 @@ class Receiver(IndexReceiver):
         """Go on above a stored cursor."""
         self.epoch, self.cursor_at = cast("tuple[int, int]", cursor)
 
+    def begins_behind(self) -> Sequence[tuple[str, int, int, int]]:
+        return [("", self.epoch, 1, self.cursor_at)]
+
     def gauges(self) -> dict[str, int]:
         return {"held": 0, "in_work": self._in_work}
 

@@ -349,6 +349,10 @@ class ReceiverLayer(ABC):
     def restore_cursor(self, cursor: object) -> None:
         """Start from a stored cursor; called at most once, before anything else."""
 
+    def begins_behind(self) -> Sequence[tuple[str, int, int, int]]:
+        """What the stored cursor was behind, while nothing has come yet: producer, epoch, first and last."""
+        return ()
+
     def finish(self) -> None:
         """The receiver is closing: say the last Confirm now."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar, TypeGuard, cast
 
@@ -113,7 +114,10 @@ class StreamPlace(ReceiverLayer):
     the position still the same) lead to Delivering. Stopped: fenced by a later owner, or by a policy.
     """
 
-    TRANSIENT: ClassVar[tuple[str, ...]] = ("port", "options", "rng", "calls", "stream", "reader")
+    TRANSIENT: ClassVar[tuple[str, ...]] = (
+        *("port", "options", "rng", "calls", "stream", "reader"),
+        "why_stopped",
+    )
 
     def __init__(self, options: Stream, port: ReceiverPort, rng: Randomness) -> None:
         if options.start is None:
@@ -128,6 +132,7 @@ class StreamPlace(ReceiverLayer):
         self.stream = options.stream or port.pipe
         self.reader = options.reader or port.pipe
         self.phase = Phase.NEW
+        self.why_stopped = ""
         self.question: Asked | None = None
         self.verified: tuple[int, Identity | None] = (0, None)
         self.owner = 0
@@ -184,8 +189,11 @@ class StreamPlace(ReceiverLayer):
     def _note_failure(self, detail: str) -> None:
         self.failures += 1
         if self.failures == WARN_AFTER:
-            place = self.work.next
-            self.port.notice(NoticeKind.UNANSWERED, 0, ((place, place),), detail)
+            self._tell_of_outage(detail)
+
+    def _tell_of_outage(self, detail: str) -> None:
+        place = self.work.next
+        self.port.notice(NoticeKind.UNANSWERED, 0, ((place, place),), detail)
 
     # Claiming and locating.
 
@@ -315,7 +323,7 @@ class StreamPlace(ReceiverLayer):
         )
         self.port.notice(NoticeKind.TRIMMED, 0, ((place, earliest - 1),), detail)
         if self.options.on_trimmed == "stop":
-            self._halt()
+            self._halt(detail)
         else:
             self._move_to(earliest)
 
@@ -325,7 +333,7 @@ class StreamPlace(ReceiverLayer):
         passed = ((1, self.work.next - 1),) if self.work.next > 1 else ()
         detail = f"stream {self.stream!r} was made anew ({incarnation}, before {self.incarnation})"
         self.port.notice(NoticeKind.RESET, 0, passed, detail)
-        self._rewind_or_halt(self.options.on_reset)
+        self._rewind_or_halt(self.options.on_reset, detail)
 
     def _on_ahead(self, end: int) -> None:
         gone = ((end, self.work.next - 1),)
@@ -339,11 +347,11 @@ class StreamPlace(ReceiverLayer):
         if not self._is_drained():
             return
         self.port.notice(NoticeKind.DIVERGED, 0, ranges, detail)
-        self._rewind_or_halt(self.options.on_diverged)
+        self._rewind_or_halt(self.options.on_diverged, detail)
 
-    def _rewind_or_halt(self, policy: str) -> None:
+    def _rewind_or_halt(self, policy: str, why: str) -> None:
         if policy == "stop":
-            self._halt()
+            self._halt(why)
         else:
             self.rewinding = True
             self._look()
@@ -360,10 +368,11 @@ class StreamPlace(ReceiverLayer):
 
     def _stop(self, kind: NoticeKind, ranges: Ranges, detail: str) -> None:
         self.port.notice(kind, 0, ranges, detail)
-        self._halt()
+        self._halt(detail)
 
-    def _halt(self) -> None:
+    def _halt(self, why: str) -> None:
         """Ask nothing more. What is in work may still be answered; it is not committed."""
+        self.why_stopped = why
         for asked in (self.question, self.committing):
             if asked:
                 self.calls.forget(asked)
@@ -392,3 +401,7 @@ class StreamPlace(ReceiverLayer):
     def restore_cursor(self, cursor: object) -> None:
         """A stored position that may be further than the committed one."""
         self.restored = cast("list[object]", cursor)
+
+    def begins_behind(self) -> Sequence[tuple[str, int, int, int]]:
+        anchor = self.work.anchor
+        return [(anchor.producer, anchor.epoch, 1, anchor.seq)] if anchor else ()

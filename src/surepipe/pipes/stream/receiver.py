@@ -306,8 +306,8 @@ class Receiver(StreamPlace):
                 self.look_again = True
                 if self._holds_back:
                     self._forget_read_ahead()
-                self._note_failure("the store of positions is unavailable")
-                self.calls.put_off(asked, self.failures)
+                # Positions may have a store of their own: reads that are answered say nothing of it.
+                self.calls.put_off(asked, asked.attempts)
 
     def _forget_read_ahead(self) -> None:
         """Nothing that was read beside a commit that failed is handed up: the place is checked first."""
@@ -327,6 +327,10 @@ class Receiver(StreamPlace):
         if self.question and self.calls.is_due(self.question):
             self._repeat(self.question)
         if self.committing and self.calls.is_due(self.committing):
+            if self.committing.attempts == WARN_AFTER:
+                self._tell_of_outage(
+                    f"the store of positions did not take the place in {WARN_AFTER} attempts"
+                )
             self.calls.repeat(self.committing)
         if self.commit_at is not None and self.commit_at <= self.port.now and not self.committing:
             self._commit()
@@ -336,8 +340,10 @@ class Receiver(StreamPlace):
             self.calls.forget(question)
             self.question = None
             self._take(None)
-        else:
-            self.calls.repeat(question)
+            return
+        if question.attempts == WARN_AFTER and self.failures < WARN_AFTER:
+            self._tell_of_outage(f"{WARN_AFTER} calls were not answered")
+        self.calls.repeat(question)
 
     @property
     def deadline(self) -> int | None:

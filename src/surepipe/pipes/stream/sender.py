@@ -66,6 +66,7 @@ class Sender(SenderLayer):
         self.failures = 0
         self.incarnation = 0
         self.answered = False
+        self.removed_told: tuple[int, int, int] | None = None
 
     # From above.
 
@@ -184,14 +185,13 @@ class Sender(SenderLayer):
         self.answered = True
         if not is_told:
             self._tell_what_is_lost(opened)
+        self.incarnation = opened.incarnation
         self._tell_what_is_removed(opened.removed)
         if opened.last < self.first - 1:
-            self.incarnation = opened.incarnation
             # Told the first message that is kept, the store leaves the place of the kept ones open.
             self.opening = self.calls.ask(self._opening_at(self.first))
             return
         self.state = SenderState.READY
-        self.incarnation = opened.incarnation
         self.port.reached(opened.last)
         self._confirm(opened.last)
         self.next_append = min(max(self.first, opened.last + 1), self.next)
@@ -210,7 +210,11 @@ class Sender(SenderLayer):
     def _tell_what_is_removed(self, removed: tuple[int, int] | None) -> None:
         """Entries that somebody else took out of the stream, by index: nobody can append them again, as it is not
         known which messages they were."""
-        if removed is not None:
+        if removed is not None and self.removed_told != (self.incarnation, *removed):
+            self.removed_told = (
+                self.incarnation,
+                *removed,
+            )  # a store says it again: an answer may be lost
             detail = (
                 f"somebody else removed entries {removed[0]}..{removed[1]} (by index) of stream {self.stream!r}, "
                 f"or some of them; epoch {self.epoch} of {self.producer!r} met it. Readers that had not read them "
@@ -273,6 +277,10 @@ class Sender(SenderLayer):
         last = min(last, self.next - 1)
         if last < self.base:
             return
+        # A store with room for one run takes the first, and has no answer but Gap for the next. That answer may
+        # come first, so that it is the opening after it that tells of the run: whoever waited longer each time,
+        # although each time a run was taken, gave a full stream one run in rto_max.
+        self.failures = 0
         settled = self.payloads[self.base - self.first : last + 1 - self.first]
         self.size_bytes -= sum(map(len, settled))
         self.port.confirmed(self.base, last)

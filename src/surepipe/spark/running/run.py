@@ -249,6 +249,7 @@ class SparkRun:
             python=_said(plan.engine.python) or sys.executable,
         )
         self._once = once
+        self.gave_up = False
         self._tallies = Tallies()
         self._feeds: PlanEngine | None = None
         self._query: Query | None = None

@@ -10,8 +10,10 @@ the layout has a table, not ``user_version``. All of them, with who writes them:
     surepipe_positions   one row per reader of a stream: owner, position, state      (positions.py)
     surepipe_keys        one row per key of a table: its value                       (tables.py)
     surepipe_marks       one row per mark that was ever raised: how often            (tables.py)
+    surepipe_removals    one row per stream of which somebody else removed entries:
+                         what was told of it, and to which run                       (streams.py)
 
-The last two came later. They hold nothing that the others lean on, so a file without them gets them when it is
+The last three came later. They hold nothing that the others lean on, so a file without them gets them when it is
 opened, and the version of the layout stays.
 """
 
@@ -90,6 +92,13 @@ LATER_TABLES = (
     """CREATE TABLE IF NOT EXISTS surepipe_marks (
         name TEXT PRIMARY KEY,
         number INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS surepipe_removals (
+        stream INTEGER PRIMARY KEY,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        producer TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        seq INTEGER NOT NULL)""",
 )
 
 _TELLS: dict[int, tuple[type[Failed | Unavailable], str]] = {
@@ -299,7 +308,7 @@ def _make_or_check_layout(connection: sqlite3.Connection, path: str) -> None:
             "version that made it, let everything in it be delivered and the dead letters be replayed, then "
             "begin with a new file"
         )
-    if not _has_table(connection, "surepipe_marks"):
+    if not _has_table(connection, "surepipe_removals"):
         _make_later_tables(connection)
 
 

@@ -295,7 +295,8 @@ def _difference(known: StreamRow, partitions: int, retention: Retention) -> str:
 def delete(connection: sqlite3.Connection, stream: str) -> None:
     """Forget a stream with all its partitions, but not the positions of its readers."""
     for number, _ in _partitions(connection, stream):
-        for table, column in (("pages", "stream"), ("producers", "stream"), ("streams", "id")):
+        for table in ("pages", "producers", "removals", "streams"):
+            column = "id" if table == "streams" else "stream"
             connection.execute(f"DELETE FROM surepipe_{table} WHERE {column} = ?", (number,))
 
 
@@ -360,7 +361,8 @@ def open_producer(
     last = max(last, base - 1)
     if known != (epoch, last):
         _remember_producer(connection, stream, producer, epoch, last)
-    return ProducerOpened(stream.incarnation, last, lost)
+    removed = _told_before(connection, stream, producer, epoch, (1, last))
+    return ProducerOpened(stream.incarnation, last, lost, removed)
 
 
 def append(connection: sqlite3.Connection, run: AppendRun, now_us: int) -> AppendOutcome:
@@ -378,7 +380,9 @@ def append(connection: sqlite3.Connection, run: AppendRun, now_us: int) -> Appen
     known = last + 1 - run.first
     new = run.payloads[known:] if known else run.payloads
     if not new:
-        return Stored(last, 0, None)
+        written = (run.first, run.last)
+        told = _told_before(connection, stream, run.producer, run.epoch, written)
+        return Stored(last, 0, None, told)
     pages = pages_of(new)
     if stream.retention.max_bytes is not None or stream.retention.max_age_us is not None:
         size = sum(page.size_bytes for page in pages)
@@ -387,8 +391,12 @@ def append(connection: sqlite3.Connection, run: AppendRun, now_us: int) -> Appen
             return Full(bound)
     removed = _removed_by_others(connection, stream)
     _store(connection, stream, run, pages, now_us)
-    if removed is not None:  # it is told once
+    if removed is not None:
         tell_removed(run.stream, removed)
+        connection.execute(
+            "INSERT OR REPLACE INTO surepipe_removals VALUES (?, ?, ?, ?, ?, ?)",
+            (stream.id, *removed, run.producer, run.epoch, run.last),
+        )
         connection.execute(
             "UPDATE surepipe_streams SET (earliest, bytes) ="
             " (SELECT min(first_index), sum(bytes) FROM surepipe_pages WHERE stream = :stream)"
@@ -495,6 +503,24 @@ def _removed_by_others(connection: sqlite3.Connection, stream: StreamRow) -> tup
         return stream.earliest, stream.next - 1
     gone_first = stream.earliest if first > stream.earliest else last
     return gone_first, stream.next - 1 if last < stream.next else first - 1
+
+
+def _told_before(
+    connection: sqlite3.Connection,
+    stream: StreamRow,
+    producer: str,
+    epoch: int,
+    written: tuple[int, int],
+) -> tuple[int, int] | None:
+    """What a run of this producer was told that somebody else had removed, when it ended among these messages."""
+    query = (
+        "SELECT first, last FROM surepipe_removals"
+        " WHERE stream = ? AND producer = ? AND epoch = ? AND seq BETWEEN ? AND ?"
+    )
+    told: tuple[int, int] | None = connection.execute(
+        query, (stream.id, producer, epoch, *written)
+    ).fetchone()
+    return told
 
 
 def _without_a_hole(index: int, pages: Iterator[Entries]) -> Iterator[Entries]:

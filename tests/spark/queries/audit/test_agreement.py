@@ -11,11 +11,12 @@ import pytest
 from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.trace_audit import Standing
 from surepipe.audit.trace_file import write_trace
+from surepipe.core.claims import Atom
 from surepipe.errors import ConfigurationError
 from surepipe.spark.audit import SparkEngine
 from tests.audit import shapes
 from tests.audit.judges import assert_as_predicates, assert_as_row_by_row
-from tests.audit.planted import planted_traces, write_narrow
+from tests.audit.planted import planted_traces, told_late, write_narrow
 
 
 def test_four_judges_agree_on_two_hundred_traces_with_planted_faults(
@@ -54,6 +55,19 @@ def test_spark_accounts_for_the_parts_of_a_plan_as_the_process_does(
         assert (found.channels, on_spark) == (local.channels, here), plant
         is_broken = any(one.standing is not Standing.HELD for one in on_spark)
         assert plant is None or is_broken or plant is shapes.settled_doubled, plant
+
+
+@pytest.mark.parametrize(("story", "broken"), [("late", False), ("told in time and late", True)])
+def test_spark_counts_a_row_that_comes_late_where_its_message_was_passed(
+    story: str, broken: bool, engine: SparkEngine, tmp_path: Path
+) -> None:
+    """As the process does; what was told before stays a repeat."""
+    rows, told = told_late((1, 1, 3), story), tmp_path / "told.jsonl"
+    found, local = (
+        shapes.figures_in_bulk(rows, told, frozenset(Atom), one) for one in (engine, None)
+    )
+    assert found.channels == local.channels
+    assert bool(found.channels[0].violated) == broken
 
 
 def _kinds(found: BulkAudit) -> set[str]:

@@ -31,6 +31,9 @@ if last < confirmed then
   lost_first, lost_last, last = last + 1, confirmed, confirmed
 end
 set_producer(stream, producer, epoch, last)
-local removed_first, removed_last = removed_from(stream)
+local removed_first, removed_last = removed_from(stream, producer, epoch, last)
+if removed_first == 0 then
+  removed_first, removed_last = told_before(stream, producer, epoch, 0, last)
+end
 write_stream(stream)
 return {"opened", stream.incarnation, last, lost_first, lost_last, removed_first, removed_last}

@@ -5,14 +5,16 @@
 --       incarnation, partitions, retention parts (max_bytes, max_age_us, force), next (index of the next entry),
 --       earliest (index of the first entry that is kept), total (payload bytes ever appended),
 --       cut (those of them that are trimmed), r:<reader> (next index of each reader with a position),
---       pages ("<next> <number of pages>" after the last write: fewer pages than that were removed by somebody else)
+--       pages ("<next> <number of pages>" after the last write: fewer pages than that were removed by somebody else),
+--       told ("<first> <last> <epoch> <seq> <producer>": what was said of that, and which run heard it, by its last seq)
 --   sp:{tag}:s:<stream>  stream  pages; entry id <index of its first message>-0        owner: appends
 --       p producer, e epoch, f first seq, n count, t wall clock in microseconds, c payload bytes appended to the stream
 --       before this page (so that trimming needs to look at one page only), b body
 --   sp:{tag}:p:<stream>  hash    producer to "<epoch> <last seq>", never removed       owner: open.lua, appends
 
 local function load_stream(h, s, p)
-  local head = redis.call("HMGET", h, "incarnation", "next", "earliest", "total", "cut", "max_bytes", "max_age_us", "force", "pages")
+  local head = redis.call("HMGET", h, "incarnation", "next", "earliest", "total", "cut", "max_bytes", "max_age_us", "force", "pages",
+    "told")
   if not head[1] then
     return nil
   end
@@ -25,7 +27,7 @@ local function load_stream(h, s, p)
     lacks = lacks, counted = counted_at == head[2],
     h = h, s = s, p = p, incarnation = head[1], next = tonumber(head[2]), earliest = tonumber(head[3]),
     total = tonumber(head[4]), cut = tonumber(head[5]), max_bytes = tonumber(head[6]), max_age = tonumber(head[7]),
-    force = head[8] == "1", pages = {}, producers = {}, trimmed = false,
+    force = head[8] == "1", told = head[10] or "", pages = {}, producers = {}, trimmed = false,
   }
 end
 
@@ -55,11 +57,8 @@ local function page_at(stream, index)
 end
 
 -- First and last index of what somebody else has removed, 0 and 0 for nothing. Of a hole between the first and the
--- last page that are left only these bounds are known. It is told once: the pages are counted anew.
-local function removed_from(stream)
-  if not stream.lacks then
-    return 0, 0
-  end
+-- last page that are left only these bounds are known. The next write is not told: the pages are counted anew.
+local function find_removed(stream)
   local first = page_at(stream, 1)
   if not first then
     return stream.earliest, stream.next - 1
@@ -75,6 +74,25 @@ local function removed_from(stream)
     return last_stop, stream.next - 1
   end
   return first.stop, last_start - 1
+end
+
+-- The same for the run, or the opening, that hears of it. Its answer may be lost: so what it heard is kept, and said again
+-- to its repeat.
+local function removed_from(stream, producer, epoch, seq)
+  if not stream.lacks then
+    return 0, 0
+  end
+  local first, last = find_removed(stream)
+  stream.tell = table.concat({text(first), text(last), epoch, text(seq), producer}, " ")
+  return first, last
+end
+
+local function told_before(stream, producer, epoch, first_seq, last_seq)
+  local first, last, of, seq, name = string.match(stream.told, "^(%d+) (%d+) (%d+) (%d+) (.*)$")
+  if name ~= producer or of ~= epoch or tonumber(seq) < first_seq or tonumber(seq) > last_seq then
+    return 0, 0
+  end
+  return tonumber(first), tonumber(last)
 end
 
 -- Readers with a position, and the next index of each.
@@ -158,12 +176,12 @@ local function append_run(stream, run, now)
   end
   local run_last = run.first + run.count - 1
   if run_last <= last then
-    return {"stored", last, 0, 0}
+    return {"stored", last, 0, 0, told_before(stream, run.producer, run.epoch, run.first, run_last)}
   end
   if run.first <= last then
     return {"overlap", last}  -- the caller cuts the run and asks again
   end
-  local removed_first, removed_last = removed_from(stream)
+  local removed_first, removed_last = removed_from(stream, run.producer, run.epoch, run_last)
   local bound = make_room(stream, run.size, now)
   if bound then
     return {"full", bound}
@@ -191,6 +209,9 @@ local function write_stream(stream)
   end
   if stream.trimmed or #stream.pages > 0 or stream.lacks or not stream.counted then
     redis.call("HSET", stream.h, "pages", text(stream.next) .. " " .. text(redis.call("XLEN", stream.s)))
+  end
+  if stream.tell then
+    redis.call("HSET", stream.h, "told", stream.tell)
   end
   if stream.trimmed or #stream.pages > 0 then
     redis.call("HSET", stream.h, "next", text(stream.next), "total", text(stream.total),

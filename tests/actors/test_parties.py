@@ -1,0 +1,137 @@
+"""Parties and relays as processes have them: over a store that both can reach."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.request import urlopen
+
+from surepipe.actors.ends.remote import StreamSender
+from surepipe.actors.parties import Figures, ServedParty, ServedRelay, StoreEnd, StreamToParty
+from surepipe.actors.threads import THREADS
+from surepipe.observe.metrics import MetricsServer, RelayCollector
+from surepipe.queues.ibc import (
+    Item,
+    ItemKind,
+    Party,
+    Relay,
+    RelayOptions,
+    Submission,
+    Transaction,
+)
+from surepipe.queues.ibc.keys import QueueKey
+from surepipe.storage import MemoryStore, SqliteStore
+
+
+def _is_quiet(found: Figures) -> bool:
+    return bool(found) and not any(
+        value for (name, _, _), value in found.items() if name == "surepipe_ibc_pending"
+    )
+
+
+def test_parties_take_what_a_relay_brings_by_their_stores(tmp_path: Path) -> None:
+    """IB-120: each with a file of its own; the relay has nothing but these files."""
+    done: list[bytes] = []
+    with (
+        SqliteStore(tmp_path / "east.db") as east_store,
+        SqliteStore(tmp_path / "west.db") as west_store,
+        ServedParty("east", store=east_store, keys=tmp_path / "east.keys") as east,
+        ServedParty("west", store=west_store, keys=tmp_path / "west.keys") as west,
+    ):
+        signal = THREADS.signal()
+
+        def commit(tx: Transaction, data: bytes, result: bytes) -> None:
+            del tx, data
+            done.append(result)
+            signal.notify()
+
+        east.module("app").handle("note", on_commit=commit)
+        west.module("app").handle("note", on_receive=lambda _, data: b"done " + data)
+        east.register("west", west.identity())
+        west.register("east", east.identity())
+        for party in (east, west):
+            party.serve()
+        with (
+            SqliteStore(tmp_path / "east.db") as one,
+            SqliteStore(tmp_path / "west.db") as other,
+        ):
+            ends = StoreEnd(one, "relay"), StoreEnd(other, "relay")
+            served = ServedRelay(Relay([ends], options=RelayOptions(poll_s=0.02)))
+            for number in range(5):
+                east.module("app").send("west", "note", b"%d" % number)
+            assert signal.wait(lambda: len(done) == 5, 30)
+            assert served.wait(30, _is_quiet)
+            with MetricsServer([], port=0, more=[RelayCollector(served)]) as metrics:
+                page = urlopen(metrics.url).read().decode()
+            served.close()
+            for end in ends:
+                end.close()
+    path = "east/west-west/east"
+    assert f'surepipe_ibc_pending{{path="{path}",stage="deliver"}} 0.0' in page
+    assert f'surepipe_ibc_live{{path="{path}",state="live"}} 1.0' in page
+    assert (
+        f'surepipe_ibc_submitted_total{{kind="receive",outcome="submitted",path="{path}"}}' in page
+    )
+    assert done == [b"done %d" % number for number in range(5)]
+
+
+def test_what_came_after_the_last_look_at_a_stream_is_waited_for() -> None:
+    """IB-129: a feed that found its stream empty doesn't say so of what is stored there a moment later."""
+    signal = THREADS.signal()
+    with ServedParty("east", store=MemoryStore()) as east, Party("west") as west:
+        east.module("pipeline").handle("message")
+        east.register("west", west.identity())
+        sender = StreamSender("orders", store=east.store, codec="bytes")
+        feed = StreamToParty(east, "orders", "west", "message", changed=signal.notify)
+        told: list[int] = []
+
+        def is_told() -> bool:
+            if (count := feed.waiting()) is not None:
+                told.append(count)
+            return count is not None
+
+        feed.start()
+        assert signal.wait(is_told, 60)
+        sender.send(b"one", until="confirmed")
+        assert not is_told()  # nobody has looked since
+        assert signal.wait(is_told, 60)
+        assert told == [0, 1]
+        sender.close()
+        feed.close()
+
+
+def test_a_relay_that_floods_its_inbox_holds_up_no_other() -> None:
+    """IT-72, IB-120: each has a stream of its own, and they are served by turns."""
+    done: list[bytes] = []
+    signal = THREADS.signal()
+
+    def commit(tx: Transaction, data: bytes, result: bytes) -> None:
+        del tx, data
+        done.append(result)
+        signal.notify()
+
+    with ExitStack() as stack:
+        east, west = (
+            stack.enter_context(ServedParty(name, store=MemoryStore(), relayers=["one", "two"]))
+            for name in ("east", "west")
+        )
+        east.module("app").handle("note", on_commit=commit)
+        west.module("app").handle("note", on_receive=lambda _, data: b"done " + data)
+        east.register("west", west.identity())
+        west.register("east", east.identity())
+        flooder, *ends = (
+            StoreEnd(west.store, "one"),
+            StoreEnd(east.store, "two"),
+            StoreEnd(west.store, "two"),
+        )
+        for end in (flooder, *ends):
+            stack.callback(end.close)
+        junk = Item(ItemKind.RECEIVE, QueueKey("west", "send", "entry", 0).encode(), bytes(5_000))
+        for height in range(1, 400):
+            flooder.submit(Submission("east", (), height, (), (junk,), b"one"))
+        for party in (east, west):
+            party.serve()
+        served = ServedRelay(Relay([(ends[0], ends[1])], options=RelayOptions(poll_s=0.02)))
+        stack.callback(served.close)
+        east.module("app").send("west", "note", b"Ann")
+        assert signal.wait(lambda: done == [b"done Ann"], 60)

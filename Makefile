@@ -30,7 +30,7 @@ SPARK_TESTS := tests/spark/queries tests/spark/processes
 MINUTES ?= 10
 FILES ?=
 SEED ?= 1000000
-CASES ?= 1000
+CASES ?= 10000
 
 # The folders that hold Python code today; the type checkers refuse an empty one.
 CODE := $(foreach dir,src tests tools examples benchmarks,$(if $(shell find $(dir) -name '*.py' 2>/dev/null | head -n 1),$(dir)))

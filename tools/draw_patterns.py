@@ -263,6 +263,125 @@ STREAM = Scene(
     xs=(110, 340, 570),
 )
 
+IBC = Scene(
+    "ibc",
+    "IBC queues: what one side says, the other can verify",
+    "The shop commits message 0 to its tree and signs the root of height 7. A relay reads both, and gives the "
+    "bakery header 7, the message and its proof. A forger gives it another message with the same proof, which "
+    "is refused. The bakery executes message 0, commits the receipt and signs height 4. The relay's first "
+    "submission of the receipt is lost; it looks at both ledgers, sees the receipt still unsettled, and brings "
+    "it again with header 4. The shop verifies it and commits. A second relay brings it once more, which is "
+    "redundant and changes nothing.",
+    "Executed once, settled once. A relay has no rights: it can be late, never wrong.",
+    (
+        Note(0, 0, "in the tree", Tone.DELIVERED, ("0",)),
+        Note(1.2, 0, "height 7 signed"),
+        Frame(2.2, "header, proof", 0, 1),
+        Frame(4.2, "7, proof, 0", 1, 2),
+        Note(5.9, 2, "proven, done", Tone.DELIVERED, ("0",)),
+        Frame(6.6, "forged 0", 1, 2, Tone.AGAIN),
+        Note(8.3, 2, "invalid-proof", Tone.DROPPED, ("0",)),
+        Note(9.4, 2, "height 4 signed"),
+        Frame(10.2, "receipt, proof", 2, 1, Tone.BACK),
+        Frame(12.2, "4, receipt 0", 1, 0, Tone.BACK, lost=True),
+        Span(12.4, 15.6, 1, "still unsettled"),
+        Frame(15.8, "4, receipt 0", 1, 0, Tone.AGAIN),
+        Note(17.5, 0, "committed", Tone.DELIVERED, ("0",)),
+        Frame(18.2, "receipt 0", 1, 0, Tone.AGAIN),
+        Note(19.9, 0, "redundant", Tone.DROPPED, ("0",)),
+    ),
+    lanes=("shop", "relays", "bakery"),
+    xs=(170, 360, 550),
+)
+
+RMQ = Scene(
+    "rmq",
+    "replicated queue: the nodes decide together",
+    "The client submits message 1 to node n1, which stores it, tells so, and tells the others. It is n2's "
+    "turn: n2 runs the function, proposes a block with message 1, and is killed. The others have the proposal: "
+    "n1 and n3 run the function too, get the same result, and approve. Two of three are enough, so the block is "
+    "final at both, and they tell the client. n2 starts again, is shown what it missed, and has the same.",
+    "Decided once, in one block, at all nodes, also at the one that was away.",
+    (
+        Frame(0, "submit 1", 0, 1),
+        Note(1.6, 1, "stored", Tone.DELIVERED, ("1",)),
+        Frame(2, "placed", 1, 0, Tone.BACK),
+        Frame(2.6, "1", 1, 2),
+        Frame(2.6, "1", 1, 3),
+        Note(4.8, 2, "n2's turn"),
+        Frame(5.2, "block: 1", 2, 1),
+        Frame(5.2, "block: 1", 2, 3),
+        Span(6.4, 17.4, 2, "killed", absent=True),
+        Note(7.4, 1, "same result", Tone.DELIVERED, ("1",)),
+        Note(7.4, 3, "same result", Tone.DELIVERED, ("1",)),
+        Frame(8.6, "approve", 1, 3),
+        Frame(9, "approve", 3, 1, Tone.BACK),
+        Note(13, 1, "final"),
+        Note(13, 3, "final"),
+        Frame(14, "finalized", 1, 0, Tone.BACK),
+        Frame(17.8, "what is new?", 2, 1, Tone.BACK),
+        Frame(19.4, "the block", 1, 2),
+        Note(21, 2, "final"),
+    ),
+    lanes=("client", "n1", "n2", "n3"),
+    xs=(90, 260, 430, 600),
+)
+
+BOOK = Scene(
+    "book",
+    "book: many queues in one store, served in turn within a budget",
+    "Two callers enqueue: the loud one messages 1 to 4, the quiet one message 5; the book stores "
+    "each in the queue of its caller. A worker asks for messages and gets 1 and 2, two of the "
+    "loud queue, then 5 of the quiet one, though it came last. The end of each message, and what "
+    "its handler has staged, are stored in one step with the next claim. The worker dies in the "
+    "handler of 3. Another worker waits until its claim is over, and gets 3 and 4.",
+    "Handled: 1 2 5 3 3 4. Staged effects: 1 2 5 3 4, each once.",
+    (
+        Frame(0, "loud: 1 2 3 4", 0, 1),
+        Frame(1.4, "quiet: 5", 0, 1),
+        Note(3, 1, "stored", Tone.DELIVERED, ("1", "2", "3", "4", "5")),
+        Frame(3.4, "what is next?", 2, 1, Tone.BACK),
+        Frame(5.2, "loud: 1 2, quiet: 5", 1, 2),
+        Note(6.8, 2, "handled", Tone.DELIVERED, ("1", "2", "5")),
+        Frame(7.2, "1 2 5 done", 2, 1, Tone.BACK),
+        Note(8.8, 1, "with what they staged"),
+        Frame(9.2, "loud: 3 4", 1, 2),
+        Note(10.8, 2, "dies in 3", Tone.DROPPED, ("3",)),
+        Span(9.2, 13.6, 1, "no sign of life"),
+        Frame(14, "what is next?", 2, 1, Tone.BACK),
+        Frame(15.8, "loud: 3 4", 1, 2, Tone.AGAIN),
+        Note(17.4, 2, "handled", Tone.DELIVERED, ("3", "4")),
+        Frame(17.8, "3 4 done", 2, 1, Tone.BACK),
+    ),
+    lanes=("callers", "book", "workers"),
+    xs=(110, 340, 570),
+)
+
+TRANSPORT = Scene(
+    "transport",
+    "transport: a queue, one timer, cumulative confirms",
+    "The sender puts messages 1, 2 and 3 into its queue and transmits each once. Message 1 is "
+    "lost. The receiver drops 2 and 3, which are ahead, without an answer. After a period the "
+    "timer sends the least message again. The receiver delivers 1 and confirms it, and the sender "
+    "deletes it from the queue. Each further period brings one more message.",
+    "Delivered: 1, then 2 and 3, each a period later. Only the queue holds anything.",
+    (
+        _lost(0, "1"),
+        _sent(1, "2"),
+        _dropped(2.6, "2", "ahead"),
+        _sent(2, "3"),
+        _dropped(3.6, "3", "ahead"),
+        Span(0.4, 5, 0, "a period"),
+        _again(5, "1 again"),
+        _delivered(6.6, "1"),
+        _back(7, "confirm 1"),
+        Span(5.4, 10, 0, "a period"),
+        _again(10, "2 again"),
+        _delivered(11.6, "2"),
+        _back(12, "confirm 2"),
+    ),
+)
+
 SCENES: Mapping[str, Scene] = {
     scene.name: scene
     for scene in (
@@ -274,6 +393,10 @@ SCENES: Mapping[str, Scene] = {
         CONTINUOUS_INDEX,
         DEDUPE,
         RELIABLE,
+        IBC,
+        RMQ,
+        BOOK,
+        TRANSPORT,
     )
 }
 

@@ -48,6 +48,35 @@ def committed(plain: Hop) -> Hop:
     )
 
 
+BOOK = Hop(
+    "calls",
+    parse_layers([STREAM]),
+    LOCAL,
+    stream=SYNCED,
+    journal=SYNCED,
+    dead_letters=SYNCED,
+    retries=5,
+    lanes=8,
+    parks=(),
+)
+"""A pipe through a book that parks nothing."""
+BETWEEN_PARTIES = Hop(
+    "orders",
+    parse_layers([STREAM]),
+    LOCAL,
+    stream=SYNCED,
+    journal=SYNCED,
+    receiver_state=SYNCED,
+    sink=SYNCED,
+    boundary=Boundary.COMMITTED,
+    stored=True,
+)
+"""A pipe between two parties, whose ends are those of a stream pipe."""
+BOOKS: Mapping[str, Hop] = {
+    "nothing is parked": BOOK,
+    "a message may be parked": replace(BOOK, parks=("on_poison",)),
+}
+
 # For each pattern: what it is shown on, and over what its crashes are judged (the last one).
 
 PATTERNS: Mapping[str, tuple[Hop, ...]] = {

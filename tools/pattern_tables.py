@@ -32,7 +32,18 @@ from surepipe.pipes.catalogue import DECLARATIONS, KINDS
 from surepipe.pipes.channel import ChannelOptions
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stack.counters import FRAME_MEANING, MESSAGE_MEANING
-from tools.pattern_hops import CHANNELS, NEEDS, PATTERNS, SYNCED, WORKED, Worked, committed, hop
+from tools.pattern_hops import (
+    BOOK,
+    BOOKS,
+    CHANNELS,
+    NEEDS,
+    PATTERNS,
+    SYNCED,
+    WORKED,
+    Worked,
+    committed,
+    hop,
+)
 
 YES, NO, NEVER = "yes", "**no**", "–"
 
@@ -229,6 +240,45 @@ def _after(subject: Hop, fault: Fault) -> list[str]:
         return YES if derived.guarantee.holds(atom, derived.exhibits | {fault}) else NO
 
     return [cell(atom) for atom in Atom]
+
+
+# Books.
+
+
+def books() -> str:
+    """The four atoms of one queue of a book, for effects of its handlers anywhere, and what they don't survive."""
+    columns = [_of_one_queue(subject) for subject in BOOKS.values()]
+    labels = [*(str(atom) for atom in Atom), "in words", "across queues", "does not survive"]
+    rows = [[label, *cells] for label, *cells in zip(labels, *columns, strict=True)]
+    return table(["of one queue", *BOOKS], rows)
+
+
+def _of_one_queue(subject: Hop) -> list[str]:
+    derived = derive(subject)
+    one = derived.of_one_key
+    cells = [_under(one.guarantee.tolerated(atom), one.exhibits) for atom in Atom]
+    lacks = faults_text(frozenset(one.headline.lacks()))
+    return [*cells, names(one.headline), derived.headline.order, lacks or "nothing"]
+
+
+def book_crashes() -> str:
+    """Which atoms of one queue outlive what happens to each party."""
+    events = {
+        Fault.SENDER_CRASH: "a process that enqueues crashes",
+        Fault.SENDER_ZOMBIE: "one is replaced, and goes on",
+        Fault.RECEIVER_CRASH: "a process that serves crashes",
+        Fault.RECEIVER_ZOMBIE: "one is replaced, and goes on",
+        Fault.HANDLER_FAILURE: "a handler raises",
+        Fault.STORE_OUTAGE: "the store does not answer",
+        Fault.POWER_LOSS: "power fails, with a synced store",
+        Fault.CLOCK_STEP: "a clock jumps",
+    }
+    one = derive(BOOK).of_one_key
+    rows = [
+        [what, *(YES if one.guarantee.holds(a, one.exhibits | {fault}) else NO for a in Atom)]
+        for fault, what in events.items()
+    ]
+    return table(["what happens", *(str(atom) for atom in Atom)], rows)
 
 
 # Stacks.

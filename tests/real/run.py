@@ -116,6 +116,12 @@ def chosen(names: Sequence[str], stages: Sequence[Stage] = STAGES) -> list[Stage
     return [stage for stage in stages if not names or {stage.name, stage.group} & set(names)]
 
 
+def alone(name: str, stages: Sequence[Stage] = STAGES) -> Stage:
+    """The stage of this very name: a group may be called as one of its stages is."""
+    (stage,) = [stage for stage in stages if stage.name == name]
+    return stage
+
+
 def known_names(stages: Sequence[Stage] = STAGES) -> list[str]:
     """Stages and groups."""
     return sorted({stage.name for stage in stages} | {stage.group for stage in stages})
@@ -142,14 +148,13 @@ def closing_block(
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit status."""
     options = _parser().parse_args(arguments)
-    stages = chosen(options.stage)
     if options.bare:
         logging.getLogger("surepipe").setLevel(logging.CRITICAL)  # it would tell of every fault
-        (result,) = [run_watched(stage, options.seed, options.within) for stage in stages]
+        result = run_watched(alone(*options.stage), options.seed, options.within)
         _print(result.text)
         return result.status
     waivers = read_waivers(WAIVED, known_names())
-    results = _run_all(stages, options)
+    results = _run_all(chosen(options.stage), options)
     text, is_well = closing_block(results, waivers, in_ci=os.environ.get("CI") == "true")
     if text:
         _print(text)

@@ -19,6 +19,7 @@ from tests.real.run import (
     PASSED,
     WAIVED,
     Result,
+    alone,
     chosen,
     closing_block,
     known_names,
@@ -169,6 +170,11 @@ def test_stages_are_chosen_by_name_and_by_group() -> None:
         ValueError, match="there are cut-nodes, cuts, drivers, executors, full, kills"
     ):
         chosen(["pwoer"])
+
+
+def test_a_stage_called_as_its_group_is_run_alone() -> None:
+    """Each runs in a process of its own, which is told nothing but its name; ``netns`` is a group of two, too."""
+    assert [alone(one.name) for one in STAGES] == list(STAGES)
 
 
 def test_every_stage_has_a_minimum() -> None:

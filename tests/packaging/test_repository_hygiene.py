@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +57,19 @@ def test_only_the_spark_package_imports_spark_when_it_is_loaded() -> None:
         for name in _imported_at_load(ast.parse(path.read_text(encoding="utf-8")))
         if name.split(".")[0] in SPARK_ONLY or f"{name}.".startswith("surepipe.spark.")
     ]
+    assert found == []
+
+
+def test_pipelines_load_the_replicated_queue_when_a_plan_has_one() -> None:
+    """Asks a fresh interpreter what checking and running load: each command pays for that."""
+    code = (
+        "import sys, surepipe.pipelines, surepipe.pipelines.run.real, surepipe.cli.app\n"
+        "print(*(each for each in sys.modules if each.startswith('surepipe.')))"
+    )
+    asked = [sys.executable, "-c", code]
+    loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
+    found = [each for each in loaded if "rmq" in each or each.endswith("actors.clusters")]
+    assert "surepipe.pipelines.run.real" in loaded
     assert found == []
 
 

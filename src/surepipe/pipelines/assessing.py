@@ -23,7 +23,6 @@ from surepipe.guarantees.derivation import Derived, DerivedChain, evaluate, eval
 from surepipe.guarantees.explain import Explanation
 from surepipe.guarantees.hops import Chain
 from surepipe.guarantees.problems import Code, Finding, joint_problems
-from surepipe.pipelines.clusters import rests_on
 from surepipe.pipelines.engine_limits import actor_refusals, spark_notes, spark_refusals
 from surepipe.pipelines.links import Node, link
 from surepipe.pipelines.models.pipes import (
@@ -547,6 +546,8 @@ def _about_sinks(plan: Plan) -> Iterator[str]:
         if isinstance(sink, PythonSink | HttpSink) and sink.idempotent:
             yield f"sink {sink.name} is declared idempotent: a message that comes again has no second effect there"
         if isinstance(sink, RmqSink):
+            from surepipe.pipelines.clusters import rests_on
+
             yield f"sink {sink.name} rests on: {rests_on(sink.cluster, sink.until)}"
 
 

@@ -27,7 +27,6 @@ from surepipe.core.store_requests import Level, Store, Transaction
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Cursor, Sink, Source
 from surepipe.pipelines.calling import entry_of, failing_only, require_answer, require_source
-from surepipe.pipelines.clusters import ClusterFile
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart, TcpRoutePart
 from surepipe.pipelines.models.sources import (
@@ -243,6 +242,8 @@ class RealEnvironment:
                 headers = {name: value.reveal() for name, value in part.headers.items()}
                 return Posted(part.url.reveal(), headers, answer_s=part.time_limit_s)
             case RmqSink():
+                from surepipe.pipelines.clusters import ClusterFile
+
                 return Submitting(
                     ClusterFile.read(part.cluster.reveal()).connect(), self._plan.name, part
                 )

@@ -343,14 +343,15 @@ class ServedBook(BookQueue):
     def _perform(self, request: WriteEntry | LoadPages) -> object:
         """1. A worker is at work in a queue, and the others rest. 2. It commits, gives the queue back, and goes on
         with one whose handler stands still. 3. Nobody else would take what was given back."""
+        entry = request.entry if isinstance(request, WriteEntry) else None
+        if not isinstance(entry, Commit):
+            return super()._perform(request)
         before = dict(self.ledger.totals)
         done = super()._perform(request)
-        entry = request.entry if isinstance(request, WriteEntry) else None
         has_help = any(server.is_idle for server in self._servers)
         # 1. A call has budget for nothing, and gives back what it claimed. 2. If that rang another worker, whose
         # call has no more, each would ring the other for ever.
-        has_moved = before != self.ledger.totals
-        if has_help and has_moved and isinstance(entry, Commit) and self._frees(entry):
+        if has_help and before != self.ledger.totals and self._frees(entry):
             self._ring()
         return done
 

@@ -348,7 +348,7 @@ class Ledger:
 
     def _refusal(self, items: tuple[Items, ...]) -> NotPlaced | None:
         full = self.full(items)
-        if full is not None:
+        if full is not None or len(self.books) + len(items) <= self.config.max_origins:
             return full
         new = {item.origin for item in items if item.origin not in self.books}
         missing = len(self.books) + len(new) - self.config.max_origins
@@ -541,7 +541,7 @@ class Ledger:
         if book.careful is not None and book.cursor[:2] > book.careful:
             book.careful = None
         following = self.ring.after(book.origin)
-        if not book.is_ready:
+        if book.begin >= book.end:
             self._leave_ring(book, at)
         elif visit.end in CLOSING and self.config.policy == "drr":
             self.ring.to_tail(book.origin)
@@ -557,20 +557,24 @@ class Ledger:
         parks: dict[int, list[tuple[int, Facts]]] = {}
         for number, slot, facts in visit.parks:
             parks.setdefault(number, []).append((slot, facts))
-        begin = book.begin
-        for number in range(begin, min(visit.begin, book.end - 1) + 1):
+        passed = size = kept = kept_bytes = 0
+        for number in range(book.begin, min(visit.begin, book.end - 1) + 1):
             page = book.pages[number]
-            messages, size = page.remaining, page.remaining_bytes
-            slots = page.slots - page.first_index
             for slot, facts in parks.get(number, ()):
                 page.park(slot, facts.bytes)
                 book.parked[number, slot] = facts
-            if number < visit.begin:
-                page.pass_to(page.slots, page.size)
-            else:
-                page.pass_to(visit.slot, visit.offset)
+                kept, kept_bytes = kept + 1, kept_bytes + facts.bytes
+            is_left = number < visit.begin
+            slot, offset = (page.slots, page.size) if is_left else (visit.slot, visit.offset)
+            passed += slot - page.first_index
+            size += offset - page.first
+            page.first_index, page.first = slot, offset
             self.dirty_pages[book.origin, number] = self.index
-            self._account(book, page, messages, size, slots)
+        # Nothing ahead of a cursor is processed yet (BI-7), so what was passed and not parked is processed now.
+        book.waiting -= passed
+        book.messages -= passed - kept
+        book.bytes -= size - HEADER_BYTES * passed - kept_bytes
+        self.totals["queued"] -= passed
         self._leave_pages(book)
 
     def _account(self, book: Book, page: Page, messages: int, size: int, ahead: int) -> None:

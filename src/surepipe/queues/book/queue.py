@@ -59,7 +59,7 @@ from surepipe.queues.book.config import NOTHING, BookConfig, Budget, Cost, CostO
 from surepipe.queues.book.events import BookEvent, Footprint, Reason
 from surepipe.queues.book.ledger import Ledger, NotPlaced, Place, Placed
 from surepipe.queues.book.log import BookLog, BookWrite
-from surepipe.queues.book.page import HEADER, WAITING, Page, packed
+from surepipe.queues.book.page import HEADER, HEADER_BYTES, WAITING, Page, packed
 from surepipe.queues.book.service import (
     Append,
     Effect,
@@ -444,8 +444,8 @@ class BookQueue:
         wait_s: float = 0.0,
     ) -> Accepted | Refused:
         self._guard("enqueue")
-        size = sum(len(item.chunk) for item in items)
-        if size > self.config.max_batch_bytes + 5 * sum(item.count for item in items):
+        size, most = sum([len(item.chunk) for item in items]), self.config.max_batch_bytes
+        if size > most and size > most + HEADER_BYTES * sum(item.count for item in items):
             raise PayloadTooLarge(
                 f"{size} bytes in one call are above max_batch_bytes={self.config.max_batch_bytes}; make "
                 "several calls"

@@ -200,7 +200,7 @@ class Passed:
     kept: bool
 
 
-@dataclass
+@dataclass(slots=True)
 class _Visit:
     """A visit that is under way: the cursor, and what to write down of it."""
 
@@ -246,9 +246,22 @@ class _Visit:
             self.deficit = 0
         is_open = end not in (End.DEFICIT, End.LATER, End.BLOCKED)
         record = VisitDone(
-            *(self.book.origin, token, self.begin, self.slot, self.offset, end, tuple(self.parks)),
-            *(self.rejected, self.dead, self.deficit, self.turn_open and is_open, self.attempts),
-            *(self.wake, self.blocked, tuple(self.staged), tuple(self.events)),
+            self.book.origin,
+            token,
+            self.begin,
+            self.slot,
+            self.offset,
+            end,
+            tuple(self.parks),
+            self.rejected,
+            self.dead,
+            self.deficit,
+            self.turn_open and is_open,
+            self.attempts,
+            self.wake,
+            self.blocked,
+            tuple(self.staged),
+            tuple(self.events),
         )
         self.parks, self.staged, self.events = [], [], []
         self.rejected = self.dead = 0
@@ -271,6 +284,8 @@ class Worker:
         self._fair = {"units": UNITS, "messages": MESSAGES, "bytes": BYTES}[session.config.fair_by]
         cost = session.cost
         self._constant = cost if isinstance(cost, Cost) else None
+        self._plain: Vector | None = None
+        """What each message of this call costs, where none of them can be overweight."""
         self._visits: list[VisitDone] = []
         self._visited: set[str] = set()
         self._effects: list[Effect] = []
@@ -300,6 +315,7 @@ class Worker:
             return Serviced(NOTHING, 0, 0, 0, Stopped.EMPTY)
         meter.take_units(over.bump)
         cut_off = self._config.cut_off(limits)
+        self._plain = self._plain_cost(cut_off, limits)
         self._bump = not self._is_drr
         ran = parked = visits = quiet = 0
         ended = set[str]()
@@ -345,7 +361,11 @@ class Worker:
             if visit is not None and visit.applied is not None:
                 at = visit.applied.position
             else:
-                at = yield from self._behind(at, meter, was_visited=visit is not None)
+                following = ring.after(at)
+                if self._is_due(following, was_visited=visit is not None):
+                    at = yield from self._behind(at, meter, was_visited=visit is not None)
+                else:
+                    at = following
             if len(ring) and quiet >= len(ring):
                 self._credits = self._saved(short, meter, ran)
                 if not self._credits:
@@ -358,6 +378,16 @@ class Worker:
         self._session.visits += visits
         used = meter.used
         return Serviced((used[0], used[1], used[2], used[3]), ran, parked, visits, stopped)
+
+    def _plain_cost(
+        self, cut_off: tuple[int | None, ...], limits: tuple[int | None, ...]
+    ) -> Vector | None:
+        """A constant cost for which no message needs to be looked at by itself."""
+        counts_bytes = cut_off[BYTES] is not None or limits[BYTES] is not None
+        if self._constant is None or counts_bytes or (self._is_drr and self._fair == BYTES):
+            return None
+        cost = self._constant.vector(0)
+        return None if _is_over(cost, cut_off) else cost
 
     def _can_move(self, book: Book) -> bool:
         """Whether a visit may do something: what can't move is passed without a request."""
@@ -463,14 +493,17 @@ class Worker:
         self._held.update(applied.granted)
         return applied
 
+    def _is_due(self, following: str | None, *, was_visited: bool) -> bool:
+        """Whether the slice ends here: it is full, a handler has enqueued, or the next queue was in it already."""
+        if following in self._visited or self._is_full:
+            return True
+        return bool(was_visited and self._visits and self._visits[-1].staged)
+
     def _behind(
         self, origin: str, meter: Meter, *, was_visited: bool
     ) -> Generator[Request, object, str | None]:
-        """The queue behind this one, as the ring is before this one moves or leaves."""
+        """Commit, and the queue behind this one, as the ring is before this one moves or leaves."""
         following = self._ledger.ring.after(origin)
-        is_due = self._is_full or bool(was_visited and self._visits and self._visits[-1].staged)
-        if not is_due and following not in self._visited:
-            return following
         claims = [] if meter.is_used_up else self._wanted(following, meter)
         applied = yield from self._flush(claims)
         if was_visited and applied is not None:
@@ -539,7 +572,7 @@ class Worker:
             visit.begin, visit.slot, visit.offset = book.cursor
             visit.attempts = book.attempts
 
-    def _serve(  # noqa: PLR0911 - each end of a visit
+    def _serve(  # noqa: PLR0911, PLR0912 - each end of a visit, in its order
         self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...]
     ) -> Generator[Request, object, End]:
         """Step 4 of a visit, up to the end of the slice."""
@@ -547,17 +580,7 @@ class Worker:
         is_careful = book.careful is not None
         is_spent = is_careful and book.lease is not None and book.lease.spent
         if is_spent or (visit.attempts >= self._config.retries and not is_careful):
-            if not (yield from self._load(visit)):
-                return End.LATER
-            payload = self._payload(visit)
-            what = (
-                "its worker died"
-                if is_spent
-                else "its handler did not return in time, or its worker died,"
-            )
-            raised = Raised("WorkerDied", f"{what} at each of {book.attempts} attempts")
-            self._poison(visit, payload, raised, visit.attempts)
-            return End.BLOCKED if visit.blocked else End.CUT
+            return (yield from self._give_up(visit, is_spent=is_spent))
         while True:
             # It may be another object than before, when the book was loaded anew while a handler ran.
             book = visit.book = self._ledger.books[book.origin]
@@ -575,13 +598,43 @@ class Worker:
             room = 1 if is_careful else self._config.commit_messages - self._slots
             if room <= 0 or self._is_full:
                 return End.CUT
-            if not (yield from self._load(visit)):
+            if visit.offset < page.base and not (yield from self._load(visit)):
                 return End.LATER
-            end = yield from self._run(visit, meter, cut_off, min(room, page.slots - visit.slot))
-            if end is not None:
-                return end
+            most, left_us = min(room, page.slots - visit.slot), meter.left(MICROS)
+            payloads, costs, stop = self._plan(visit, meter, cut_off, most)
+            if payloads:
+                behind = visit.slot + len(payloads)
+                ran = yield self._request(visit, payloads, costs, left_us)
+                assert isinstance(ran, Ran), "messages are answered with what came of them"
+                end = self._outcomes(visit, meter, payloads, costs, ran, counted=is_careful)
+                if ran.is_late:
+                    self._session.late.add(book.origin)
+                    return end or End.LATER
+                if self._session.stopping:
+                    return end or End.BUDGET
+                if end is not None:
+                    return end
+                if visit.slot != behind:
+                    stop = None  # the handler was stopped earlier, so what stands behind is not due yet
+            if isinstance(stop, tuple):
+                stop = self._stop_at(visit, meter, *stop)
+            if stop is not None:
+                return stop
             if is_careful:
                 return End.CUT
+
+    def _give_up(self, visit: _Visit, *, is_spent: bool) -> Generator[Request, object, End]:
+        """The message at the cursor has no attempt left, and no handler is called for it."""
+        if not (yield from self._load(visit)):
+            return End.LATER
+        what = (
+            "its worker died"
+            if is_spent
+            else "its handler did not return in time, or its worker died,"
+        )
+        raised = Raised("WorkerDied", f"{what} at each of {visit.book.attempts} attempts")
+        self._poison(visit, self._payload(visit), raised, visit.attempts)
+        return End.BLOCKED if visit.blocked else End.CUT
 
     def _load(self, visit: _Visit) -> Generator[Request, object, bool]:
         """Whether the bytes of the page are here. Without them the queue waits, and no other one (B-95)."""
@@ -598,35 +651,22 @@ class Worker:
     def _payload(self, visit: _Visit) -> bytes:
         return visit.book.pages[visit.begin].upcoming(visit.offset, 1)[0]
 
-    def _run(
-        self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...], most: int
-    ) -> Generator[Request, object, End | None]:
-        """Run as many of the next messages as may run, and deal with the one that may not. None: go on."""
-        left_us = meter.left(MICROS)
-        payloads, costs, stop = self._plan(visit, meter, cut_off, most)
-        if payloads:
-            book = visit.book
-            first = visit.slot
-            request = RunMessages(
-                *(book.origin, book.generation, visit.begin, first, visit.attempts),
-                *(payloads, [cost[MICROS] for cost in costs], left_us),
-                book.pages[visit.begin].number + first,
-            )
-            counted = book.careful is not None
-            ran = yield request
-            assert isinstance(ran, Ran), "messages are answered with what came of them"
-            self._elapsed_us += ran.elapsed_us
-            end = self._outcomes(visit, meter, payloads, costs, ran, counted=counted)
-            if ran.is_late:
-                self._session.late.add(book.origin)
-                return end or End.LATER
-            if self._session.stopping:
-                return end or End.BUDGET
-            if end is not None or visit.slot != first + len(payloads):
-                return end
-        if isinstance(stop, End) or stop is None:
-            return stop
-        return self._stop_at(visit, meter, *stop)
+    def _request(
+        self, visit: _Visit, payloads: list[bytes], costs: list[Vector], left_us: int | None
+    ) -> RunMessages:
+        """The messages at the cursor, for a handler."""
+        book = visit.book
+        return RunMessages(
+            book.origin,
+            book.generation,
+            visit.begin,
+            visit.slot,
+            visit.attempts,
+            payloads,
+            [cost[MICROS] for cost in costs],
+            left_us,
+            book.pages[visit.begin].number + visit.slot,
+        )
 
     def _plan(
         self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...], most: int
@@ -634,41 +674,34 @@ class Worker:
         """The messages that may run now, with their costs, which are charged here; and what stands behind them:
         the end of the visit (B-24), or a message that can't run with what is the matter with it."""
         page = visit.book.pages[visit.begin]
-        constant = self._constant
-        if constant is not None and cut_off[BYTES] is None and meter.limits[BYTES] is None:
-            cost = constant.vector(0)
-            count = self._count(visit, meter, cut_off, cost, most)
+        cost = self._plain
+        if cost is not None:
+            count = self._count(visit, meter, cost, most)
             if count:
                 payloads = page.upcoming(visit.offset, count)
-                charge = cost[self._fair]
-                meter.take((1, 0, cost[UNITS] + self._config.overheads.item, cost[MICROS]), count)
+                _, _, units, us = cost
+                meter.take((1, 0, units + self._config.overheads.item, us), count)
                 meter.used[BYTES] += sum(map(len, payloads))
                 meter.ran = True
-                visit.deficit -= charge * count * self._is_drr
-                return (
-                    payloads,
-                    [(1, len(each), cost[UNITS], cost[MICROS]) for each in payloads],
-                    None,
-                )
+                visit.deficit -= cost[self._fair] * count * self._is_drr
+                return payloads, [(1, len(each), units, us) for each in payloads], None
             most = 1
         return self._plan_singly(
             visit, meter, cut_off, page.upcoming(visit.offset, min(most, READ_AHEAD))
         )
 
-    def _count(
-        self, visit: _Visit, meter: Meter, cut_off: tuple[int | None, ...], cost: Vector, most: int
-    ) -> int:
+    def _count(self, visit: _Visit, meter: Meter, cost: Vector, most: int) -> int:
         """How many messages of one constant cost may run; 0 also where that must be looked at one by one."""
-        if visit.place in self._session.heavy or (self._is_drr and self._fair == BYTES):
+        heavy = self._session.heavy
+        if heavy and visit.place in heavy:
             return 0
-        if _is_over(cost, cut_off):
-            return 0
-        per_unit = cost[UNITS] + self._config.overheads.item
-        for place, part in ((MESSAGES, 1), (UNITS, per_unit), (MICROS, cost[MICROS])):
-            left = meter.left(place)
-            if left is not None and part:
+        charged = (1, 0, cost[UNITS] + self._config.overheads.item, cost[MICROS])
+        used = meter.used
+        for place, limit in meter.bounds:
+            part, left = charged[place], limit - used[place]
+            if part:
                 most = min(most, left // part)
-            elif left is not None and left < 0:
+            elif left < 0:
                 return 0
         charge = cost[self._fair]
         if self._is_drr and charge:
@@ -720,22 +753,24 @@ class Worker:
         counted: bool,
     ) -> End | None:
         """Take note of what ran; what was planned and did not run is given back."""
-        handled = ran.handled
-        declared = sum(cost[MICROS] for cost in costs[: len(handled)])
-        meter.used[MICROS] += ran.elapsed_us - declared
-        for cost in costs[len(handled) :]:
+        handled, count = ran.handled, len(ran.handled)
+        meter.used[MICROS] += ran.elapsed_us
+        for cost in costs[:count]:
+            meter.used[MICROS] -= cost[MICROS]
+        for cost in costs[count:]:
             meter.take((1, cost[1], cost[2] + self._config.overheads.item, cost[3]), -1)
             visit.deficit += cost[self._fair] * self._is_drr
-        self._slots += len(handled)
-        visit.ran += len(handled)
-        if handled and handled[-1] is DONE and all(each is DONE for each in handled):
+        self._elapsed_us += ran.elapsed_us
+        self._slots += count
+        visit.ran += count
+        if handled and handled[-1] is DONE and handled.count(DONE) == count:
             if self._ledger.listening:
                 for payload, cost in zip(payloads, costs, strict=False):
                     self._processed(visit, payload, cost, DONE)
                     visit.step(len(payload))
             else:
-                count = len(handled)
-                self._session.heavy.pop(visit.place, None)
+                if self._session.heavy:
+                    self._session.heavy.pop(visit.place, None)
                 size = sum(map(len, payloads if count == len(payloads) else payloads[:count]))
                 visit.slot += count
                 visit.offset += HEADER_BYTES * count + size

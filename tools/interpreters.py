@@ -1,7 +1,8 @@
 """Runs the core of the tests on every other Python from 3.11 up that this machine has.
 
 The whole suite runs on one interpreter (``make test``); what follows the interpreter most closely runs on all:
-pipes, actors, stores, the simulator and its fixture, the command. Each interpreter gets an environment of its own.
+pipes, actors, stores, the simulator and its fixture, the command; or what is named:
+``python -m tools.interpreters tests/queues``. Each interpreter gets an environment of its own.
 """
 
 from __future__ import annotations
@@ -11,25 +12,28 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OLDEST = (3, 11)
 EXTRAS = "metrics,parquet,audit,http,test"
 CORE = [
-    *("tests/pipes", "tests/actors", "tests/storage", "tests/queues"),
+    *("tests/pipes", "tests/actors", "tests/storage"),
     *("tests/pipelines/simulate", "tests/simulation/test_replay.py", "tests/testing", "tests/cli"),
 ]
+# Queues are not among them: machines on the stores and actors above, and as long as two of these folders.
 # Spark comes with the default interpreter only: half a gigabyte, and nothing of ours runs differently there.
 NEED_SPARK = ["tests/cli/test_run_on_spark.py", "tests/cli/test_replay.py"]
 
 
-def main() -> int:
+def main(tests: Sequence[str] = CORE) -> int:
     """Test on each, one after the other, and name those that failed."""
     others = {version: path for version, path in found().items() if version != sys.version_info[:2]}
     _say(f"surepipe: other Pythons here: {', '.join(map(_named, others)) or 'none'}")
-    failed = [version for version, path in sorted(others.items()) if not _passes(version, path)]
+    failed = [
+        version for version, path in sorted(others.items()) if not _passes(version, path, tests)
+    ]
     for version in failed:
         _say(f"surepipe: the core of the tests failed on Python {_named(version)}")
     return 1 if failed else 0
@@ -68,7 +72,7 @@ def _version(interpreter: Path) -> tuple[int, ...] | None:
     return tuple(map(int, said.groups())) if asked.returncode == 0 and said else None
 
 
-def _passes(version: tuple[int, int], interpreter: Path) -> bool:
+def _passes(version: tuple[int, int], interpreter: Path, tests: Sequence[str]) -> bool:
     environment = ROOT / f".venv-{_named(version)}"
     python = environment / "bin" / "python"
     _say(f"surepipe: the core of the tests on Python {_named(version)}")
@@ -80,7 +84,18 @@ def _passes(version: tuple[int, int], interpreter: Path) -> bool:
     )
     without_spark = [f"--ignore={path}" for path in NEED_SPARK]
     return ready and _run(
-        [str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *without_spark, *CORE]
+        [
+            str(python),
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "2",
+            "--dist",
+            "loadgroup",
+            *without_spark,
+            *tests,
+        ]
     )
 
 
@@ -99,4 +114,4 @@ def _named(version: tuple[int, int]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or CORE))

@@ -228,6 +228,18 @@ def test_what_was_allowed_says_nothing_of_a_step_that_begins_otherwise() -> None
         assert verify_membership(TENDERMINT_SPEC, root_of(proof), proof, b"k", b"v") == holds
 
 
+@pytest.mark.parametrize("hash", [HashOp.SHA256, HashOp.SHA512_256])
+def test_what_was_allowed_says_nothing_of_another_hash(hash: HashOp) -> None:
+    """IB-124: a step that looks like a known one and is hashed otherwise is of no such tree, nor in a batch."""
+    assert TENDERMINT_SPEC.leaf is not None
+    spec = ProofSpec(TENDERMINT_SPEC.leaf, InnerSpec(32, 1, 1, hash=hash))
+    leaf = prove_in_map({b"k": b"v"}, b"k")
+    for used in (hash, HashOp.SHA256, HashOp.SHA512_256):
+        proof = replace(leaf, path=(InnerOp(used, b"\1", bytes(32)),))
+        for form in (proof, BatchProof((proof,)), encode_proof(proof)):
+            assert verify_membership(spec, calculate_root(form), form, b"k", b"v") == (used == hash)
+
+
 def test_among_three_children_the_outer_two_are_no_neighbours() -> None:
     """IB-22: of a specification of somebody else's."""
     wide = ProofSpec(TENDERMINT_SPEC.leaf, InnerSpec(32, 1, 1, (0, 1, 2)))

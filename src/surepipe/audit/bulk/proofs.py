@@ -24,8 +24,8 @@ from typing import Any, cast
 
 from surepipe.errors import ConfigurationError
 from surepipe.queues.ibc.ics23 import STORE_SPECS, verify_items
-from surepipe.queues.ibc.proof import ProofError
-from surepipe.queues.ibc.wire import decode_chain
+from surepipe.queues.ibc.proof import CommitmentProof, ProofError
+from surepipe.queues.ibc.wire import decode_chain, parts_of_chain
 
 COLUMNS: tuple[str, ...] = ("root", "proof", "space", "keys", "values")
 ROWS_OF_A_GROUP = 4096
@@ -75,10 +75,12 @@ class ProofAudit:
 def verify_rows(rows: Iterable[StoredProof]) -> Iterator[list[bool]]:
     """For each row whether each of its keys is shown; false for all where the bytes are no proof."""
     for row in rows:
-        try:
-            chain = decode_chain(row.proof)
-        except ProofError:
-            chain = ()
+        chain: tuple[CommitmentProof | bytes, ...] | None = parts_of_chain(row.proof)
+        if chain is None:
+            try:
+                chain = decode_chain(row.proof)
+            except ProofError:
+                chain = ()
         items = list(zip(row.keys, row.values, strict=False))
         shown = verify_items(STORE_SPECS, row.root, chain, (row.space,), items)
         yield [*shown, *[False] * (max(len(row.keys), len(row.values)) - len(shown))]

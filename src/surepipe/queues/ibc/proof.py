@@ -146,12 +146,18 @@ class SeenSteps:
     """What a verifier found of steps and leaves that look alike; it only saves time.
 
     A step with one digest behind it is known by its prefix, one with nothing behind it by its prefix without the
-    last child. The numbers say how many layers above a leaf such a step may stand.
+    last child. The numbers say how many layers above a leaf such a step may stand. ``written_steps`` and
+    ``written_leaves`` are the same by the bytes of a proof: those of a step in front of the digest beside it, with
+    its prefix if that digest is the suffix, and those of a whole leaf, with its prefix.
     """
 
-    with_suffix: dict[bytes, int]
-    without_suffix: dict[bytes, int]
-    leaves: set[bytes]
+    with_suffix: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    without_suffix: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    leaves: set[bytes] = field(default_factory=set[bytes])
+    written_steps: dict[bytes, tuple[int, bytes]] = field(
+        default_factory=dict[bytes, tuple[int, bytes]]
+    )
+    written_leaves: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes])
 
 
 class Rules(Enum):
@@ -178,7 +184,7 @@ class ProofSpec:
     rules: Rules = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seen", SeenSteps({}, {}, set()))
+        object.__setattr__(self, "seen", SeenSteps())
         object.__setattr__(self, "is_sound", _is_sound(self))
         object.__setattr__(self, "rules", _rules_of(self))
 

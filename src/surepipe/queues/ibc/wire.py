@@ -29,6 +29,7 @@ from surepipe.queues.ibc.proof import (
     ProofError,
     ProofLimits,
     read_uvarint,
+    uvarint,
 )
 
 Values: TypeAlias = dict[str, Any]
@@ -401,6 +402,8 @@ def _number(field: MessageField, number: int) -> int:
 
 # Proofs.
 
+_PROOF_TAG: Final = b"\x0a"
+
 
 def encode_proof(proof: CommitmentProof) -> bytes:
     """A proof as ICS-23 writes it."""
@@ -416,6 +419,24 @@ def decode_proof(data: bytes, limits: ProofLimits = PROOF_LIMITS) -> CommitmentP
     """The proof. Raises ProofError."""
     message = _message("CommitmentProof", data, limits)
     return _proof(message, _Counter(limits.fields_max))
+
+
+def parts_of_chain(data: bytes, limits: ProofLimits = PROOF_LIMITS) -> tuple[bytes, ...] | None:
+    """The proofs of a chain, each as its bytes, where these are written as stores write them; else None. Whether
+    they are proofs isn't looked at, which saves most of what decoding takes."""
+    if len(data) > limits.bytes_max:
+        return None
+    parts, at = list[bytes](), 0
+    try:
+        while at < len(data):
+            size, begin = read_uvarint(data, at + 1)
+            if data[at:begin] != _PROOF_TAG + uvarint(size) or size > len(data) - begin:
+                return None
+            at = begin + size
+            parts.append(data[begin:at])
+    except ProofError:
+        return None
+    return tuple(parts)
 
 
 def decode_chain(data: bytes, limits: ProofLimits = PROOF_LIMITS) -> MerkleProof:

@@ -31,18 +31,28 @@ def test_a_queue_in_a_store_has_what_the_program_left(
         assert queue.pick_many(9) == [Message(1, b"bread"), Message(2, b"butter")]
 
 
+def test_a_transport_written_out_is_ten_lines_and_delivers_all_in_order(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """message-queue Q-27, Q-28: the third program, without its imports and the line that prints."""
+    exec(BLOCKS[2], {})
+    assert capsys.readouterr().out == "True 38\n"
+    body = BLOCKS[2].split("Message\n", 1)[1].split("print", 1)[0]
+    assert len([line for line in body.splitlines() if line]) == 10
+
+
 def test_a_transport_out_of_a_queue_delivers_all_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """message-queue Q-27, Q-28: the third program."""
-    exec(BLOCKS[2], {})
+    """message-queue Q-27, Q-28: the fourth program."""
+    exec(BLOCKS[3], {})
     assert capsys.readouterr().out == "True ()\n"
 
 
 def test_the_rules_hold_a_queue_of_somebody_elses() -> None:
-    """message-queue Q-20, Q-21: the fourth program, with a queue that is right."""
+    """message-queue Q-20, Q-21: the fifth program, with a queue that is right."""
     names: dict[str, object] = {"MyQueue": OrderedQueue}
-    exec(BLOCKS[3], names)
+    exec(BLOCKS[4], names)
     test = names["test_every_state"]
     assert callable(test)
     test()

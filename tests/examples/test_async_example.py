@@ -1,4 +1,4 @@
-"""The example of an asyncio program runs as it stands and prints what it promises."""
+"""The examples of asyncio programs run as they stand and print what they promise."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "async_orders.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_eight_customers_are_served_at_once_and_each_in_order() -> None:
-    """All but one order, which is named with the cause."""
+def printed_by(name: str) -> list[str]:
+    """The lines of an example that ends well and warns of nothing."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLE)],
+        [sys.executable, "-W", "error", str(EXAMPLES / name)],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert (done.returncode, done.stderr.replace("\n", "")) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_eight_customers_are_served_at_once_and_each_in_order() -> None:
+    """All but one order, which is named with the cause."""
     served = {f"c{n}": [m for m in range(n, 32, 8) if m != 3] for n in range(8)}
-    assert done.stdout.splitlines() == [
+    assert printed_by("async_orders.py") == [
         *(f"{customer} {numbers}" for customer, numbers in served.items()),
         "not charged: card refused (3 attempts)",
+    ]
+
+
+def test_tenants_are_served_on_the_loop_of_the_program_and_a_throttled_one_waits() -> None:
+    """book-edges B-97, B-99: nothing is lost of the tenant that was put off, and nobody waits for it."""
+    assert printed_by("async_tenants.py") == [
+        "the last call for ada: b'PUT /me'",
+        *("ada 2", "bob 2", "cyd 2", "loud 50"),
     ]

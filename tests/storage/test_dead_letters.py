@@ -167,8 +167,10 @@ def test_a_full_stream_of_letters_takes_no_more_until_they_are_replayed(store: F
     outcome = place.put(letter(4))
     assert isinstance(outcome, WriteFailed)
     assert "max_bytes" in outcome.reason
-    for stored in replay.waiting():
-        replay.done(stored)
+    later = Replay(place, store)
+    later.begin()
+    for stored in later.waiting():
+        later.done(stored)
     place(letter(4))
 
 
@@ -210,7 +212,7 @@ def place_with(store: FaultyStore | SqliteStore, *seqs: int) -> DeadLetterStream
 
 
 def test_an_interrupted_replay_goes_on_at_the_next_letter(store: FaultyStore) -> None:
-    """D-5: two of three are done; another run gets the third, and later letters after it."""
+    """D-5: two of three are done; another run gets the third, and the one after it later letters."""
     place = place_with(store, 1, 2, 3)
     replay = Replay(place, store)
     assert replay.begin() == 1
@@ -225,7 +227,24 @@ def test_an_interrupted_replay_goes_on_at_the_next_letter(store: FaultyStore) ->
     again.done(again.waiting()[0])
     assert again.waiting() == []
     place(letter(4))
-    assert [stored.letter for stored in again.waiting()] == [letter(4)]
+    later = Replay(place, store)
+    assert later.begin() == 4
+    assert [stored.letter for stored in later.waiting()] == [letter(4)]
+
+
+def test_a_replay_ends_although_all_that_it_sends_fails_again(store: FaultyStore) -> None:
+    """D-5: each letter that is sent becomes another letter at once; those wait for another replay."""
+    place = place_with(store, 1, 2)
+    replay = Replay(place, store)
+    replay.begin()
+    sent: list[int] = []
+    while (waiting := replay.waiting(1)) and len(sent) < 10:
+        for stored in waiting:
+            sent.append(stored.letter.seq)
+            replay.done(stored)
+            place(letter(stored.letter.seq + 2))
+    assert sent == [1, 2]
+    assert Replay(place, store).begin() == 3
 
 
 def test_replays_by_other_names_are_their_own(store: FaultyStore) -> None:

@@ -21,8 +21,8 @@ LOOK_S = 0.05
 
 def replayed(
     plan: Plan, name: str, letters: DeadLetterStream, limit: int | None, index: int | None
-) -> str:
-    """Replay all that waits, or one letter, wait until all is through, and say how it went.
+) -> tuple[str, int]:
+    """Replay all that waits, or one letter, wait until all is through; say how it went, and how many failed again.
 
     The node is run that fills the pipe; the letters may be in a store that this node itself does not use.
     """
@@ -36,7 +36,7 @@ def replayed(
     ]
     chosen = [stored for stored in waiting if index in (None, stored.index)]
     if not chosen:
-        return f"no letter in {name} is waiting"
+        return f"no letter in {name} is waiting", 0
     pipe = _pipe_of(plan, name, chosen)
     failures: list[BaseException] = []
     engine = PlanEngine(
@@ -48,6 +48,7 @@ def replayed(
         with_sources=False,
     )
     engine.start()
+    parked_before = _parked(engine, pipe)
     try:
         is_beside = name.partition("/")[0] in engine.stores
         source = letters_in(engine.stores, name) if is_beside else letters
@@ -58,8 +59,13 @@ def replayed(
             engine.wait(LOOK_S)
     finally:
         engine.close()
-    again = sum(engine.buried.values())
-    return f"{result}{f'; {again} failed again' if again else ''}"
+    again = sum(engine.buried.values()) + max(0, _parked(engine, pipe) - parked_before)
+    return f"{result}{f'; {again} failed again' if again else ''}", again
+
+
+def _parked(engine: PlanEngine, pipe: str) -> int:
+    """What waits for a person in the book of this pipe, if it goes through one."""
+    return engine.counters()[pipe].get("parked", 0)
 
 
 def refuse_unsendable(name: str, fates: Fates, index: int, is_there: bool) -> None:

@@ -862,3 +862,18 @@ def called(store: object) -> str:
     kind = str(getattr(store, "kind", type(store).__name__))
     name = str(getattr(store, "name", kind))
     return kind if name == kind else f"{kind} {name}"
+
+
+def said_of(what: str, stream: str, outcome: object) -> str:
+    """``what`` and the stream's name, and what a store answered in place of what was wanted, for people.
+
+    A store names the stream in some of its answers, as they may be read alone; here the name stands once.
+    """
+    match outcome:
+        case Unavailable(detail):
+            why = detail or "no answer"
+        case Failed(reason):
+            why = reason.removeprefix(f"stream {stream!r}").lstrip(": ")
+        case _:
+            why = str(outcome)
+    return f"{what} {stream!r}: {why}"

@@ -63,6 +63,7 @@ from surepipe.core.store_requests import (
     TransactionalStore,
     Unavailable,
     called,
+    said_of,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.errors import Fenced as FencedError
@@ -265,7 +266,7 @@ class StoreJournal:
             case Created(incarnation) | Exists(incarnation):
                 return incarnation
             case _:
-                raise _as_error(f"journal stream {self.stream!r}", outcome)
+                raise _as_error("journal stream", self.stream, outcome)
 
     def _position(self) -> Position | None:
         outcome = self._positions.get(self.stream, READER)
@@ -275,13 +276,13 @@ class StoreJournal:
             case NoPosition():
                 return None
             case _:
-                raise _as_error(f"the position of journal {self.stream!r}", outcome)
+                raise _as_error("the position of journal", self.stream, outcome)
 
     def _info(self) -> StreamInfo:
         outcome = self._streams.info(self.stream)
         if isinstance(outcome, StreamInfo):
             return outcome
-        raise _as_error(f"journal stream {self.stream!r}", outcome)
+        raise _as_error("journal stream", self.stream, outcome)
 
     def _rows(self, info: StreamInfo) -> tuple[list[JournalRows], list[Renumbered]]:
         """The rows that are neither replaced nor confirmed, oldest epoch first; and all renumberings, in order."""
@@ -309,7 +310,7 @@ class StoreJournal:
         while index < info.next:
             outcome = self._streams.read(self.stream, index, LOAD_MESSAGES, LOAD_BYTES)
             if not isinstance(outcome, Batch):
-                raise _as_error(f"journal stream {self.stream!r}", outcome)
+                raise _as_error("journal stream", self.stream, outcome)
             yield from outcome.entries
             index = outcome.next
 
@@ -596,7 +597,6 @@ def _refusal(outcome: object) -> WriteOutcome:
             return WriteUnknown()
 
 
-def _as_error(what: str, outcome: object) -> Exception:
-    if isinstance(outcome, Unavailable):
-        return StoreUnavailable(f"{what}: {outcome.detail or 'no answer'}")
-    return ConfigurationError(f"{what}: {outcome}")
+def _as_error(what: str, stream: str, outcome: object) -> Exception:
+    kind = StoreUnavailable if isinstance(outcome, Unavailable) else ConfigurationError
+    return kind(said_of(what, stream, outcome))

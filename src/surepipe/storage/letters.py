@@ -40,6 +40,7 @@ from surepipe.core.store_requests import (
     StreamInfo,
     Unavailable,
     called,
+    said_of,
 )
 from surepipe.core.store_requests import FencedOut as FencedOutcome
 from surepipe.errors import ConfigurationError, Fenced, StoreReset, StoreUnavailable
@@ -314,6 +315,13 @@ class DeadLetterStream:
             yield from letters
             index = letters[-1].index + 1
 
+    def end(self) -> int:
+        """The index behind the last letter. Raises StoreUnavailable, ConfigurationError."""
+        found = self._streams.info(self.stream)
+        if not isinstance(found, StreamInfo):
+            raise _as_error(self.stream, found)
+        return found.next
+
     def fates(self, positions: Store | None = None, reader: str = "replay") -> Fates:
         """What became of the letters: sent again by this reader, or deleted. Raises StoreUnavailable."""
         fates = Fates(self.incarnation)
@@ -452,6 +460,8 @@ class Replay:
         self._claims = Claims(positions, number_of_life)
         self._owner = 0
         self._next = 0
+        self._end = 0
+        """Behind the last letter that there was at the beginning."""
         self._revision = 0
         self._alone: frozenset[int] = frozenset()
         self._fates = Fates(0)
@@ -482,14 +492,22 @@ class Replay:
             case _:
                 raise _as_error(stream, found)
         self._fates = Fates(self._letters.incarnation)
+        self._end = self._letters.end()
         return self._next
 
     def waiting(self, letters_max: int = READ_LETTERS) -> list[StoredLetter]:
         """The next letters to replay: those that were deleted, or sent out of their turn, are passed over.
 
+        1. A letter is sent. 2. Its message fails at once, and has a letter. 3. If that were sent as well, a replay
+        of what can't be handled would never end. So this ends with the last letter that was there at ``begin``.
+
         Raises as ``DeadLetterStream.read``.
         """
-        while letters := self._letters.read(self._next, letters_max):
+        while self._next < self._end:
+            found = self._letters.read(self._next, letters_max)
+            letters = [stored for stored in found if stored.index < self._end]
+            if not letters:
+                break
             self._letters.refresh(self._fates)
             waiting = [stored for stored in letters if self._is_waiting(stored.index)]
             if waiting:
@@ -552,9 +570,5 @@ class Replay:
 
 
 def _as_error(stream: str, outcome: object) -> Exception:
-    what = f"dead letters {stream!r}"
-    if isinstance(outcome, Unavailable):
-        return StoreUnavailable(f"{what}: {outcome.detail or 'no answer'}")
-    return ConfigurationError(
-        f"{what}: {outcome.reason if isinstance(outcome, Failed) else outcome}"
-    )
+    kind = StoreUnavailable if isinstance(outcome, Unavailable) else ConfigurationError
+    return kind(said_of("dead letters", stream, outcome))

@@ -226,7 +226,8 @@ class StreamQueue(Generic[M]):
             case Failed(reason) if "does not exist" in reason:
                 return self._reset("its stream is gone")
             case _:
-                return ConfigurationError(f"{self!r} can't be used: {outcome}")
+                why = outcome.reason if isinstance(outcome, Failed) else outcome
+                return ConfigurationError(f"{self!r} can't be used: {why}")
 
     # Opening, for the first time and after every doubt.
 

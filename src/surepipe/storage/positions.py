@@ -29,6 +29,7 @@ from surepipe.core.store_requests import (
     Store,
     Unavailable,
     called,
+    said_of,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.errors import Fenced as FencedError
@@ -250,7 +251,5 @@ class ReceiverState:
                 return WriteUnknown()
 
     def _as_error(self, outcome: object) -> Exception:
-        what = f"the receiver's state {self.name!r}"
-        if isinstance(outcome, Unavailable):
-            return StoreUnavailable(f"{what}: {outcome.detail or 'no answer'}")
-        return ConfigurationError(f"{what}: {outcome}")
+        kind = StoreUnavailable if isinstance(outcome, Unavailable) else ConfigurationError
+        return kind(said_of("the receiver's state", self.name, outcome))

@@ -66,6 +66,11 @@ def judged(row: Row) -> object:
     return Rejected("BAD_FORMAT") if row["tenant"].startswith("bad") else row
 
 
+def broken(row: Row) -> object:
+    """Takes nothing."""
+    raise ConnectionError(f"{row['tenant']} does not answer")
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     """The exit code of a command, and all that it says."""
     capsys.readouterr()
@@ -122,11 +127,35 @@ def test_a_message_is_put_in_again_or_given_up_with_a_note(
     assert delivered() == list(range(6))
 
 
+def test_what_fails_by_hand_again_ends_with_another_code(
+    pipeline: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-42: the message waits as before; what there is no such message of is a wrong command line (code 2)."""
+    (one,) = listed(capsys, pipeline)
+    monkeypatch.setattr(sys.modules["shop_calls"], "call", broken)
+    code, text = said(capsys, "book", "execute", pipeline, one["address"])
+    assert (code, "it failed again" in text) == (Exit.VIOLATED, True)
+    assert [each["address"] for each in listed(capsys, pipeline)] == [one["address"]]
+
+
+def test_a_letter_that_is_parked_when_it_is_replayed_has_failed_again(
+    pipeline: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-84: its one attempt raises, so it waits for a person in place of becoming a letter."""
+    monkeypatch.setattr(sys.modules["shop_calls"], "call", broken)
+    code, text = said(capsys, "dlq", "replay", pipeline)
+    assert (code, text) == (Exit.VIOLATED, "1 letter replayed, exactly once; 1 failed again\n")
+    assert [each["reason"] for each in listed(capsys, pipeline)] == ["overweight", "poison"]
+
+
 def test_dead_letters_of_a_book_are_listed_and_replayed_into_their_queue_once(
     pipeline: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B-84: with the function mended, the letter comes out; a second replay finds nothing."""
+    """B-84: what fails again is said, and is a new letter; with the function mended that comes out; a further
+    replay finds nothing."""
     assert "BAD_FORMAT" in said(capsys, "dlq", "list", pipeline)[1].upper().replace("-", "_")
+    code, text = said(capsys, "dlq", "replay", pipeline)
+    assert (code, text) == (Exit.VIOLATED, "1 letter replayed, exactly once; 1 failed again\n")
     monkeypatch.setattr(sys.modules["shop_calls"], "call", same)
     code, text = said(capsys, "dlq", "replay", pipeline)
     assert code == Exit.HELD, text

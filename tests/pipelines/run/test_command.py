@@ -105,6 +105,7 @@ def test_dead_letters_are_listed_shown_and_sent_again(surepipe: Command, orders:
     assert surepipe("dlq", "show", orders, "main/orders.dead", 2).code == Exit.UNUSABLE
     replayed = surepipe("dlq", "replay", orders, "main/orders.dead")
     assert replayed.out == "1 letter replayed, exactly once; 1 failed again\n"
+    assert replayed.code == Exit.VIOLATED
     letters = surepipe("dlq", "list", orders, "--json").json["main/orders.dead"]
     assert [one["replays"] for one in letters] == [0, 1]
     assert surepipe("dlq", "list", orders, "main/other").code == Exit.UNUSABLE

@@ -46,6 +46,7 @@ from surepipe.core.store_requests import (
     TransactionalStore,
     Unavailable,
     called,
+    said_of,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StacksDiffer, StoreUnavailable
 from surepipe.guarantees import hops
@@ -126,7 +127,7 @@ class StackRecords:
         """The last life with the former terms. It must be over, and all that it wrote be read."""
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo):
-            raise StoreUnavailable(f"stream {self._stream!r}: {info}")
+            raise StoreUnavailable(said_of("stream", self._stream, info))
         is_empty = info.earliest == info.next
         is_read = bool(info.readers) and all(reader.next >= info.next for reader in info.readers)
         if not (is_empty or is_read) or holds_rows():
@@ -447,10 +448,10 @@ class StreamStores:
         match outcome:
             case Created(incarnation) | Exists(incarnation):
                 self.records = StackRecords(self._streams, self.stream, incarnation, terms, runtime)
-            case Unavailable(detail):
-                raise StoreUnavailable(f"stream {self.stream!r}: {detail or 'no answer'}")
+            case Unavailable():
+                raise StoreUnavailable(said_of("stream", self.stream, outcome))
             case _:
-                raise ConfigurationError(f"stream {self.stream!r} can't be used: {outcome}")
+                raise ConfigurationError(said_of("stream", self.stream, outcome))
 
     def call(self, request: object) -> object:
         """The outcome of a store call. A machine claims as the how-many-th of this life."""
@@ -477,7 +478,7 @@ class StreamStores:
         when the store does not say."""
         outcome = self._streams.info(self.stream)
         if not isinstance(outcome, StreamInfo):
-            raise StoreUnavailable(f"stream {self.stream!r}: {outcome}; ask again")
+            raise StoreUnavailable(f"{said_of('stream', self.stream, outcome)}; ask again")
         return outcome.incarnation, outcome.next
 
 

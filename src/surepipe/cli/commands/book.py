@@ -128,7 +128,7 @@ def show_message(
         show(line(text) for text in payload_lines(payload))
 
 
-@book.command(epilog=_USES)
+@book.command(epilog=epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE))
 def execute(file: File, address: Address, pipe: OfPipe = None, as_json: AsJson = False) -> None:
     """Run a message that waits for a person through what follows the book, however much it costs.
 
@@ -281,7 +281,7 @@ def _tell(part: PipePart, what: str, done: Manual, *, as_json: bool) -> None:
     else:
         complain(f"{part.name}: not {what}: {_WHY.get(str(done.why), str(done.why))}")
     if not done.ok:
-        raise typer.Exit(Exit.UNUSABLE)
+        raise typer.Exit(Exit.VIOLATED if str(done.why) == "not-now" else Exit.UNUSABLE)
 
 
 _WHY = {

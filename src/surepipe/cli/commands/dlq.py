@@ -128,7 +128,7 @@ def show_letter(
         show(line(text, indent=2) for text in payload_lines(found.letter.payload))
 
 
-@dlq.command(epilog=_USES)
+@dlq.command(epilog=epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE))
 def replay(
     file: File,
     chosen: Chosen = None,
@@ -140,8 +140,8 @@ def replay(
     or one, by its number.
 
     It goes through the whole pipeline behind that pipe; no source is read meanwhile. Letters stay in the list, and
-    those that were replayed are not sent again: what fails again is a new letter. Stop the node that fills the
-    pipe first; other nodes must run, as ever.
+    those that were replayed are not sent again: what fails again is a new letter, and the exit code is 1. Stop the
+    node that fills the pipe first; other nodes must run, as ever.
 
     surepipe dlq replay pipeline.yaml      all that were not sent again yet
 
@@ -156,7 +156,10 @@ def replay(
         raise typer.Exit(Exit.UNUSABLE)
     name = _only(plan, names)
     with _opened(plan, name) as letters:
-        show([line(replayed(plan, name, letters, limit, numbers[0] if numbers else None))])
+        said, again = replayed(plan, name, letters, limit, numbers[0] if numbers else None)
+    show([line(said)])
+    if again:
+        raise typer.Exit(Exit.VIOLATED)
 
 
 @dlq.command(epilog=_USES)

@@ -17,6 +17,7 @@ from surepipe.core.store_requests import (
     Store,
     StreamInfo,
     Transaction,
+    said_of,
 )
 from surepipe.errors import StoreUnavailable
 from surepipe.pipelines.assembly import FilePlace
@@ -104,7 +105,7 @@ class FileLog:
     def _entries(self) -> list[tuple[int, bytes]]:
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo):
-            raise StoreUnavailable(f"stream {self._stream!r}: {info}")
+            raise StoreUnavailable(said_of("stream", self._stream, info))
         found: list[tuple[int, bytes]] = []
         index, codec = info.earliest, choose_codec("bytes")
         while True:

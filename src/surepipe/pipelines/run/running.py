@@ -132,6 +132,8 @@ class PlanEngine:
         self._outboxes: dict[tuple[str, str], _Outbox] = {}
         self._tallies = Tallies()
         self._last_counters: dict[str, Mapping[str, int]] = {}
+        self._buried_in_books: Counter[str] = Counter()
+        """Dead letters of books that are closed, by stream."""
         self._maker = PipeMaker(plan, node, environment, self.stores, by_hand=by_hand)
         self._trace: FlowTrace | None = None
         self._signal = environment.runtime.signal()
@@ -482,7 +484,7 @@ class PlanEngine:
     @property
     def buried(self) -> Mapping[str, int]:
         """Dead letters that were stored in this run, by the stream that has them."""
-        found: Counter[str] = Counter()
+        found = self._buried_in_books.copy()
         for box in self._letters.values():
             found.update(box.stored)
         for face in self.faces.values():
@@ -564,6 +566,9 @@ class PlanEngine:
                 feed.stop()
         self._trace = None
         self.feeds.clear()
+        for face in self.faces.values():
+            if isinstance(face, BookPipe) and face.buried:
+                self._buried_in_books[face.letters] += face.buried
         self.faces.clear()
         self._sinks.clear()
         self.stores.clear()

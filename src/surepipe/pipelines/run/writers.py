@@ -24,13 +24,13 @@ from surepipe.core.store_requests import (
     CommitPosition,
     Created,
     Exists,
-    Failed,
     Retention,
     Store,
     Stored,
     StreamInfo,
     Transaction,
     Unavailable,
+    said_of,
 )
 from surepipe.core.store_requests import FencedOut as FencedOutcome
 from surepipe.errors import ConfigurationError, Fenced, StoreUnavailable
@@ -255,11 +255,10 @@ class IntoStream:
 
 def _as_error(stream: str, outcome: object) -> Exception:
     if isinstance(outcome, Unavailable):
-        return StoreUnavailable(f"stream {stream!r}: {outcome.detail or 'no answer'}")
+        return StoreUnavailable(said_of("stream", stream, outcome))
     if isinstance(outcome, FencedOutcome):
         return Fenced(f"stream {stream!r}: another process writes there as {outcome.by}")
-    reason = outcome.reason if isinstance(outcome, Failed) else str(outcome)
-    return ConfigurationError(f"stream {stream!r}: {reason}")
+    return ConfigurationError(said_of("stream", stream, outcome))
 
 
 # Sinks that several loops use: who has one, has it alone.

@@ -18,11 +18,13 @@ from surepipe.core.store_requests import (
     Diverged,
     Empty,
     Exists,
+    Failed,
     Identity,
     Owner,
     Store,
     StreamInfo,
     Unavailable,
+    said_of,
 )
 from surepipe.errors import ConfigurationError, StoreReset, StoreUnavailable
 from surepipe.pipelines.assembly import SourceRow
@@ -87,18 +89,18 @@ class StreamRows:
         if isinstance(info, StreamInfo):
             return info.incarnation
         if isinstance(info, Unavailable):
-            raise StoreUnavailable(f"stream {self._stream!r}: {info.detail or 'no answer'}")
+            raise StoreUnavailable(said_of("stream", self._stream, info))
         made = self._store.create(self._stream, 1, KEEP_ALL)
         if isinstance(made, Created | Exists):
             return made.incarnation
-        raise StoreUnavailable(f"stream {self._stream!r}: {made}")
+        raise StoreUnavailable(said_of("stream", self._stream, made))
 
     def _first(self) -> int:
         if isinstance(self._start, int):
             return self._start
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo):
-            raise StoreUnavailable(f"stream {self._stream!r}: {info}")
+            raise StoreUnavailable(said_of("stream", self._stream, info))
         return info.earliest if self._start == "earliest" else info.next
 
     def read(self, rows_max: int) -> Sequence[SourceRow] | None:
@@ -116,8 +118,10 @@ class StreamRows:
                 return self._rows(outcome)
             case Empty():
                 return []
-            case Unavailable(detail):
-                raise StoreUnavailable(f"stream {self._stream!r}: {detail or 'no answer'}")
+            case Unavailable():
+                raise StoreUnavailable(said_of("stream", self._stream, outcome))
+            case Failed():
+                raise StoreReset(said_of("stream", self._stream, outcome))
             case Diverged(found):
                 raise StoreReset(
                     f"stream {self._stream!r} went back and was written on: entry {self._next - 1} was "
@@ -166,7 +170,7 @@ class StreamRows:
         """How many entries were not read yet. Raises StoreUnavailable."""
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo):
-            raise StoreUnavailable(f"stream {self._stream!r}: {info}")
+            raise StoreUnavailable(said_of("stream", self._stream, info))
         return max(0, info.next - self._next)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from surepipe.queues.book.answers import (
     InWork,
     Later,
     Manual,
+    Outcome,
     Parked,
     Producer,
     Reaped,
@@ -34,7 +35,7 @@ from surepipe.queues.book.ring import Ring
 __all__ = [
     "Accepted", "BadAddress", "BookConfig", "BookMessage", "BookQueue", "Budget", "Context",
     "ContextClosed", "Cost", "Done", "EnqueueRefused", "EnqueueUnknown", "Footprint", "InWork",
-    "Later", "Manual", "Overheads", "Page", "PageCorrupt", "Parked", "Producer", "Reaped", "Reason",
-    "Reentrant", "Refused", "RefusedBecause", "Rejected", "Ring", "Serviced", "Slot", "Stopped",
+    "Later", "Manual", "Outcome", "Overheads", "Page", "PageCorrupt", "Parked", "Producer", "Reaped",
+    "Reason", "Reentrant", "Refused", "RefusedBecause", "Rejected", "Ring", "Serviced", "Slot", "Stopped",
     "TooHeavy", "Why", "check_invariants",
 ]  # fmt: skip

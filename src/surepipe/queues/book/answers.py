@@ -69,6 +69,7 @@ class Raised:
 
 
 Outcome: TypeAlias = Done | Rejected | TooHeavy | Later
+"""What a handler may return beside None, which is ``Done()``."""
 AnyOutcome: TypeAlias = Done | Rejected | TooHeavy | Later | Raised
 DONE = Done()
 

@@ -18,7 +18,7 @@ from surepipe.core.effects import (
     WriteUnknown,
 )
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipes.catalogue import parse_layers
+from surepipe.pipes.catalogue import LayerText, parse_layers
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import (
     LONGEST_S,
@@ -615,3 +615,41 @@ def test_where_nobody_sends_again_a_host_that_waits_for_room_loses_nothing(layer
         assert (len(set(wire.settled)) == len(wire.accepted)) is waits
     assert dropped[0] == 0
     assert dropped[1] > 1000
+
+
+TIGHT = [
+    {"receive_window": 8},
+    {"receive_window": 1},
+    {"receive_window_bytes": 500},
+    {"receive_window_bytes": 3, "frame_max_bytes": 1_000_000},
+]
+
+
+def taken_as_there_is_room(wire: Wire) -> int:
+    """Give the machine frames only while it has room, and settle what it hands up; how much it dropped."""
+    while wire.open or wire.to_receiver:
+        if wire.to_receiver and wire.receiver.has_room:
+            wire.transfer(1)
+        else:
+            wire.settle()
+    return wire.receiver.counters()["over_limit"]
+
+
+@pytest.mark.parametrize("kind", ["strict-monotonic", "continuous-index", "dedupe"])
+@pytest.mark.parametrize("sizes", TIGHT, ids=str)
+@pytest.mark.parametrize("where", ["both", "receiver", "below", "below, one by one"])
+def test_a_window_below_a_run_loses_nothing_where_nobody_sends_again(
+    kind: str, sizes: dict[str, int], where: str
+) -> None:
+    """no-loss, decision 0034: 3,000 messages, a receiver whose window takes less than a whole run: set so at both
+    ends, at the receiver alone, or in a layer below the outermost."""
+    tight: LayerText = {kind: sizes}
+    layers: list[LayerText] = [kind, tight] if "below" in where else [tight]
+    sender: list[LayerText] = [kind] if where == "receiver" else layers
+    wire = Wire(sender, receiver_layers=layers, auto_settle=False)
+    for part in range(3000) if "one" in where else ():
+        wire.send(part)
+    if "one" not in where:
+        wire.send(*range(3000))
+    assert taken_as_there_is_room(wire) == 0
+    assert sorted(wire.settled) == list(range(1, 3001))

@@ -170,7 +170,7 @@ class SendingFace(Named):
 
         Waits for room, ``timeout`` seconds at the most. With ``until="confirmed"`` it also waits until the
         receiver has settled the message: it was handled, or went to the dead letters (``dead_letter``, and the
-        notice to ``on_notice``, say which). Messages of one thread keep their order.
+        notices, say which). Messages of one thread keep their order.
 
         Raises MisuseError (the codec does not take it), PayloadTooLarge, PipeFull (no room in time: not
         accepted), NotConfirmed (accepted, not confirmed in time: the pipe goes on trying), PipeClosed,

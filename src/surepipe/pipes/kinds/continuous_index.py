@@ -136,6 +136,15 @@ class Receiver(IndexReceiver):
         """True when it is known what comes next."""
         return self.buffer.expected > 0
 
+    @property
+    def load(self) -> tuple[int, int]:
+        others = self.former_bytes + self.repeated.size_bytes
+        return self._in_work, self.buffer.size_bytes + others
+
+    @property
+    def _in_work(self) -> int:
+        return self.buffer.in_work + self.former_count + self.repeated.count
+
     # From below.
 
     def accept(self, frame: Numbered, token: Token | None) -> None:
@@ -147,7 +156,7 @@ class Receiver(IndexReceiver):
         if frame.first == 1 and not self.is_running:
             self._start_at(1)
         again = self._repeat(frame)
-        self._renew_bounds()
+        self._renew_bounds(frame if self.takes_whole(token) else None)
         offered = self.buffer.offer(frame.first, frame.payloads, self.port.now)
         self._count(offered, again)
         self._take(offered)
@@ -207,12 +216,16 @@ class Receiver(IndexReceiver):
         size += size_of(again)
         return count <= self.options.held_max and size <= self.options.held_max_bytes
 
-    def _renew_bounds(self) -> None:
-        """What else is in work takes its place from what may be held."""
+    def _renew_bounds(self, whole: Numbered | None = None) -> None:
+        """What else is in work takes its place from what may be held; what is to be taken whole has room."""
         others = self.former_count + self.repeated.count
         others_bytes = self.former_bytes + self.repeated.size_bytes
-        self.buffer.held_max = self.options.held_max - others
-        self.buffer.held_max_bytes = self.options.held_max_bytes - others_bytes
+        count, size = self.buffer.held_count + self.buffer.in_work, self.buffer.size_bytes
+        if whole is not None and whole.first == self.buffer.expected:
+            count = whole.first + len(whole.payloads) - 1 - self.buffer.settled
+            size += size_of(whole.payloads)
+        self.buffer.held_max = max(count, self.options.held_max - others)
+        self.buffer.held_max_bytes = max(size, self.options.held_max_bytes - others_bytes)
 
     def _count(self, offered: Offered, again: int) -> None:
         """Messages by what became of them; a frame that changed nothing touches one counter."""
@@ -370,8 +383,7 @@ class Receiver(IndexReceiver):
         return [("", self.epoch, 1, self.buffer.settled)] if self.is_running else ()
 
     def gauges(self) -> dict[str, int]:
-        in_work = self.buffer.in_work + self.former_count + self.repeated.count
-        return {"held": self.buffer.held_count, "in_work": in_work}
+        return {"held": self.buffer.held_count, "in_work": self._in_work}
 
 
 _LAST_AGAIN = Provision(ABSENT, "is set to let the last message through again")

@@ -96,6 +96,10 @@ class Receiver(IndexReceiver):
         """Everything up to here counts as seen; nothing while it is below 1."""
         return self.highest - self.dedupe_window
 
+    @property
+    def load(self) -> tuple[int, int]:
+        return self.work.count, self.work.size_bytes
+
     # From below.
 
     def accept(self, frame: Numbered, token: Token | None) -> None:
@@ -122,10 +126,10 @@ class Receiver(IndexReceiver):
             self._answer_when_done(first, last, token)
             return
         left_out = 0
-        is_taken = False
+        is_taken, is_whole = False, self.takes_whole(token)
         for part in fresh:
             run = part_of(payloads, part[0] - first, part[1] - first + 1)
-            fitting = self._fitting(run) if not left_out else ()
+            fitting = run if is_whole else self._fitting(run) if not left_out else ()
             if fitting:
                 is_taken = True
                 self._hand_up(part[0], fitting)

@@ -28,7 +28,8 @@ class IndexSender(SenderLayer):
     """Numbers and passes down. It has one state; it is never finished.
 
     ``window`` bounds the span of what is unconfirmed, where the receiver holds messages back: more
-    would only be refused there and come again after a timeout. None where nothing is held.
+    would only be refused there and come again after a timeout. None where nothing is held. No run is
+    larger than what a receiver with these options takes at once: the rest of it would come again, or be lost.
     """
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (*SenderLayer.TRANSIENT, "window", "window_bytes")
@@ -121,9 +122,11 @@ class IndexSender(SenderLayer):
         return taken
 
     def _next_run(self, payloads: Payloads, start: int) -> Payloads:
-        count = min(self.options.run_max, self._room_in_window)
+        options = self.options
+        count = min(options.run_max, options.held_max, self._room_in_window)
         run = payloads.part(start, start + count)
-        room = min(self.options.frame_max_bytes, self.window_bytes - self.passed_bytes)
+        whole = min(options.frame_max_bytes, options.held_max_bytes)
+        room = min(whole, self.window_bytes - self.passed_bytes)
         if run.size_bytes > room:
             is_alone = not self.passed
             fits_window = bool(run) and len(run[0]) <= self.window_bytes - self.passed_bytes
@@ -215,11 +218,31 @@ class IndexReceiver(ReceiverLayer):
         """The layer above refused messages of this epoch."""
 
     @property
+    @abstractmethod
+    def load(self) -> tuple[int, int]:
+        """Messages in work, and the bytes of what is held or in work."""
+
+    @property
     def newest_epoch(self) -> int:
         """Anything below it comes from a former life."""
         return self.epoch
 
     # From below.
+
+    def takes_whole(self, token: Token | None) -> bool:
+        """Whether all of what comes now is taken, because nobody would bring the rest of it again.
+
+        So it is where there was room for a run as this end would send it, and where nothing is in work. The other
+        end may send longer ones: what is in work is above its bounds by one run at the most then.
+        """
+        if token is not None:
+            return False
+        count, size = self.load
+        options = self.options
+        largest = max(options.frame_max_bytes, options.message_max_bytes)
+        return not count or (
+            count + options.run_max <= options.held_max and size + largest <= options.held_max_bytes
+        )
 
     def data(self, frame: Frame, token: Token | None) -> None:
         """A frame that belongs to this layer."""

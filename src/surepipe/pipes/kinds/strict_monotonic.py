@@ -119,12 +119,18 @@ class Receiver(IndexReceiver):
         if token is not None and in_work and frame.epoch == epoch and start > seq:
             return ()
         room = max(0, self.options.held_max - in_work - also)
-        room_bytes = self.options.held_max_bytes - self.work.size_bytes - self.former_bytes
+        room_bytes = self.options.held_max_bytes - self.load[1]
         at = start - frame.first
+        if self.takes_whole(token):
+            return part_of(frame.payloads, at, len(frame.payloads))
         fresh = part_of(frame.payloads, at, min(at + room, len(frame.payloads)))
         if size_of(fresh) > room_bytes:
             fresh, _ = prefix_within(list(fresh), room_bytes, at_least_one=not in_work)
         return fresh
+
+    @property
+    def load(self) -> tuple[int, int]:
+        return self._in_work, self.work.size_bytes + self.former_bytes
 
     @property
     def _in_work(self) -> int:

@@ -34,6 +34,7 @@ from surepipe.core.machine import Randomness
 from surepipe.core.timing import earlier
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipes.catalogue import kind_of, receiver_layer, sender_layer
+from surepipe.pipes.kinds.index import FRAME_BYTES
 from surepipe.pipes.options import LayerOptions, RetryOptions
 from surepipe.pipes.retry.window import WindowSender
 from surepipe.pipes.stack.agreement import Agreement, Terms, difference, stack_digest, stack_text
@@ -861,7 +862,8 @@ class ReceiverStack(Stack):
         if isinstance(innermost, Stream):
             return Window(min(count, innermost.read_max), UNBOUNDED, spans=True)
         if not self.confirms:
-            return Window(count - outermost.run_max + 1, size - self._largest + 1, spans=True)
+            count, size = count - outermost.run_max + 1, size - self._largest + 1
+            return Window(max(1, count), max(1, size), spans=True)
         return Window(count, max(1, size - outermost.frame_max_bytes), spans)
 
     @property
@@ -1039,11 +1041,20 @@ class ReceiverStack(Stack):
         as actors do (decision 0034).
         """
         count, size = self.delivery.in_work
-        outermost = self.options[0]
-        return not count or (
-            count + outermost.run_max <= getattr(outermost, "held_max", UNBOUNDED)
-            and size + self._largest <= getattr(outermost, "held_max_bytes", UNBOUNDED)
+        if not count:
+            return True
+        size += self._largest
+        return self._is_within(0, count + self.options[0].run_max, size) and all(
+            self._is_within(n, count + 1, size + (count + 1) * FRAME_BYTES)
+            for n in range(1, len(self.options))
         )
+
+    def _is_within(self, layer: int, count: int, size: int) -> bool:
+        """Whether so much may be in work in a layer; a message of an inner one is a run of the one above."""
+        options = self.options[layer]
+        most: int = getattr(options, "held_max", UNBOUNDED)
+        most_bytes: int = getattr(options, "held_max_bytes", UNBOUNDED)
+        return count <= most and size <= most_bytes
 
     @property
     def idle(self) -> bool:

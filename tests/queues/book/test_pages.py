@@ -88,7 +88,7 @@ def test_checkpoints_cost_as_much_for_many_queues_as_for_few() -> None:
 
 
 def test_flags_and_cursor_are_in_the_bytes() -> None:
-    """B-6, B-8: what is read back is the same page."""
+    """B-2, B-6, B-8: what is read back is the same page."""
     page = Page(64)
     for word in (b"a", b"", b"ccc", b"d"):
         assert page.try_append(word)

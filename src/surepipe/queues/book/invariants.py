@@ -72,12 +72,12 @@ def _of_book(  # noqa: PLR0912 - one line per invariant
     config = ledger.config
     if not 0 <= book.begin <= book.end or any(number >= book.end for number in book.pages):
         yield f"BI-1: window {book.begin}..{book.end}, pages {sorted(book.pages)}"
+    if book.end - book.begin > len(book.pages):
+        yield f"BI-4: {len(book.pages)} pages for a window of {book.end - book.begin}"
     missing = [number for number in range(book.begin, book.end) if number not in book.pages]
     if missing:
         yield f"BI-1: pages {missing} of the window are missing"
         return
-    if book.end - book.begin > len(book.pages):
-        yield f"BI-4: {len(book.pages)} pages for a window of {book.end - book.begin}"
     messages = sum(page.remaining for page in book.pages.values())
     size = sum(page.remaining_bytes for page in book.pages.values())
     if (book.messages, book.bytes) != (messages, size):

@@ -11,8 +11,8 @@ import pytest
 from surepipe.core.effects import Addressed, NoticeKind
 from surepipe.errors import ConfigurationError
 from surepipe.queues.rmq.client import Submitted
-from surepipe.queues.rmq.encoding import encode, point
-from surepipe.queues.rmq.epochs import FIRST_POINT, EpochChain, ProvenRecord, QueueSettings
+from surepipe.queues.rmq.encoding import FIRST_POINT, encode, point
+from surepipe.queues.rmq.epochs import EpochChain, ProvenRecord, QueueSettings
 from surepipe.queues.rmq.session import Job, Later, Outcome, Refuse
 from tests.queues.rmq.cluster_network import ADMIN, EpochNetwork, EpochNode, Function, echo
 from tests.queues.rmq.log_network import MS, SECOND, KeyedHash
@@ -306,6 +306,49 @@ def test_a_node_that_was_away_for_epochs_takes_part_again() -> None:
     net.run(3 * SECOND)
     assert ticket.outcome is not None
     assert ticket.outcome.kind == "finalized"
+
+
+def test_a_plan_is_followed_once_though_its_key_belongs_to_another_part() -> None:
+    """rmq RQ-9, RQ-13: the lead decides it, so a newcomer to the lead of the next epoch remembers it."""
+    net = network(spares=1)
+    client = net.client("shop-1")
+    client.plan(("split", FIRST_POINT))
+    until(net, 2)
+    net.run(200 * MS)
+    plan = client.plan(
+        ("add_node", "n5", KeyedHash("n5").public, ""),
+        ("members", FIRST_POINT, ("n1", "n2", "n3", "n5")),
+    )
+    net.run(SECOND)
+    assert kinds([plan]) == {"finalized": 1}
+    until(net, 3)
+    net.run(500 * MS)
+    net.send(client, "n5", encode(("submit", "orders", plan.header.fields, plan.body)))
+    net.run(SECOND)  # the network compares all verdicts
+    new = net.epoch_nodes[4]
+    assert new.node is not None
+    assert new.node.status(plan.id) == "finalized"
+
+
+def test_a_node_that_begins_again_tells_no_end_twice() -> None:
+    """rmq RQ-38: nor one that follows from what was decided in the epoch before."""
+    net = network()
+    client = net.client("shop-1")
+    client.submit(b"tea", key=b"k", dedupe=b"order-17")
+    until(net, 2)
+    net.run(200 * MS)
+    again = client.submit(b"tea", key=b"k", dedupe=b"order-17")
+    net.run(SECOND)
+    assert kinds([again]) == {"duplicate": 1}
+    host = net.epoch_nodes[0]
+    host.crash()
+    host.start()
+    net.run(200 * MS)
+    assert host.node is not None
+    told = [
+        each.kind for each in host.node.receipts.by_submitter()["shop-1"] if each.id == again.id
+    ]
+    assert told.count("duplicate") == 1
 
 
 def test_a_client_that_was_away_for_epochs_goes_on() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from surepipe.cli.cluster_audit import audit_cluster, is_cluster_file
 from surepipe.cli.output import Exit, Line, line, show, show_json, write_file
 from surepipe.errors import ConfigurationError
 
@@ -43,7 +44,8 @@ def audit(  # noqa: PLR0917 - the options of a command
         typer.Argument(
             metavar="SENT [DELIVERED]",
             help="Traces (JSON Lines or Parquet; one file, one from each process, or a folder), or streams: "
-            "STORE.db#STREAM, redis://HOST:PORT/DB?pipeline=NAME#STREAM.",
+            "STORE.db#STREAM, redis://HOST:PORT/DB?pipeline=NAME#STREAM. Or the file of a replicated queue: its "
+            "nodes' stores beside it, and further ones as NAME=STORE.",
             show_default=False,
         ),
     ],
@@ -105,6 +107,9 @@ def audit(  # noqa: PLR0917 - the options of a command
 
     if proofs:
         _leave(_verify(places, engine, master, as_json=as_json))
+        return
+    if is_cluster_file(places[0]):
+        _leave(_audit_nodes(places, at_rest=at_rest, as_json=as_json))
         return
     asks_for_bulk = _is_bulk(places) or page is not None or at_rest or bool(expect)
     if engine is EngineName.TRACE and asks_for_bulk:
@@ -382,6 +387,17 @@ def _verify(places: Sequence[str], engine: EngineName, master: str, *, as_json: 
             line((text.strip(), "bad") if text.startswith("broken") else text)
             for text in found.lines()
         )
+    return code
+
+
+def _audit_nodes(places: Sequence[str], *, at_rest: bool, as_json: bool) -> Exit:
+    """What the nodes of a replicated queue have stored, judged together."""
+    found = audit_cluster(places, at_rest=at_rest)
+    code = _code_of(found.judged)
+    if as_json:
+        show_json({"exit": int(code)} | _ends_document(found.judged, found.notes))
+    else:
+        show(_ends(found.judged, found.notes))
     return code
 
 

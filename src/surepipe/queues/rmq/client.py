@@ -255,9 +255,7 @@ class ClientMachine:
         """A message on its way to a node that hasn't answered, unless enough of them have."""
         ticket.next_at = now + self._resend_us
         self._send_at = earlier(self._send_at, ticket.next_at)
-        newest = self.epochs.newest
-        is_plan = ticket.header.kind == "plan"
-        owner = newest.lead if is_plan else newest.owner(ticket.header.point)
+        owner = self.epochs.newest.owner(ticket.header.point)
         heard = ticket.heard & set(owner.members)
         if 3 * len(heard) > len(owner.members):
             return []
@@ -379,7 +377,7 @@ class ClientMachine:
     def _is_believed(self, header: MessageHeader, nodes: set[str]) -> bool:
         """Whether more members of a group that serves this key say so than may lie in it."""
         for each in self.epochs.known.values():
-            owner = each.lead if header.kind == "plan" else each.owner(header.point)
+            owner = each.owner(header.point)
             if len(nodes & set(owner.members)) > each.quorum(owner.lo).may_lie:
                 return True
         return False

@@ -128,6 +128,9 @@ def digest(tag: str, value: Value) -> bytes:
     return sha256(signed_bytes(tag, value)).digest()
 
 
+FIRST_POINT, LAST_POINT = bytes(8), b"\xff" * 8
+
+
 def point(key: bytes) -> bytes:
     """Where a key stands among all keys: the first 8 bytes of its hash."""
     return sha256(key).digest()[:8]
@@ -255,7 +258,8 @@ class MessageHeader:
 
     @property
     def point(self) -> bytes:
-        return point(self.key)
+        """Of a plan the first one, whatever its key: the lead decides it, and the lead's heir remembers it."""
+        return FIRST_POINT if self.kind == "plan" else point(self.key)
 
     @staticmethod
     def of(value: Value) -> MessageHeader:

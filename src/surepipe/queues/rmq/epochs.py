@@ -17,6 +17,8 @@ from surepipe.core.records import record
 from surepipe.errors import ConfigurationError
 from surepipe.queues.rmq.chain import FINALISE, Block, vote_signed
 from surepipe.queues.rmq.encoding import (
+    FIRST_POINT,
+    LAST_POINT,
     NAME,
     Malformed,
     MemberKeys,
@@ -33,7 +35,6 @@ from surepipe.queues.rmq.encoding import (
 from surepipe.queues.rmq.entries import Member
 
 NODES_MAX = 16
-FIRST_POINT, LAST_POINT = bytes(8), b"\xff" * 8
 RECORDS_KEPT = 3
 MEMORY_CHUNK = 256 << 10
 

@@ -180,11 +180,14 @@ class NodeMachine:
         found.sort(key=lambda each: (each.epoch, each.partition.lo))
         return [each.machine for each in found if each.machine is not None]
 
-    def session_for(self, point: bytes, *, is_plan: bool = False) -> SessionMachine | None:
+    def session_for(self, point: bytes) -> SessionMachine | None:
         """The newest session here that takes messages of this key in."""
         for each in reversed(self.sessions()):
-            is_here = each.is_lead if is_plan else each.partition.holds(point)
-            if is_here and each.seal is None and self.name in each.partition.members:
+            if (
+                each.partition.holds(point)
+                and each.seal is None
+                and self.name in each.partition.members
+            ):
                 return each
         return None
 
@@ -443,7 +446,7 @@ class NodeMachine:
                     self.receipts.meet(header.submitter, route, self._now)
                     self._out += known
                     return
-        session = self.session_for(header.point, is_plan=header.kind == "plan")
+        session = self.session_for(header.point)
         if session is None:
             why = "moved" if self._is_read and self._open else "unavailable"
             self._count(f"refused_{why}")
@@ -856,7 +859,7 @@ class NodeMachine:
         found = self.epochs.known.get(parent.epoch + 1)
         if found is None:
             return None
-        owner = found.lead if header.kind == "plan" else found.owner(header.point)
+        owner = found.owner(header.point)
         return self._open.get(found.session(owner.lo))
 
 

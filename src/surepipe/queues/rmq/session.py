@@ -33,11 +33,18 @@ from surepipe.queues.rmq.chain import (
     ordered,
     vote_signed,
 )
-from surepipe.queues.rmq.encoding import Malformed, MemberKeys, MessageHeader, Value, decode, encode
-from surepipe.queues.rmq.entries import LogEntry
-from surepipe.queues.rmq.epochs import (
+from surepipe.queues.rmq.encoding import (
     FIRST_POINT,
     LAST_POINT,
+    Malformed,
+    MemberKeys,
+    MessageHeader,
+    Value,
+    decode,
+    encode,
+)
+from surepipe.queues.rmq.entries import LogEntry
+from surepipe.queues.rmq.epochs import (
     EpochRecord,
     Memory,
     Operation,
@@ -233,6 +240,8 @@ class SessionMachine:
         self._unsaid: dict[bytes, MessageHeader] = {}
         """Messages that were taken in here, and that the log doesn't have yet."""
         self._placed: set[bytes] = set()
+        self._told_before: dict[bytes, str] = {}
+        """The last receipt of each message that a former life told of, until its header is read."""
         # What the final chain says.
         self._applied = 0
         self._times: list[int] = []
@@ -455,9 +464,8 @@ class SessionMachine:
         out, self._out = self._out, []
         return out
 
-    def _replay(self) -> None:  # noqa: PLR0912 - one case a kind of row
+    def _replay(self) -> None:
         """What former lives had kept: bodies and receipts; and the entries of the log, votes among them."""
-        told: dict[bytes, str] = {}
         rows: list[Remembered] = []
         for row in self.log.upper_rows:
             match row:
@@ -477,7 +485,7 @@ class SessionMachine:
                     if receipt.kind == "placed":
                         self._placed.add(receipt.id)
                     elif receipt.kind != "refusal":
-                        told[receipt.id] = receipt.kind
+                        self._told_before[receipt.id] = receipt.kind
                 case _:
                     raise Malformed("a row that no life of this queue has kept")
         self.log.upper_rows.clear()
@@ -487,9 +495,6 @@ class SessionMachine:
             self._read(entry, 0)
         self._early_bodies.clear()
         self._early_bytes = 0
-        for message_id, kind in told.items():
-            if message_id in self.messages:
-                self.messages[message_id].told = kind
 
     def _say_again(self, now: int) -> None:
         """Put into the log what a former life took in, and had no time to say."""
@@ -558,12 +563,13 @@ class SessionMachine:
         if header.queue != self.queue or header.epoch not in (self.epoch, self.epoch - 1):
             self._count("foreign_header")
             return
-        if not (self.is_lead if header.kind == "plan" else self.partition.holds(header.point)):
+        if not self.partition.holds(header.point):
             self._count("foreign_header")
             return
         if header.id in self.messages:
             return
         message = _Message(header, header.id, header.uid, author=author)
+        message.told = self._told_before.pop(header.id, "")
         message.body_due = now
         self.messages[message.id] = message
         self._by_uid.setdefault(message.uid, set()).add(message.id)
@@ -669,7 +675,7 @@ class SessionMachine:
         settings = self.settings
         if len(body) != header.size or sha256(body).digest() != header.body_hash:
             return "malformed"
-        is_here = self.is_lead if header.kind == "plan" else self.partition.holds(header.point)
+        is_here = self.partition.holds(header.point)
         if queue != self.queue or header.queue != queue or self.name not in self._voters:
             return "moved"
         if self.seal is not None or not is_here:

@@ -342,6 +342,84 @@ def test_keys_that_keep_failing_leave_every_other_turn_to_the_rest(steps: StepRu
     assert order == [3, 1, 3, 1, 3, 1]
 
 
+def handled_by(queue: LaneQueue, lane: int) -> Work:
+    """The lane handles one message, leaves the work, and waits for no disk."""
+    work = queue.take_for(lane)
+    assert work is not None
+    queue.hold(work)
+    return work
+
+
+def is_stored(queue: LaneQueue, work: Work) -> None:
+    """The message that was left is known to be through."""
+    work.done += 1
+    queue.release(work)
+
+
+@pytest.mark.parametrize("when", ["before it left", "while it leaves", "when it has left"])
+def test_a_work_that_was_left_goes_on_with_its_next_message(steps: StepRuntime, when: str) -> None:
+    """Whenever it becomes known what came of the first: the second is there, once, and then nothing more."""
+    queue = LaneQueue(steps, 1)
+    queue.put(work_of("a", 1, 2))
+    work = handled_by(queue, 0)
+    if when == "before it left":
+        is_stored(queue, work)
+        assert not queue.leave(work), "the lane goes on by itself"
+    else:
+        assert queue.leave(work)
+        if when == "while it leaves":
+            is_stored(queue, work)
+        queue.finish_in(0)
+        if when == "when it has left":
+            assert work in queue
+            assert queue.running() == [work]
+            is_stored(queue, work)
+        assert queue.take_for(0) is work
+    assert (work.done, work.left[work.done - work.last :]) == (1, [b"2"])
+    work.done = work.last
+    queue.finish_in(0)
+    assert queue.take_for(0) is None
+    assert work not in queue
+
+
+def test_the_key_of_a_work_that_was_left_is_busy(steps: StepRuntime) -> None:
+    """A later delivery of the same key, as a new life of the receiver gives it, waits; another key does not."""
+    queue = LaneQueue(steps, 2)
+    queue.put(work_of("a", 1))
+    queue.put(work_of("a", 2))
+    work = handled_by(queue, 0)
+    assert queue.leave(work)
+    queue.finish_in(0)
+    queue.put(work_of("b", 3))
+    other = queue.take_for(1)
+    assert other is not None
+    assert other.key == "b"
+    is_stored(queue, work)
+    again = queue.take_for(0)
+    assert again is not None
+    assert again.seqs == (2,)
+
+
+@pytest.mark.parametrize("what", ["cancelled", "failed"])
+def test_a_work_that_was_left_and_failed_or_is_cancelled_does_not_go_on(
+    steps: StepRuntime, what: str
+) -> None:
+    """Its owner hears of its end, and its key is free."""
+    queue = LaneQueue(steps, 1)
+    queue.put(work_of("a", 1, 2))
+    work = handled_by(queue, 0)
+    assert queue.leave(work)
+    queue.finish_in(0)
+    if what == "cancelled":
+        queue.cancel()
+    else:
+        work.failure = (1, ValueError("planted"))
+    queue.release(work)
+    assert work not in queue
+    queue.put(work_of("a", 3))
+    assert queue.take_for(0) is not None
+
+
 def test_leases_say_which_messages_are_in_work() -> None:
     """Two keys wait in their handlers: lane, key, number, what follows, attempt."""
     book = Book("a", "b")

@@ -7,6 +7,7 @@ import pytest
 from surepipe.core.effects import Key, NoticeKind, WriteStored, WriteUnknown
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.stack.lanes import AHEAD_MIN
 from surepipe.pipes.wire.frames import Confirm
 from tests.kit.wire import MS, SECOND
 from tests.pipes.lanes_kit import ERROR, LANES, LETTERS, LaneWire
@@ -47,9 +48,9 @@ def test_a_message_that_fails_is_tried_again_and_holds_up_its_own_key_only() -> 
 
 
 def test_what_is_due_again_goes_out_before_what_other_keys_have_waiting() -> None:
-    """60 keys wait and every place is taken; what is due finds a place of its own."""
+    """Many keys wait and every place is taken; what is due finds a place of its own."""
     wire = LaneWire()
-    wire.say("poison:1", *(f"{number}:1" for number in range(60)))
+    wire.say("poison:1", *(f"{number}:1" for number in range(AHEAD_MIN + 40)))
     wire.fail(1)
     places = len(wire.open)
     wire.advance(SECOND)
@@ -61,13 +62,13 @@ def test_no_more_than_one_message_for_each_lane_is_tried_again_at_once() -> None
     """Sixteen keys fail and are due together: three are out again, and other keys have all other places."""
     wire = LaneWire()
     failing = [str(number) for number in range(16)]
-    wire.say(*(f"{key}:1" for key in failing), *(f"well-{number}:1" for number in range(40)))
+    wire.say(*(f"{key}:1" for key in failing), *(f"well-{number}:1" for number in range(AHEAD_MIN + 40)))
     for seq in range(1, 17):
         wire.fail(seq)
     assert not set(wire.open_keys()) & set(failing)
     wire.advance(SECOND)
     assert sum(key in failing for key in wire.open_keys()) == LANES.lanes
-    assert sum(key not in failing for key in wire.open_keys()) == 16
+    assert sum(key not in failing for key in wire.open_keys()) == AHEAD_MIN
 
 
 def test_a_failure_settles_what_stands_before_it_in_its_delivery() -> None:
@@ -283,12 +284,12 @@ def test_other_keys_go_on_within_a_bounded_number_of_steps_while_one_is_poisoned
 
 
 def test_no_more_deliveries_are_open_than_lanes_can_soon_take() -> None:
-    """A hundred keys, sixteen deliveries; the next comes when one is answered."""
+    """More keys than deliveries; the next comes when one is answered."""
     wire = LaneWire()
-    wire.say(*(f"{number}:1" for number in range(100)))
-    assert wire.open_keys() == [str(number) for number in range(16)]
+    wire.say(*(f"{number}:1" for number in range(AHEAD_MIN + 40)))
+    assert wire.open_keys() == [str(number) for number in range(AHEAD_MIN)]
     wire.work("7")
-    assert wire.open_keys()[-1] == "16"
+    assert wire.open_keys()[-1] == str(AHEAD_MIN)
 
 
 def test_a_long_line_goes_out_in_pieces_so_that_other_keys_get_their_turn() -> None:
@@ -400,14 +401,14 @@ def test_each_copy_that_a_layer_lets_through_gets_an_answer_of_its_own() -> None
 
 
 def test_a_closed_receiver_settles_what_is_in_work_and_leaves_the_rest_unconfirmed() -> None:
-    """Sixteen deliveries are open; a seventeenth key never gets out (pipes P-15)."""
+    """Every place has a delivery; one key more never gets out (pipes P-15)."""
     wire = LaneWire()
-    wire.say(*(f"{number}:1" for number in range(17)), "0:2")
+    wire.say(*(f"{number}:1" for number in range(AHEAD_MIN + 1)), "0:2")
     wire.poison[b"5:1"] = 1
     wire.close_receiver()
     wire.work_all()
     wire.run(until_us=wire.now + SECOND)
-    assert len(wire.settled) == 16, "all but 5:1, which failed, and 16:1"
+    assert len(wire.settled) == AHEAD_MIN, "all but 5:1, which failed, and the last one"
     assert wire.confirmed == {1, 2, 3, 4, 5}
     assert wire.receiver.idle
 

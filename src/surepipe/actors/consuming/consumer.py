@@ -64,6 +64,22 @@ class WorkOwner(Protocol):
         ...
 
 
+class Holder(Protocol):
+    """A queue whose consumers need not wait until it is known what came of the message that they were at."""
+
+    def hold(self, work: Work) -> None:
+        """From a consumer: what comes of its message is known later."""
+        ...
+
+    def leave(self, work: Work) -> bool:
+        """From the same: True when that is not known yet, and the consumer is to return."""
+        ...
+
+    def release(self, work: Work) -> None:
+        """From anybody: it is known, and written into the work, which may go on."""
+        ...
+
+
 class Work:
     """One delivery, and how far it has come.
 
@@ -73,8 +89,20 @@ class Work:
     """
 
     __slots__ = (
-        *("attempt", "cancelled", "done", "epoch", "failure", "first", "key", "last", "left"),
-        *("one_by_one", "owner", "parked", "producer", "reported", "seqs", "ticket"),
+        *("attempt", "cancelled", "done", "epoch", "failure", "first", "has_left", "holder"),
+        *(
+            "is_held",
+            "key",
+            "last",
+            "left",
+            "one_by_one",
+            "owner",
+            "parked",
+            "producer",
+            "reported",
+            "seqs",
+            "ticket",
+        ),
         *("traced", "tried", "trouble"),
     )
 
@@ -99,6 +127,12 @@ class Work:
         """What a store answered when the effects of this work could not be committed."""
         self.cancelled = False
         self.parked: list[bytes] | None = None
+        self.holder: Holder | None = None
+        """The queue that it was taken from, where that is one."""
+        self.is_held = False
+        """What came of the message after ``done`` is not known yet."""
+        self.has_left = False
+        """Its consumer does not wait for that."""
 
     def seq_at(self, place: int) -> int:
         """The number of a message of this delivery."""

@@ -7,7 +7,7 @@ the handler has returned, so that a key is never in two lanes at once.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -53,6 +53,10 @@ class LaneQueue(WorkQueue):
         self.lanes = lanes
         self.now = runtime.now
         self._running: dict[int, tuple[Work, int]] = {}
+        self._held: list[Work] = []
+        """Those that wait for a sink, in no lane."""
+        self._keys: Counter[Key] = Counter()
+        """Of both."""
         self._threads: dict[int, object] = {}
         self._idle: deque[int] = deque()
         self._bells: Sequence[Bell] = ()
@@ -92,41 +96,89 @@ class LaneQueue(WorkQueue):
             longest.park()
 
     def take_for(self, lane: int) -> Work | None:
-        """The oldest work whose key no other lane is at; without one the lane is free from now on.
+        """The oldest work whose key is not busy; without one the lane is free from now on.
 
         After a further attempt comes the oldest first attempt, so keys that keep failing leave others their turns.
         """
         with self._lock:
-            busy = {work.key for at, (work, _) in self._running.items() if at != lane}
+            if lane in self._running:  # of a former life of the lane
+                self._end_run(lane)
+            busy = self._keys
             work = next((work for work in self._works if work.key not in busy), None)
             if work is not None and work.attempt > 1 and self._tried_again:
                 fresh = (w for w in self._works if w.attempt == 1 and w.key not in busy)
                 work = next(fresh, work)
             self._tried_again = work is not None and work.attempt > 1
             if work is None:
-                self._running.pop(lane, None)  # of a former life of the lane
                 if lane not in self._idle:
                     self._idle.append(lane)
                 return None
             self._works.remove(work)
+            busy[work.key] += 1
             self._running[lane] = (work, self.now())
             self._threads[lane] = self.here()
+        work.holder = self
         work.owner.taken(work)
         return work
 
+    def _end_run(self, lane: int) -> Work:
+        work, _ = self._running.pop(lane)
+        self._threads.pop(lane, None)
+        self._end_key(work)
+        return work
+
+    def _end_key(self, work: Work) -> None:
+        self._keys[work.key] -= 1
+        if not self._keys[work.key]:
+            del self._keys[work.key]
+
     def finish_in(self, lane: int) -> None:
-        """The lane came to the end of its work."""
+        """The lane came to the end of its work, or has left it."""
         with self._lock:
-            work, _ = self._running.pop(lane)
-            del self._threads[lane]
-            if work.unpark():
-                at = sum(other.attempt > 1 for other in self._works)
-                self._works.insert(at, work)
+            work = self._end_run(lane)
+            if work.has_left and work.is_held:
+                self._keys[work.key] += 1
+                self._held.append(work)
+                return
+            self._go_on(work)
+        work.owner.finished(work)
+
+    def _go_on(self, work: Work) -> bool:
+        """Nobody is at this work. If it was left in the middle its turn comes again: True then."""
+        if work.has_left and work.parked is None:
+            work.park()
+        work.has_left = False
+        may_go_on = work.unpark()
+        if may_go_on:
+            self._works.insert(sum(other.attempt > 1 for other in self._works), work)
+        return may_go_on
+
+    def hold(self, work: Work) -> None:
+        work.is_held = True
+
+    def leave(self, work: Work) -> bool:
+        with self._lock:
+            work.has_left = work.is_held
+            return work.has_left
+
+    def release(self, work: Work) -> None:
+        """A lane that is still at it goes on; if it has left, the next lane that is free does."""
+        free = None
+        with self._lock:
+            work.is_held = False
+            if work not in self._held:
+                return
+            self._held.remove(work)
+            self._end_key(work)
+            if self._go_on(work) or self._works:
+                free = self._idle.popleft() if self._idle else None
+        if free is not None:
+            self._bells[free].ring()
         work.owner.finished(work)
 
     def running(self) -> list[Work]:
         with self._lock:
-            return [work for work, _ in self._running.values()]
+            return [*self._held, *(work for work, _ in self._running.values())]
 
     def is_handling_here(self) -> bool:
         """True on a thread that runs the handler."""
@@ -142,16 +194,19 @@ class LaneQueue(WorkQueue):
     def __contains__(self, work: Work) -> bool:
         """True while this work has not come to its end."""
         with self._lock:
-            return work in self._works or any(work is at for at, _ in self._running.values())
+            at = (work for work, _ in self._running.values())
+            return work in self._works or work in self._held or any(work is one for one in at)
 
     def newest(self) -> Work | None:
         """The work that was put last, unless it came to its end."""
         with self._lock:
-            running = [work for work, _ in self._running.values()]
+            running = [*self._held, *(work for work, _ in self._running.values())]
             return self._works[-1] if self._works else max(running, key=_ticket_of, default=None)
 
     def _cancel_all(self) -> None:
         super()._cancel_all()
+        for work in self._held:
+            work.cancel()
         for work, _ in self._running.values():
             work.cancel()
 

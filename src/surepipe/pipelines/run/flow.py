@@ -29,7 +29,7 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import PythonSink, SinkBase, StagePart, Trying
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.tallies import Identity, Tallies, Trial, Trials
-from surepipe.pipelines.run.writers import SharedSink
+from surepipe.pipelines.run.writers import Given, SharedSink
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.queues.book import Done, Later, Rejected, TooHeavy
 
@@ -45,6 +45,16 @@ class OutcomeGiven(Exception):
     def __init__(self, outcome: Later | Rejected | TooHeavy) -> None:
         super().__init__(f"a stage gave {outcome}: only a message of a book can be {outcome}")
         self.outcome = outcome
+
+
+@dataclass(slots=True)
+class _Later:
+    """A message for a sink that seals it when the turn is over. ``failed`` notes whose failure it is otherwise."""
+
+    sink: SharedSink
+    given: Given
+    failed: Callable[[Exception, FlowTurn], None]
+    taken: tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -69,6 +79,15 @@ class FlowTurn:
     """By part and what is counted; it is told when the turn is over."""
     came: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     """How many messages came to an end of the flow, by its name, of the message with this seq. For an audit."""
+    later: list[_Later] | None = None
+    """What is to be given to sinks once the turn is over; None where each is given and sealed at once."""
+    branches: list[tuple[Hashable, slice]] = field(default_factory=list[tuple[Hashable, slice]])
+    """Those of which all that came is in ``later``, and where."""
+
+    @property
+    def in_later(self) -> int:
+        """How much is to be given when it is over."""
+        return 0 if self.later is None else len(self.later)
 
     def attempt_at(self, part: str) -> int:
         """Which attempt this is at a part."""
@@ -151,13 +170,22 @@ class StageFlow:
         return max((stage.batch.max for stage, _ in self._batches if stage.batch), default=1)
 
     def take(
-        self, messages: Sequence[tuple[object, About]], transaction: Transaction | None
+        self,
+        messages: Sequence[tuple[object, About]],
+        transaction: Transaction | None,
+        *,
+        defers: bool = False,
     ) -> FlowTurn:
-        """One turn. Raises what failed, or GiveUp when that was the last attempt."""
+        """One turn. Raises what failed, or GiveUp when that was the last attempt.
+
+        ``defers``: what it has for sinks that seal groups is left to ``give``, and then to ``sealed``.
+        """
         identity = identity_of(messages[0][1])
         trial = self.trials.of(identity)
         is_plain = trial is None and self._environment.calls_plainly()
         turn = FlowTurn(identity, len(messages), transaction, trial, is_plain=is_plain)
+        if defers:
+            turn.later = []
         try:
             for message, about in messages:
                 self.entry(message, about, turn)
@@ -174,8 +202,47 @@ class StageFlow:
             raise
         finally:
             self._tallies.add_all(turn.counted)
-        self.trials.passed(identity)
+        if not turn.later:
+            self.trials.passed(identity)
         return turn
+
+    # What a turn has left for sinks that seal groups: whoever took it need not wait for the disk.
+
+    @staticmethod
+    def give(turn: FlowTurn, known: Callable[[], object]) -> None:
+        """Give the sinks what the turn has for them. When what came of all of it is known that is called, by
+        whoever sealed the last of it, and perhaps before this returns."""
+        by_sink: dict[SharedSink, list[Given]] = {}
+        for later in turn.later or ():
+            by_sink.setdefault(later.sink, []).append(later.given)
+        then = known if turn.in_later == 1 else _once_all(turn.in_later, known)
+        for given in by_sink.values():
+            for one in given:
+                one.then = then
+        for sink, given in by_sink.items():
+            sink.give(given)
+
+    def sealed(self, turn: FlowTurn) -> None:
+        """All that it gave is sealed, or failed. Raises what failed, or GiveUp when that was the last attempt."""
+        later = turn.later or []
+        for one in later:
+            if one.given.failure is None:
+                turn.count(one.taken)
+        failed = next((one for one in later if one.given.failure is not None), None)
+        if failed is None:
+            self._tallies.add_all(turn.counted)
+            self.trials.passed(turn.identity)
+            return
+        for branch, given in turn.branches:
+            if all(one.given.failure is None for one in later[given]):
+                turn.done.add(branch)
+        self._tallies.add_all(turn.counted)
+        error = failed.given.failure
+        assert error is not None
+        if isinstance(error, Exception):
+            failed.failed(error, turn)
+            self._note(turn.identity, turn, error)
+        raise error
 
     # The same for messages one behind the other, each by itself, none of which failed before: what is made for a
     # turn is made once for all of them.
@@ -264,10 +331,14 @@ class StageFlow:
                 return
             if turn.has_passed(branch):
                 return
-            held_back = self._held_back(turn)
+            held_back, start = self._held_back(turn), turn.in_later
             step(message, about, turn)
-            if self._held_back(turn) == held_back:  # else a later failure takes it back
+            if self._held_back(turn) != held_back:  # a later failure takes it back
+                return
+            if turn.in_later == start:
                 turn.done.add(branch)
+            else:
+                turn.branches.append((branch, slice(start, turn.in_later)))
 
         return run
 
@@ -361,19 +432,26 @@ class StageFlow:
         tallies = self._tallies
         maker = giver if isinstance(giver, StagePart) and part.retries is None else part
         is_told, taken = False, (part.name, "taken")
+        shared = self._sinks[part.name]
+        may_wait = part.name in self._at_once and shared.groups
+
+        def failed(error: Exception, turn: FlowTurn) -> None:
+            nonlocal is_told
+            if isinstance(error, Unwritable) and not is_told:
+                is_told = True
+                logger.warning("sink %s can't write what %s gave: %s", part.name, giver.name, error)
+            turn.failed_at = maker if isinstance(error, Unwritable) else part
+            tallies.add(part.name, "failed")
 
         def run(message: object, about: About, turn: FlowTurn) -> None:
+            if may_wait and turn.later is not None:
+                given = Given(message, _counted(about, turn.attempt_at(part.name)))
+                turn.later.append(_Later(shared, given, failed, taken))
+                return
             try:
                 step(message, about, turn)
             except Exception as error:
-                nonlocal is_told
-                if isinstance(error, Unwritable) and not is_told:
-                    is_told = True
-                    logger.warning(
-                        "sink %s can't write what %s gave: %s", part.name, giver.name, error
-                    )
-                turn.failed_at = maker if isinstance(error, Unwritable) else part
-                tallies.add(part.name, "failed")
+                failed(error, turn)
                 raise
             counted = turn.counted
             counted[taken] = counted.get(taken, 0) + 1
@@ -547,6 +625,17 @@ def _takes_batches(plan: Plan, part: StagePart) -> bool:
         )
         for one in feeders
     )
+
+
+def _once_all(count: int, known: Callable[[], object]) -> Callable[[], object]:
+    """To be called so many times, on whatever threads: the last call does it."""
+    left = iter(range(count - 1, -1, -1))  # the interpreter takes one step of it at a time
+
+    def one() -> None:
+        if not next(left):
+            known()
+
+    return one
 
 
 def _counted(about: About, attempt: int) -> About:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -265,19 +265,27 @@ def _as_error(stream: str, outcome: object) -> Exception:
 
 
 @dataclass(eq=False, slots=True)
-class _Given:
+class Given:
     """A message that is to be put and sealed, and what became of it."""
 
     message: object
     about: About
+    then: Callable[[], object] | None = None
+    """Called when that is known, where nobody waits for it: by whoever sealed it, and not for long."""
     is_done: bool = False
     failure: BaseException | None = None
+
+    def finish(self) -> None:
+        """What became of it is known."""
+        self.is_done = True
+        if self.then is not None:
+            self.then()
 
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
     signal: CallerSignal
-    given: _Given | None
+    given: Given | None
     has_it: bool = False
 
     def is_over(self) -> bool:
@@ -288,8 +296,9 @@ class SharedSink:
     """A sink that several pipes, or lanes, may feed.
 
     A loop that takes one message after the other has it to itself for a while. Where that would make others wait
-    for a slow stage, or for each other, messages are given ``at_once``: those that wait for the sink while it is
-    sealed are the next group, put and sealed by whoever gets it first.
+    for a slow stage, or for each other, messages are given to it: what is given while a group is sealed is the
+    next group, put and sealed by whoever gets the sink first. Who gives may wait for that (``at_once``), or go on
+    and be told (``give``).
 
     ``calls``: the sink is a function of the user's, which the environment enters as such.
     """
@@ -302,24 +311,25 @@ class SharedSink:
         self._lock = threading.Lock()
         self._is_taken = False
         self._waiting: deque[_Waiting] = deque()
-        self._given: list[_Given] = []
+        self._given: list[Given] = []
         self._new_signal = environment.runtime.signal
         self._blocking = environment.blocking
         self._calls = calls
+        self.groups = not calls and not getattr(sink, "takes_many_at_once", False)
+        """It seals what several have given as one."""
 
     @contextmanager
-    def alone(self, given: _Given | None = None) -> Generator[None]:
-        """A block in which nobody else has the sink, or in which what is ``given`` is done. Waits for either as
-        the runtime waits, in the order of asking."""
-        mine = self._ask(given)
+    def alone(self) -> Generator[None]:
+        """A block in which nobody else has the sink. Waits for it as the runtime waits, in the order of asking."""
+        mine = self._ask(None)
+        if mine is not None:
+            self._wait(mine)
         try:
-            if mine is not None:
-                mine.signal.wait(mine.is_over, None)
             yield
         finally:
-            self._hand_on(mine)
+            self._release()
 
-    def _ask(self, given: _Given | None) -> _Waiting | None:
+    def _ask(self, given: Given | None) -> _Waiting | None:
         """None where the sink was free."""
         with self._lock:
             if given is not None:
@@ -330,41 +340,76 @@ class SharedSink:
             self._is_taken = True
             return None
 
-    def _hand_on(self, mine: _Waiting | None) -> None:
+    def _wait(self, mine: _Waiting) -> None:
+        try:
+            mine.signal.wait(mine.is_over, None)
+        except BaseException:  # told to end while it waited
+            self._leave(mine)
+            raise
+
+    def _leave(self, mine: _Waiting) -> None:
+        with self._lock:
+            if mine in self._waiting:
+                self._waiting.remove(mine)
+            if mine.given in self._given:
+                self._given.remove(mine.given)
+            has_it = mine.has_it
+        if has_it:
+            self._release()
+
+    def _release(self) -> None:
+        """Whoever had the sink has it no more. What was given meanwhile, and nobody waits for, is sealed first."""
+        if not self._hand_on():
+            self._blocking(self._seal_given)
+
+    def _seal_given(self) -> None:
+        """Seal what is given, group by group, and hand the sink on. Whoever asked for it may be told to end
+        meanwhile: so all of it is one piece of work."""
+        self._give()
+        while not self._hand_on():
+            self._give()
+
+    def _hand_on(self) -> bool:
         """To the next one alone, and past those whose message is done: to wake all costs as many wakes for each
-        message as there are lanes."""
+        message as there are lanes. False when nobody is there, and something is given."""
         through: list[_Waiting] = []
         with self._lock:
-            if (
-                mine is not None and not mine.has_it
-            ):  # it is done, or was told to end while it waited
-                if mine in self._waiting:
-                    self._waiting.remove(mine)
-                if mine.given in self._given:
-                    self._given.remove(mine.given)
-                return
             while self._waiting and self._waiting[0].is_over():
                 through.append(self._waiting.popleft())
             if self._waiting:
                 through.append(self._waiting.popleft())
                 through[-1].has_it = True
-            self._is_taken = bool(through) and through[-1].has_it
+            is_next = bool(through) and through[-1].has_it
+            is_left = bool(self._given) and not is_next
+            self._is_taken = is_next or is_left
         for one in through:
             one.signal.notify()
+        return not is_left
 
     def at_once(self, message: object, about: About) -> None:
         """Give it one message, and return when that is sealed. Without a transaction."""
         if self._calls:
             self.sink.put(message, about, None)
-        elif getattr(self.sink, "takes_many_at_once", False):
+        elif not self.groups:
             self._blocking(lambda: self.sink.put(message, about, None))
         else:
-            given = _Given(message, about)
-            with self.alone(given):
-                if not given.is_done:
-                    self._blocking(self._give)
+            given = Given(message, about)
+            mine = self._ask(given)
+            if mine is not None:
+                self._wait(mine)
+            if mine is None or mine.has_it:
+                self._blocking(self._seal_given)
             if given.failure is not None:
                 raise given.failure
+
+    def give(self, given: Sequence[Given]) -> None:
+        """Give it messages, each of which says when it is sealed; who has the sink free for it seals them."""
+        with self._lock:
+            self._given += given
+            if self._is_taken:
+                return
+            self._is_taken = True
+        self._blocking(self._seal_given)
 
     def _give(self) -> None:
         """Put what is given by now, and seal it as one group. What can't be put fails alone; what the seal raises
@@ -376,17 +421,17 @@ class SharedSink:
             for one in group:
                 self._put(one)
             self.sink.seal(None)
-        except BaseException as error:  # noqa: BLE001 - raised by each of those that gave it
+        except BaseException as error:  # noqa: BLE001 - told to each of those that gave it
             for one in group:
                 one.failure = one.failure or error
         finally:
             for one in group:
-                one.is_done = True
+                one.finish()
 
-    def _put(self, one: _Given) -> None:
+    def _put(self, one: Given) -> None:
         mark = self.sink.mark()
         try:
             self.sink.put(one.message, one.about, None)
-        except Exception as error:  # noqa: BLE001 - raised by whoever gave it
+        except Exception as error:  # noqa: BLE001 - told to whoever gave it
             self.sink.back_to(mark)
             one.failure = error

@@ -94,7 +94,8 @@ RUN_MAX = 32
 AHEAD = 2
 """Deliveries for each lane, so that the next one lies ready when a lane has done with one."""
 
-AHEAD_MIN = 16
+AHEAD_MIN = 128
+"""A lane may leave what is not sealed yet, and sinks seal what many lanes have left as one."""
 
 
 @stateful

@@ -62,7 +62,9 @@ def test_no_more_than_one_message_for_each_lane_is_tried_again_at_once() -> None
     """Sixteen keys fail and are due together: three are out again, and other keys have all other places."""
     wire = LaneWire()
     failing = [str(number) for number in range(16)]
-    wire.say(*(f"{key}:1" for key in failing), *(f"well-{number}:1" for number in range(AHEAD_MIN + 40)))
+    wire.say(
+        *(f"{key}:1" for key in failing), *(f"well-{number}:1" for number in range(AHEAD_MIN + 40))
+    )
     for seq in range(1, 17):
         wire.fail(seq)
     assert not set(wire.open_keys()) & set(failing)

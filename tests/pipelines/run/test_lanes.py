@@ -39,6 +39,16 @@ def of_keys(lines: list[Order]) -> dict[object, list[object]]:
     return found
 
 
+def same(order: Order) -> Order:
+    """As it came."""
+    return order
+
+
+def twice(order: Order) -> list[Order]:
+    """It, and it again."""
+    return [order, order]
+
+
 ONE = (
     'stages:\n  last: {from: intake, call: "test:stage"}\n'
     "sinks: {out: {from: last, kind: jsonl, path: out.jsonl}}\n"
@@ -120,7 +130,7 @@ def test_what_a_refused_group_held_comes_again_in_the_order_of_its_key(refusing:
     """Each message once: nothing of the group was written."""
     write_lines("in.jsonl", orders(5, 60))
     refusing.add("out.jsonl")
-    run(plan_of(lanes_of(3, ONE)), stage=lambda order: order)
+    run(plan_of(lanes_of(3, ONE)), stage=same)
     assert of_keys(read_lines("out.jsonl")) == of_keys(orders(5, 60))
 
 
@@ -136,7 +146,7 @@ def test_a_branch_that_is_sealed_is_passed_over_when_another_was_refused(
         "sinks:\n  left: {from: last, kind: jsonl, path: left.jsonl}\n"
         "  right: {from: last, kind: jsonl, path: right.jsonl}\n",
     )
-    counters = run(plan_of(text), stage=lambda order: [order, order])
+    counters = run(plan_of(text), stage=twice)
     for name in ("left.jsonl", "right.jsonl"):
         assert Counter(line["n"] for line in read_lines(name)) == dict.fromkeys(range(20), 2)
     assert counters["left"]["taken"] == counters["right"]["taken"] == 40
@@ -165,7 +175,7 @@ def test_a_run_that_stops_settles_what_is_sealed_and_the_next_one_has_the_rest(
     gate = Gate(monkeypatch)
     write_lines("in.jsonl", orders(8, 80))
     plan = plan_of(lanes_of(2, ONE))
-    bench = Bench(plan, stage=lambda order: order)
+    bench = Bench(plan, stage=same)
     engine = PlanEngine(plan, "main", bench)
     engine.start()
     until(engine, gate.entered.is_set)
@@ -174,7 +184,7 @@ def test_a_run_that_stops_settles_what_is_sealed_and_the_next_one_has_the_rest(
     gate.open.set()
     stopping.join(DONE_S)
     assert not stopping.is_alive()
-    run(plan, stage=lambda order: order)
+    run(plan, stage=same)
     for key, numbers in of_keys(read_lines("out.jsonl")).items():
         firsts = list(dict.fromkeys(numbers))
         assert firsts == [n for n in range(80) if n % 8 == key]

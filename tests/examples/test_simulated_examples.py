@@ -14,7 +14,14 @@ from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.simulation.chance.script import Script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FILES = ("clicks.yaml", "deploy/pipeline.yaml", "orders.yaml", "replicated.yaml", "tenants.yaml")
+FILES = (
+    "clicks.yaml",
+    "decided.yaml",
+    "deploy/pipeline.yaml",
+    "orders.yaml",
+    "replicated.yaml",
+    "tenants.yaml",
+)
 BROKEN = ("invoices/pipeline.yaml",)
 """Shows on the first screen what a simulation finds; its page there is held by a test of its own."""
 BETWEEN_PARTIES = ("parties.yaml",)

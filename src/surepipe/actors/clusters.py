@@ -28,6 +28,7 @@ from zlib import crc32
 
 import pykka
 
+from surepipe.actors.decided import DecidedStream, FeedWriter
 from surepipe.actors.ends.machine import Event, MachineHost
 from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.host import EndOptions, Host, NodeEnd
@@ -74,6 +75,7 @@ from surepipe.queues.rmq.encoding import (
 )
 from surepipe.queues.rmq.entries import Member
 from surepipe.queues.rmq.epochs import Foundation, QueueSettings
+from surepipe.queues.rmq.feed import AppendDecided, OpenFeed
 from surepipe.queues.rmq.node import NodeMachine
 from surepipe.queues.rmq.receipts import TERMINAL
 from surepipe.queues.rmq.session import (
@@ -454,11 +456,13 @@ class _NodeHost(MachineHost[_Walled]):
 
     def __init__(self, end: QueueNode) -> None:
         super().__init__(end.around, end.build, {}, deque())
-        self._worker = end.worker
+        self._worker, self._feeder = end.worker, end.feeder
 
     def _request(self, effect: Request) -> None:
         if isinstance(effect, Call) and isinstance(effect.request, ProcessJobs):
             self._worker().tell((self, effect.ticket, effect.request))
+        elif isinstance(effect, Call) and isinstance(effect.request, OpenFeed | AppendDecided):
+            self._feeder().tell((self, effect.ticket, effect.request))
         else:
             super()._request(effect)
 
@@ -479,8 +483,12 @@ class QueueNode(NodeEnd):
         keys: MemberKeys,
         process: Function,
         options: EndOptions,
+        decided: Store | None = None,
     ) -> None:
+        """``decided``: the store of the stream of what is decided."""
         self.member, self.foundation = name, foundation
+        self._decided = decided
+        self._feeding: Running | None = None
         self._store, self._guard, self._keys, self._process = store, guard, keys, process
         self._claims: Claims | None = None
         self._lives = 0
@@ -495,6 +503,19 @@ class QueueNode(NodeEnd):
             worker = NodeWorker(checked_function(self._process), self.foundation.settings.retries)
             self._working = self.runtime.start(worker, f"{self.address}-worker")
         return self._working
+
+    def feeder(self) -> Running:
+        """Who writes the stream of what is decided."""
+        if self._feeding is None:
+            assert self._decided is not None
+            writer = FeedWriter(DecidedStream(self._decided), self._feeder_died)
+            self._feeding = self.runtime.start(writer, f"{self.address}-decided")
+        return self._feeding
+
+    def _feeder_died(self, why: str) -> None:
+        logger.error(
+            "%s: the stream of what is decided is not written any more: %s", self.address, why
+        )
 
     def new_life(self) -> _NodeHost:
         return _NodeHost(self)
@@ -533,14 +554,16 @@ class QueueNode(NodeEnd):
             rng=self.rng,
             life=claimed.number,
             place=place,
+            has_feed=self._decided is not None,
         )
         return _Walled(node, self.runtime)
 
     def stop(self, timeout: float) -> bool:
         is_ended = super().stop(timeout)
-        if self._working is not None:
-            self._working.stop()
-            is_ended = self._working.join(timeout) and is_ended
+        for each in (self._working, self._feeding):
+            if each is not None:
+                each.stop()
+                is_ended = each.join(timeout) and is_ended
         return is_ended
 
     def look(self, question: Callable[[NodeMachine], object]) -> object:
@@ -795,10 +818,12 @@ class Cluster:
         process: Function | None = None,
         options: EndOptions | None = None,
         store: str | None = None,
+        decided: bool = False,
     ) -> None:
         """``local`` and ``linked`` make one. ``side_of``: by what a party of this name is linked. ``store``: the
-        address of what keeps the nodes' streams; without it each has a file in the folder."""
-        self._store = store
+        address of what keeps the nodes' streams; without it each has a file in the folder. ``decided``: each node
+        keeps what is decided in a stream, for others to read."""
+        self._store, self._has_decided = store, decided
         self._process = checked_function(process) if process is not None else None
         self._folder, self._side_of = folder, side_of
         self._options = options or EndOptions()
@@ -807,6 +832,7 @@ class Cluster:
         self._sides: dict[str, RouteSide] = {}
         self._guards: dict[str, FileGuard] = {}
         self._stores: dict[str, SqliteStore | RedisStore] = {}
+        self._decided: dict[str, SqliteStore | RedisStore] = {}
         self._journals: list[SqliteStore] = []
         self._clients: dict[str, QueueClient] = {}
         self._temporary: TemporaryDirectory[str] | None = None
@@ -822,6 +848,7 @@ class Cluster:
         settings: QueueSettings | None = None,
         faults: str = "byzantine",
         store: str | None = None,
+        decided: bool = False,
         hub: Hub | None = None,
     ) -> Self:
         """Start ``nodes`` nodes in this process, called n1, n2 and so on, or by the names given.
@@ -830,8 +857,9 @@ class Cluster:
         every node, so it computes and does nothing else. ``path`` is a folder with a SQLite file, a key and a
         guard for each node, and a cluster that is opened there goes on; without it all is gone with the cluster.
         ``faults`` says whether nodes may lie (``byzantine``) or only fail (``crash``). ``store``, such as
-        redis://localhost:6379/0, keeps their logs in place of files. ``hub`` carries between them. Raises
-        ConfigurationError, and MisuseError when another process has these nodes.
+        redis://localhost:6379/0, keeps their logs in place of files. ``decided``: each node keeps what is decided
+        in a stream (``decided_of``). ``hub`` carries between them. Raises ConfigurationError, and MisuseError when
+        another process has these nodes.
         """
         names = [f"n{at}" for at in range(1, nodes + 1)] if isinstance(nodes, int) else list(nodes)
         temporary = TemporaryDirectory(prefix="surepipe-") if path is None else None
@@ -840,7 +868,8 @@ class Cluster:
         members = tuple(Member(name, keys_of(folder, name).public) for name in names)
         foundation = Foundation(queue, members, settings or QueueSettings(), faults)
         foundation.check()
-        cluster = cls(foundation, folder, (hub or Hub()).side, process=process, store=store)
+        side_of = (hub or Hub()).side
+        cluster = cls(foundation, folder, side_of, process=process, store=store, decided=decided)
         cluster._temporary = temporary
         cluster.start_all(names)
         return cluster
@@ -856,13 +885,22 @@ class Cluster:
         process: Function | None = None,
         options: EndOptions | None = None,
         store: str | None = None,
+        decided: bool = False,
     ) -> Self:
         """Linked over TCP with nodes of other processes; ``peers``: their addresses. None is started yet."""
 
         def side_of(name: str) -> TcpMesh:
             return TcpMesh(name, peers, listen=peers.get(name), security=security)
 
-        return cls(foundation, folder, side_of, process=process, options=options, store=store)
+        return cls(
+            foundation,
+            folder,
+            side_of,
+            process=process,
+            options=options,
+            store=store,
+            decided=decided,
+        )
 
     def start_all(self, names: Sequence[str]) -> None:
         """Start these, or none of them. Raises what ``start`` raises."""
@@ -897,6 +935,8 @@ class Cluster:
                 raise StoreUnavailable(f"{called(store)} of {name}: {known.detail or 'no answer'}")
             is_new = not path.exists() and not isinstance(known, StreamInfo)
             self._guards[name] = FileGuard(path, is_new=is_new)
+            if self._has_decided:
+                self._decided[name] = self._open_store(name, "-decided")
         except BaseException:
             store.close()
             raise
@@ -911,13 +951,18 @@ class Cluster:
             keys=keys,
             process=self._process,
             options=self._options,
+            decided=self._decided.get(name),
         )
         node.start()
 
-    def _open_store(self, name: str) -> SqliteStore | RedisStore:
+    def decided_of(self, name: str) -> SqliteStore | RedisStore:
+        """The store of the stream ``decided`` of a node: what this queue has decided, each message once."""
+        return self._decided[name]
+
+    def _open_store(self, name: str, what: str = "") -> SqliteStore | RedisStore:
         if self._store is None:
-            return SqliteStore(self._folder / f"{name}.db")
-        found = open_store(self._store, f"{self.foundation.queue}.{name}")
+            return SqliteStore(self._folder / f"{name}{what}.db")
+        found = open_store(self._store, f"{self.foundation.queue}.{name}{what}")
         if isinstance(found, MemoryStore):
             raise ConfigurationError(
                 "a node that forgets its log is another node: give redis:// or nothing"
@@ -931,6 +976,8 @@ class Cluster:
             raise MisuseError(f"{name} doesn't run")
         node.stop(STOP_S)
         self._stores.pop(name).close()
+        if name in self._decided:
+            self._decided.pop(name).close()
         self._guards.pop(name).close()
 
     def client(

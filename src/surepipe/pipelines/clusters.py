@@ -118,6 +118,7 @@ class ClusterModel(PartModel):
     process: CallablePath | None = None
     faults: Literal["byzantine", "crash"] = "byzantine"
     secret: Word | None = None
+    decided: bool = False
     settings: Mapping[str, object] = Field(default_factory=dict[str, object])
     nodes: Annotated[Mapping[str, NodePart], Field(min_length=1)]
 
@@ -150,6 +151,8 @@ class ClusterFile:
     process: str | None
     """'module:function', as the file has it."""
     secret: Path | None
+    decided: bool = False
+    """Whether each node keeps what is decided in a stream, in NAME-decided.db beside the file."""
 
     @staticmethod
     def new(
@@ -160,6 +163,7 @@ class ClusterFile:
         process: str | None = None,
         settings: QueueSettings | None = None,
         faults: str = "byzantine",
+        decided: bool = False,
     ) -> ClusterFile:
         """Write the file of a queue, and beside it a key for each node and the secret of the links.
 
@@ -180,6 +184,7 @@ class ClusterFile:
         lines = ["kind: rmq", f'queue: "{queue}"']
         lines += [f"process: {json.dumps(process)}"] if process is not None else []
         lines += [f"faults: {faults}", f"secret: {SECRET}"]
+        lines += ["decided: true"] if decided else []
         if written := _written(settings):
             lines += ["settings:", *(f"  {word}: {value}" for word, value in written.items())]
         lines.append("nodes:")
@@ -209,7 +214,7 @@ class ClusterFile:
             raise PipelineErrors(text, [Problem(root.keys["nodes"], str(error))]) from None
         addresses = {name: node.address for name, node in model.nodes.items()}
         secret = None if model.secret is None else file.parent / model.secret
-        return ClusterFile(file, foundation, addresses, model.process, secret)
+        return ClusterFile(file, foundation, addresses, model.process, secret, model.decided)
 
     def connect(self) -> Cluster:
         """For clients in this process; its nodes run elsewhere. Raises ConfigurationError."""
@@ -238,6 +243,7 @@ class ClusterFile:
             self._security(),
             process=process,
             store=store,
+            decided=self.decided,
         )
         cluster.start_all(nodes)
         return cluster

@@ -15,7 +15,7 @@ from surepipe.pipelines.models.stages import RmqSink
 from surepipe.pipelines.sinks.others import Submitting
 from surepipe.pipelines.stages import About
 from surepipe.queues.rmq import Done, Job, QueueSettings, Refuse
-from tests.pipelines.run.kit import plan_of, run, write_lines
+from tests.pipelines.run.kit import DONE_S, plan_of, read_lines, run, write_lines
 from tests.real.nodes import free_port
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -98,3 +98,42 @@ def test_a_check_says_what_it_rests_on() -> None:
     assert "at most 1 of 4 nodes lie" in said()
     assert "3 of 4 that don't lie are up, their clocks within 2 s" in said()
     assert "a message that it refuses fails here" in said()
+
+
+READING = """\
+sources: {decided: {kind: stream, store: n1, stream: decided}}
+pipes: {booking: {from: decided, journal: main, state: main, boundary: committed}}
+sinks: {booked: {from: booking, kind: jsonl, path: booked.jsonl}}
+"""
+STORES = """\
+stores:
+  main: {kind: sqlite, path: books.db}
+  n1: {kind: sqlite, path: q/n1-decided.db}
+"""
+
+
+def test_what_is_decided_goes_through_a_pipeline_once(file: ClusterFile) -> None:
+    """rmq RQ-43, RQ-95: from one pipeline into the queue, and out of it by another, which is run again and again
+    while the node whose stream it reads is killed."""
+    text = file.path.read_text()
+    file.path.write_text(text.replace("nodes:", "decided: true\nnodes:"))
+    write_lines("in.jsonl", [{"n": number} for number in range(9, 16)])
+    with ClusterFile.read(file.path).open(*NAMES, process=odd_is_refused) as cluster:
+        run(plan_of(TEXT))
+        run(plan_of(READING, stores=STORES))
+        cluster.kill("n1")
+        client = cluster.client("by-hand")
+        tickets = [client.submit(json.dumps({"n": number}).encode()) for number in (16, 17)]
+        assert all(each.result(timeout_s=DONE_S).kind == "finalized" for each in tickets)
+        cluster.start("n1")
+        for _ in range(200):  # it catches up
+            run(plan_of(READING, stores=STORES))
+            if len(read_lines("booked.jsonl")) >= 9:
+                break
+    with ClusterFile.read(file.path).open(*NAMES, process=odd_is_refused):
+        run(plan_of(READING, stores=STORES))
+    booked = read_lines("booked.jsonl")
+    refused = [each["body"]["n"] for each in booked if each["outcome"] == "refused"]
+    assert refused == [13]
+    values = sorted(each["value"]["n"] for each in booked if each["outcome"] == "done")
+    assert values == [9, 10, 11, 12, 14, 15, 16, 17]

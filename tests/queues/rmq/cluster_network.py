@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from surepipe.actors.decided import DecidedStream
 from surepipe.core.effects import Addressed, Call, Effect, Transmit, WakeAt
 from surepipe.core.store_requests import StoreRequest, Unavailable
 from surepipe.queues.rmq.catchain import (
@@ -25,6 +26,7 @@ from surepipe.queues.rmq.client import ClientMachine, Submitted
 from surepipe.queues.rmq.encoding import MessageHeader
 from surepipe.queues.rmq.entries import Member
 from surepipe.queues.rmq.epochs import EpochRecord, Foundation, Operation, QueueSettings, plan_body
+from surepipe.queues.rmq.feed import AppendDecided, OpenFeed
 from surepipe.queues.rmq.node import NodeMachine
 from surepipe.queues.rmq.session import Done, Job, JobOutcomes, Outcome, ProcessJobs, SessionMachine
 from surepipe.storage import MemoryStore
@@ -81,6 +83,8 @@ class EpochNode(Node):
     def __init__(self, net: EpochNetwork, name: str, address: str) -> None:
         super().__init__(net, name, address)
         self.memory: LastingGuard = LastingGuard()
+        self.decided_store = MemoryStore()
+        self.decided = DecidedStream(self.decided_store)
 
     @property
     def wall_ms(self) -> int:
@@ -96,6 +100,7 @@ class EpochNode(Node):
             life=self.life,
             place=f"rmq/orders/{self.address}",
             options=self.net.options,
+            has_feed=self.net.has_feeds,
         )
         self.tell(lambda node: node.wake(self.net.now, self.wall_ms))
 
@@ -143,6 +148,8 @@ class EpochNode(Node):
             )
         if isinstance(request, OpenLog | CloseLog):
             return served_log(self.store, _GuardPort(self.memory), request)
+        if isinstance(request, OpenFeed | AppendDecided):
+            return self.decided.call(request)
         if isinstance(request, ProcessJobs):
             return JobOutcomes(tuple(self.net.function(job, self) for job in request.jobs))
         assert isinstance(request, StoreRequest)
@@ -285,8 +292,9 @@ class EpochNetwork(Network):
         options: LogOptions | None = None,
         function: Function = echo,
         faults: str = "byzantine",
+        has_feeds: bool = False,
     ) -> None:
-        self.function = function
+        self.function, self.has_feeds = function, has_feeds
         self.clients: list[Client] = []
         super().__init__(n + spares, seed, twins=twins, options=options)
         members = tuple(Member(name, KeyedHash(name).public) for name in self.names[:n])

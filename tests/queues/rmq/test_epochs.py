@@ -505,12 +505,14 @@ def test_a_queue_agrees_over_epochs_after_any_troubles(seed: int, twins: int) ->
     run_epochs(seed, twins)
 
 
-def run_epochs(seed: int, twins: int) -> EpochNetwork:
+def run_epochs(seed: int, twins: int, *, has_feeds: bool = False) -> EpochNetwork:
     """One run; everything is checked on the way and at its end."""
     draw = Random(seed)
     n = 7 if twins == 2 else 4
     names = tuple(f"n{n - at}" for at in range(twins))
-    net = EpochNetwork(n, seed, twins=names, settings=SHORT, spares=1, function=no_beer)
+    net = EpochNetwork(
+        n, seed, twins=names, settings=SHORT, spares=1, function=no_beer, has_feeds=has_feeds
+    )
     net.loss, net.repeats = draw.choice((0, 0.05, 0.2)), draw.choice((0, 0.2))
     net.silence = draw.choice((0, 0.1))
     net.start()

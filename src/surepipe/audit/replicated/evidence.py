@@ -294,7 +294,7 @@ def _take_row(found: StoredSession, row: Value, reading: SharedReading) -> None:
             found.bodies.add(sha256(body).digest())
         case ("remembered", bytes() as chunk):
             found.memory += remembered(chunk)
-        case ("begins", int()):
+        case ("begins", int(), *_):
             found.has_begun = True
         case ("receipt", *_):
             assert isinstance(row, tuple)

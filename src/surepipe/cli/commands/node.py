@@ -85,6 +85,12 @@ def new(
     port: Annotated[
         int, typer.Option(help="The port of n1 on this machine; n2 has the next one.", min=1)
     ] = NODES_PORT,
+    decided: Annotated[
+        bool,
+        typer.Option(
+            "--decided", help="Each node keeps what is decided in a stream, for pipelines to read."
+        ),
+    ] = False,
     folder: Annotated[
         Path | None, typer.Option(help="In place of the queue's name.", show_default=False)
     ] = None,
@@ -102,7 +108,12 @@ def new(
             complain("two --address name one node: each node has a name of its own")
             raise typer.Exit(Exit.UNUSABLE)
     made = ClusterFile.new(
-        (folder or Path(queue)) / FILE, queue, addresses, process=process, faults=faults
+        (folder or Path(queue)) / FILE,
+        queue,
+        addresses,
+        process=process,
+        faults=faults,
+        decided=decided,
     )
     said = [line(("wrote ", "good"), f"{made.path}: {_quorum(made)}"), line("run each node:")]
     said += [line(f"surepipe node {made.path} --name {name}", indent=2) for name in addresses]

@@ -58,6 +58,7 @@ from surepipe.queues.rmq.epochs import (
     SealProof,
     sealed_digest,
 )
+from surepipe.queues.rmq.feed import DecidedFeed
 from surepipe.queues.rmq.receipts import ReceiptBook
 from surepipe.queues.rmq.session import Beginning, SessionMachine
 
@@ -67,6 +68,8 @@ ASK_US = 500_000
 HELD_BACK_MAX = 256
 """Frames of a session that is being opened; further ones are lost, and come again."""
 CLOSED_KEPT = 64
+FEED_EPOCHS = 12
+"""For so many epochs a session is kept whose stream can't be written."""
 
 
 @dataclass(slots=True)
@@ -124,7 +127,10 @@ class NodeMachine:
         life: int,
         place: str,
         options: LogOptions | None = None,
+        has_feed: bool = False,
     ) -> None:
+        """``has_feed``: what is decided goes into a stream (``feed.py``)."""
+        self._feed = DecidedFeed() if has_feed else None
         self.name, self.queue = name, foundation.queue
         self._keys, self._rng, self._life, self._place = keys, rng, life, place
         self._options = options
@@ -144,6 +150,8 @@ class NodeMachine:
         self._calls: dict[int, tuple[str, bytes, int]] = {}
         # The stream of records.
         self._closing: dict[bytes, CloseLog] = {}
+        self._held_for_feed: set[bytes] = set()
+        """Sessions that are kept for the stream alone."""
         self._signed: list[tuple[int, bytes]] = []
         """Sessions that are over, and that the guard has not forgotten."""
         self._is_read = False
@@ -308,6 +316,8 @@ class NodeMachine:
                 self._epochs_opened(outcome)
             case "write":
                 self._epochs_written(outcome)
+            case "feed" if self._feed is not None:
+                self._feed.answered(outcome, now)
             case _:
                 pass
         return self._finish()
@@ -327,6 +337,7 @@ class NodeMachine:
             self._hand_over()
             self._ask_others()
             self._write_epochs()
+            self._feed_stream()
         self.has_ended = self.has_ended or any(
             each.log.voice is Voice.ENDED for each in self.sessions()
         )
@@ -337,6 +348,8 @@ class NodeMachine:
             due = earlier(due, asked.due)
         if self._handing:
             due = earlier(due, self._handing[0][0])
+        if self._feed is not None:
+            due = earlier(due, self._feed.due)
         if due != self._armed:
             self._armed = due
             self._out.append(WakeAt(due))
@@ -456,6 +469,38 @@ class NodeMachine:
         value: Value = ("submit", queue, fields, body)
         self._give(here, session, route, value)
 
+    # The stream of what is decided.
+
+    def _feed_stream(self) -> None:
+        """Append what is decided, session by session: those before another one come first."""
+        if self._feed is None:
+            return
+        for here in self._open.values():
+            machine = here.machine
+            if machine is not None and machine.is_active and self.name in here.partition.members:
+                behind = self._parents(here.record, here.partition)
+                before = (
+                    [] if behind is None else [behind[0].session(each.lo) for each in behind[1]]
+                )
+                self._feed.begin(machine, [each for each in before if each in self._open])
+        request = self._feed.next_request(
+            self.sessions(), self._now, ending=frozenset(self._held_for_feed)
+        )
+        if request is not None:
+            self._call("feed", b"", 0, request)
+
+    def _is_held_for_feed(self, here: _Open) -> bool:
+        """Whether a session that nobody needs any more isn't in the stream yet."""
+        is_held = (
+            self._feed is not None
+            and here.is_sealed
+            and self._feed.is_behind(here.id)
+            and self.record.number - here.epoch < FEED_EPOCHS
+        )
+        if is_held:
+            self._held_for_feed.add(here.id)
+        return is_held
+
     # The stream of records.
 
     @property
@@ -545,7 +590,7 @@ class NodeMachine:
                 self._try_to_activate(each, each.machine)
         for each in list(self._open.values()):
             why = self._why_close(each)
-            if why is not None:
+            if why is not None and not self._is_held_for_feed(each):
                 self._end(each, why)
 
     def _look_at_seal(self, here: _Open) -> None:
@@ -668,6 +713,7 @@ class NodeMachine:
             return
         before, parents = behind
         rows: list[list[Remembered]] = []
+        missed: list[int] = []
         begins_ms = here.record.start_ms
         for parent in parents:
             session = before.session(parent.lo)
@@ -681,6 +727,7 @@ class NodeMachine:
                 asked = self._asked.setdefault(session, _Asked(here.record.digest))
                 memory = asked.memory
                 begins_ms = max(begins_ms, asked.sealed_ms)
+                missed.append(before.number)
             if memory is None:
                 continue
             rows.append(memory.rows())
@@ -688,7 +735,7 @@ class NodeMachine:
             return
         holds = here.partition.holds
         kept = tuple(row for each in rows for row in each if holds(row.point))
-        machine.activate(Beginning(kept, begins_ms), self._now)
+        machine.activate(Beginning(kept, begins_ms, tuple(dict.fromkeys(missed))), self._now)
         for parent in parents:
             self._asked.pop(before.session(parent.lo), None)
         self._perform(here, machine.wake(self._now, self._wall_ms))
@@ -723,6 +770,9 @@ class NodeMachine:
         """Forget a session, here and in the store."""
         del self._open[here.id]
         self._closed.append(here.id)
+        self._held_for_feed.discard(here.id)
+        if self._feed is not None:
+            self._feed.forget(here.id)
         self.receipts.drop(here.id)
         self._is_dirty = True
         if why:

@@ -180,6 +180,8 @@ class Beginning:
 
     rows: tuple[Remembered, ...]
     begins_ms: int
+    missed: tuple[int, ...] = ()
+    """The epochs of parents that this node has no log of."""
 
 
 class SessionMachine:
@@ -216,6 +218,10 @@ class SessionMachine:
         self.is_active = record is None or record.number == 1
         """Whether it is known how its parents ended: before that nobody votes."""
         self.begins_ms = 0
+        self.missed: tuple[int, ...] = ()
+        """The epochs before this one that this node knows the end of, and not what was decided in them."""
+        self.keeps_bodies = False
+        """Whether bodies are wanted of messages, too, that others have decided."""
         self._remembered: dict[bytes, Remembered] = {}
         self._remembered_uids: dict[bytes, Remembered] = {}
         self.seal: Block | None = None
@@ -477,8 +483,9 @@ class SessionMachine:
                     self._early_bodies[sha256(body).digest()] = body
                 case ("remembered", bytes() as chunk):
                     rows += remembered(chunk)
-                case ("begins", int() as begins_ms):
-                    self._begin(Beginning(tuple(rows), begins_ms))
+                case ("begins", int() as begins_ms, tuple() as missed):
+                    epochs = tuple(each for each in missed if isinstance(each, int))
+                    self._begin(Beginning(tuple(rows), begins_ms, epochs))
                 case ("receipt", *_):
                     submitter, receipt = receipt_of_row(row)
                     self.receipts.add(self.log.session, submitter, receipt, is_stored=True)
@@ -625,7 +632,10 @@ class SessionMachine:
         asked: dict[str, list[bytes]] = {}
         for message_id in [each for ids in self._bodiless.values() for each in ids]:
             message = self.messages[message_id]
-            if message.is_terminal and message.header.kind != "plan":
+            is_wanted = message.header.kind == "plan" or (
+                self.keeps_bodies and message_id in self._verdicts
+            )
+            if message.is_terminal and not is_wanted:
                 continue
             if message.body_due <= now:
                 peers = [message.author, *(each for each in self._voters if each != message.author)]
@@ -1250,13 +1260,14 @@ class SessionMachine:
         """It is known how all sessions before this one ended: from here on it has turns."""
         for chunk in Memory.written(beginning.rows).chunks:
             self.log.keep(("remembered", chunk), now)
-        self.log.keep(("begins", beginning.begins_ms), now)
+        self.log.keep(("begins", beginning.begins_ms, beginning.missed), now)
         self._begin(beginning)
         for message in list(self.messages.values()):
             self._settle(message, now)
 
     def _begin(self, beginning: Beginning) -> None:
         self.is_active, self.begins_ms = True, beginning.begins_ms
+        self.missed = beginning.missed
         for row in beginning.rows:
             self._remembered[row.id] = row
             if row.kind == "finalized" and row.decided > self.epoch - self.settings.dedupe_epochs:
@@ -1393,6 +1404,15 @@ class SessionMachine:
             if votes:
                 return SealProof(tuple(blocks), votes)
         return None
+
+    @property
+    def applied(self) -> int:
+        """How many final blocks are here with all of their headers."""
+        return self._applied
+
+    def final_block(self, position: int) -> Block:
+        """The block at a position, from 1."""
+        return self.chain.blocks[self.chain.final[position - 1]]
 
     def header(self, message_id: bytes) -> MessageHeader:
         return self.messages[message_id].header

@@ -61,7 +61,7 @@ def test_parties_take_what_a_relay_brings_by_their_stores(tmp_path: Path) -> Non
                 east.module("app").send("west", "note", b"%d" % number)
             assert signal.wait(lambda: len(done) == 5, 30)
             assert served.wait(30, _is_quiet)
-            with MetricsServer([], port=0, more=[RelayCollector(served)]) as metrics:
+            with MetricsServer([], port=0, more=[RelayCollector(served.figures)]) as metrics:
                 page = urlopen(metrics.url).read().decode()
             served.close()
             for end in ends:

@@ -11,7 +11,9 @@ import pytest
 
 from surepipe.actors.parties import ServedParty
 from surepipe.cli.app import run
+from surepipe.cli.relaying import RelayFile
 from surepipe.core.store_requests import KEEP_ALL
+from surepipe.errors import Fenced
 from surepipe.queues.ibc import Transaction, TrustRoot, load_trust
 from surepipe.queues.ibc.keys import QueueKey, Receipt
 from surepipe.storage import SqliteStore
@@ -79,6 +81,48 @@ def test_a_store_without_a_party_is_told_as_such(
             store.create("orders", 1, KEEP_ALL)
     assert run(["relay", "trust", f"sqlite:///{tmp_path}/east.db"]) == 2
     assert "has no party" in capsys.readouterr().err
+
+
+def test_what_is_only_read_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """IB-34: whoever writes the name of a file wrongly has no new file of that name afterwards."""
+    address = f"sqlite:///{tmp_path}/eats.db"
+    for words in (["relay", "trust", address], ["audit", "--proofs", address, address]):
+        assert run(words) == 2
+        assert "there is no file" in capsys.readouterr().err
+    assert not (tmp_path / "eats.db").exists()
+
+
+def test_a_path_whose_store_has_no_party_says_which_it_is(
+    tmp_path: Path, parties: dict[str, ServedParty], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """IB-122: under the names of the file, as nothing else is known."""
+    del parties
+    file = Path(_file(tmp_path))
+    file.write_text(file.read_text().replace("west.db", "empty.db"))
+    assert run(["relay", str(file), "--status"]) == 1
+    said = capsys.readouterr().out
+    assert "east-west: stalled: " in said
+    assert "has no party yet" in said
+
+
+def test_a_second_relay_of_one_name_ends_the_first_and_says_so(
+    tmp_path: Path, parties: dict[str, ServedParty]
+) -> None:
+    """IB-120: each has its own inbox; the words say how to have two."""
+    for name, other in (("east", "west"), ("west", "east")):
+        parties[name].register(other, parties[other].identity())
+        parties[name].serve()
+    send = parties["east"].module("app").send
+    with RelayFile.read(Path(_file(tmp_path))) as first:
+        send("west", "note", b"Ann")
+        first.relay.settle(60)
+        with RelayFile.read(Path(_file(tmp_path))) as second:
+            send("west", "note", b"Bob")
+            second.relay.settle(60)
+            send("west", "note", b"Eve")
+            with pytest.raises(Fenced, match="give each relay a name of its own"):
+                first.relay.settle(60)
+            second.relay.settle(60)
 
 
 def test_ledgers_are_judged_by_what_they_show(

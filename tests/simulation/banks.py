@@ -394,8 +394,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     begin, answers, bad = time.monotonic(), Counter[str](), 0
     seeds = range(options.first, options.first + options.seeds)
-    # Worlds that are over leave some memory behind: a fresh process after so many.
-    with ProcessPoolExecutor(options.jobs, get_context("spawn"), max_tasks_per_child=50) as pool:
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
         for number, (seed, played) in enumerate(pool.map(run_chosen, seeds), 1):
             answers += played.answers
             for each in played.found:

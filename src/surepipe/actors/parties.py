@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -20,7 +21,14 @@ from surepipe.actors.runtime import Alarm, Running, Runtime
 from surepipe.actors.threads import THREADS
 from surepipe.actors.tracing import FlowTrace
 from surepipe.core.store_requests import Batch, Retention, Store, StreamInfo, called
-from surepipe.errors import Fenced, PipeFull, StoreUnavailable, SurepipeError
+from surepipe.errors import (
+    Fenced,
+    NotConfirmed,
+    PipeFull,
+    PipeStopped,
+    StoreUnavailable,
+    SurepipeError,
+)
 from surepipe.queues.ibc.calls import Submission
 from surepipe.queues.ibc.keys import QueueKey
 from surepipe.queues.ibc.ledger import Ledger
@@ -28,7 +36,7 @@ from surepipe.queues.ibc.merkle_store import KEEP_BYTES, PRODUCER, IbcRefused
 from surepipe.queues.ibc.module import Sending
 from surepipe.queues.ibc.party import TRUSTING_PERIOD_S, Party
 from surepipe.queues.ibc.queue import SPACE
-from surepipe.queues.ibc.relay import Relay
+from surepipe.queues.ibc.relay import PathStatus, Relay
 from surepipe.queues.ibc.signer import Signer
 from surepipe.queues.ibc.transitions import OpenBlock, PartyLimits
 
@@ -53,6 +61,7 @@ class StoreEnd:
 
     def __init__(self, store: Store, relayer: str, runtime: Runtime = THREADS) -> None:
         self.ledger = Ledger(store)
+        self._relayer = relayer
         self._sender = StreamSender(
             inbox_of(relayer),
             store=store,
@@ -65,11 +74,18 @@ class StoreEnd:
         """On its way into the inbox. Nobody waits for that: the ledger shows what came of it."""
         try:
             self._sender.send_nowait(submission.encode())
+        except (Fenced, PipeStopped) as error:
+            raise Fenced(
+                f"{called(self.ledger.store)}: another relay of the name {self._relayer!r} carries there now, so "
+                "this one ends: give each relay a name of its own, which the parties know (relayers)"
+            ) from error
         except PipeFull as error:
             raise StoreUnavailable(f"the inbox {self._sender.name} takes no more now") from error
 
     def close(self) -> None:
-        self._sender.close()
+        """What isn't in the inbox by then is brought by whichever relay comes next."""
+        with suppress(PipeStopped, NotConfirmed):
+            self._sender.close()
 
 
 class ServedParty(Party):
@@ -359,10 +375,10 @@ Figures: TypeAlias = Mapping[tuple[str, str, str], float]
 """By the name of the metric, the path, and the stage or what else tells its rows apart."""
 
 
-def figures_of(relay: Relay) -> Figures:
+def figures_of(relay: Relay, statuses: Sequence[PathStatus]) -> Figures:
     """What waits on the paths of a relay, and what came of what it submitted."""
     found: dict[tuple[str, str, str], float] = {}
-    for path, status in zip(relay.paths, relay.status(), strict=True):
+    for path, status in zip(relay.paths, statuses, strict=True):
         name = path.name
         found["surepipe_ibc_live", name, status.state] = float(status.state == "live")
         found["surepipe_ibc_parked", name, ""] = len(status.parked)
@@ -389,6 +405,7 @@ class ServedRelay:
         self._over = runtime.signal()
         self._looks_at = 0
         self._figures: Figures = {}
+        self._statuses: Sequence[PathStatus] = ()
         self._is_ending = False
         self._alarm: Alarm = runtime.alarm(self._ring)
         self._running: Running = runtime.start(self, "relay")
@@ -405,7 +422,8 @@ class ServedRelay:
         is_busy = self.relay.run_once()
         if self._runtime.now() >= self._looks_at or not is_busy:
             self._looks_at = self._runtime.now() + LOOK_US
-            self._figures = figures_of(self.relay)
+            self._statuses = self.relay.status()
+            self._figures = figures_of(self.relay, self._statuses)
             self._over.notify()
         pause = 0.0 if is_busy else self.relay.options.poll_s
         self._alarm.set(self._runtime.now() + round(pause * 1_000_000))
@@ -419,6 +437,10 @@ class ServedRelay:
     def figures(self) -> Figures:
         """What waits and what was submitted, by the names of metrics, as of the last look. From any thread."""
         return self._figures
+
+    def statuses(self) -> Sequence[PathStatus]:
+        """How each path stands, as of the last look. From any thread."""
+        return self._statuses
 
     def wait(
         self, timeout: float | None = None, until: Callable[[Figures], bool] | None = None

@@ -24,6 +24,7 @@ from surepipe.observe.status import (
     printable,
     progress_of,
     said_of_book,
+    said_of_path,
     said_of_queue,
     seconds,
 )
@@ -152,7 +153,7 @@ def picture(status: Status, width: int) -> RenderableType:
     ]
     told = [f"{told.time[11:19]}  {told.text}" for told in status.notices[-3:]]
     last = [Text(line, style="yellow") for line in (*silent, *dead, *told)]
-    books = [Text(line) for line in _books(status)]
+    books = [Text(line) for line in (*_books(status), *_paths(status))]
     return Group(head, table, *books, *(Text(line, style="dim") for line in _others(status)), *last)
 
 
@@ -198,6 +199,13 @@ def _books(status: Status) -> Iterator[str]:
             yield f"  {printable(one.key).ljust(width)}  {said_of_queue(one)}"
         if part.book.ready > len(part.book.queues):
             yield f"  and {part.book.ready - len(part.book.queues)} more"
+
+
+def _paths(status: Status) -> Iterator[str]:
+    """What relays of this process carry between parties."""
+    for part in status.parts:
+        if part.between is not None:
+            yield f"{part.name}: {said_of_path(part.between)}"
 
 
 def _others(status: Status) -> Iterator[str]:

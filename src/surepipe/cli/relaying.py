@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError
 
 from surepipe.actors.parties import StoreEnd
+from surepipe.core.store_requests import Store
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.models.common import PartModel, row_of
 from surepipe.pipelines.problems import nearest
@@ -90,8 +91,8 @@ class RelayFile:
                 paths.append((one, other, *part.names) if part.names else (one, other))
             options = [_options(model.relay, part) for part in model.paths]
             relay = Relay(paths, options=options[0])
-            for carried, each in zip(relay.paths, options, strict=True):
-                carried.options = each
+            for carried, each, part in zip(relay.paths, options, model.paths, strict=True):
+                carried.options, carried.label = each, "-".join(part.ends)
         except BaseException:
             stack.close()
             raise
@@ -129,11 +130,7 @@ def _used(model: RelayModel, path: Path) -> list[tuple[str, str]]:
 
 
 def _end(stack: ExitStack, name: str, address: str, relayer: str) -> StoreEnd:
-    store = open_store(address, name)
-    close = getattr(store, "close", None)
-    if callable(close):
-        stack.callback(close)
-    end = StoreEnd(store, relayer)
+    end = StoreEnd(_store_at(address, name, stack), relayer)
     stack.callback(end.close)
     return end
 
@@ -155,15 +152,23 @@ def _options(relay: RelayPart, part: PathPart) -> RelayOptions:
     )
 
 
-def ledger_at(address: str, stack: ExitStack) -> Ledger:
-    """The ledger of the party in a store; ``redis://HOST/0?pipeline=NAME`` says whose keys. Raises
-    ConfigurationError."""
-    where, _, name = address.partition("?pipeline=")
-    store = open_store(where, name or "ibc")
+def _store_at(address: str, name: str, stack: ExitStack) -> Store:
+    """``redis://HOST/0?pipeline=NAME`` says whose keys; without it they are those of this name."""
+    where, _, given = address.partition("?pipeline=")
+    store = open_store(where, given or name)
     close = getattr(store, "close", None)
     if callable(close):
         stack.callback(close)
-    ledger = Ledger(store)
+    return store
+
+
+def ledger_at(address: str, stack: ExitStack) -> Ledger:
+    """The ledger of the party in a store; ``redis://HOST/0?pipeline=NAME`` says whose keys. Raises
+    ConfigurationError."""
+    file = address.removeprefix("sqlite:///")
+    if file != address and not Path(file).is_file():
+        raise ConfigurationError(f"{address} has no party: there is no file {file}")
+    ledger = Ledger(_store_at(address, "ibc", stack))
     ledger.refresh()
     if not ledger.height:
         raise ConfigurationError(

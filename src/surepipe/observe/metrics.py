@@ -30,7 +30,7 @@ from surepipe.observe.status import GAUGES
 
 if TYPE_CHECKING:
     from surepipe.actors.clusters import Cluster
-    from surepipe.actors.parties import ServedRelay
+    from surepipe.actors.parties import Figures
 
 _US = "_us"
 
@@ -88,11 +88,11 @@ class PipeCollector(Collector):
 class RelayCollector(Collector):
     """What waits on the paths of a relay between parties, and what came of its submissions, by path."""
 
-    def __init__(self, relay: ServedRelay) -> None:
-        self._relay = relay
+    def __init__(self, figures: Callable[[], Figures]) -> None:
+        self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        figures = self._relay.figures()
+        figures = self._figures()
         for name, text, label in _RELAY_GAUGES:
             family = GaugeMetricFamily(name, text, labels=["path", *([label] if label else [])])
             for (found, path, which), value in figures.items():

@@ -133,6 +133,39 @@ class BookSeen(_Value):
     full: str | None = None
 
 
+class PathSeen(_Value):
+    """What a relay carries between two parties. ``pending``: messages by what they wait for (deliver, settle,
+    expire); ``oldest_s``: for how long the oldest of them waits.
+
+    ``why``: of a stalled path, which store doesn't answer. ``held``: what the relay's options hold back.
+    """
+
+    path: str
+    state: str
+    why: str = ""
+    pending: dict[str, int] = Field(default_factory=dict)
+    oldest_s: float | None = None
+    trust_left_s: float = 0.0
+    parked: int = 0
+    held: str = ""
+
+
+def said_of_path(seen: PathSeen) -> str:
+    """A path in one line."""
+    waits = [f"{count} to {stage}" for stage, count in seen.pending.items() if count]
+    if seen.oldest_s is not None:
+        waits.append(f"the oldest for {seen.oldest_s:.1f} s")
+    found = [f"{seen.path} is {seen.state}"]
+    found += [seen.why] if seen.why else waits or ["nothing waits"]
+    if seen.parked:
+        found.append(f"{seen.parked} put aside")
+    if seen.held:
+        found.append(f"held back: {seen.held}")
+    if seen.state == "live":
+        found.append(f"trust for {seen.trust_left_s / 3600:.1f} h")
+    return ", ".join(found)
+
+
 def said_of_book(seen: BookSeen) -> str:
     """A book in one line."""
     found = [f"{seen.ready} ready {'queue' if seen.ready == 1 else 'queues'}"]
@@ -180,6 +213,8 @@ class Part(_Value):
     flow: PipeFlow | None = None
     book: BookSeen | None = None
     """Of a pipe through a book that this process has open."""
+    between: PathSeen | None = None
+    """Of a pipe between parties whose relay runs here."""
     counts: dict[str, int] = Field(default_factory=dict)
     per_s: dict[str, float] = Field(default_factory=dict)
 

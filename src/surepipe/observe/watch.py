@@ -30,6 +30,7 @@ from surepipe.observe.status import (
     LetterSeen,
     Moment,
     Part,
+    PathSeen,
     PipeFlow,
     Progress,
     State,
@@ -87,6 +88,7 @@ class RunFacts:
     letters: Callable[[], tuple[LetterSeen, ...]] = tuple
     progress: Callable[[], Mapping[str, tuple[int, int, int]]] = dict
     books: Callable[[], Mapping[str, BookSeen]] = dict
+    paths: Callable[[], Mapping[str, PathSeen]] = dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ class _Now:
     silent: frozenset[str]
     progress: Mapping[str, tuple[int, int, int]]
     books: Mapping[str, BookSeen]
+    paths: Mapping[str, PathSeen]
 
 
 class Watch:
@@ -192,12 +195,12 @@ class Watch:
         stores = self.beside.stores()
         letters = self.beside.letters()
         progress = self.beside.progress()
-        books = self.beside.books()
+        books, paths = self.beside.books(), self.beside.paths()
         with self._lock:
             counts = self._counters()
             over_s, per_s = self._rates.look(counts)
             silent = frozenset(store.name for store in stores if store.silent_s is not None)
-            known = _Now(counts, per_s, self._last_minute(), silent, progress, books)
+            known = _Now(counts, per_s, self._last_minute(), silent, progress, books, paths)
             parts = tuple(self._filled(part, known) for part in self.parts)
             now = self._clock()
             return Status(
@@ -250,6 +253,8 @@ class Watch:
             changes["progress"] = _progress(*now.progress[part.name], rising.get("taken", 0.0))
         if part.name in now.books:
             changes["book"] = now.books[part.name]
+        if part.name in now.paths:
+            changes["between"] = now.paths[part.name]
         if part.flow is not None:
             name = self._traced_as(part.name)
             settled, confirmed = now.measured

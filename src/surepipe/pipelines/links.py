@@ -154,6 +154,14 @@ def _ibc_says(part: PipePart) -> Iterator[tuple[Path, str]]:
             ("layers",),
             "two parties number and prove their messages by themselves: leave layers out",
         )
+    assert part.ibc is not None
+    own, other = part.ibc.sends, part.ibc.receives
+    for word, store, side in (("journal", part.journal, own), ("state", part.state, other)):
+        if store is not None and store == (other if side is own else own).store:
+            yield (
+                (word,),
+                f"{word} is kept by {side.party}, in no store of the other side: write {side.store}",
+            )
     if len(part.name) < 2:
         yield (
             ("route",),

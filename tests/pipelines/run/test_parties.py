@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.actors.parties import ServedParty
+from surepipe.actors.parties import ServedParty, StoreEnd
 from surepipe.audit.trace_file import TraceRecorder
 from surepipe.cli.app import run as command
 from surepipe.cli.relaying import trust_of
 from surepipe.core.store_requests import Batch
 from surepipe.errors import ConfigurationError
+from surepipe.observe.status import said_of_path
 from surepipe.pipelines import PipelineErrors, Plan
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.run import PlanEngine
-from surepipe.queues.ibc import load_trust
+from surepipe.queues.ibc import Relay, RelayOptions, load_trust
 from surepipe.storage import SqliteStore
 from surepipe.storage.letters import DeadLetterStream
 from surepipe.testing.servers import RedisServer
@@ -153,13 +156,128 @@ def test_what_a_route_between_parties_rests_on_is_said() -> None:
     report = assess(plan_of(COMMITTED, stores=STORES))
     (note,) = [each for each in report.notes if "rests on" in each]
     assert "shorter than 4.67 days" in note
-    with pytest.raises(PipelineErrors, match="a store of their own"):
-        plan_of(
-            TEXT.replace("store: theirs, keys: west.keys", "store: ours, keys: west.keys"),
-            stores=STORES,
-        )
-    with pytest.raises(PipelineErrors, match="leave layers out"):
-        plan_of(TEXT.replace("node: west\n", "node: west\n    layers: stream\n"), stores=STORES)
+
+
+MORE = "      receives:"
+"""Where a key of the route may be added."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("store: theirs, keys", "store: ours, keys", "give one side another store"),
+        ("keys: west.keys", "keys: east.keys", "give one side another file of keys"),
+        ("party: west", "party: east", "give one side another name"),
+        ("trust: west.trust", "trust: east.keys", "which is a file of private keys"),
+        ("store: theirs", "store: their", "did you mean 'theirs'"),
+        (", keys: east.keys", "", "needs 'keys'"),
+        ("party: west", "party: we/st", "party is 'we/st': a name begins with a letter"),
+        ("node: west\n", "node: west\n    layers: stream\n", "leave layers out"),
+        (
+            "node: west\n",
+            "node: west\n    journal: theirs\n",
+            "no store of the other side: write ours",
+        ),
+        (
+            "node: west\n",
+            "node: west\n    state: ours\n",
+            "no store of the other side: write theirs",
+        ),
+        (MORE, f"      timeout_s: 5\n{MORE}", "say where they go, dead_letter: ours/returned"),
+        (MORE, f"      dead_letter: theirs/back\n{MORE}", "write dead_letter: ours/back"),
+        (MORE, f"      order: sorted\n{MORE}", "order is 'sorted'"),
+        (MORE, f"      relay: both\n{MORE}", "known are sender, receiver, none"),
+        (MORE, f"      relayers: []\n{MORE}", "relayers"),
+        ("sends:", "send:", "did you mean 'sends'"),
+    ],
+)
+def test_what_can_not_be_between_parties_is_told_with_what_to_write(
+    before: str, after: str, said: str
+) -> None:
+    """IB-129: two that share something, what a pipe between parties doesn't have, and words that are none."""
+    assert before in TEXT
+    with pytest.raises(PipelineErrors, match=re.escape(said)):
+        plan_of(TEXT.replace(before, after), stores=STORES)
+
+
+@pytest.mark.parametrize("content", ["", "hello", "deadbeef", "\xff", None])
+def test_a_file_of_trust_that_says_nothing_is_told(content: str | None) -> None:
+    """IB-14: empty, no hexadecimal, no root of trust, no text, or a folder; each by words, and no traceback."""
+    write_lines("in.jsonl", [])
+    introduce()
+    path = Path("west.trust")
+    path.unlink()
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content.encode("latin-1"))
+    engine = engine_of("main")
+    with pytest.raises(
+        ConfigurationError, match=r"west.trust doesn't say what .*surepipe relay trust"
+    ):
+        engine.start()
+    engine.close(0.0)
+
+
+def test_two_relays_carry_side_by_side_under_names_of_their_own() -> None:
+    """IB-31, IB-120: one of the sender's process and one beside it, which both parties know by ``relayers``."""
+    text = TEXT.replace(MORE, f"      relayers: [relay, second]\n{MORE}")
+    write_lines("in.jsonl", [{"n": number} for number in range(30)])
+    introduce(text)
+    west, east = engine_of("west", text), engine_of("main", text)
+    west.start()
+    east.start()
+    ends = [StoreEnd(SqliteStore(f"{name}.db"), "second") for name in ("east", "west")]
+    second = Relay([(ends[0], ends[1])], options=RelayOptions(relayer=b"second"))
+    brought = False
+    try:
+
+        def both() -> bool:
+            nonlocal brought
+            with suppress(ConfigurationError):  # until both parties have their connection
+                brought |= second.run_once()
+            return east.look() and brought
+
+        until(east, both)
+        until(west, lambda: west.look() or len(read_lines("out.jsonl")) == 30)
+    finally:
+        east.close(5.0)
+        west.close(5.0)
+        for end in ends:
+            end.close()
+    assert read_lines("out.jsonl") == [{"n": number} for number in range(30)]
+
+
+def test_a_run_shows_what_its_relay_carries() -> None:
+    """IB-132: what waits for the other side, for how long, and how much trust is left; for the page, ``top`` and
+    metrics."""
+    write_lines("in.jsonl", [{"n": number} for number in range(5)])
+    introduce()
+    east = engine_of("main")
+    west = engine_of("west")
+    west.start()  # makes its connection, and goes
+    west.close(0.0)
+    assert east.paths() == {}
+    east.start()
+    try:
+
+        def waits() -> bool:
+            east.look()
+            seen = east.paths().get("orders")
+            return seen is not None and seen.pending.get("deliver") == 5
+
+        until(east, waits)
+        seen, figures = east.paths()["orders"], east.relay_figures()
+    finally:
+        east.close(0.0)
+    assert seen.oldest_s is not None
+    told = said_of_path(seen)
+    assert "east/orders-west/orders is live, 5 to deliver, the oldest for " in told
+    assert "trust for 33" in told
+    assert figures["surepipe_ibc_pending", "east/orders-west/orders", "deliver"] == 5
+    assert ("surepipe_ibc_pending_age_seconds", "east/orders-west/orders", "deliver") in figures
+    stalled = seen.model_copy(update={"state": "stalled", "why": "sqlite west.db has no party yet"})
+    assert said_of_path(stalled).endswith("is stalled, sqlite west.db has no party yet")
 
 
 def test_messages_go_from_party_to_party_once_and_in_order() -> None:

@@ -164,6 +164,28 @@ def test_a_root_of_trust_goes_through_a_file(tmp_path: Path) -> None:
     assert load_trust(tmp_path / "east.trust") == trust
 
 
+@pytest.mark.parametrize("content", [b"", b"hello", b"deadbeef\n", b"\xff\xfe", None])
+def test_files_that_are_not_what_they_should_be_are_told(
+    content: bytes | None, tmp_path: Path
+) -> None:
+    """IB-14, IB-20: of trust, of keys, and the guard; each says what to do, and none is overwritten."""
+    for name in ("trust", "keys"):
+        if content is None:
+            (tmp_path / name).mkdir()
+        else:
+            (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigurationError, match="surepipe relay trust"):
+        load_trust(tmp_path / "trust")
+    with pytest.raises(ConfigurationError, match="64 hexadecimal digits"):
+        Party("east", store=MemoryStore(), keys=tmp_path / "keys")
+    if content is not None:
+        assert (tmp_path / "keys").read_bytes() == content
+        party_of(MemoryStore(), tmp_path / "good")
+        (tmp_path / "good.guard").write_bytes(content)
+        with pytest.raises(ConfigurationError, match="bring it back from a copy"):
+            party_of(MemoryStore(), tmp_path / "good")
+
+
 def test_a_call_without_an_answer_is_found_out_by_the_next(tmp_path: Path) -> None:
     """IB-101: it was stored, once."""
     store = Silent()

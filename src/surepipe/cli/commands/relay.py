@@ -140,7 +140,7 @@ def _serve(relays: RelayFile) -> None:
             from surepipe.observe.metrics import MetricsServer, RelayCollector
 
             metrics = stack.enter_context(
-                MetricsServer([], port=relays.metrics_port, more=[RelayCollector(served)])
+                MetricsServer([], port=relays.metrics_port, more=[RelayCollector(served.figures)])
             )
             typer.echo(f"metrics at {metrics.url}", err=True)
         served.wait()
@@ -167,7 +167,7 @@ def _end(relay: Relay, *, as_json: bool) -> None:
                         (each.path, "head"),
                         ": ",
                         (each.state, style),
-                        f", {waits or 'nothing waits'}",
+                        f": {each.why}" if each.why else f", {waits or 'nothing waits'}",
                     )
                 ]
             )
@@ -182,7 +182,8 @@ def _end(relay: Relay, *, as_json: bool) -> None:
                 )
             if each.held:
                 show([line(f"held back: {each.held}", indent=2)])
-            show([line(f"trust left: {each.trust_left_s / 3600:.1f} h", indent=2)])
+            if not each.why:
+                show([line(f"trust left: {each.trust_left_s / 3600:.1f} h", indent=2)])
     states = {each.state for each in found}
     if states & {"frozen", "expired"}:
         raise typer.Exit(TRUST_LOST)
@@ -203,4 +204,5 @@ def _told(found: PathStatus) -> dict[str, object]:
         "trust_left_s": found.trust_left_s,
         "parked": list(found.parked),
         "held": found.held,
+        "why": found.why,
     }

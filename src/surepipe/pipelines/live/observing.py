@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from surepipe.actors.notices import PipeNotice, log_notice
 from surepipe.actors.tracing import TraceSink
@@ -20,7 +20,16 @@ from surepipe.errors import ConfigurationError
 from surepipe.observe.latency import Latencies
 from surepipe.observe.logs import LoggedRows
 from surepipe.observe.serving import DEFAULT_PORT, LOCAL, Answer, ListenAddress, PageServer
-from surepipe.observe.status import BookSeen, Counts, LetterSeen, Part, PipeFlow, State, StoreSeen
+from surepipe.observe.status import (
+    BookSeen,
+    Counts,
+    LetterSeen,
+    Part,
+    PathSeen,
+    PipeFlow,
+    State,
+    StoreSeen,
+)
 from surepipe.observe.watch import RunFacts, StoreWatch, Tee, Watch
 from surepipe.pipelines.assessing import Assessment, Verdict
 from surepipe.pipelines.diagram import diagram_of
@@ -28,6 +37,9 @@ from surepipe.pipelines.links import link
 from surepipe.pipelines.live.page import PAGE_SCRIPT, PAGE_STYLE, live_page
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.structure import MAIN_NODE
+
+if TYPE_CHECKING:
+    from surepipe.actors.parties import Figures
 
 # Serves a running pipeline on this machine: the page, and the status as JSON.
 
@@ -181,6 +193,7 @@ class Observing:
         self.urls: dict[str, str] = {}
         self._watch: Watch | None = None
         self._stores: Callable[[], tuple[StoreSeen, ...]] = tuple
+        self._run: _WithMore | None = None
         self._stores_of_pipes = {
             use.store for pipe in assessment.plan.pipes for use in link(pipe).stores
         }
@@ -217,10 +230,11 @@ class Observing:
         open_until_now: ExitStack,
     ) -> None:
         try:
-            from surepipe.observe.metrics import MetricsServer
+            from surepipe.observe.metrics import MetricsServer, RelayCollector
         except ImportError as error:
             raise _missing("metrics need", error) from None
         names = {pipe.name for pipe in plan.pipes}
+        has_parties = any(pipe.ibc is not None for pipe in plan.pipes)
 
         def counted(*, pipes: bool) -> Iterable[_Counted]:
             return [
@@ -236,8 +250,12 @@ class Observing:
             address=place.address,
             parts=lambda: counted(pipes=False),
             silent_s=lambda: {store.name: store.silent_s or 0.0 for store in self._stores()},
+            more=[RelayCollector(self._relayed)] if has_parties else (),
         )
         self.urls["metrics"] = open_until_now.enter_context(server).url
+
+    def _relayed(self) -> Figures:
+        return {} if self._run is None else self._run.relay_figures()
 
     def notice(self, notice: PipeNotice) -> None:
         """Log a notice, and keep it for the page."""
@@ -251,13 +269,16 @@ class Observing:
             return
         asking = StoreWatch(run.stores, self._store_said, run.silent_s)
         self._stores = self._open.enter_context(asking).seen
+        if isinstance(run, _WithMore):
+            self._run = run
         if self._watch is None:
             return
         self._watch.beside = RunFacts(
             stores=self._stores,
             letters=lambda: tuple(_letter(*each) for each in run.last_letters()),
             progress=run.progress,
-            books=run.books if isinstance(run, _WithBooks) else dict,
+            books=run.books if isinstance(run, _WithMore) else dict,
+            paths=run.paths if isinstance(run, _WithMore) else dict,
         )
 
     def _store_said(self, store: str, text: str) -> None:
@@ -298,10 +319,14 @@ class _Telling(Protocol):
 
 
 @runtime_checkable
-class _WithBooks(Protocol):
-    """A run that may have books open."""
+class _WithMore(Protocol):
+    """A run that may have books open, and relays between parties."""
 
     def books(self) -> Mapping[str, BookSeen]: ...
+
+    def paths(self) -> Mapping[str, PathSeen]: ...
+
+    def relay_figures(self) -> Figures: ...
 
 
 def _letter(stream: str, letter: Letter) -> LetterSeen:

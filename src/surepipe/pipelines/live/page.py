@@ -18,6 +18,7 @@ from surepipe.observe.status import (
     milliseconds,
     progress_of,
     said_of_book,
+    said_of_path,
     said_of_queue,
     seconds,
 )
@@ -98,6 +99,7 @@ def live_page(diagram: Diagram, status: Status) -> str:
         *_letters(status),
         *_pipes(status),
         *_books(status),
+        *_paths(status),
         *_others(status),
         *_notices(status),
         "</main>",
@@ -197,6 +199,12 @@ def _pipes(status: Status) -> Iterator[str]:
     lanes = max((part.flow.lanes or 0 for part in status.pipes if part.flow), default=0)
     names = [name for name, _ in _cells(PipeFlow(lanes=lanes or None))]
     yield from cards("pipe", [_row(part, names) for part in status.pipes])
+
+
+def _paths(status: Status) -> Iterator[str]:
+    for part in status.parts:
+        if part.between is not None:
+            yield f"<h2>Between parties: {escape(part.name)}</h2><p>{escape(said_of_path(part.between))}</p>"
 
 
 def _books(status: Status) -> Iterator[str]:

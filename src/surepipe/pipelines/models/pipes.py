@@ -30,6 +30,7 @@ from surepipe.pipelines.models.common import (
     Secret,
     Text,
     Word,
+    Words,
     one_of,
     row_of,
 )
@@ -395,14 +396,26 @@ class IbcRoutePart(PartModel):
         default="sender",
         description="whose process carries; it needs both stores. none: surepipe relay does",
     )
+    relayers: Words = Field(
+        default=("relay",),
+        min_length=1,
+        description="the relays that both sides take submissions of; each has a name of its own",
+        examples=[["relay", "second"]],
+    )
 
     @model_validator(mode="after")
     def _is_between_two(self) -> IbcRoutePart:
-        for word in ("party", "store", "keys"):
+        for word, one in (("party", "name"), ("store", "store"), ("keys", "file of keys")):
             if getattr(self.sends, word) == getattr(self.receives, word):
                 raise ValueError(
-                    f"both sides have {word} {getattr(self.sends, word)}: two parties that don't trust each "
-                    f"other have each a {word} of their own"
+                    f"both sides have {word} {getattr(self.sends, word)}: give one side another {one}; two "
+                    "parties that don't trust each other share nothing"
+                )
+        for side in (self.sends, self.receives):
+            if side.trust in (self.sends.keys, self.receives.keys):
+                raise ValueError(
+                    f"the trust of {side.party} is {side.trust}, which is a file of private keys: write the file "
+                    "that the other side makes by surepipe relay trust"
                 )
         if self.timeout_s is not None and self.dead_letter is None:
             raise ValueError(

@@ -13,11 +13,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from surepipe.actors.parties import ServedParty, ServedRelay, StoreEnd, StreamToParty
+from surepipe.actors.parties import (
+    Figures,
+    ServedParty,
+    ServedRelay,
+    StoreEnd,
+    StreamToParty,
+)
 from surepipe.actors.tracing import FlowTrace
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import Store, StreamInfo
 from surepipe.errors import ConfigurationError
+from surepipe.observe.status import PathSeen
 from surepipe.pipelines.assembly import Environment
 from surepipe.pipelines.models.pipes import IbcRoutePart, PartyPart, PipePart
 from surepipe.pipelines.models.stores import RedisStorePart, SqliteStorePart
@@ -25,11 +32,17 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.pipes import pipe_name, receives_at, sends_at
 from surepipe.pipelines.run.unfinished import Unfinished
 from surepipe.pipelines.run.writers import passed_in
-from surepipe.queues.ibc import PartyLimits, Relay, RelayOptions, Transaction, load_trust
+from surepipe.queues.ibc import (
+    PartyLimits,
+    PathStatus,
+    Relay,
+    RelayOptions,
+    Transaction,
+    load_trust,
+)
 from surepipe.queues.ibc.transitions import TimeoutRule
 from surepipe.storage.letters import encode, name_of
 
-RELAYER = "relay"
 TYPE = "message"
 DAY_S = 24 * 3600.0
 DATA_BYTES_MAX = 1 << 20
@@ -46,6 +59,19 @@ def _limit(route: IbcRoutePart) -> TimeoutRule:
     return "never" if route.timeout_s is None else "required"
 
 
+def _seen(status: PathStatus) -> PathSeen:
+    return PathSeen(
+        path=status.path,
+        state=status.state,
+        why=status.why,
+        pending={str(stage): count for stage, count in status.pending.items()},
+        oldest_s=max((age for _, _, age in status.oldest.values()), default=None),
+        trust_left_s=status.trust_left_s,
+        parked=len(status.parked),
+        held=status.held,
+    )
+
+
 class PartiesHere:
     """The parties of one node of a plan."""
 
@@ -58,7 +84,7 @@ class PartiesHere:
         self._feeds: dict[str, StreamToParty] = {}
         self._out: dict[tuple[str, str], str] = {}
         """The stream behind a connection of a party."""
-        self._relays: list[ServedRelay] = []
+        self._relays: dict[str, ServedRelay] = {}
         self._ends: list[StoreEnd] = []
         self._returns: dict[tuple[str, str], tuple[str, IbcRoutePart]] = {}
         """Of a connection of a party: the pipe, and what the plan says of it."""
@@ -155,7 +181,7 @@ class PartiesHere:
                 own.party,
                 store=self._stores[own.store],
                 keys=own.keys,
-                relayers=[RELAYER],
+                relayers=self._relayers_of(own.party),
                 trusting_period_s=route.trusting_days * DAY_S,
                 limits=PartyLimits(data_bytes_max=DATA_BYTES_MAX + 1),
                 runtime=self._environment.runtime,
@@ -166,6 +192,12 @@ class PartiesHere:
                 on_rollback=self._returner(own.party),
             )
         return found
+
+    def _relayers_of(self, party: str) -> list[str]:
+        """Who may bring something to a party: those of all its pipes."""
+        routes = (route for _, route, _, _ in self._pipes())
+        own = (each for each in routes if party in (each.sends.party, each.receives.party))
+        return list(dict.fromkeys(name for route in own for name in route.relayers))
 
     def _receiver(self, party: str) -> Callable[[Transaction, bytes], bytes]:
         def receive(tx: Transaction, data: bytes) -> bytes:
@@ -205,15 +237,14 @@ class PartiesHere:
     def _relay(self, pipe: PipePart, route: IbcRoutePart) -> None:
         runtime = self._environment.runtime
         ends = [
-            StoreEnd(self._stores[side.store], RELAYER, runtime)
+            StoreEnd(self._stores[side.store], route.relayers[0], runtime)
             for side in (route.sends, route.receives)
         ]
         self._ends += ends
         path = (ends[0], ends[1], pipe.name, pipe.name)
-        options = RelayOptions(poll_s=0.05, relayer=RELAYER.encode())
-        self._relays.append(
-            ServedRelay(Relay([path], options=options, clock=runtime.wall_ms), runtime)
-        )
+        options = RelayOptions(poll_s=0.05, relayer=route.relayers[0].encode())
+        relay = Relay([path], options=options, clock=runtime.wall_ms)
+        self._relays[pipe.name] = ServedRelay(relay, runtime)
 
     def start(self) -> None:
         """Take what relays bring, and send what pipes have accepted."""
@@ -226,10 +257,23 @@ class PartiesHere:
         """Raises what ended one of them."""
         found = [self._failure, *(each.failure for each in self._parties.values())]
         found += [each.failure for each in self._feeds.values()]
-        found += [each.failure for each in self._relays]
+        found += [each.failure for each in self._relays.values()]
         for failure in found:
             if failure is not None:
                 raise failure
+
+    def paths(self) -> Mapping[str, PathSeen]:
+        """What relays of this process carry, by pipe. From any thread."""
+        return {
+            name: _seen(status)
+            for name, relay in list(self._relays.items())
+            for status in relay.statuses()
+        }
+
+    def figures(self) -> Figures:
+        """The same as numbers for metrics. From any thread."""
+        relays = list(self._relays.values())
+        return {key: value for relay in relays for key, value in relay.figures().items()}
 
     def are_settled(self) -> bool:
         """Whether the other side has answered all that was sent from here. To be asked again and again, once the
@@ -270,7 +314,7 @@ class PartiesHere:
                 ends.callback(end.close)
             for feed in self._feeds.values():
                 ends.callback(feed.close)
-            for relay in self._relays:
+            for relay in self._relays.values():
                 ends.callback(relay.close)
         self._parties.clear()
         self._feeds.clear()

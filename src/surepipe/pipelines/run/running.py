@@ -15,12 +15,13 @@ from functools import partial
 
 from surepipe.actors.codecs import choose_codec
 from surepipe.actors.ends.stores import lives_of
+from surepipe.actors.parties import Figures
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.tracing import FlowTrace
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import Store, StreamInfo, called
 from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
-from surepipe.observe.status import BookSeen
+from surepipe.observe.status import BookSeen, PathSeen
 from surepipe.pipelines.assembly import Environment, Finite, Sink, Source
 from surepipe.pipelines.engine_limits import actor_refusals, homes_before
 from surepipe.pipelines.models.pipes import PipePart
@@ -513,6 +514,14 @@ class PlanEngine:
             for name, face in list(self.faces.items())
             if isinstance(face, BookPipe) and (seen := face.seen()) is not None
         }
+
+    def paths(self) -> Mapping[str, PathSeen]:
+        """What relays of this process carry between parties. From any thread; waits for nobody."""
+        return self._parties.paths()
+
+    def relay_figures(self) -> Figures:
+        """The same for metrics."""
+        return self._parties.figures()
 
     def silent_s(self) -> Mapping[str, float]:
         """The stores that pipes here have been waiting for in vain, and how long each of them. From any thread."""

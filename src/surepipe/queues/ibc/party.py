@@ -55,7 +55,7 @@ from surepipe.queues.ibc.module import (
     Transaction,
     check_plain,
 )
-from surepipe.queues.ibc.proof import MerkleProof
+from surepipe.queues.ibc.proof import MerkleProof, ProofError
 from surepipe.queues.ibc.queue import SPACE
 from surepipe.queues.ibc.signer import RUN_MAX, Signer, signer_of
 from surepipe.queues.ibc.transitions import (
@@ -763,8 +763,14 @@ def save_trust(path: str | Path, trust: TrustRoot) -> None:
 
 
 def load_trust(path: str | Path) -> TrustRoot:
-    """A root of trust from a file. Raises ProofError."""
-    return TrustRoot.decode(bytes.fromhex(Path(path).read_text().strip()))
+    """A root of trust from a file. Raises ConfigurationError for one that has none, or can't be read."""
+    try:
+        return TrustRoot.decode(bytes.fromhex(Path(path).read_text().strip()))
+    except (OSError, ValueError, ProofError) as error:
+        raise ConfigurationError(
+            f"{path} doesn't say what a party is trusted with ({error}): the other side writes such a file by "
+            "`surepipe relay trust STORE`, or save_trust"
+        ) from error
 
 
 __all__ = ["Module", "Party", "Sending", "load_trust", "save_trust"]

@@ -15,6 +15,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Literal, Protocol, Self, TypeAlias
 
+from surepipe.core.store_requests import called
 from surepipe.core.timing import BackOff
 from surepipe.errors import ConfigurationError, NotConfirmed, StoreUnavailable
 from surepipe.queues.ibc.calls import Item, ItemKind, Submission, SubmissionOutcome
@@ -120,6 +121,8 @@ class PathStatus:
     parked: Sequence[int] = ()
     held: str = ""
     """What is held back by the relay's own options."""
+    why: str = ""
+    """Of a stalled path: which store doesn't answer, or has no party."""
 
     @property
     def is_idle(self) -> bool:
@@ -227,12 +230,14 @@ class Path:
         self.evidence = 0
         self._memory = _Direction(), _Direction()
         self._status: PathStatus | None = None
+        self.label = "?"
+        """Its name as long as a store hasn't said whose party it has."""
 
     @property
     def name(self) -> str:
         """As metrics and reports have it."""
         if self.sides is None:
-            return "?"
+            return self.label
         a, b = self.sides
         return f"{a.ledger.party}/{a.name}-{b.ledger.party}/{b.name}"
 
@@ -245,7 +250,8 @@ class Path:
         if self.sides is None:
             a, b = self._ends
             if not a.ledger.height or not b.ledger.height:
-                raise StoreUnavailable("a party has no block yet")
+                empty = b.ledger if a.ledger.height else a.ledger
+                raise StoreUnavailable(f"{called(empty.store)} has no party yet")
             names = self._names or pair_names(a.ledger, b.ledger)
             one, other = a.ledger.connections.get(names[0]), b.ledger.connections.get(names[1])
             if one is not None and other is not None and one.is_ordered != other.is_ordered:
@@ -696,8 +702,8 @@ class Relay:
         self.options = options or RelayOptions()
         self._clock, self._sleep = clock, sleep
         self.paths = [self._path(each) for each in paths]
-        self._stalled: dict[int, tuple[int, int]] = {}
-        """Of a path whose end didn't answer: how often, and when it is tried again."""
+        self._stalled: dict[int, tuple[int, int, str]] = {}
+        """Of a path whose end didn't answer: how often, when it is tried again, and what was said."""
 
     def _path(self, ends: Ends) -> Path:
         a, b = (PartyEnd(end) if isinstance(end, Party) else end for end in ends[:2])
@@ -709,15 +715,15 @@ class Relay:
         done = False
         for number, path in enumerate(self.paths):
             now = self._clock()
-            times, until = self._stalled.get(number, (0, 0))
+            times, until, _ = self._stalled.get(number, (0, 0, ""))
             if now < until:
                 continue
             try:
                 done |= path.round(now)
                 self._stalled.pop(number, None)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
                 wait = STALLED.calm(times + 1) // 1_000
-                self._stalled[number] = times + 1, now + wait
+                self._stalled[number] = times + 1, now + wait, str(error)
             except (
                 IbcRefused
             ) as refusal:  # pruned while we looked: the next round takes a newer height
@@ -735,7 +741,7 @@ class Relay:
                 return
             if self._clock() >= end:
                 told = [
-                    f"{each.path} ({each.state}): {each.pending} {each.oldest} {each.held}"
+                    f"{each.path} ({each.state}): {each.pending} {each.oldest} {each.held}{each.why}"
                     for each in found or self.status()
                 ]
                 raise NotConfirmed(f"after {timeout_s} s there is still: " + "; ".join(told))
@@ -793,12 +799,12 @@ class Relay:
         found: list[PathStatus] = []
         for number, path in enumerate(self.paths):
             if number in self._stalled:
-                found.append(PathStatus(path.name, "stalled"))
+                found.append(PathStatus(path.name, "stalled", why=self._stalled[number][2]))
                 continue
             try:
                 found.append(path.status(self._clock()))
-            except StoreUnavailable:
-                found.append(PathStatus(path.name, "stalled"))
+            except StoreUnavailable as error:
+                found.append(PathStatus(path.name, "stalled", why=str(error)))
         return found
 
     def __enter__(self) -> Self:

@@ -30,8 +30,7 @@ class Signer:
         self.validators = ValidatorSet.of({public_key(seed): 1 for seed in seeds})
         self._signed: dict[int, str] = {}
         if guard is not None and guard.exists():
-            found = json.loads(guard.read_text())
-            self._signed = {int(height): digest for height, digest in found["signed"].items()}
+            self._signed = _remembered(guard)
 
     @staticmethod
     def fresh() -> Signer:
@@ -51,10 +50,14 @@ class Signer:
                 os.fsync(file.fileno())
         try:
             seeds = [bytes.fromhex(line) for line in path.read_text().split()]
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"{path} is no file of keys: each line has 64 hexadecimal digits"
+                f"{path} is no file of keys ({error}): each line has 64 hexadecimal digits"
             ) from error
+        if not seeds or any(len(each) != 32 for each in seeds):
+            raise ConfigurationError(
+                f"{path} is no file of keys: each line has 64 hexadecimal digits, and there is one line at least"
+            )
         return Signer(seeds, path.with_name(path.name + ".guard"))
 
     @property
@@ -98,6 +101,18 @@ class Signer:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _remembered(guard: Path) -> dict[int, str]:
+    """What was signed last, by height."""
+    try:
+        found = json.loads(guard.read_text())
+        return {int(height): str(digest) for height, digest in found["signed"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{guard} remembers what was signed last, and can't be read ({error!r}): bring it back from a copy. "
+            "If there is none, and the store has lost nothing, remove it and open the party with adopt=True"
+        ) from error
 
 
 def signer_of(keys: str | Path | Sequence[bytes] | Signer | None) -> Signer:

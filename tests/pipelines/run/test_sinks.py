@@ -29,7 +29,7 @@ from surepipe.pipelines.assembly import Sink
 from surepipe.pipelines.calling import Unwritable
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.real import RealEnvironment
-from surepipe.pipelines.run.writers import IntoStream, SharedSink, StoreCursor, passed_in
+from surepipe.pipelines.run.writers import Given, IntoStream, SharedSink, StoreCursor, passed_in
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines
 from surepipe.pipelines.sinks.others import ParquetFolder, Posted, Printed
 from surepipe.pipelines.stages import About
@@ -395,3 +395,25 @@ def test_a_seal_that_is_refused_fails_all_that_are_in_it_and_none_behind() -> No
     sink.refuses = False
     assert given_while_it_seals(sink, ["d"]) == {"first": None, "d": None}
     assert sink.groups == [["first"], ["d"]]
+
+
+def test_what_was_given_is_sealed_before_the_next_loop_has_the_sink_alone() -> None:
+    """Two loops want it in turns; between them a message that nobody waits for is sealed, and says so."""
+    sink, order = Slow(), list[str]()
+    sink.let_go.set()
+    environment = Counting(loads(PLAN))
+    shared = SharedSink("out", sink, environment)
+
+    def second() -> None:
+        with shared.alone():
+            order.append("second")
+
+    waiting = threading.Thread(target=second)
+    with shared.alone():
+        waiting.start()
+        assert environment.asked.acquire(timeout=30)
+        shared.give([Given("given", about(1), lambda: order.append("given"))])
+        assert order == []
+    waiting.join(30)
+    assert order == ["given", "second"]
+    assert sink.groups == [["given"]]

@@ -358,8 +358,11 @@ class SharedSink:
             self._release()
 
     def _release(self) -> None:
-        """Whoever had the sink has it no more. What was given meanwhile, and nobody waits for, is sealed first."""
-        if not self._hand_on():
+        """Whoever had the sink has it no more. What was given meanwhile is sealed first: else loops that want it
+        alone, in turns, would keep it from all who give."""
+        with self._lock:
+            is_given = bool(self._given)
+        if is_given or not self._hand_on():
             self._blocking(self._seal_given)
 
     def _seal_given(self) -> None:

@@ -287,7 +287,7 @@ _claim = Ledger._claim  # pyright: ignore[reportPrivateUsage] - one of the plant
         (Page, "upcoming", _reads_from_the_wrong_place, LOST_A_MESSAGE),
         (Checkpoints, "written", _over_any, KEPT_A_PAGE),
         (BookLog, "_requests", _without_effects, 0),
-        (Ledger, "_claim", _twice_claimed, 4),
+        (Ledger, "_claim", _twice_claimed, 1),
     ],
     ids=["wrong-message", "checkpoint-over-another", "cursor-without-effect", "two-claims"],
 )

@@ -317,10 +317,14 @@ class ServedBook(BookQueue):
     def trouble(self, error: BaseException) -> None:
         """The service is over: another process has taken this one's place, or the store is another one."""
         kind = NoticeKind.FENCED if isinstance(error, Fenced) else NoticeKind.RESET
-        self.failure = error if isinstance(error, SurepipeError) else StoreUnavailable(str(error))
+        is_ours = isinstance(error, SurepipeError)
+        why = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        self.failure = error if isinstance(error, SurepipeError) else StoreUnavailable(why)
         self._session.stopping = True
-        logger.error("book %s is served no more: %s", self.name, error)
-        self._notices.tell(Notice(kind, 0, (), str(error)))
+        logger.error(
+            "book %s is served no more: %s", self.name, why, exc_info=None if is_ours else error
+        )
+        self._notices.tell(Notice(kind, 0, (), why))
         self._changed.notify()
 
     def wait_for_more(self, timeout_us: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
 from surepipe.core.store_requests import Batch, Store, StreamInfo
@@ -288,3 +291,90 @@ def test_a_call_that_several_make_at_once_is_kept_apart(
     for book in books:
         book.check()
         assert book.book.totals()["done"] == 300
+
+
+def test_a_queue_that_went_while_a_handler_took_long_is_not_looked_for(make: Make) -> None:
+    """B-52, B-101: meanwhile another process serves the next queue, forgets it, and trims the log; the first one
+    loads the book anew and goes on with what is there."""
+    changes: dict[str, Any] = {"idle_ttl_s": 0, "checkpoint_bytes": 1 << 10, "policy": "drr"}
+    one = make(BookConfig(), worker="one", **changes)
+    other = make(BookConfig(), worker="other", clocks=one.clocks, **changes)
+    one.put(A="a", B="b", C="c")
+
+    def meanwhile(_message: BookMessage, _context: Context) -> None:
+        other.served()
+        for _ in range(3):
+            other.book.enqueue_many("D", [b"d" * 20] * 40)
+            while other.served().ran:
+                pass
+
+    one.acts[b"a"] = meanwhile
+    one.served()
+    assert one.ran == [("A", b"a")]
+    assert other.ran[:2] == [("B", b"b"), ("C", b"c")]
+    assert dict(one.book.totals()) == dict(other.book.totals())
+    check_invariants(one.book)
+
+
+def test_a_claim_that_was_lost_with_its_queue_ends_with_the_process(make: Make) -> None:
+    """B-93: 1. A handler stands still. 2. Its process is held for dead; another one serves the queue, forgets it
+    and trims the log. 3. A second thread of the first process hears of that. 4. The handler returns."""
+    changes: dict[str, Any] = {"idle_ttl_s": 0, "checkpoint_bytes": 1 << 10, "lease_s": 30}
+    one = make(BookConfig(), worker="one", **changes)
+    other = make(BookConfig(), worker="other", clocks=one.clocks, **changes)
+    one.put(A="a a2")
+
+    def meanwhile(_message: BookMessage, _context: Context) -> None:
+        other.served()
+        one.clocks.advance(31)
+        while other.served().ran:
+            pass
+        for _ in range(3):
+            other.book.enqueue_many("D", [b"d" * 20] * 40)
+            while other.served().ran:
+                pass
+        assert "A" not in other.book.ledger.books
+        listing = threading.Thread(target=one.book.parked)
+        listing.start()
+        listing.join()
+
+    one.always = meanwhile
+    with pytest.raises(Fenced):
+        one.served()
+    assert [each for each in other.ran if each[0] == "A"] == [("A", b"a"), ("A", b"a2")]
+
+
+def test_a_visit_begins_where_the_log_says_after_it_was_trimmed(make: Make) -> None:
+    """B-56, BQ-36: 1. A process looks at a queue. 2. It claims the queue, and finds the log trimmed meanwhile: all
+    is loaded anew. 3. What others have handled in that queue is not handled again."""
+    changes: dict[str, Any] = {"checkpoint_bytes": 1 << 10, "quantum": 1}
+    one = make(BookConfig(), worker="one", **changes)
+    other = make(BookConfig(), worker="other", clocks=one.clocks, **changes)
+    one.put(A="a", B="b1 b2 b3")
+
+    def meanwhile(_message: BookMessage, _context: Context) -> None:
+        assert other.served(1).ran == 1
+        other.book.enqueue_many("D", [b"d" * 20] * 100)
+
+    one.acts[b"a"] = meanwhile
+    one.served(4)
+    assert other.ran == [("B", b"b1")]
+    assert [payload for origin, payload in one.ran if origin == "B"][:1] == [b"b2"]
+
+
+def test_a_dead_process_of_which_nothing_was_heard_is_told_from_its_claims(make: Make) -> None:
+    """B-91: 1. A process claims a queue and dies. 2. Another one writes a checkpoint, which has the claim, and
+    trims the log, which has all that was ever heard of the dead one. 3. A third one begins behind that."""
+    one = make(BookConfig(), worker="one", checkpoint_bytes=1 << 10)
+    one.put(A="a")
+    one.always = lambda _message, _context: one.book.crash()
+    with pytest.raises(Death):
+        one.served()
+    other = make(BookConfig(), worker="other", clocks=one.clocks, checkpoint_bytes=1 << 10)
+    other.book.enqueue_many("D", [b"d" * 20] * 100)
+    other.book.close()
+    third = make(BookConfig(), worker="third", clocks=one.clocks, checkpoint_bytes=1 << 10)
+    for _ in range(5):
+        third.served()
+        third.clocks.advance(31)
+    assert ("A", b"a") in third.ran

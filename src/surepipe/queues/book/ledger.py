@@ -231,10 +231,12 @@ class Ledger:
         return done
 
     def reset(self) -> None:
-        """Know nothing any more; the same object, as others hold it."""
-        listening = self.listening
-        vars(self).update(vars(Ledger(self.config)))
-        self.listening = listening
+        """Know nothing any more. It is the same object with the same ring, as a service that is under way holds
+        them; and what is to be told to listeners is kept."""
+        kept = {"listening": self.listening, "events": self.events, "ring": self.ring}
+        self.ring.restore({}, None)
+        self.ring.changed.clear()
+        vars(self).update({**vars(Ledger(self.config)), **kept})
 
     def _apply(  # noqa: PLR0911 - one line per entry
         self, writer: str, index: int, entry: Entry

@@ -449,7 +449,10 @@ class BookLog:
         epoch = self.lives.get(worker, 0) | 1
         opened = self.store.open_producer(self.stream, worker, epoch, 1)
         if isinstance(opened, FencedOut):
-            self.follow()  # it has begun a new life already
+            # It has begun a new life; or its entries were trimmed before this process began, which does not know
+            # the number of its life. If it is silent for another lease, that one ends.
+            self.lives[worker] = max(opened.by, self.lives.get(worker, 0))
+            self.follow()
             return
         if not isinstance(opened, ProducerOpened):
             raise self._error(f"end the claims of {worker!r}", opened)

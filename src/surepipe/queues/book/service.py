@@ -338,6 +338,8 @@ class Worker:
                 if meter.is_out_of(self._constant):
                     end = End.BUDGET  # nothing can run, so there is nothing to claim
                 elif (yield from self._hold(at, meter)):
+                    # To claim it the log is read, and where that was trimmed all is loaded anew: the book too.
+                    book = self._ledger.books[at]
                     visit, end = yield from self._visit(book, meter, cut_off)
                     ran, parked = ran + visit.ran, parked + visit.parked
             if visit is not None and (visit.moved or visit.ran or end is End.EMPTY):
@@ -419,6 +421,7 @@ class Worker:
         return tuple(
             (origin, (min(least, rounds) - 1) * quantum * books[origin].weight)
             for origin, (rounds, _, _) in short.items()
+            if origin in books
         )
 
     # Slices.
@@ -606,6 +609,8 @@ class Worker:
                 behind = visit.slot + len(payloads)
                 ran = yield self._request(visit, payloads, costs, left_us)
                 assert isinstance(ran, Ran), "messages are answered with what came of them"
+                if self._is_lost(visit):
+                    return End.LATER
                 end = self._outcomes(visit, meter, payloads, costs, ran, counted=is_careful)
                 if ran.is_late:
                     self._session.late.add(book.origin)
@@ -622,6 +627,17 @@ class Worker:
                 return stop
             if is_careful:
                 return End.CUT
+
+    def _is_lost(self, visit: _Visit) -> bool:
+        """Whether the claim is over, so that nothing of the visit counts.
+
+        1. A handler stands still for longer than a lease. 2. Another process holds this one for dead, serves the
+        queue, and its pages, or all of it, go. 3. This process hears of that in another thread. 4. The handler
+        returns. The commit of the visit will be refused, and until then there is nothing to look into.
+        """
+        book = self._ledger.books.get(visit.book.origin)
+        lease = None if book is None else book.lease
+        return lease is None or lease.token != self._held.get(visit.book.origin)
 
     def _give_up(self, visit: _Visit, *, is_spent: bool) -> Generator[Request, object, End]:
         """The message at the cursor has no attempt left, and no handler is called for it."""

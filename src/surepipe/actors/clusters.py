@@ -74,7 +74,13 @@ from surepipe.queues.rmq.encoding import (
     taken,
 )
 from surepipe.queues.rmq.entries import Member
-from surepipe.queues.rmq.epochs import Foundation, QueueSettings
+from surepipe.queues.rmq.epochs import (
+    EpochRecord,
+    Foundation,
+    Operation,
+    QueueSettings,
+    plan_body,
+)
 from surepipe.queues.rmq.feed import AppendDecided, OpenFeed
 from surepipe.queues.rmq.node import NodeMachine
 from surepipe.queues.rmq.receipts import TERMINAL
@@ -357,12 +363,10 @@ class TcpMesh:
         security: Security | None = None,
     ) -> None:
         """``peers``: addresses of the nodes, by name. ``listen``: where this one is, if it is a node."""
-        self._name = name
-        self._dialled = {
-            peer: TcpRoute.connect(address, security=security).sender
-            for peer, address in peers.items()
-            if peer != name
-        }
+        self._name, self._security = name, security
+        self._opened: tuple[_Inlet, Runtime] | None = None
+        self._dialled: dict[str, TcpSide] = {}
+        self.learn(peers)
         self._listening = (
             TcpRoute.listen(listen, security=security).sender if listen is not None else None
         )
@@ -376,6 +380,16 @@ class TcpMesh:
         inlet = _Inlet(landing, self._name)
         for side in self._sides():
             side.open(inlet, runtime)
+        self._opened = inlet, runtime
+
+    def learn(self, addresses: Mapping[str, str]) -> None:
+        """Dial those nodes, too, that aren't dialled yet: they came later than the file."""
+        for peer, address in addresses.items():
+            if peer != self._name and address and peer not in self._dialled:
+                side = TcpRoute.connect(address, security=self._security).sender
+                if self._opened is not None:
+                    side.open(*self._opened)
+                self._dialled[peer] = side
 
     def connected(self) -> Sequence[str]:
         """The nodes that this one has a connection to."""
@@ -444,6 +458,19 @@ class _Walled:
         return self.node.answer(ticket, outcome, now, self._wall_ms())
 
 
+class AddressLearner:
+    """Tells a link where nodes listen that came later than the file, as the newest record has it."""
+
+    def __init__(self, side: RouteSide) -> None:
+        self._side, self._number = side, 1
+
+    def look(self, found: EpochRecord) -> None:
+        """Do so, once for each record."""
+        if found.number != self._number and isinstance(self._side, TcpMesh):
+            self._number = found.number
+            self._side.learn({each.name: each.address for each in found.nodes})
+
+
 class _NodeHost(MachineHost[_Walled]):
     """One life of a node: calls of the user's function go to a worker, all others to the clerk."""
 
@@ -457,6 +484,11 @@ class _NodeHost(MachineHost[_Walled]):
     def __init__(self, end: QueueNode) -> None:
         super().__init__(end.around, end.build, {}, deque())
         self._worker, self._feeder = end.worker, end.feeder
+        self._learner = AddressLearner(end.side)
+
+    def look_further(self) -> None:
+        super().look_further()
+        self._learner.look(self.machine.node.record)
 
     def _request(self, effect: Request) -> None:
         if isinstance(effect, Call) and isinstance(effect.request, ProcessJobs):
@@ -494,6 +526,7 @@ class QueueNode(NodeEnd):
         self._lives = 0
         self._working: Running | None = None
         self._why_given_up = ""
+        self.side = side
         stores = Stores(stream=_NodeStores(store, guard, keys))
         super().__init__(f"{foundation.queue}/{name}", side, options, stores)
 
@@ -671,6 +704,7 @@ class QueueClient(NodeEnd):
         self.submitter, self.foundation = name, foundation
         self._journal = journal
         self._keys, self._is_watching, self._is_detailed = keys, is_watching, is_detailed
+        self.side = side
         self._events: deque[Event[ClientMachine]] = deque()
         self.signal = options.runtime.signal()
         self._machine: ClientMachine | None = None
@@ -678,7 +712,8 @@ class QueueClient(NodeEnd):
         super().__init__(f"{foundation.queue}/{name}", side, options, stores)
 
     def new_life(self) -> MachineHost[ClientMachine]:
-        return _ClientHost(self.around, self.build, self._events, self.signal.notify)
+        learner = AddressLearner(self.side)
+        return _ClientHost(self.around, self.build, self._events, self.signal.notify, learner)
 
     def gave_up(self, why: str) -> None:
         logger.error("%s: %s", self.address, why)
@@ -758,6 +793,25 @@ class QueueClient(NodeEnd):
         self.around.bell.ring()
         return Ticket(self, ticket)
 
+    def plan(
+        self, operations: Sequence[Operation], admin: MemberKeys, *, ttl_s: float = 60.0
+    ) -> Ticket:
+        """Submit a plan, which this admin signs: what is to be otherwise from the next epoch on."""
+        if not self.signal.wait(self._is_oriented, STOP_S):
+            logger.warning("%s: too few nodes tell which epoch it is", self.address)
+        machine = self._machine
+        if self._is_stopped or machine is None:
+            raise MisuseError(f"{self.address} is closed, or has never begun")
+        ticket = machine.plan_ticket(
+            lambda header: plan_body(header, operations, admin),
+            ttl_ms=min(round(ttl_s * 1000), self.foundation.settings.ttl_max_ms),
+            now=self.runtime.now(),
+            wall_ms=self.runtime.wall_ms(),
+        )
+        self._events.append(lambda machine, now: machine.enter(ticket, now))
+        self.around.bell.ring()
+        return Ticket(self, ticket)
+
     def stop(self, timeout: float) -> bool:
         is_ended = super().stop(timeout)
         self.signal.notify()  # who waits for room is told
@@ -779,12 +833,14 @@ class _ClientHost(MachineHost[ClientMachine]):
         build: Callable[[], ClientMachine],
         events: deque[Event[ClientMachine]],
         tell: Callable[[], None],
+        learner: AddressLearner,
     ) -> None:
         super().__init__(around, build, {}, events)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - as its end gives it
-        self._tell = tell
+        self._tell, self._learner = tell, learner
 
     def look_further(self) -> None:
         super().look_further()
+        self._learner.look(self.machine.epochs.newest)
         self._tell()
 
 
@@ -826,6 +882,8 @@ class Cluster:
         self._store, self._has_decided = store, decided
         self._process = checked_function(process) if process is not None else None
         self._folder, self._side_of = folder, side_of
+        self.joining: frozenset[str] = frozenset()
+        """Nodes that run here and came later than the foundation: a plan has added them."""
         self._options = options or EndOptions()
         self.foundation = foundation
         self._nodes: dict[str, QueueNode] = {}
@@ -918,22 +976,24 @@ class Cluster:
 
     def start(self, name: str) -> None:
         """Start a node that doesn't run; with what is in its file it goes on."""
-        if name in self._nodes or name not in self.nodes or self._process is None:
+        is_known = name in self.nodes or name in self.joining
+        if name in self._nodes or not is_known or self._process is None:
             raise MisuseError(
                 f"{name} runs already, is none of {', '.join(self.nodes)}, or there is no function to process with"
             )
         keys = keys_of(self._folder, name)
-        if keys.public != next(each.key for each in self.foundation.nodes if each.name == name):
+        known = {each.name: each.key for each in self.foundation.nodes}
+        if keys.public != known.get(name, keys.public):
             raise ConfigurationError(
                 f"{self._folder / name}.key is another key than the one of {name}"
             )
         queue, path = self.foundation.queue, self._folder / f"{name}.guard"
         store = self._open_store(name)
         try:
-            known = store.info(f"rmq/{queue}/{name}/epochs")
-            if isinstance(known, Unavailable):
-                raise StoreUnavailable(f"{called(store)} of {name}: {known.detail or 'no answer'}")
-            is_new = not path.exists() and not isinstance(known, StreamInfo)
+            stored = store.info(f"rmq/{queue}/{name}/epochs")
+            if isinstance(stored, Unavailable):
+                raise StoreUnavailable(f"{called(store)} of {name}: {stored.detail or 'no answer'}")
+            is_new = not path.exists() and not isinstance(stored, StreamInfo)
             self._guards[name] = FileGuard(path, is_new=is_new)
             if self._has_decided:
                 self._decided[name] = self._open_store(name, "-decided")

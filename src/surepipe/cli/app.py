@@ -22,6 +22,7 @@ from surepipe.cli.commands.dlq import dlq
 from surepipe.cli.commands.graph import graph
 from surepipe.cli.commands.init import init
 from surepipe.cli.commands.node import node, submit, watch
+from surepipe.cli.commands.plan import plan
 from surepipe.cli.commands.relay import EPILOG as RELAY_CODES
 from surepipe.cli.commands.relay import relay
 from surepipe.cli.commands.replay import replay
@@ -69,7 +70,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "top": (top, epilog(Exit.HELD, Exit.UNUSABLE)),
 }
 
-GROUPS: dict[str, typer.Typer] = {"dlq": dlq, "book": book, "node": node}
+GROUPS: dict[str, typer.Typer] = {"dlq": dlq, "book": book, "node": node, "plan": plan}
 """Commands that have commands of their own."""
 
 

@@ -21,24 +21,27 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from surepipe.actors.clusters import Cluster, Function, keys_of, write_private
 from surepipe.actors.links.security import SharedKey
 from surepipe.core.records import record
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.models.common import CallablePath, PartModel, Word
+from surepipe.pipelines.models.common import CallablePath, PartModel, Word, row_of
 from surepipe.pipelines.problems import PipelineErrors, Problem, nearest
 from surepipe.pipelines.reading import Mapping as MappingNode
 from surepipe.pipelines.reading import find, key_place, read_file
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.wording import said_of
 from surepipe.queues.rmq import Done, Job, QueueSettings
+from surepipe.queues.rmq.encoding import MemberKeys
 from surepipe.queues.rmq.entries import Member
 from surepipe.queues.rmq.epochs import Foundation
 
 FILE = "cluster.yaml"
 SECRET = "link.secret"
+ADMIN = "admin"
+"""Beside the file, ``admin.key`` signs plans."""
 _TIMES = {"_us": 1_000_000, "_ms": 1_000}
 
 
@@ -59,7 +62,7 @@ _SETTINGS = _written_names()
 _VALIDATE = ("recompute", "trust")
 
 
-def _setting(word: str, value: object) -> tuple[str, object]:
+def setting_of(word: str, value: object) -> tuple[str, int]:
     """A setting of a file as its field. Raises ValueError."""
     if word not in _SETTINGS:
         raise ValueError(f"{word!r} is no setting: {nearest(word, tuple(_SETTINGS))}")
@@ -86,6 +89,21 @@ def _written(settings: QueueSettings) -> dict[str, object]:
     return found
 
 
+def public_key(written: str) -> str:
+    """Raises ValueError for a text that is none."""
+    if len(written) != 64 or set(written) - set("0123456789abcdef"):
+        raise ValueError("a public key has 64 digits 0 to f, as surepipe node new writes them")
+    return written
+
+
+def is_place(written: str) -> str:
+    """Raises ValueError for a text that is no address."""
+    host, _, port = written.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ValueError("an address is written host:port, with a port from 1 to 65535")
+    return written
+
+
 class NodePart(PartModel):
     """A node: where it listens, and its public key."""
 
@@ -96,17 +114,12 @@ class NodePart(PartModel):
     @field_validator("address")
     @classmethod
     def _is_place(cls, written: str) -> str:
-        host, _, port = written.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise ValueError("an address is written host:port, with a port from 1 to 65535")
-        return written
+        return is_place(written)
 
     @field_validator("key")
     @classmethod
     def _is_key(cls, written: str) -> str:
-        if len(written) != 64 or set(written) - set("0123456789abcdef"):
-            raise ValueError("a public key has 64 digits 0 to f, as surepipe node new writes them")
-        return written
+        return public_key(written)
 
 
 class ClusterModel(PartModel):
@@ -119,6 +132,7 @@ class ClusterModel(PartModel):
     faults: Literal["byzantine", "crash"] = "byzantine"
     secret: Word | None = None
     decided: bool = False
+    admins: Annotated[tuple[str, ...], BeforeValidator(row_of)] = ()
     settings: Mapping[str, object] = Field(default_factory=dict[str, object])
     nodes: Annotated[Mapping[str, NodePart], Field(min_length=1)]
 
@@ -126,8 +140,13 @@ class ClusterModel(PartModel):
     @classmethod
     def _known(cls, written: Mapping[str, object]) -> Mapping[str, object]:
         for word, value in written.items():
-            _setting(word, value)
+            setting_of(word, value)
         return written
+
+    @field_validator("admins")
+    @classmethod
+    def _are_keys(cls, written: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(public_key, written))
 
     @field_validator("nodes")
     @classmethod
@@ -172,7 +191,7 @@ class ClusterFile:
         """
         file = Path(path)
         settings = settings or QueueSettings()
-        private = [file.parent / f"{name}.key" for name in addresses]
+        private = [file.parent / f"{name}.key" for name in (*addresses, ADMIN)]
         for each in (file, file.parent / SECRET, *private):
             if each.exists():
                 raise ConfigurationError(
@@ -185,6 +204,7 @@ class ClusterFile:
         lines += [f"process: {json.dumps(process)}"] if process is not None else []
         lines += [f"faults: {faults}", f"secret: {SECRET}"]
         lines += ["decided: true"] if decided else []
+        lines.append(f'admins: ["{keys_of(file.parent, ADMIN).public.hex()}"]')
         if written := _written(settings):
             lines += ["settings:", *(f"  {word}: {value}" for word, value in written.items())]
         lines.append("nodes:")
@@ -204,11 +224,12 @@ class ClusterFile:
             model = ClusterModel.model_validate(root.data())
         except ValidationError as error:
             raise PipelineErrors(text, [_problem(each, root) for each in error.errors()]) from None
-        named = dict(_setting(word, value) for word, value in model.settings.items())
+        named = dict(setting_of(word, value) for word, value in model.settings.items())
         members = tuple(Member(name, bytes.fromhex(n.key)) for name, n in model.nodes.items())
         try:
             settings = QueueSettings(**named)  # type: ignore[arg-type]
-            foundation = Foundation(model.queue, members, settings, model.faults)
+            admins = tuple(map(bytes.fromhex, model.admins))
+            foundation = Foundation(model.queue, members, settings, model.faults, admins)
             foundation.check()
         except ConfigurationError as error:
             raise PipelineErrors(text, [Problem(root.keys["nodes"], str(error))]) from None
@@ -221,15 +242,21 @@ class ClusterFile:
         return self.open()
 
     def open(
-        self, *nodes: str, process: Function | None = None, store: str | None = None
+        self,
+        *nodes: str,
+        process: Function | None = None,
+        store: str | None = None,
+        joining: Mapping[str, str] | None = None,
     ) -> Cluster:
         """Run some of its nodes here, linked with the others over TCP. What they store is beside the file, or in
-        the store at an address; guards and keys are files in any case.
+        the store at an address; guards and keys are files in any case. ``joining``: where those of them listen
+        that the file doesn't name, as a plan has added them.
 
         Raises ConfigurationError, and MisuseError when another process runs one of them.
         """
+        addresses = {**self.addresses, **(joining or {})}
         for name in nodes:
-            if name not in self.addresses:
+            if name not in addresses:
                 hint = nearest(name, tuple(self.addresses))
                 raise ConfigurationError(f"{self.path} has no node {name!r}: {hint}")
             if not (self.path.parent / f"{name}.key").exists():
@@ -239,12 +266,13 @@ class ClusterFile:
         cluster = Cluster.linked(
             self.foundation,
             self.path.parent,
-            self.addresses,
+            addresses,
             self._security(),
             process=process,
             store=store,
             decided=self.decided,
         )
+        cluster.joining = frozenset(joining or ())
         cluster.start_all(nodes)
         return cluster
 
@@ -259,6 +287,16 @@ class ClusterFile:
                 "and the same on all machines"
             ) from None
         return SharedKey(key)
+
+
+def admin_of(file: ClusterFile) -> MemberKeys:
+    """What signs plans. Raises ConfigurationError where it isn't."""
+    path = file.path.parent / f"{ADMIN}.key"
+    if not path.exists():
+        raise ConfigurationError(
+            f"{path} isn't there: whoever made {file.path} has it, and signs what is to change"
+        )
+    return keys_of(file.path.parent, ADMIN)
 
 
 def accept(message: Job, context: object) -> Done:

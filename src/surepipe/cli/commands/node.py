@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from surepipe.queues.rmq.client import Outcome, SignedReceipt
 
 
-def _without_links(
-    found: ClusterFile, *nodes: str, process: Function | None = None, store: str | None = None
+def without_links(
+    found: ClusterFile,
+    *nodes: str,
+    process: Function | None = None,
+    store: str | None = None,
+    joining: Mapping[str, str] | None = None,
 ) -> Cluster:
     """The queue of a file. What the log says of links is not shown: who is connected is told by the state."""
 
@@ -33,7 +37,7 @@ def _without_links(
         return record.module != "tcp" or record.levelno >= logging.ERROR
 
     logging.getLogger("surepipe").addFilter(is_of_else)
-    return found.open(*nodes, process=process, store=store)
+    return found.open(*nodes, process=process, store=store, joining=joining)
 
 
 class _RunWhenUnnamed(TyperGroup):
@@ -147,6 +151,13 @@ def run(
     run_all: Annotated[
         bool, typer.Option("--all", help="All nodes in this process, to try things out.")
     ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            help="HOST:PORT, for a node that came later than FILE: surepipe plan add.",
+            show_default=False,
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -173,14 +184,21 @@ def run(
         raise ConfigurationError(
             f"which node runs here? write --name with one of {known}, or --all"
         )
+    if listen is not None and (name is None or name in found.addresses):
+        raise ConfigurationError(
+            "--listen is for one node that FILE doesn't name; others listen where it says"
+        )
     names = tuple(found.addresses) if name is None else (name,)
+    joining = {name: listen} if name is not None and listen is not None else {}
     process = accept if found.process is None else function_at(found.process)
     stopping = Stopping(END_S)
     with (
         stopping.heard(lambda: complain("stopped at once")),
-        _without_links(found, *names, process=cast("Function", process), store=store) as cluster,
+        without_links(
+            found, *names, process=cast("Function", process), store=store, joining=joining
+        ) as cluster,
     ):
-        show(_began(found, each) for each in names)
+        show(_began(found, each, {**found.addresses, **joining}[each]) for each in names)
         with ExitStack() as stack:
             if metrics_port is not None:
                 from surepipe.observe.metrics import ClusterCollector, MetricsServer
@@ -193,8 +211,8 @@ def run(
         raise typer.Exit(Exit.REPLACED)
 
 
-def _began(file: ClusterFile, name: str) -> Line:
-    said = f" of {file.foundation.queue} listens at {file.addresses[name]}: {_quorum(file)}"
+def _began(file: ClusterFile, name: str, address: str) -> Line:
+    said = f" of {file.foundation.queue} listens at {address}: {_quorum(file)}"
     return line((name, "head"), f"{said} (pid {os.getpid()})")
 
 
@@ -321,8 +339,8 @@ def submit(
         raise typer.Exit(Exit.UNUSABLE)
     began = time.monotonic()
     until = began + (ttl_s + 10 if timeout_s is None else timeout_s)
-    with _without_links(found) as cluster:
-        name = as_name or f"{_user()}-{os.urandom(4).hex()}"
+    with without_links(found) as cluster:
+        name = as_name or submitter_name()
         client = cluster.client(name, is_detailed=not (quiet or as_json or no_wait))
         tickets: list[Ticket] = []
         for body in given:
@@ -338,6 +356,11 @@ def submit(
         raise typer.Exit(Exit.NOT_EXERCISED)
     if {"refused", "expired"} & set(kinds):
         raise typer.Exit(Exit.VIOLATED)
+
+
+def submitter_name() -> str:
+    """A new one, for who doesn't say."""
+    return f"{_user()}-{os.urandom(4).hex()}"
 
 
 def _user() -> str:
@@ -449,7 +472,7 @@ def watch(
 
     found = ClusterFile.read(file)
     stopping, began, seen = Stopping(END_S), time.monotonic(), 0
-    with stopping.heard(lambda: complain("stopped at once")), _without_links(found) as cluster:
+    with stopping.heard(lambda: complain("stopped at once")), without_links(found) as cluster:
         client = cluster.watch(name)
         while not stopping.is_asked and (count is None or seen < count):
             news = client.told(LOOK_S)

@@ -190,13 +190,22 @@ class ClientMachine:
         header = _with_body(header, body)
         return Submitted(header, header.id, body, now)
 
+    def plan_ticket(
+        self, body_of: Callable[[MessageHeader], bytes], *, ttl_ms: int, now: int, wall_ms: int
+    ) -> Submitted:
+        """A plan that may be entered: ``body_of`` signs it for the header that it gets (``epochs.plan_body``).
+        Changes nothing."""
+        header = self._header("plan", b"", b"", self._wall_ms(now, wall_ms) + ttl_ms)
+        body = body_of(header)
+        header = _with_body(header, body)
+        return Submitted(header, header.id, body, now)
+
     def submit_plan(
         self, body_of: Callable[[MessageHeader], bytes], *, ttl_ms: int, now: int, wall_ms: int
     ) -> tuple[Submitted, list[Effect]]:
-        """Submit a plan: ``body_of`` signs it for the header that it gets (``epochs.plan_body``)."""
-        header = self._header("plan", b"", b"", self._wall_ms(now, wall_ms) + ttl_ms)
-        body = body_of(header)
-        return self.submit_again(_with_body(header, body), body, now)
+        """Submit such a plan."""
+        ticket = self.plan_ticket(body_of, ttl_ms=ttl_ms, now=now, wall_ms=wall_ms)
+        return ticket, self.enter(ticket, now)
 
     def _header(self, kind: str, key: bytes, dedupe: bytes, expires_ms: int) -> MessageHeader:
         nonce = self._rng.getrandbits(128).to_bytes(16, "big")

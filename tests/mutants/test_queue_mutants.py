@@ -98,10 +98,10 @@ def takes_any_token(ledger: Ledger, writer: str, book: Book, token: int) -> bool
     return book.lease is not None
 
 
-def blames_nobody(ledger: Ledger, worker: str) -> str:
+def blames_nobody(ledger: Ledger, worker: str, through: int) -> str:
     """What a process died over is handed out as if nothing had happened."""
     held = {origin: ledger.books[origin].careful for origin in ledger.leased.get(worker, ())}
-    done = _forget(ledger, worker)
+    done = _forget(ledger, worker, through)
     for origin, careful in held.items():
         ledger.books[origin].careful = careful
     return done

@@ -691,3 +691,19 @@ def test_whoever_enqueues_may_wait_for_room() -> None:
         assert isinstance(answers[0], Accepted)
         assert book.wait_until_idle(WITHIN_S)
         assert book.totals()["done"] == 3
+
+
+def test_a_queue_is_idle_from_when_it_was_emptied(make: Make) -> None:
+    """B-4: it was made long before; its messages go on counting, until it was empty for all of the time."""
+    book = make(BookConfig(idle_ttl_s=100))
+    book.put(A="a b")
+    book.svc(1)
+    book.clocks.advance(200)
+    book.svc()
+    book.put(A="c", B="x")
+    book.svc()
+    assert book.book.ledger.books["A"].next_number == 4
+    book.clocks.advance(101)
+    book.put(B="y")
+    book.svc()
+    assert "A" not in book.book.ledger.books

@@ -18,7 +18,7 @@ from surepipe.queues.book import (
     RefusedBecause,
     check_invariants,
 )
-from surepipe.queues.book.changes import Commit, End, Enqueue, Items, VisitDone
+from surepipe.queues.book.changes import Commit, End, Enqueue, Entry, Gone, Items, VisitDone
 from surepipe.queues.book.ledger import Applied, Ledger
 from surepipe.queues.book.page import HEADER_BYTES, packed
 from tests.kit.book import BookUnderTest, Clocks, Death
@@ -378,3 +378,42 @@ def test_a_dead_process_of_which_nothing_was_heard_is_told_from_its_claims(make:
         third.served()
         third.clocks.advance(31)
     assert ("A", b"a") in third.ran
+
+
+def test_a_process_that_began_anew_is_not_taken_for_the_one_before(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-93: 1. A process dies over a queue. 2. Another one fences it. 3. It begins anew and claims the queue. 4.
+    Only now the other one says that it is dead: that ends no claim of the later life."""
+    one = make(BookConfig(), worker="one")
+    one.put(A="a")
+    one.always = lambda _message, _context: one.book.crash()
+    with pytest.raises(Death):
+        one.served()
+    other = make(BookConfig(), worker="other", clocks=one.clocks)
+    other.always = note
+    other.served()
+    one.clocks.advance(31)
+    log = other.book._log  # pyright: ignore[reportPrivateUsage] - the moment is between two of its writes
+    write, again = log.write, list[BookUnderTest]()
+
+    def late(entry: Entry, effects: tuple[()]) -> object:
+        if not isinstance(entry, Gone):
+            return write(entry, effects)
+        again.append(make(BookConfig(), worker="one", clocks=one.clocks))
+        told: list[object] = []
+
+        def meanwhile(message: BookMessage, context: Context) -> None:
+            told.append(write(entry, effects))
+            note(message, context)
+
+        again[0].always = meanwhile
+        again[0].served()
+        return told[0]
+
+    monkeypatch.setattr(log, "write", late)
+    other.served()
+    assert again[0].ran == [("A", b"a")]
+    assert appended(one.store, "out") == [b"a"]
+    assert other.ran == []
+    assert not again[0].book.ring()

@@ -151,11 +151,13 @@ class Settle:
 
 @record
 class Gone:
-    """A process is dead: its claims end. ``epoch`` is the life that is over, and those before it."""
+    """A process is dead: its claims end. ``epoch`` is the life that is over, and those before it. ``through``: the
+    last entry that can be of that life, so that no claim of a later one ends (0: all of its claims do)."""
 
     at: int
     worker: str
     epoch: int
+    through: int = 0
 
 
 @record

@@ -252,8 +252,8 @@ class Ledger:
                 return self._take(writer, generation, page, slot)
             case Settle():
                 return self._settle(writer, entry)
-            case Gone(_, worker, _):
-                return self._forget(worker)
+            case Gone(_, worker, _, through):
+                return self._forget(worker, through or index)
             case Founded(_, settings):
                 self.founded = self.founded or dict(settings)
                 return self.founded
@@ -608,6 +608,7 @@ class Ledger:
 
     def _leave_ring(self, book: Book, at: int) -> None:
         self.ring.unknit(book.origin)
+        book.idle_since = at  # if it is empty; the claim may still be there
         book.deficit, book.turn_open = 0, False
         book.attempts, book.wake, book.blocked = 0, None, None
         self._idle(book, at)
@@ -678,12 +679,19 @@ class Ledger:
         elif not book.messages:
             self._idle(book, book.idle_since)
 
-    def _forget(self, worker: str) -> str:
-        """A process is dead: whoever goes on with its queues is careful (B-57)."""
-        for origin in sorted(self.leased.pop(worker, ())):
+    def _forget(self, worker: str, through: int) -> str:
+        """A process is dead: whoever goes on with its queues is careful (B-57).
+
+        1. A process is fenced. 2. It begins anew, and claims a queue. 3. Only now the entry comes that says that
+        it is dead. What was claimed behind ``through`` belongs to the later life.
+        """
+        for origin in sorted(self.leased.get(worker, ())):
             book = self.books[origin]
             lease = book.lease
             assert lease is not None, f"{origin!r} is listed as claimed"
+            if lease.token > through:
+                continue
+            self.leased[worker].discard(origin)
             book.careful = max(book.careful or lease.upto, lease.upto)
             book.lease = None
             self.dirty[origin] = self.index

@@ -456,7 +456,9 @@ class BookLog:
             return
         if not isinstance(opened, ProducerOpened):
             raise self._error(f"end the claims of {worker!r}", opened)
-        self.write(Gone(wall, worker, epoch), ())
+        self.follow()  # the life that is over adds nothing more, so all of it is known now
+        if self.lives.get(worker, 0) <= epoch:  # else a later one has ended the claims itself
+            self.write(Gone(wall, worker, epoch, self.ledger.index), ())
 
     def beat(self, wall: int) -> None:
         """Let the others hear of this process."""

@@ -62,6 +62,8 @@ class Outside:
         self._keys_of: dict[tuple[str, str], tuple[str, Hashable]] = {}
         self.slips: dict[str, tuple[str, str]] = {}
         """What is wrong with the keys that it was given, in words; and of which effect: where, what is done."""
+        self.keyless: dict[str, str] = {}
+        """What is done once more, as no key names it, when a message is tried again: by the place of the call."""
         self.asked_by: dict[tuple[str, Hashable], str] = {}
         """Who asked for each effect first, and where: ``stage (file:line)``."""
         self.asked: Counter[tuple[str, Hashable]] = Counter()
@@ -110,6 +112,14 @@ class Outside:
             self._slip(
                 f"{stage} gives {action} {value!r} another key when its message is tried again, so it is repeated",
                 f"{action} {value!r}",
+            )
+        if key is None and earlier and not any(earlier):
+            place = _caller()
+            self.keyless.setdefault(
+                place,
+                f"stage {stage} does {self.name} {action} {value!r} without a key{place}, so it is done once more "
+                "when its message is tried again, as any message may be: name it by a key that stays the same, "
+                "such as context.id.key, or say what has to hold outside (simulate: check:)",
             )
         first = self._keys_of.setdefault((action, str(key)), (message, value))
         if key is not None and message != first[0] and value != first[1]:

@@ -338,7 +338,9 @@ def test_a_run_whose_messages_are_stored_ends_after_the_message_that_it_is_at(
 
     def price(number: int) -> int:
         if not all(feed.ended for feed in one.feeds.values()):
-            raise ValueError("the source stores its place first: a transaction here would hold that up")
+            raise ValueError(
+                "the source stores its place first: a transaction here would hold that up"
+            )
         tried.set()
         go.wait()
         return number

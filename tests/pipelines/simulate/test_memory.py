@@ -540,6 +540,25 @@ def test_what_is_no_matter_of_attempts_is_not_called_so(folder: Path, stages: st
     assert simulation.campaign(range(1)).retold == ()
 
 
+NO_KEY = """
+from surepipe.simulation import Outside
+BOOKS = Outside("books")
+def price(order):
+    BOOKS.do("book", order["order"])
+    return order
+"""
+
+
+def test_an_effect_without_a_key_is_not_judged_unless_a_check_speaks_of_it(folder: Path) -> None:
+    """X-24: whatever makes a message come again repeats it, and no sink shows that; a check may want just that."""
+    plan = _stages(folder, NO_KEY)
+    with pytest.raises(NotExercised) as found:
+        simulation_of(plan, faults="none").run(range(1))
+    assert f"does books book 1 without a key ({MODULE}.py:5)" in str(found.value)
+    checked = simulation_of(plan, faults="none", check=bool)
+    assert checked.campaign(range(1)).retold == ()
+
+
 WITH_A_TIMER = """
 import threading
 class price:

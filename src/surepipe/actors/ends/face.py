@@ -149,9 +149,8 @@ class StartingFace(Named):
         except BaseException:
             self._end(1.0)
             raise
-        if isinstance(
-            self._ends[0].runtime, ThreadRuntime
-        ):  # a simulated process loses nothing with ours
+        # A simulated process loses nothing with ours.
+        if isinstance(self._ends[0].runtime, ThreadRuntime):
             self._opened()
 
 

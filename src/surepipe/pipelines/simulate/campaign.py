@@ -101,7 +101,7 @@ class PlanResult:
     unreached: tuple[str, ...] = ()
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
     retold: tuple[str, ...] = ()
-    """sentences about stages that answer otherwise when a message is tried again"""
+    """sentences about stages that answer otherwise, or do more outside, when a message is tried again"""
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     """of each stage: how many messages it gives nothing for, in a run without faults"""
     not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -252,7 +252,7 @@ def run_seeds(
     known = subject.references.get(messages)
     if known is not None:
         found.unreached, found.left_out = known.unreached, known.left_out
-        found.retold = known.retold
+        found.retold = known.retold if has_check else (*known.retold, *known.keyless)
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
     found.missing = tuple(sorted(wanted - found.marks.keys()))
     if not catches_canary(judge_rows):

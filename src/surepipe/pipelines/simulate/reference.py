@@ -103,7 +103,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     steady = effects_of(other.outsides).keys() & by_hand.effects.keys() & back.effects.keys()
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
     keyed = _keyed(by_hand)
-    return Reference(expected, unreached, left_out, is_refused, twice.slips, effects, retold, keyed)
+    keyless = tuple(twice.keyless)
+    return Reference(
+        expected, unreached, left_out, is_refused, twice.slips, effects, retold, keyless, keyed
+    )
 
 
 def _keyed(by_hand: Plain) -> Mapping[str, Mapping[str, Sequence[str]]]:

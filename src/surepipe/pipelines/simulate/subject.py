@@ -41,8 +41,8 @@ class Reference:
     is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
     gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
     with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
-    otherwise then. ``effects``: what is done
-    outside in each run without faults, however its messages come, and who asks for it."""
+    otherwise then; ``keyless``: which effects are done once more then, as they have no key. ``effects``: what is
+    done outside in each run without faults, however its messages come, and who asks for it."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: tuple[str, ...] = ()
@@ -51,6 +51,7 @@ class Reference:
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     retold: tuple[str, ...] = ()
+    keyless: tuple[str, ...] = ()
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
 
 

@@ -457,14 +457,6 @@ def as_json(message: object) -> bytes:
 class JsonlLines(LineFile):
     """One JSON value on each line."""
 
-    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
-        """As of any file of lines, with less on the way: it is done for each message."""
-        del about, transaction
-        try:
-            self._pending.append(_write_json(message).encode() + b"\n")
-        except (TypeError, ValueError, RecursionError):
-            self._pending.append(self.line(message))
-
     def line(self, message: object) -> bytes:
         """Compact JSON. Raises Unwritable for what is none."""
         return as_json(message) + b"\n"

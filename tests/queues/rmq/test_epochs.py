@@ -308,6 +308,38 @@ def test_a_node_that_was_away_for_epochs_takes_part_again() -> None:
     assert ticket.outcome.kind == "finalized"
 
 
+def seal_in_the_air(net: EpochNetwork) -> None:
+    """Let time pass until a seal is approved at some node and final at none, and part all nodes."""
+
+    def is_there() -> bool:
+        for node in net.all_nodes().values():
+            for each in node.sessions():
+                found = [each.chain.blocks.get(key) for key in each.chain.certified.values()]
+                if each.seal is None and any(block and block.record for block in found):
+                    return True
+        return False
+
+    while not is_there():
+        net.run(MS)
+    net.groups = [{name} for name in net.names]
+
+
+def test_what_was_taken_in_while_a_seal_was_in_the_air_is_handed_over() -> None:
+    """rmq RQ-8, RQ-31: the outage is longer than an epoch; counted from the seal's time, the next one would have
+    been over before it began."""
+    net = network()
+    client = net.client("shop-1")
+    client.submit(b"first")
+    seal_in_the_air(net)
+    net.run(2_500 * MS)
+    tickets = [client.submit(b"%d" % number) for number in range(5)]
+    net.run(1_500 * MS)
+    assert all(each.heard and each.outcome is None for each in tickets)
+    net.groups = []
+    net.run(4 * SECOND)
+    assert kinds(tickets) == {"finalized": 5}
+
+
 def test_a_plan_is_followed_once_though_its_key_belongs_to_another_part() -> None:
     """rmq RQ-9, RQ-13: the lead decides it, so a newcomer to the lead of the next epoch remembers it."""
     net = network(spares=1)

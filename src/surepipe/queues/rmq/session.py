@@ -877,7 +877,7 @@ class SessionMachine:
         has_skipped = collator in self.chain.votes.get((SKIP, slot, b""), {})
         return has_skipped or collator in self.log.blamed or slot in self._declined
 
-    def _has_cause(self, now: int) -> bool:
+    def _has_cause(self, now: int) -> bool:  # noqa: PLR0911 - one return a cause
         """Whether there is anything to do in this slot."""
         if self._is_unfinished(now) or self._seen >= self.chain.slot:
             return True
@@ -885,6 +885,8 @@ class SessionMachine:
         path = self.chain.path(parent[1]) if parent is not None else None
         if self._has_seal(path or ()):
             return False
+        if path is not None and self._is_unopened(path):
+            return True
         if self.record is not None:
             due = self._seal_due(path or ())
             if due is not None and due <= self._wall_ms:
@@ -1002,7 +1004,12 @@ class SessionMachine:
         """Whether a block without results moves something."""
         if is_ending:
             return self._is_unfinished(now)
-        return bool(self._refusable(path)) or self._wants_empty(now)
+        return self._is_unopened(path) or bool(self._refusable(path)) or self._wants_empty(now)
+
+    def _is_unopened(self, path: Sequence[bytes]) -> bool:
+        """Whether the lead's epoch waits for its first block. The foundation's waits for a message."""
+        has_begun = bool(path or self.chain.final)
+        return self.is_lead and self.epoch > 1 and not has_begun
 
     def _call(self, call: _Call, messages: Sequence[_Message]) -> None:
         self._call_ticket -= 1
@@ -1291,11 +1298,13 @@ class SessionMachine:
             return None
         if not self.is_lead:
             return self.begins_ms if self.next_record is not None else None
+        # It lasts from its first block on. 1. A seal is proposed, and becomes final only after an outage as long
+        # as an epoch. 2. Counted from the seal's time the next epoch is over before it begins. 3. What is handed
+        # over to it finds it sealed, and is lost.
         first = self.chain.final[0] if self.chain.final else path[0] if path else None
-        start_ms = record.start_ms
-        if not start_ms and first is not None:  # the foundation's epoch begins with its first block
-            start_ms = self.chain.blocks[first].time_ms
-        return start_ms + self.settings.epoch_length_ms if start_ms else None
+        if first is None:
+            return None
+        return self.chain.blocks[first].time_ms + self.settings.epoch_length_ms
 
     def _plans_on(self, path: Sequence[bytes]) -> list[Sequence[Operation]] | None:
         """What the plans ask for that are done on a branch, in their order; None while one isn't here."""

@@ -101,7 +101,7 @@ def test_what_came_after_the_last_look_at_a_stream_is_waited_for() -> None:
 
 
 def test_a_relay_that_floods_its_inbox_holds_up_no_other() -> None:
-    """IT-72, IB-120: each has a stream of its own, and they are served by turns."""
+    """IT-74, IT-72, IB-120: each has a stream of its own, and they are served by turns."""
     done: list[bytes] = []
     signal = THREADS.signal()
 

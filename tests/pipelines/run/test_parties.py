@@ -6,6 +6,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from surepipe.cli.app import run as command
 from surepipe.cli.relaying import trust_of
 from surepipe.core.store_requests import Batch
 from surepipe.errors import ConfigurationError
+from surepipe.guarantees import hops
 from surepipe.observe.status import said_of_path
 from surepipe.pipelines import PipelineErrors, Plan
 from surepipe.pipelines.assessing import assess
@@ -395,6 +397,36 @@ def test_what_a_route_with_limits_or_without_order_does_not_promise() -> None:
         )
         with pytest.raises(PipelineErrors, match=says):
             plan_of(text, stores=STORES)
+
+
+def test_no_loss_that_is_claimed_with_limits_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IT-81: a mistake that is planted in what ``check`` derives; the row before this one would fail."""
+    expects = LIMITED.replace("    route:", "    expect: {delivery: exactly-once}\n    route:")
+    assert not assess(plan_of(expects, stores=STORES)).held
+    honest = hops.Hop
+
+    def lenient(*given: Any, **more: Any) -> hops.Hop:
+        return honest(*given, **{**more, "limited": False})
+
+    monkeypatch.setattr(hops, "Hop", lenient)
+    assert assess(plan_of(expects, stores=STORES)).held
+
+
+def test_a_store_below_the_level_of_a_process_tolerates_no_crash_of_it() -> None:
+    """IB-21: its guard would stop the party, so ``check`` claims nothing there; with ``power`` it does."""
+    report = {}
+    for level in ("none", "process", "power"):
+        stores = STORES
+        for path in ("east.db", "west.db"):
+            given = f"kind: redis, url: 'redis://{path}', durability: {level}"
+            stores = stores.replace(f"kind: sqlite, path: {path}, durability: process", given)
+        (pipe,) = assess(plan_of(COMMITTED, stores=stores)).pipes
+        assert pipe.explanation is not None
+        report[level] = {str(fault) for fault in pipe.explanation.headline.tolerates}
+    assert "store-crash" not in report["none"]
+    assert "store-crash" in report["process"]
+    assert "power-loss" not in report["process"]
+    assert "power-loss" in report["power"]
 
 
 def test_a_message_that_is_refused_is_never_forgotten() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from surepipe.core.store_requests import Store
@@ -29,9 +30,11 @@ class Time:
 
     def __init__(self) -> None:
         self.ms = START_MS
+        self.step_ms = 0
+        """By so much the clocks on the wall were set."""
 
     def wall_ms(self) -> int:
-        return self.ms
+        return self.ms + self.step_ms
 
     def monotonic_us(self) -> int:
         return self.ms * 1_000
@@ -58,13 +61,14 @@ class Pair:
         self.time = Time()
         self.told: list[tuple[Any, ...]] = []
         self.broken = False
+        self._west_ms = 0
         seeds = [bytes([1]) * 32], [bytes([2]) * 32]
         self.east, self.west = (
             Party(
                 name,
                 store=store,
                 keys=keys,
-                clock=self.time.wall_ms,
+                clock=self._clock_of(name),
                 monotonic=self.time.monotonic_us,
                 trusting_period_s=period_s,
                 check=check,
@@ -110,6 +114,13 @@ class Pair:
         tx.set(b"called", b"back")
         if self.broken:
             raise ValueError("the callback is broken")
+
+    def _clock_of(self, name: str) -> Callable[[], int]:
+        return lambda: self.time.wall_ms() + (self._west_ms if name == "west" else 0)
+
+    def west_steps(self, ms: int) -> None:
+        """Somebody sets the clock of the west."""
+        self._west_ms = ms
 
     # What a relay does.
 

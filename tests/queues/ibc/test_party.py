@@ -292,7 +292,7 @@ def test_a_callback_that_raises_stops_the_queue_until_it_is_mended() -> None:
 
 
 def test_a_callback_that_raises_is_parked_where_that_is_wanted() -> None:
-    """IT-16: the queue goes on; the callback is repeated by hand."""
+    """IB-133, IT-16: the queue goes on; the callback is repeated by hand."""
     pair = Pair(callbacks="park")
     pair.send(b"a")
     pair.send(b"b")
@@ -443,7 +443,7 @@ def test_a_cleanup_drops_receipts_below_the_proven_head() -> None:
 
 
 def test_an_answer_may_come_later_and_settles_the_message_then() -> None:
-    """IT-26, I-19: until then the receipt is refused and changes nothing; answered once, by its owner."""
+    """IB-115, IT-69, IT-26, I-19: until then a receipt is refused and changes nothing; its owner answers once."""
     pair = Pair()
 
     def later(_: Transaction, __: bytes) -> Deferral:
@@ -562,7 +562,7 @@ def test_a_submission_is_read_as_it_was_written() -> None:
     "damage", [b"\xff", b"\x0a\x02a", b"\x2a\x02\x08\x09", b"\x2a\x04\x20\x02\x08\x01"]
 )
 def test_bytes_that_are_no_submission_are_refused(damage: bytes) -> None:
-    """IB-28: an unknown kind, an unknown form, and what can't be read; nothing of it is done."""
+    """IB-121, IB-28: an unknown kind, an unknown form, and what can't be read; nothing of it is done."""
     pair = Pair()
     before = state(pair.west)
     refused(lambda: pair.west.submit(damage), "malformed-batch")

@@ -157,7 +157,7 @@ def fed(party: ServedParty) -> None:
 def test_entries_of_a_stream_are_sent_once_at_whatever_write_a_process_dies(
     tmp_path: Path, is_done: bool
 ) -> None:
-    """IT-14, IB-129: how far the stream was sent is a row of the block that sends."""
+    """IB-119, IT-14, IB-129: how far the stream was sent is a row of the block that sends."""
     wanted, died = [b"%d" % number for number in range(6)], 0
     for write in range(1, 11):
         store = Dying()

@@ -483,7 +483,7 @@ def test_kept_proofs_are_judged_by_the_headers_that_are_kept() -> None:
 
 
 def test_two_hosts_with_the_same_calls_agree_byte_for_byte() -> None:
-    """I-20, IB-7: roots of all heights, and the records of both logs."""
+    """IB-2, I-20, IB-7: roots of all heights, and the records of both logs."""
     logs: list[list[bytes]] = []
     for _ in range(2):
         pair = Pair()

@@ -139,7 +139,7 @@ def test_a_store_that_went_back_stops_the_party(tmp_path: Path) -> None:
 
 
 def test_the_older_of_two_processes_is_fenced(tmp_path: Path) -> None:
-    """IT-61: it neither executes nor signs again."""
+    """IB-6, IT-61: it neither executes nor signs again."""
     store = MemoryStore()
     older = party_of(store, tmp_path / "keys")
     newer = party_of(store, tmp_path / "keys")

@@ -21,7 +21,7 @@ Make: TypeAlias = Callable[..., BookUnderTest]
 
 @pytest.fixture
 def make(any_bench: MemoryBench | SqliteBench | RedisBench) -> Make:
-    """Opens a book over the store of this test; a second one of another worker is on the same store."""
+    """B-60: opens a book over the store of this test; a second one of another worker is on the same store."""
 
     def made(config: BookConfig = SMALL, **changes: Any) -> BookUnderTest:
         return BookUnderTest(any_bench.store, config, **changes)

@@ -13,6 +13,7 @@ from surepipe.queues.book import (
     Accepted,
     BookConfig,
     BookMessage,
+    Budget,
     Context,
     Refused,
     RefusedBecause,
@@ -417,3 +418,32 @@ def test_a_process_that_began_anew_is_not_taken_for_the_one_before(
     assert appended(one.store, "out") == [b"a"]
     assert other.ran == []
     assert not again[0].book.ring()
+
+
+def test_who_executes_by_hand_and_was_held_for_dead_changes_nothing(make: Make) -> None:
+    """B-43, B-93: meanwhile another process has executed the message and forgotten its queue."""
+    changes: dict[str, Any] = {"idle_ttl_s": 0, "checkpoint_bytes": 1 << 10}
+    one = make(BookConfig(), worker="one", max_message_cost=Budget(units=5), **changes)
+    other = make(
+        BookConfig(), worker="other", clocks=one.clocks, max_message_cost=Budget(units=5), **changes
+    )
+    one.put(A="weight=9")
+    one.served()
+    (parked,) = one.book.parked()
+
+    def meanwhile(_message: BookMessage, _context: Context) -> None:
+        other.served()
+        one.clocks.advance(31)
+        other.served()
+        other.always = note
+        assert other.book.execute(parked.address).ok
+        other.book.enqueue_many("D", [b"d" * 20] * 100)
+        other.served()
+        listing = threading.Thread(target=one.book.parked)
+        listing.start()
+        listing.join()
+
+    one.always = meanwhile
+    with pytest.raises(Fenced):
+        one.book.execute(parked.address)
+    assert appended(one.store, "out").count(b"weight=9") == 1

@@ -77,14 +77,16 @@ class ByHand:
         facts = self._facts(address)
         attempts = facts.attempts if facts else 0
         handled = Handled(trouble) if trouble else None
+        # While a handler runs this process may be held for dead, and the queue may go: it is not looked for then.
+        origin = self._ledger.generations[address.generation]
         if handled is None:
-            handled = yield from self._run(address, payload, cost, attempts)
-        return (yield from self._came_of_it(token, address, payload, cost, attempts, handled))
+            handled = yield from self._run(origin, address, payload, cost, attempts)
+        came = self._came_of_it(token, origin, address, payload, cost, attempts, handled)
+        return (yield from came)
 
     def _run(
-        self, address: Address, payload: bytes, cost: Vector, attempts: int
+        self, origin: str, address: Address, payload: bytes, cost: Vector, attempts: int
     ) -> Generator[Request, object, Handled]:
-        origin = self._ledger.generations[address.generation]
         ran = yield RunMessages(
             *(origin, address.generation, address.page, address.slot, attempts),
             *([payload], [cost[MICROS]], None),
@@ -99,13 +101,13 @@ class ByHand:
     def _came_of_it(  # noqa: PLR0917 - the facts of one attempt
         self,
         token: str,
+        origin: str,
         address: Address,
         payload: bytes,
         cost: Vector,
         attempts: int,
         handled: Handled,
     ) -> Generator[Request, object, Manual]:
-        origin = self._ledger.generations[address.generation]
         outcome: AnyOutcome = handled.outcome
         kept = self._is_kept(outcome)
         if kept is not None:

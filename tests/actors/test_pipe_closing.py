@@ -224,3 +224,24 @@ def test_a_pipe_can_be_made_anew_under_the_same_name(steps: StepRuntime) -> None
             pipe.receive(seen.append)
             pipe.send(number)
         assert seen == [number]
+
+
+def test_a_handler_that_does_not_end_gets_the_time_of_close_once() -> None:
+    """Nothing is confirmed within it, and then a second is left for the handler, not as long again."""
+    gate = threading.Event()
+    left: list[float] = []
+
+    class Watched(Pipe):
+        def _end(self, timeout: float) -> None:
+            left.append(timeout)
+            super()._end(timeout)
+
+    pipe = Watched("p")
+    pipe.receive(lambda _: gate.wait())
+    pipe.send(1)
+    try:
+        with pytest.raises(NotConfirmed):
+            pipe.close(timeout=1.5)
+    finally:
+        gate.set()
+    assert left == [1.0]

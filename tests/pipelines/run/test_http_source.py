@@ -142,6 +142,10 @@ CHUNKED = headed("Transfer-Encoding: chunked")
 REFUSED: Mapping[str, tuple[bytes, int]] = {
     "no JSON": (request(b"{"), 400),
     "nothing": (request(b""), 400),
+    "no number": (request(b'{"n": NaN}'), 400),
+    "a number too large": (request(b'{"n": 1e999}'), 400),
+    "digits without end": (request(b'{"n": ' + b"9" * 5000 + b"}"), 400),
+    "half a surrogate pair": (request(b'{"n": "\\ud800"}'), 400),
     "brackets without end": (request(b"[" * 100_000), 400),
     "another model": (request(b'{"n": "x"}'), 422),
     "another path": (request(b"{}", "/other"), 404),

@@ -127,8 +127,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             self.sender.intake.finish(timeout)
             if is_attended or not self._has_stream:
                 self._await_handled(max(0, end - self._runtime.now()) / 1_000_000)
-        finally:
-            self._end(max(timeout, 1.0))
+        finally:  # a handler has what is left of that time, or a second, to end its message
+            self._end(max((end - self._runtime.now()) / 1_000_000, 1.0))
 
     def _await_handled(self, timeout: float) -> None:
         """Where nothing confirms, what arrived may still wait for the handler; a stream keeps it."""

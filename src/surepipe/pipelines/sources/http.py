@@ -8,7 +8,6 @@ client that stalls costs a connection, and no thread.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import socket
 import ssl
@@ -19,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from surepipe.errors import ConfigurationError
+from surepipe.actors.codecs import JsonCodec, read_json
+from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipelines.assembly import SourceRow
 from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 WAIT_S = 0.05
+_JSON = JsonCodec()
 _Event: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Event]]
 _Send: TypeAlias = Callable[[_Event], Awaitable[None]]
@@ -410,8 +411,11 @@ class Posts:
     def _message(self, body: bytes) -> object:
         """On the worker's thread. Raises _NoMessage."""
         try:
-            value: object = json.loads(body)
-        except (ValueError, RecursionError):
+            value = read_json(body, constants=False)
+            _JSON.encode(
+                value
+            )  # what no pipe can carry would end the run: 1e999, half a surrogate pair
+        except (ValueError, RecursionError, MisuseError):
             raise _NoMessage(_Answer(400, "no JSON")) from None
         try:
             return self._check(value)

@@ -10,7 +10,8 @@ from urllib.request import urlopen
 import pytest
 
 from surepipe.actors import clusters
-from surepipe.actors.clusters import SLOT_BYTES, Cluster, FileGuard, ProcessContext, guarded
+from surepipe.actors.clusters import Cluster, ProcessContext
+from surepipe.actors.queue_guard import SLOT_BYTES, FileGuard, guarded
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.observe.metrics import ClusterCollector, MetricsServer
 from surepipe.queues.rmq import Ed25519Keys, Release, Released, Withheld

@@ -13,9 +13,9 @@ from surepipe.cli.app import run
 from surepipe.core.store_requests import Stored
 from surepipe.pipelines.clusters import ClusterFile
 from surepipe.queues.rmq import Done, Job, QueueSettings
-from surepipe.queues.rmq.catchain import open_log
 from surepipe.queues.rmq.encoding import Value, decode, encode
 from surepipe.queues.rmq.receipts import Receipt
+from surepipe.queues.rmq.stored_log import open_log
 from surepipe.storage import SqliteStore
 from tests.real.nodes import free_port
 

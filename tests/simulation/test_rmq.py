@@ -13,18 +13,23 @@ from dataclasses import replace
 
 import pytest
 
-from surepipe.actors.clusters import Guard, ProcessContext, QueueClient, QueueNode, Ticket
+from surepipe.actors.clusters import ProcessContext, QueueClient, QueueNode, Ticket
 from surepipe.actors.host import EndOptions
+from surepipe.actors.queue_guard import Guard
 from surepipe.actors.routes import NamedSides
 from surepipe.audit.findings import Violation
 from surepipe.core.store_requests import Level
 from surepipe.errors import Fenced, SurepipeError
-from surepipe.queues.rmq.catchain import Release, Released, Withheld
 from surepipe.queues.rmq.encoding import MemberKeys
 from surepipe.queues.rmq.entries import Member
 from surepipe.queues.rmq.epochs import Foundation, QueueSettings
 from surepipe.queues.rmq.node import NodeMachine
 from surepipe.queues.rmq.session import Done, Job
+from surepipe.queues.rmq.stored_log import (
+    Release,
+    Released,
+    Withheld,
+)
 from surepipe.simulation.actors.lives import ActorNode, Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.stores import ActorPort, LifeStore, SharedStore, SimulatedSide

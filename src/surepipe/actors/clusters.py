@@ -11,9 +11,7 @@ another actor for the user's function, and decides nothing.
 
 from __future__ import annotations
 
-import fcntl
 import inspect
-import json
 import logging
 import os
 from collections import deque
@@ -23,8 +21,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Protocol, Self, TypeAlias, cast
-from zlib import crc32
+from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
 import pykka
 
@@ -33,11 +30,12 @@ from surepipe.actors.ends.machine import Event, MachineHost
 from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.host import EndOptions, Host, NodeEnd
 from surepipe.actors.links.security import Security
-from surepipe.actors.links.tcp import TcpRoute, TcpSide
-from surepipe.actors.routes import Landing, RouteSide
+from surepipe.actors.queue_guard import FileGuard, Guard, keys_of
+from surepipe.actors.queue_links import Hub, TcpMesh
+from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Running, Runtime
 from surepipe.actors.store_calls import Request, Stores
-from surepipe.core.effects import Addressed, Call, Effect
+from surepipe.core.effects import Call, Effect
 from surepipe.core.records import record
 from surepipe.core.store_requests import (
     FencedOut,
@@ -49,29 +47,14 @@ from surepipe.core.store_requests import (
     called,
 )
 from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreUnavailable
-from surepipe.pipes.wire.codec import decoded
-from surepipe.pipes.wire.frames import Numbered
-from surepipe.queues.rmq.catchain import (
-    CloseLog,
-    OpenLog,
-    Release,
-    Released,
-    Voice,
-    Withheld,
-    open_log,
-    served_log,
-)
+from surepipe.queues.rmq.catchain import Voice
 from surepipe.queues.rmq.chain import Block
 from surepipe.queues.rmq.client import ClientMachine, SignedReceipt, Submitted
 from surepipe.queues.rmq.client import Outcome as Ending
 from surepipe.queues.rmq.encoding import (
     NAME,
     Ed25519Keys,
-    Malformed,
     MemberKeys,
-    decode,
-    encode,
-    taken,
 )
 from surepipe.queues.rmq.entries import Member
 from surepipe.queues.rmq.epochs import (
@@ -93,6 +76,13 @@ from surepipe.queues.rmq.session import (
     ProcessJobs,
     Refuse,
 )
+from surepipe.queues.rmq.stored_log import (
+    CloseLog,
+    OpenLog,
+    Release,
+    open_log,
+    served_log,
+)
 from surepipe.storage import MemoryStore, SqliteStore, open_store
 from surepipe.storage.positions import Claims
 
@@ -103,106 +93,6 @@ logger = logging.getLogger("surepipe")
 RETRY_US, RETRY_MAX_US = 500_000, 30_000_000
 STOP_S = 5.0
 OPEN_MAX = 10_000
-
-# What survives beside the store: the key of a node, and the last thing that it signed.
-
-
-class Guard(Protocol):
-    """Remembers the last entry that a node signed in each session, so that it never signs another one there."""
-
-    def last(self, session: bytes, epoch: int = 0) -> tuple[int, bytes] | None:
-        """Height and digest; (0, b"") for none; None when that can't be known, as of forgotten epochs."""
-        ...
-
-    def forget(self, session: bytes, epoch: int) -> None:
-        """Nothing of this session, or of one of this epoch or before that isn't known, is signed any more."""
-        ...
-
-    def release(self, request: Release, keys: MemberKeys) -> Released | Withheld:
-        """Note the entry, then sign it."""
-        ...
-
-
-FORGOTTEN = "forgotten"
-"""In place of a session: the newest epoch of which nothing is known any more."""
-SLOT_BYTES = 16_384
-
-
-def guarded(data: bytes) -> tuple[int, dict[str, tuple[int, str]] | None]:
-    """How often a guard was written, and what it remembers: height and digest by session; None for nothing."""
-    found: list[tuple[int, dict[str, tuple[int, str]]]] = []
-    for place in (0, SLOT_BYTES):
-        line = data[place:].partition(b"\n")[0]
-        check, _, text = line.partition(b" ")
-        if check == b"%08x" % crc32(text):
-            writes, known = json.loads(text)
-            found.append((writes, {each: (height, last) for each, (height, last) in known.items()}))
-    return max(found, key=lambda each: each[0], default=(0, None))
-
-
-class FileGuard:
-    """A guard in a file, which is locked as long as this process has it."""
-
-    def __init__(self, path: Path, *, is_new: bool, is_synced: bool = True) -> None:
-        """``is_new``: the node has never signed anything. A guard that should be there and isn't remembers
-        nothing, so its node only listens."""
-        self._is_synced = is_synced
-        self._lock: IO[bytes] = open(f"{path}.lock", "wb")  # noqa: SIM115 - held until close
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise MisuseError(f"{path} is in use by another process of this node") from None
-        is_there = path.exists()
-        mode = "r+b" if is_there else "w+b"
-        self._file: IO[bytes] = open(path, mode, buffering=0)  # noqa: SIM115 - held until close
-        self._writes, self._known = guarded(self._file.read())
-        if is_new and not is_there:
-            self._known = {}
-            self._write()
-
-    def last(self, session: bytes, epoch: int = 0) -> tuple[int, bytes] | None:
-        if self._known is None:
-            return None
-        height, text = self._known.get(session.hex(), (0, ""))
-        if not height and 0 < epoch <= self._known.get(FORGOTTEN, (0, ""))[0]:
-            return None
-        return height, bytes.fromhex(text)
-
-    def forget(self, session: bytes, epoch: int) -> None:
-        if self._known is not None:
-            self._known.pop(session.hex(), None)
-            self._known[FORGOTTEN] = max(epoch, self._known.get(FORGOTTEN, (0, ""))[0]), ""
-            self._write()
-
-    def release(self, request: Release, keys: MemberKeys) -> Released | Withheld:
-        found = self.last(request.session)
-        if found is None:
-            return Withheld(0, b"")
-        height, digest = found
-        if request.height < height or (request.height == height and request.digest != digest):
-            return Withheld(height, digest)
-        if request.height > height:
-            assert self._known is not None
-            self._known[request.session.hex()] = request.height, request.digest.hex()
-            self._write()
-        return Released(keys.sign(request.signed))
-
-    def _write(self) -> None:
-        """Write over the older of two places, each with a checksum: a crash leaves the other one as it is."""
-        self._writes += 1
-        text = json.dumps([self._writes, self._known]).encode()
-        assert len(text) < SLOT_BYTES - 16, "so many sessions are never open at once"
-        place = self._writes % 2 * SLOT_BYTES
-        os.pwrite(self._file.fileno(), b"%08x %s\n" % (crc32(text), text), place)
-        if self._is_synced:
-            os.fdatasync(self._file.fileno())
-
-    def close(self) -> None:
-        """Let another process have it."""
-        self._file.close()
-        self._lock.close()
-
 
 # The user's function.
 
@@ -276,144 +166,6 @@ class NodeWorker:
 
 
 # Ends.
-
-
-class Hub:
-    """Carries frames between the parties of one process, by their names."""
-
-    def __init__(self) -> None:
-        self.landings: dict[str, Landing] = {}
-
-    def side(self, name: str) -> HubSide:
-        return HubSide(self, name)
-
-    def carry(self, sender: str, frame: Addressed) -> None:
-        """Give the frame to who it is for; lost when nobody of that name is there."""
-        landing = self.landings.get(frame.route)
-        if landing is not None:
-            landing.put(Addressed(sender, frame.frame))
-
-
-class HubSide:
-    """One party's side of a hub: frames name the party that they go to."""
-
-    has_reverse = True
-
-    def __init__(self, hub: Hub, name: str) -> None:
-        self._hub, self._name = hub, name
-
-    @property
-    def room(self) -> int:
-        return 1 << 30
-
-    def open(self, landing: Landing, runtime: Runtime) -> None:
-        del runtime
-        self._hub.landings[self._name] = landing
-
-    def send(self, frame: object) -> None:
-        """Give it to the hub."""
-        if isinstance(frame, Addressed):
-            self._hub.carry(self._name, frame)
-
-    def taken(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self._hub.landings.pop(self._name, None)
-
-
-class _Inlet:
-    """An inbox as a link sees it: what comes says who it is from, and who it is for."""
-
-    def __init__(self, landing: Landing, name: str) -> None:
-        self._landing, self._name = landing, name
-        self.wake, self.reconnected = landing.wake, landing.reconnected
-
-    @property
-    def room(self) -> int:
-        return self._landing.room
-
-    def put(self, frame: object, /) -> None:
-        match decoded(frame):
-            case Numbered(payloads=(payload,)):
-                try:
-                    sender, target, data = taken(decode(payload), str, str, bytes)
-                except Malformed:
-                    return
-                if target == self._name:
-                    self._landing.put(Addressed(sender, data))
-            case _:
-                pass
-
-
-class TcpMesh:
-    """One party's side of links over TCP: it dials each node, and whoever can't be dialled has dialled it.
-
-    Names of senders are believed: entries, receipts and answers are signed, so a wrong name misleads nobody.
-    """
-
-    has_reverse = True
-
-    def __init__(
-        self,
-        name: str,
-        peers: Mapping[str, str],
-        *,
-        listen: str | None = None,
-        security: Security | None = None,
-    ) -> None:
-        """``peers``: addresses of the nodes, by name. ``listen``: where this one is, if it is a node."""
-        self._name, self._security = name, security
-        self._opened: tuple[_Inlet, Runtime] | None = None
-        self._dialled: dict[str, TcpSide] = {}
-        self.learn(peers)
-        self._listening = (
-            TcpRoute.listen(listen, security=security).sender if listen is not None else None
-        )
-
-    @property
-    def room(self) -> int:
-        return 1 << 30
-
-    def open(self, landing: Landing, runtime: Runtime) -> None:
-        """Listen, and begin to dial. Raises ConfigurationError where the address can't be had."""
-        inlet = _Inlet(landing, self._name)
-        for side in self._sides():
-            side.open(inlet, runtime)
-        self._opened = inlet, runtime
-
-    def learn(self, addresses: Mapping[str, str]) -> None:
-        """Dial those nodes, too, that aren't dialled yet: they came later than the file."""
-        for peer, address in addresses.items():
-            if peer != self._name and address and peer not in self._dialled:
-                side = TcpRoute.connect(address, security=self._security).sender
-                if self._opened is not None:
-                    side.open(*self._opened)
-                self._dialled[peer] = side
-
-    def connected(self) -> Sequence[str]:
-        """The nodes that this one has a connection to."""
-        return tuple(each for each, side in self._dialled.items() if side.wait_connected(0))
-
-    def _sides(self) -> Sequence[TcpSide]:
-        listening = [self._listening] if self._listening is not None else []
-        return [*listening, *self._dialled.values()]
-
-    def send(self, frame: object) -> None:
-        """Send a frame on its way; one of the two parties has a connection, or it is lost."""
-        if isinstance(frame, Addressed) and isinstance(frame.frame, bytes):
-            payload = encode((self._name, frame.route, frame.frame))
-            pair = " ".join(sorted((self._name, frame.route)))
-            side = self._dialled.get(frame.route, self._listening)
-            if side is not None:
-                side.send(Numbered(crc32(pair.encode()), 0, 1, 1, (payload,)))
-
-    def taken(self) -> None:
-        pass
-
-    def close(self) -> None:
-        for side in self._sides():
-            side.close()
 
 
 class _NodeStores:
@@ -1158,20 +910,3 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def keys_of(folder: Path, name: str) -> Ed25519Keys:
-    """The key of a node, made when it isn't there. Only its owner may read it."""
-    path = folder / f"{name}.key"
-    if not path.exists():
-        write_private(path, os.urandom(32))
-    seed = path.read_bytes()
-    if len(seed) != 32:
-        raise ConfigurationError(f"{path} is no key: it has {len(seed)} bytes in place of 32")
-    return Ed25519Keys(seed)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file that isn't there, which only its owner may read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)

@@ -8,7 +8,8 @@ from random import Random
 from threading import Lock
 from typing import TypeAlias
 
-from surepipe.actors.clusters import Cluster, Function, Hub
+from surepipe.actors.clusters import Cluster, Function
+from surepipe.actors.queue_links import Hub
 from surepipe.core.effects import Addressed
 from surepipe.queues.rmq import QueueSettings
 

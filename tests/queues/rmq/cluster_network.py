@@ -12,15 +12,7 @@ from random import Random
 from surepipe.actors.decided import DecidedStream
 from surepipe.core.effects import Addressed, Call, Effect, Transmit, WakeAt
 from surepipe.core.store_requests import StoreRequest, Unavailable
-from surepipe.queues.rmq.catchain import (
-    CloseLog,
-    LogOptions,
-    OpenLog,
-    Release,
-    Withheld,
-    open_log,
-    served_log,
-)
+from surepipe.queues.rmq.catchain import LogOptions
 from surepipe.queues.rmq.chain import DONE, Block
 from surepipe.queues.rmq.client import ClientMachine, Submitted
 from surepipe.queues.rmq.encoding import MessageHeader
@@ -29,6 +21,14 @@ from surepipe.queues.rmq.epochs import EpochRecord, Foundation, Operation, Queue
 from surepipe.queues.rmq.feed import AppendDecided, OpenFeed
 from surepipe.queues.rmq.node import NodeMachine
 from surepipe.queues.rmq.session import Done, Job, JobOutcomes, Outcome, ProcessJobs, SessionMachine
+from surepipe.queues.rmq.stored_log import (
+    CloseLog,
+    OpenLog,
+    Release,
+    Withheld,
+    open_log,
+    served_log,
+)
 from surepipe.storage import MemoryStore
 from tests.queues.rmq.log_network import MS, Guard, KeyedHash, Network, Node
 

@@ -18,15 +18,17 @@ from surepipe.core.store_requests import StoreRequest, Unavailable
 from surepipe.queues.rmq.catchain import (
     LogMachine,
     LogOptions,
-    Release,
-    Released,
-    StoredLog,
     Voice,
-    Withheld,
-    open_log,
 )
 from surepipe.queues.rmq.encoding import decode, quorum
 from surepipe.queues.rmq.entries import LogEntry, Member
+from surepipe.queues.rmq.stored_log import (
+    Release,
+    Released,
+    StoredLog,
+    Withheld,
+    open_log,
+)
 from surepipe.storage import MemoryStore
 
 MS = 1_000

@@ -1,8 +1,8 @@
 """All votes that correct nodes may cast in two slots, beside liars who cast every vote: never two final chains.
 
 Explored is the whole space: in each slot two blocks behind each one that may stand before it, as collators may
-lie, too. A correct node approves one of them or none, skips or doesn't, and finalises what is approved and it has not
-skipped. What any order of events allows is among these, so nothing is said of time.
+lie, too. A correct node approves one of them or none, skips or doesn't, and finalises what is approved and it has
+not skipped. What any order of events allows is among these, so nothing is said of time.
 """
 
 from __future__ import annotations

@@ -11,9 +11,14 @@ import pytest
 
 from surepipe.core.effects import Addressed, Call, NoticeKind, Transmit
 from surepipe.core.store_requests import AppendRun, Stored, Unavailable
-from surepipe.queues.rmq.catchain import LogMachine, LogOptions, Release, StoredLog, Voice
+from surepipe.queues.rmq.catchain import (
+    LogMachine,
+    LogOptions,
+    Voice,
+)
 from surepipe.queues.rmq.encoding import decode, encode, signed_bytes
 from surepipe.queues.rmq.entries import EntryReference, ForkProof, LogEntry, Member
+from surepipe.queues.rmq.stored_log import Release, StoredLog
 from surepipe.storage import MemoryStore
 from tests.queues.rmq.log_network import (
     MS,

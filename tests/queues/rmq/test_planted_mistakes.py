@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from surepipe.queues.rmq.catchain import LogMachine, Release, Released, Voice
+from surepipe.queues.rmq.catchain import LogMachine, Voice
 from surepipe.queues.rmq.chain import VoteChain
 from surepipe.queues.rmq.epochs import SealProof
 from surepipe.queues.rmq.node import NodeMachine
 from surepipe.queues.rmq.session import SessionMachine
+from surepipe.queues.rmq.stored_log import Release, Released
 from tests.queues.rmq.log_network import Guard, KeyedHash
 from tests.queues.rmq.test_epochs import (
     test_a_record_that_nobody_sealed_is_not_believed as only_sealed_records,

@@ -8,12 +8,7 @@ from __future__ import annotations
 from surepipe.queues.rmq.catchain import (
     LogMachine,
     LogOptions,
-    Release,
-    Released,
-    StoredLog,
     Voice,
-    Withheld,
-    open_log,
 )
 from surepipe.queues.rmq.chain import Block, JobVerdict, VoteChain
 from surepipe.queues.rmq.client import ClientMachine, Outcome, SignedReceipt, Submitted
@@ -29,6 +24,13 @@ from surepipe.queues.rmq.session import (
     ProcessJobs,
     Refuse,
     SessionMachine,
+)
+from surepipe.queues.rmq.stored_log import (
+    Release,
+    Released,
+    StoredLog,
+    Withheld,
+    open_log,
 )
 
 __all__ = [

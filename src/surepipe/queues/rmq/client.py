@@ -20,7 +20,6 @@ from surepipe.core.store_requests import (
 )
 from surepipe.core.timing import BackOff, below, earlier
 from surepipe.errors import ConfigurationError, Fenced
-from surepipe.queues.rmq.catchain import StoredLog
 from surepipe.queues.rmq.encoding import (
     DIGEST_BYTES,
     Malformed,
@@ -32,6 +31,7 @@ from surepipe.queues.rmq.encoding import (
 )
 from surepipe.queues.rmq.epochs import EpochChain, Foundation
 from surepipe.queues.rmq.receipts import TERMINAL, Receipt, pack_signed
+from surepipe.queues.rmq.stored_log import StoredLog
 
 
 @record

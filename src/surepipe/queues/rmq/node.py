@@ -29,12 +29,8 @@ from surepipe.core.timing import below, earlier
 from surepipe.errors import ConfigurationError
 from surepipe.queues.rmq.catchain import (
     FRAME_BYTES_MAX,
-    CloseLog,
     LogMachine,
     LogOptions,
-    OpenedLog,
-    OpenLog,
-    StoredLog,
     Voice,
 )
 from surepipe.queues.rmq.chain import Block
@@ -61,6 +57,12 @@ from surepipe.queues.rmq.epochs import (
 from surepipe.queues.rmq.feed import DecidedFeed
 from surepipe.queues.rmq.receipts import ReceiptBook
 from surepipe.queues.rmq.session import Beginning, SessionMachine
+from surepipe.queues.rmq.stored_log import (
+    CloseLog,
+    OpenedLog,
+    OpenLog,
+    StoredLog,
+)
 
 MS = 1_000
 ASK_US = 500_000

@@ -250,6 +250,23 @@ def test_two_relays_carry_side_by_side_under_names_of_their_own() -> None:
     assert read_lines("out.jsonl") == [{"n": number} for number in range(30)]
 
 
+def test_two_sides_that_disagree_in_order_are_told_and_nothing_is_carried() -> None:
+    """IB-35: each runs a file of its own after all; the side that carries ends and says what to do."""
+    unordered = TEXT.replace(MORE, f"      order: unordered\n{MORE}")
+    write_lines("in.jsonl", [{"n": 1}])
+    introduce()
+    west, east = engine_of("west", unordered), engine_of("main")
+    west.start()
+    east.start()
+    try:
+        with pytest.raises(ConfigurationError, match="register both alike"):
+            until(east, east.look)
+    finally:
+        east.close(0.0)
+        west.close(0.0)
+    assert read_lines("out.jsonl") == []
+
+
 def test_a_run_shows_what_its_relay_carries() -> None:
     """IB-132: what waits for the other side, for how long, and how much trust is left; for the page, ``top`` and
     metrics."""

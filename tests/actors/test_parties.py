@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import sqlite3
+from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -13,6 +14,7 @@ from surepipe.observe.metrics import MetricsServer, RelayCollector
 from surepipe.queues.ibc import (
     Item,
     ItemKind,
+    Ledger,
     Party,
     Relay,
     RelayOptions,
@@ -135,3 +137,56 @@ def test_a_relay_that_floods_its_inbox_holds_up_no_other() -> None:
         stack.callback(served.close)
         east.module("app").send("west", "note", b"Ann")
         assert signal.wait(lambda: done == [b"done Ann"], 60)
+
+
+class ShippedEnd:
+    """A party whose ledger is read from a copy of its file; submissions are handed to its process as bytes."""
+
+    def __init__(self, file: Path, party: Party) -> None:
+        self._file, self._party = file, party
+        self._copy = file.with_suffix(".copy")
+        self.ship()
+        self.store = SqliteStore(self._copy)
+        self.ledger = Ledger(self.store)
+
+    def ship(self) -> None:
+        """Bring the copy up to date."""
+        with (
+            closing(sqlite3.connect(self._file)) as own,
+            closing(sqlite3.connect(self._copy)) as to,
+        ):
+            own.backup(to)
+
+    def submit(self, submission: Submission) -> None:
+        self._party.submit(submission.encode())
+
+
+def test_a_relay_carries_without_an_account_of_either_store(tmp_path: Path) -> None:
+    """IB-121: it reads copies that are shipped to it, and hands over bytes; the copies may be late."""
+    with (
+        SqliteStore(tmp_path / "east.db") as east_store,
+        SqliteStore(tmp_path / "west.db") as west_store,
+        Party("east", store=east_store, keys=tmp_path / "east.keys") as east,
+        Party("west", store=west_store, keys=tmp_path / "west.keys") as west,
+    ):
+        done: list[bytes] = []
+
+        def commit(tx: Transaction, data: bytes, result: bytes) -> None:
+            del tx, data
+            done.append(result)
+
+        east.module("app").handle("note", on_commit=commit)
+        west.module("app").handle("note", on_receive=lambda _, data: b"done " + data)
+        east.register("west", west.identity())
+        west.register("east", east.identity())
+        for number in range(5):
+            east.module("app").send("west", "note", b"%d" % number)
+        ends = [ShippedEnd(tmp_path / f"{each.name}.db", each) for each in (east, west)]
+        relay = Relay([(ends[0], ends[1])])
+        for _ in range(10):
+            relay.run_once()
+            for end in ends:
+                end.ship()
+        for end in ends:
+            end.store.close()
+    assert done == [b"done %d" % number for number in range(5)]

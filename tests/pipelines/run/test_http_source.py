@@ -174,6 +174,15 @@ def test_what_makes_no_message_is_answered_and_the_next_client_is_served(
     assert good.answer()[0] == 200
 
 
+def test_a_message_above_what_a_pipe_takes_is_answered_and_ends_no_run(serve: Serve) -> None:
+    """One byte says how it is written, so 14 bytes of JSON are a message of 15."""
+    posts = serve(limits=HttpLimits(message_bytes=15, stop_s=1.0))
+    assert Client(posts, request(b'{"n":123456789}')).answer()[0] == 413
+    fits = Client(posts, request(b'{"n":12345678}'))
+    assert [row.message for row in take(posts, 1)] == [{"n": 12345678}]
+    assert fits.answer()[0] == 200
+
+
 def test_a_body_may_come_in_chunks(serve: Serve) -> None:
     """Its length is not known beforehand."""
     posts = serve()

@@ -517,10 +517,17 @@ class SenderEnd(NodeEnd):
 
 def _units(outermost: LayerOptions) -> tuple[int, int]:
     """Bytes that one credit stands for, and the largest message that can ever be accepted."""
+    unit = UNIT_BYTES
     if isinstance(outermost, BacklogOptions):
-        unit = min(UNIT_BYTES, max(1, outermost.backlog_bytes // outermost.backlog))
-        return unit, min(outermost.message_max_bytes, outermost.backlog_bytes)
-    return UNIT_BYTES, outermost.message_max_bytes
+        unit = min(unit, max(1, outermost.backlog_bytes // outermost.backlog))
+    return unit, largest_message(outermost)
+
+
+def largest_message(outermost: LayerOptions) -> int:
+    """Bytes of the largest message that can ever be accepted."""
+    if isinstance(outermost, BacklogOptions):
+        return min(outermost.message_max_bytes, outermost.backlog_bytes)
+    return outermost.message_max_bytes
 
 
 def _open_items(host: SenderHost) -> list[Item]:

@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 from surepipe.actors.codecs import choose_codec
 from surepipe.actors.consuming.coroutines import awaited, patient, within
+from surepipe.actors.ends.sender import largest_message
 from surepipe.actors.links import MutualTls, SharedKey, TcpRoute
 from surepipe.actors.notices import PipeNotice, log_notice
 from surepipe.actors.routes import Route
@@ -66,7 +67,7 @@ from surepipe.pipelines.sinks.files import CsvLines, JsonlLines, LineFile
 from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed, Submitting
 from surepipe.pipelines.sources.checking import Check, as_it_is, fitting
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile, opened
-from surepipe.pipelines.sources.http import Certificate, Posts
+from surepipe.pipelines.sources.http import Certificate, HttpLimits, Posts
 from surepipe.pipelines.sources.live import Called, Lines
 from surepipe.pipelines.sources.streams import RedisEntries, StreamRows
 from surepipe.pipelines.stages import About, Clock, Context, StageCall, TimeLimit
@@ -165,6 +166,11 @@ class RealEnvironment:
 
     # Sources.
 
+    def _largest_from(self, source: str) -> int:
+        """Bytes that each pipe which this source feeds takes of one message."""
+        fed = (pipe.stack[0] for pipe in self._plan.pipes if source in pipe.from_)
+        return min(map(largest_message, fed), default=HttpLimits().message_bytes)
+
     def source(  # noqa: PLR0911 - one line for each kind
         self, part: AnySource, stores: Mapping[str, Store]
     ) -> Source:
@@ -186,7 +192,8 @@ class RealEnvironment:
             case HttpSource():
                 host, port = _address(part.listen.reveal(), f"source {part.name}")
                 tls = None if part.tls is None else _certificate(part.tls)
-                return Posts(host, port, part.path, check=check, certificate=tls)
+                limits = HttpLimits(message_bytes=self._largest_from(part.name))
+                return Posts(host, port, part.path, check=check, certificate=tls, limits=limits)
             case PythonSource():
                 function, arguments = self.function(part.call), dict(part.arguments)
                 require_source(f"source {part.name}", part.call, function, arguments)

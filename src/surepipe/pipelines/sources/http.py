@@ -44,6 +44,8 @@ class HttpLimits:
     """What clients can make the server hold, and for how long."""
 
     body_bytes: int = 16 << 20
+    message_bytes: int = 16 << 20
+    """Of a message as pipes carry it: one that a pipe refuses would end the run."""
     held_bytes: int = 64 << 20
     """Of all messages that came and are not answered."""
     waiting: int = 1024
@@ -412,11 +414,12 @@ class Posts:
         """On the worker's thread. Raises _NoMessage."""
         try:
             value = read_json(body, constants=False)
-            _JSON.encode(
-                value
-            )  # what no pipe can carry would end the run: 1e999, half a surrogate pair
+            text = _JSON.encode(value)  # 1e999, or half a surrogate pair, would end the run
         except (ValueError, RecursionError, MisuseError):
             raise _NoMessage(_Answer(400, "no JSON")) from None
+        most = self._limits.message_bytes
+        if len(text) >= most:  # a byte more says that it is JSON
+            raise _NoMessage(_Answer(413, f"a message has fewer than {most} bytes"))
         try:
             return self._check(value)
         except Unfit as error:

@@ -13,6 +13,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from surepipe.actors.clusters import Cluster, Ticket
+from surepipe.cli.cluster_audit import audit_cluster
 from surepipe.pipelines.clusters import ClusterFile, accept
 from surepipe.queues.rmq import QueueSettings
 from tests.real import netns
@@ -131,6 +132,9 @@ def kill_one_after_the_other(rng: Random, tally: Tally) -> None:
                 tally.add("messages")
         assert nodes.end("n1", signal.SIGTERM) == 0
         nodes.end_all()
+        found = audit_cluster([str(nodes.file)], at_rest=False)
+        assert found.judged, "nothing was judged"
+        assert not found.broken, found.broken
         with file.open(*NAMES, process=accept) as cluster:
             require_one_chain(cluster, [ticket.id for ticket in tickets])
 

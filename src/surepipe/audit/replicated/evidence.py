@@ -92,14 +92,14 @@ class Vote:
 
 
 @record
-class Refusal:
+class RefusedMessage:
     """A voter refuses a message."""
 
     name: str
     message: bytes
 
 
-Statement: TypeAlias = MessageHeader | Refusal | Block | Vote
+Statement: TypeAlias = MessageHeader | RefusedMessage | Block | Vote
 
 
 class SharedReading:
@@ -145,7 +145,7 @@ class SharedReading:
             case ("handed_over", fields, bytes()):
                 yield from place.taking(MessageHeader.of(fields), place.epoch - 1)
             case ("refusal", bytes() as message, int(), str()) if is_voter:
-                yield Refusal(entry.author, message)
+                yield RefusedMessage(entry.author, message)
             case ("candidate", fields) if is_voter:
                 block = Block.of(fields)
                 if block.session == place.id:
@@ -306,7 +306,7 @@ def _take_row(found: StoredSession, row: Value, reading: SharedReading) -> None:
 # What entries say.
 
 
-class Evidence:
+class LogEvidence:
     """What entries say: messages, blocks, votes and refusals; and what is final by it."""
 
     def __init__(
@@ -334,7 +334,7 @@ class Evidence:
         match said:
             case MessageHeader():
                 self.headers.setdefault(said.id, said)
-            case Refusal(name, message):
+            case RefusedMessage(name, message):
                 self.refusals.setdefault(message, set()).add(name)
             case Block():
                 self.blocks[said.digest] = said

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from surepipe.audit.replicated.evidence import (
-    Evidence,
+    LogEvidence,
     NodeRows,
     SessionPlace,
     SharedReading,
@@ -79,8 +79,8 @@ class _Session:
     place: SessionPlace
     logs: dict[str, StoredSession]
     reading: SharedReading
-    all_of_it: Evidence = field(init=False)
-    by_node: dict[str, Evidence] = field(init=False)
+    all_of_it: LogEvidence = field(init=False)
+    by_node: dict[str, LogEvidence] = field(init=False)
     forks: dict[str, tuple[int, set[bytes]]] = field(init=False)
     """By author: the first height for which he signed two entries, and their digests."""
     liars: dict[str, str] = field(init=False)
@@ -110,9 +110,10 @@ class _Session:
         ]
         self.forks = _forks(signed)
         self.by_node = {
-            name: Evidence(place, log.entries.values(), reading) for name, log in self.logs.items()
+            name: LogEvidence(place, log.entries.values(), reading)
+            for name, log in self.logs.items()
         }
-        self.all_of_it = Evidence(place, signed, reading)
+        self.all_of_it = LogEvidence(place, signed, reading)
         self.liars = {
             **self.all_of_it.double_voters(),
             **{name: f"signed two entries for height {at}" for name, (at, _) in self.forks.items()},

@@ -83,6 +83,9 @@ class _Open:
     id: bytes
     machine: SessionMachine | None = None
     """None while its log is being read."""
+    is_of_last_life: bool = False
+    found: OpenedLog | None = None
+    """What its log held, until those of the last life are all read."""
     due: int | None = None
     ask_again: int | None = None
     held_back: deque[tuple[str, Value]] = field(default_factory=lambda: deque(maxlen=HELD_BACK_MAX))
@@ -537,7 +540,7 @@ class NodeMachine:
                     match each:
                         case (int() as number, bytes() as lo) if number in self.epochs.known:
                             found = self.epochs.known[number]
-                            self._begin(found, found.partition(lo))
+                            self._begin(found, found.partition(lo), is_of_last_life=True)
                         case _:
                             pass
             case _:
@@ -639,8 +642,11 @@ class NodeMachine:
             return all(each.is_sealed for each in opened)
         return is_current and found.number == self.record.number
 
-    def _begin(self, found: EpochRecord, partition: Partition) -> None:
-        here = _Open(found, partition, found.session(partition.lo))
+    def _begin(
+        self, found: EpochRecord, partition: Partition, *, is_of_last_life: bool = False
+    ) -> None:
+        session = found.session(partition.lo)
+        here = _Open(found, partition, session, is_of_last_life=is_of_last_life)
         if here.id in self._open:
             return
         self._open[here.id] = here
@@ -656,15 +662,38 @@ class NodeMachine:
 
     def _opened(self, here: _Open, outcome: object) -> None:
         match outcome:
-            case OpenedLog(stored, guarded):
-                self._built(here, stored, guarded)
+            case OpenedLog():
+                here.found = outcome
+                self._build_found()
             case FencedOut():
                 self.has_ended = True
                 self._out.append(Notice(NoticeKind.FENCED, 0, (), "a later process has this node"))
             case _:
                 here.ask_again = self._now + ASK_US
 
-    def _built(self, here: _Open, stored: StoredLog, guarded: tuple[int, bytes] | None) -> None:
+    def _build_found(self) -> None:
+        """Go on with the logs that are read, once those of the last life all are.
+
+        1. A receipt is in the log of one epoch, and its node begins again. 2. The log of another is read first,
+        and a message there gets a receipt. 3. Without the first log its number is one that was given before.
+        """
+        found = [each for each in self._open.values() if each.machine is None]
+        if any(each.is_of_last_life and each.found is None for each in found):
+            return
+        opened = [(each, each.found) for each in found if each.found is not None]
+        built = [(each, self._built(each, log.stored, log.guarded)) for each, log in opened]
+        for here, machine in built:
+            here.found, here.machine = None, machine
+        for here, machine in built:
+            self._perform(here, machine.wake(self._now, self._wall_ms))
+            while here.held_back:
+                route, value = here.held_back.popleft()
+                self._perform(here, machine.decoded(route, value, self._now, self._wall_ms))
+
+    def _built(
+        self, here: _Open, stored: StoredLog, guarded: tuple[int, bytes] | None
+    ) -> SessionMachine:
+        """Its machine, which has read what the log held."""
         found, partition = here.record, here.partition
         settings, decides = found.settings, found.quorum(partition.lo)
         options = self._options or LogOptions()
@@ -694,11 +723,7 @@ class NodeMachine:
             receipts=self.receipts,
         )
         machine.find_body = lambda header: self._body_before(here, header)
-        here.machine = machine
-        self._perform(here, machine.wake(self._now, self._wall_ms))
-        while here.held_back:
-            route, value = here.held_back.popleft()
-            self._perform(here, machine.decoded(route, value, self._now, self._wall_ms))
+        return machine
 
     def _body_before(self, here: _Open, header: MessageHeader) -> bytes | None:
         for each in self._open.values():
@@ -785,6 +810,7 @@ class NodeMachine:
         over = tuple(session for epoch, session in self._signed if epoch <= floor)
         self._signed = [each for each in self._signed if each[0] > floor]
         self._closing[here.id] = CloseLog(self._stream_of(here), self._life, over, floor)
+        self._build_found()
 
     # What others have.
 

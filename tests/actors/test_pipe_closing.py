@@ -230,18 +230,25 @@ def test_a_handler_that_does_not_end_gets_the_time_of_close_once() -> None:
     """Nothing is confirmed within it, and then a second is left for the handler, not as long again."""
     gate = threading.Event()
     left: list[float] = []
+    threads: list[threading.Thread] = []
 
     class Watched(Pipe):
         def _end(self, timeout: float) -> None:
             left.append(timeout)
             super()._end(timeout)
 
+    def wait_for_long(_: object) -> None:
+        threads.append(threading.current_thread())
+        gate.wait()
+
     pipe = Watched("p")
-    pipe.receive(lambda _: gate.wait())
+    pipe.receive(wait_for_long)
     pipe.send(1)
     try:
         with pytest.raises(NotConfirmed):
             pipe.close(timeout=1.5)
     finally:
         gate.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
     assert left == [1.0]

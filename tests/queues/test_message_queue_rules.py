@@ -143,7 +143,8 @@ class DeletesBelow(BoundedQueue[Message]):
 @pytest.mark.parametrize("kind", [DropsWhenFull, DeletesBelow])
 def test_the_rules_find_a_planted_fault(kind: type[BoundedQueue[Message]]) -> None:
     """message-queue Q-21: two faulty queues, each found by the dictionary and by the check."""
-    found_and_not_shrunk = settings(few(), phases=[Phase.generate])
+    # What is drawn depends on the modules that are loaded, too. It ends with the first fault that is found.
+    found_and_not_shrunk = settings(few(), max_examples=1_000, phases=[Phase.generate])
     with pytest.raises(AssertionError):
         run_state_machine_as_test(rules_of(lambda: kind(4, 12)), settings=found_and_not_shrunk)
     with pytest.raises(ContractBroken):

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,6 +98,16 @@ def part(status: dict[str, Any], name: str) -> Any:
     return next(one for one in status["parts"] if one["name"] == name)
 
 
+def told_by(page: str) -> dict[str, Any]:
+    """The status, once Spark has told how the first batch went: the second one may begin before that."""
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        status: dict[str, Any] = json.loads(asked(f"{page.rstrip('/')}/status.json"))
+        if "rows_per_s" in part(status, "spark")["counts"]:
+            return status
+        assert time.monotonic() < end, status
+
+
 def test_an_interrupt_lets_the_batch_end_and_all_of_it_is_there(tmp_path: Path) -> None:
     """The stage waits in the second batch, and the whole group gets SIGINT, as from a terminal: 130, and 1 to 100
     in order. Before that, page and metrics tell of the first batch: its rate, what waits, its state. The first
@@ -114,7 +125,7 @@ def test_an_interrupt_lets_the_batch_end_and_all_of_it_is_there(tmp_path: Path) 
         metrics = until(process, "metrics").split()[-1]
         wait_for(begun, process)
         assert (tmp_path / "late").is_dir()
-        status = json.loads(asked(f"{page.rstrip('/')}/status.json"))
+        status = told_by(page)
         assert part(status, "spark")["counts"]["batches"] == 1
         assert part(status, "spark")["counts"]["rows_per_s"] > 0
         assert part(status, "spark")["counts"]["state_rows"] == 0

@@ -12,7 +12,14 @@ from surepipe.actors.ends.intake import Until
 from surepipe.actors.routes import Landing, LocalSide
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.steps import StepRuntime
-from surepipe.core.effects import JournalContents, SaveState, Write, WriteOutcome, WriteStored
+from surepipe.core.effects import (
+    JournalContents,
+    NoteTransmitted,
+    SaveState,
+    Write,
+    WriteOutcome,
+    WriteStored,
+)
 from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
@@ -23,11 +30,12 @@ RELIABLE = parse_layers({"reliable": {"rto_initial_s": 0.05, "rto_min_s": 0.02}}
 
 
 class Journal:
-    """A journal in memory that can be down."""
+    """A journal in memory that can be down, or refuse one kind of write."""
 
     def __init__(self) -> None:
         self.memory = MemoryJournal()
         self.down = 0
+        self.refused: type[NoteTransmitted] | None = None
 
     def _answer(self) -> None:
         if self.down:
@@ -40,6 +48,8 @@ class Journal:
 
     def write(self, write: Write) -> WriteOutcome:
         self._answer()
+        if self.refused is not None and isinstance(write, self.refused):
+            raise StoreUnavailable("refused")
         return self.memory.write(write)
 
 
@@ -133,16 +143,43 @@ def test_with_a_journal_a_message_is_accepted_when_its_row_is_stored(runtime: Ru
 
 
 def test_a_sender_with_a_journal_that_crashes_loses_nothing(runtime: Runtime) -> None:
-    """Accepted, crashed before anybody read, delivered by the next life under the same numbers (pipes L-3)."""
+    """Sent, crashed before anybody read, delivered by the next life under the same numbers (pipes L-3)."""
     journal = Journal()
     sender, receiver = _ends(runtime, journal)
     sender.start()
     sender.intake.offer_many([b"a", b"b"], Until.ACCEPTED, None)
-    before = sender.unconfirmed()
+    ((epoch, *_),) = before = sender.unconfirmed()
+    await_that(runtime, lambda: journal.memory.transmitted == epoch, "a note that they are sent")
     journal.down = 1
     sender.crash()
     await_that(runtime, lambda: sender.keeper.restarts == 1 and sender.is_alive, "the next life")
     await_that(runtime, lambda: sender.unconfirmed() == before, "the journal to answer")
+    _hear_the_rest(sender, receiver)
+
+
+def test_messages_that_were_never_sent_are_numbered_again_by_the_next_life(
+    runtime: Runtime,
+) -> None:
+    """1. Two are accepted. 2. That they are sent can't be noted, so they aren't. 3. The life ends. 4. The next one
+    knows that no receiver has seen their numbers, and gives them its own (pipes L-3)."""
+    journal = Journal()
+    journal.refused = NoteTransmitted
+    sender, receiver = _ends(runtime, journal)
+    sender.start()
+    sender.intake.offer_many([b"a", b"b"], Until.ACCEPTED, None)
+    ((epoch, *_),) = sender.unconfirmed()
+    sender.crash()
+    await_that(runtime, lambda: sender.keeper.restarts == 1 and sender.is_alive, "the next life")
+    journal.refused = None
+    await_that(runtime, lambda: journal.memory.transmitted > epoch, "a note under a new number")
+    ((later, first, last),) = sender.unconfirmed()
+    assert later > epoch
+    assert (first, last) == (1, 2)
+    _hear_the_rest(sender, receiver)
+
+
+def _hear_the_rest(sender: SenderEnd, receiver: ReceiverEnd) -> None:
+    """The receiver begins, and gets what two lives of the sender took."""
     seen: list[object] = []
     receiver.start()
     receiver.consume(each(seen.append, BytesCodec()))

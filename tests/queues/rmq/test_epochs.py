@@ -538,8 +538,8 @@ def test_a_queue_agrees_over_epochs_after_any_troubles(seed: int, twins: int) ->
 
 
 def test_a_node_numbers_no_receipt_before_it_has_read_all_of_its_logs() -> None:
-    """rmq RQ-38: 1. A node begins again, and the log of its later epoch is read first. 2. The one before it has the
-    highest number of a submitter. 3. Whoever is answered in between would get a number twice."""
+    """rmq RQ-38: 1. A node begins again, and the log of its later epoch is read first. 2. The one before it has
+    the highest number of a submitter. 3. Whoever is answered in between would get a number twice."""
     run_epochs(8, 2)
 
 

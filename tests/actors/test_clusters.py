@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from urllib.request import urlopen
 
 import pytest
 
-from surepipe.actors import clusters
+from surepipe.actors import clusters, queue_worker
 from surepipe.actors.clusters import Cluster, ProcessContext
 from surepipe.actors.queue_guard import SLOT_BYTES, FileGuard, guarded
 from surepipe.errors import ConfigurationError, MisuseError
@@ -70,6 +71,65 @@ def test_a_function_that_always_raises_ends_refused(cluster: Cluster) -> None:
     broken, fine = client.submit(b"broken"), client.submit(b"tea")
     assert fine.result(timeout_s=WAIT_S).kind == "finalized"
     assert broken.result(timeout_s=WAIT_S).reason.count("failed: SystemExit") == 4
+
+
+def test_a_slow_message_holds_up_no_other_and_is_decided(tmp_path: Path) -> None:
+    """rmq RQ-73, RT-43: it takes longer than a slot, at every node. Its outcome is kept until its turn comes."""
+    is_over = Event()
+
+    def slow(message: Job, context: ProcessContext) -> Outcome:
+        del context
+        if message.body == b"slow":
+            is_over.wait(WAIT_S)
+        return Done(message.body)
+
+    with Cluster.local("orders", process=slow, path=tmp_path, settings=QUICK) as cluster:
+        client = cluster.client("shop-1")
+        first = client.submit(b"slow")
+        others = [client.submit(b"%d" % number) for number in range(20)]
+        assert {each.result(timeout_s=WAIT_S).kind for each in others} == {"finalized"}
+        assert first.outcome is None
+        is_over.set()
+        assert first.result(timeout_s=WAIT_S).value == b"slow"
+
+
+def test_a_function_that_never_ends_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rmq RQ-74: it takes a thread or two of each node; the others are decided meanwhile, and after it."""
+    monkeypatch.setattr(queue_worker, "HUNG_US", 300_000)
+    is_over = Event()
+
+    def hangs(message: Job, context: ProcessContext) -> Outcome:
+        del context
+        if message.body == b"hangs":
+            is_over.wait(WAIT_S)
+        return Done(message.body)
+
+    with Cluster.local("orders", process=hangs, path=tmp_path, settings=QUICK) as cluster:
+        client = cluster.client("shop-1")
+        first, other = client.submit(b"hangs"), client.submit(b"fine")
+        assert other.result(timeout_s=WAIT_S).kind == "finalized"
+        outcome = first.result(timeout_s=WAIT_S)
+        assert outcome.kind == "refused"
+        assert outcome.reason.count("failed: took longer than") == 4
+        assert client.submit(b"later").result(timeout_s=WAIT_S).kind == "finalized"
+        is_over.set()
+
+
+def test_an_outcome_that_depends_on_the_time_is_that_of_its_block(tmp_path: Path) -> None:
+    """rmq RQ-73: it is not kept for another block, which has another time."""
+
+    def timed(message: Job, context: ProcessContext) -> Outcome:
+        del message
+        return Done(str(context.now()).encode())
+
+    with Cluster.local("orders", process=timed, path=tmp_path, settings=QUICK) as cluster:
+        client = cluster.client("shop-1")
+        values = [client.submit(b"x").result(timeout_s=WAIT_S).value for _ in range(3)]
+        times = {block.time_ms for block in cluster.chain("n1")}
+    assert {int(each) for each in values} <= times
+    assert len(set(values)) == 3
 
 
 def test_a_cluster_that_is_opened_again_goes_on(tmp_path: Path) -> None:

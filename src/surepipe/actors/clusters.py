@@ -11,17 +11,15 @@ another actor for the user's function, and decides nothing.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import pykka
 
@@ -32,6 +30,7 @@ from surepipe.actors.host import EndOptions, Host, NodeEnd
 from surepipe.actors.links.security import Security
 from surepipe.actors.queue_guard import FileGuard, Guard, keys_of
 from surepipe.actors.queue_links import Hub, TcpMesh
+from surepipe.actors.queue_worker import Function, NodeWorker, ProcessContext, checked_function
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Running, Runtime
 from surepipe.actors.store_calls import Request, Stores
@@ -67,15 +66,7 @@ from surepipe.queues.rmq.epochs import (
 from surepipe.queues.rmq.feed import AppendDecided, OpenFeed
 from surepipe.queues.rmq.node import NodeMachine
 from surepipe.queues.rmq.receipts import TERMINAL
-from surepipe.queues.rmq.session import (
-    Done,
-    Job,
-    JobOutcomes,
-    Later,
-    Outcome,
-    ProcessJobs,
-    Refuse,
-)
+from surepipe.queues.rmq.session import ProcessJobs
 from surepipe.queues.rmq.stored_log import (
     CloseLog,
     OpenLog,
@@ -90,80 +81,20 @@ if TYPE_CHECKING:
     from surepipe.storage import RedisStore
 
 logger = logging.getLogger("surepipe")
-RETRY_US, RETRY_MAX_US = 500_000, 30_000_000
 STOP_S = 5.0
 OPEN_MAX = 10_000
-
-# The user's function.
-
-
-class ProcessContext:
-    """What a run of the user's function may ask, and what is the same on every node."""
-
-    def __init__(self, job: Job, time_ms: int) -> None:
-        self.id = job.id
-        self.random = Random(job.id)
-        self._time_ms = time_ms
-
-    def now(self) -> int:
-        """The time of the block, in milliseconds since 1970."""
-        return self._time_ms
-
-
-Function: TypeAlias = Callable[[Job, ProcessContext], Outcome]
-
-
-def checked_function(process: Function) -> Function:
-    """The function, if it is one that can be run. Raises ConfigurationError."""
-    if inspect.iscoroutinefunction(process) or inspect.isgeneratorfunction(process):
-        raise ConfigurationError(
-            "process is a coroutine function or a generator: give a plain function that returns Done, Refuse or "
-            "Later"
-        )
-    try:
-        inspect.signature(process).bind(None, None)
-    except TypeError:
-        raise ConfigurationError(
-            "process is called with two arguments, the message and a context: def process(message, context)"
-        ) from None
-    return process
-
-
-class NodeWorker:
-    """An actor that runs the user's function, one message after the other. What it raises is a failed try."""
-
-    def __init__(self, process: Function, retries: int) -> None:
-        self._process, self._retries = process, retries
-        self._tries: dict[bytes, int] = {}
-
-    def receive(self, message: object) -> None:
-        host, ticket, request = cast("tuple[Host[_Walled], int, ProcessJobs]", message)
-        outcomes = tuple(self._outcome(job, request.time_ms) for job in request.jobs)
-        host.answered(ticket, JobOutcomes(outcomes))
-
-    def _outcome(self, job: Job, time_ms: int) -> Outcome:
-        try:
-            outcome = self._process(job, ProcessContext(job, time_ms))
-            if not isinstance(outcome, Done | Refuse | Later):  # pyright: ignore[reportUnnecessaryIsInstance] - users return anything
-                raise TypeError(
-                    f"process returned a {type(outcome).__name__}: return Done(result), Refuse(reason) or Later()"
-                )
-        except BaseException as error:  # noqa: BLE001 - SystemExit too is told, and tried again
-            tries = self._tries[job.id] = self._tries.get(job.id, 0) + 1
-            logger.warning(
-                "process failed on %s: %s: %s", job.id.hex()[:12], type(error).__name__, error
-            )
-            if tries < self._retries:
-                return Later(min(RETRY_US << tries, RETRY_MAX_US))
-            self._tries.pop(job.id)
-            return Refuse(f"failed: {type(error).__name__}")
-        self._tries.pop(job.id, None)
-        return outcome
-
-    def died(self, error: BaseException) -> None:
-        """What waited is asked again in a later slot."""
-        logger.error("the worker of a node ended: %s", type(error).__name__)
-
+WAITED_PART = 3
+"""For this part of a slot a node waits for the user's function; what isn't done is decided in a later one."""
+__all__ = [
+    "Cluster",
+    "Function",
+    "NodeSeen",
+    "ProcessContext",
+    "QueueClient",
+    "QueueNode",
+    "Ticket",
+    "checked_function",
+]
 
 # Ends.
 
@@ -276,6 +207,7 @@ class QueueNode(NodeEnd):
         self._store, self._guard, self._keys, self._process = store, guard, keys, process
         self._claims: Claims | None = None
         self._lives = 0
+        self._desk: NodeWorker | None = None
         self._working: Running | None = None
         self._why_given_up = ""
         self.side = side
@@ -285,8 +217,15 @@ class QueueNode(NodeEnd):
     def worker(self) -> Running:
         """Who runs the user's function."""
         if self._working is None:
-            worker = NodeWorker(checked_function(self._process), self.foundation.settings.retries)
-            self._working = self.runtime.start(worker, f"{self.address}-worker")
+            settings, name = self.foundation.settings, f"{self.address}-worker"
+            self._desk = NodeWorker(
+                checked_function(self._process),
+                settings.retries,
+                budget_us=settings.slot_timeout_us // WAITED_PART,
+                runtime=self.runtime,
+                name=name,
+            )
+            self._working = self._desk.begin(self.runtime.start(self._desk, name))
         return self._working
 
     def feeder(self) -> Running:
@@ -349,6 +288,8 @@ class QueueNode(NodeEnd):
             if each is not None:
                 each.stop()
                 is_ended = each.join(timeout) and is_ended
+        if self._desk is not None:
+            is_ended = self._desk.stop(timeout) and is_ended
         return is_ended
 
     def look(self, question: Callable[[NodeMachine], object]) -> object:

@@ -253,6 +253,37 @@ def test_a_partition_is_split_and_merged_again() -> None:
     net.check_clients()
 
 
+def sealed_parts(net: EpochNetwork, epoch: int) -> list[set[bytes]]:
+    """Where the sealed parts of an epoch begin, by node."""
+    return [
+        {each.partition.lo for each in node.sessions() if each.epoch == epoch and each.seal}
+        for node in net.all_nodes().values()
+    ]
+
+
+def test_what_two_parts_leave_that_merge_is_handed_over() -> None:
+    """rmq RQ-31: 1. The lead's seal is final, and that of the other part isn't before an outage. 2. Until then the
+    log behind both isn't open. 3. All who held what the lead left took it for settled, and it was lost."""
+    net = network(function=never_before(3))
+    client = net.client("shop-1")
+    client.plan(("split", FIRST_POINT))
+    until(net, 2)
+    net.run(200 * MS)
+    client.plan(("merge", FIRST_POINT))
+    net.run(1200 * MS)
+    tickets = [client.submit(b"%d" % number, ttl_ms=3_000) for number in range(12)]
+    while not all(FIRST_POINT in each for each in sealed_parts(net, 2)):
+        net.run(MS)
+    assert all(HALF not in each for each in sealed_parts(net, 2))
+    net.groups = [{name} for name in net.names]
+    net.run(600 * MS)
+    net.groups = []
+    net.run(4 * SECOND)
+    assert kinds(tickets) == {"finalized": 12}
+    assert {net.epoch_of[net.verdicts[each.id][0]] for each in tickets} == {3}
+    assert {each.header.epoch for each in tickets} == {2}
+
+
 def test_parts_of_the_keys_end_one_after_the_other() -> None:
     """rmq CC-16, RQ-37: the guard forgets an epoch when all of its sessions are over, and then all of them."""
     net = network()

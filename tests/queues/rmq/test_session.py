@@ -191,6 +191,24 @@ def test_a_result_that_differs_is_not_approved() -> None:
     assert all(each.outcome is not None and each.outcome.kind == "finalized" for each in tickets)
 
 
+def test_a_message_whose_result_nobody_can_repeat_is_refused_and_holds_up_no_other() -> None:
+    """rmq RQ-75, RT-43: one of twenty has another result at each node and each time; all say so."""
+    drawn = Random(1)
+
+    def one_is_random(job: Job, node: QueueNode) -> Outcome:
+        del node
+        return Done(b"%d" % drawn.getrandbits(64) if job.body == b"7" else job.body)
+
+    net = network(function=one_is_random)
+    tickets = [net.client("shop-1").submit(b"%d" % number) for number in range(20)]
+    settle(net, 10 * SECOND)
+    ended = {each.body: each.outcome.kind for each in tickets if each.outcome}
+    assert ended.pop(b"7") == "refused"
+    assert tickets[7].outcome is not None
+    assert tickets[7].outcome.reason.count("result differs") == 4
+    assert set(ended.values()) == {"finalized"}
+
+
 def test_a_client_sends_until_more_than_a_third_have_it() -> None:
     """rmq RQ-40, RT-21: of seven nodes three; then it only listens."""
     net = network(7)

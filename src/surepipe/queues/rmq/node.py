@@ -910,8 +910,10 @@ class NodeMachine:
         found = self.epochs.known.get(here.epoch + 1)
         if found is None or self.name not in here.partition.members:
             return False
-        heirs = [self._open.get(found.session(each.lo)) for each in found.meeting(here.partition)]
-        machines = [each.machine for each in heirs if each is not None]
+        sessions = [found.session(each.lo) for each in found.meeting(here.partition)]
+        # One that isn't open yet waits for the seals of its other parents.
+        heirs = [self._open.get(each) for each in sessions if each not in self._closed]
+        machines = [None if each is None else each.machine for each in heirs]
         return all(each is not None and each.log.voice is not Voice.ASKING for each in machines)
 
     def _hand_one(self, session: bytes, message_id: bytes, touched: dict[bytes, _Open]) -> int:

@@ -63,6 +63,7 @@ from surepipe.queues.rmq.receipts import TERMINAL, Receipt, ReceiptBook, receipt
 MS = 1_000
 EARLY_BODIES_MAX, EARLY_BYTES_MAX = 4096, 16 << 20
 BODIES_BYTES = 256 << 10
+DIFFERS = "result differs"
 SUSPECT_EVERY = 32
 """In each so many-th of his turns a suspect gets the full time, so that he can show that he is there."""
 
@@ -1035,6 +1036,7 @@ class SessionMachine:
         picked: list[_Message] = []
         for message_id in self._undecided:
             message = self.messages[message_id]
+            self._give_up_on_irreproducible(message, now)
             if (
                 message.body is None
                 or message.header.expires_ms < time_ms
@@ -1050,6 +1052,13 @@ class SessionMachine:
             if len(picked) == self.settings.batch_max:
                 break
         return picked
+
+    def _give_up_on_irreproducible(self, message: _Message, now: int) -> None:
+        """Refuse, too, what so many have found another result for that not all of them lie: it is decided then."""
+        if message.refusals and self.name not in message.refusals:
+            differing = [each for each, _ in message.refusals.values() if each.startswith(DIFFERS)]
+            if len(differing) > len(self._voters) - self.chain.quorum:
+                self._refuse(message, self.chain.slot, f"{DIFFERS} at {len(differing)} nodes", now)
 
     def _smallest(self, uid: bytes) -> bytes:
         """Of messages that are the same work the one that is processed: the smallest id that is undecided."""
@@ -1203,7 +1212,7 @@ class SessionMachine:
                 reason = (
                     here
                     if isinstance(outcome, Refuse)
-                    else f"result differs: {here} here, {there} there"
+                    else f"{DIFFERS}: {here} here, {there} there"
                 )
                 self._refuse(self.messages[message_id], block.slot, reason, now)
                 self._declined.setdefault(block.slot, "invalid-result")

@@ -5,7 +5,7 @@
         ticket = client.submit(b"tea", key=b"customer-7")
         assert ticket.result(timeout_s=10).value == b"4.20"
 
-A node is an actor around a ``NodeMachine`` (``queues/rmq/node.py``). It has a clerk for its store and guard,
+A node is an actor around a ``NodeMachine`` (``queues/rmq/node/``). It has a clerk for its store and guard,
 another actor for the user's function, and decides nothing.
 """
 

@@ -10,13 +10,13 @@ import pytest
 
 from surepipe.core.effects import Addressed, NoticeKind
 from surepipe.errors import ConfigurationError
-from surepipe.queues.rmq import session as session_module
 from surepipe.queues.rmq.chain import DONE, Block, JobVerdict, ordered, vote_signed
 from surepipe.queues.rmq.client import Submitted
 from surepipe.queues.rmq.encoding import encode
 from surepipe.queues.rmq.epochs import QueueSettings
 from surepipe.queues.rmq.receipts import Receipt, pack_signed
 from surepipe.queues.rmq.session import Done, Job, Later, Outcome, Refuse
+from surepipe.queues.rmq.session import voting as session_voting
 from tests.queues.rmq.log_network import (
     MS,
     SECOND,
@@ -427,7 +427,7 @@ def test_a_dead_node_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None
         slow += net.now - begin > 2 * SECOND
     assert slow == 1
     net.queue_nodes[2].start()
-    monkeypatch.setattr(session_module, "SUSPECT_EVERY", 2)
+    monkeypatch.setattr(session_voting, "SUSPECT_EVERY", 2)
     for number in range(20):
         client.submit(b"later %d" % number)
         net.run(100 * MS)

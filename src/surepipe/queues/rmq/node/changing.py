@@ -1,0 +1,192 @@
+"""Sessions come and go: which are opened, which begin, and which nobody needs any more."""
+
+from __future__ import annotations
+
+from surepipe.core.effects import Notice, NoticeKind
+from surepipe.queues.rmq.epochs import (
+    EpochRecord,
+    Memory,
+    Partition,
+    ProvenRecord,
+    Remembered,
+)
+from surepipe.queues.rmq.node.records import RecordKeepingNode
+from surepipe.queues.rmq.node.state import AskedMemory, OpenSession
+from surepipe.queues.rmq.session import Beginning, SessionMachine
+from surepipe.queues.rmq.stored_log import (
+    CloseLog,
+)
+
+FEED_EPOCHS = 12
+"""For so many epochs a session is kept whose stream can't be written."""
+
+
+class ChangingNode(RecordKeepingNode):
+    """What a change of epochs does to sessions, and to the stream of what they decide."""
+
+    # The stream of what is decided.
+
+    def _feed_stream(self) -> None:
+        """Append what is decided, session by session: those before another one come first."""
+        if self._feed is None:
+            return
+        for here in self._open.values():
+            machine = here.machine
+            if machine is not None and machine.is_active and self.name in here.partition.members:
+                behind = self._parents(here.record, here.partition)
+                before = (
+                    [] if behind is None else [behind[0].session(each.lo) for each in behind[1]]
+                )
+                self._feed.begin(machine, [each for each in before if each in self._open])
+        request = self._feed.next_request(
+            self.sessions(), self._now, ending=frozenset(self._held_for_feed)
+        )
+        if request is not None:
+            self._call("feed", b"", 0, request)
+
+    def _is_held_for_feed(self, here: OpenSession) -> bool:
+        """Whether a session that nobody needs any more isn't in the stream yet."""
+        is_held = (
+            self._feed is not None
+            and here.is_sealed
+            and self._feed.is_behind(here.id)
+            and self.record.number - here.epoch < FEED_EPOCHS
+        )
+        if is_held:
+            self._held_for_feed.add(here.id)
+        return is_held
+
+    # Sessions.
+
+    def _refresh(self) -> None:
+        """Open, begin and close sessions, as far as it is known what is behind which."""
+        for each in list(self._open.values()):
+            self._look_at_seal(each)
+        for found in sorted(self.epochs.known.values(), key=lambda each: each.number):
+            for partition in found.partitions:
+                if self._is_to_open(found, partition):
+                    self._begin(found, partition)
+        for each in list(self._open.values()):
+            if each.machine is not None and not each.machine.is_active:
+                self._try_to_activate(each, each.machine)
+        for each in list(self._open.values()):
+            why = self._why_close(each)
+            if why is not None and not self._is_held_for_feed(each):
+                self._end(each, why)
+
+    def _look_at_seal(self, here: OpenSession) -> None:
+        machine = here.machine
+        if machine is None:
+            return
+        if not machine.is_lead:
+            if machine.next_record is None and here.epoch + 1 in self.epochs.known:
+                machine.next_record = self.epochs.known[here.epoch + 1]
+                self._perform(here, machine.wake(self._now, self._wall_ms))
+            return
+        if machine.seal is None or here.epoch + 1 in self.epochs.known:
+            return
+        proof, found = machine.seal_proof(), machine.record_behind()
+        if proof is None or found is None or self.record.number > here.epoch:
+            return
+        self.epochs.add(ProvenRecord(found, here.record.digest, machine.memory().hashes, proof))
+        self._is_dirty = True
+        for node in dict.fromkeys(each.name for each in (*here.record.nodes, *found.nodes)):
+            if node not in here.partition.members:
+                self._tell_epochs(node, here.epoch)
+
+    def _is_to_open(self, found: EpochRecord, partition: Partition) -> bool:
+        session = found.session(partition.lo)
+        if session in self._open or session in self._closed:
+            return False
+        is_current = self.name in partition.members
+        if found.number == 1:
+            return is_current and self.record.number <= 2
+        behind = self._parents(found, partition)
+        if behind is None:
+            return False
+        before, parents = behind
+        mine = [each for each in parents if self.name in each.members]
+        here = [self._open.get(before.session(each.lo)) for each in mine]
+        opened = [each for each in here if each is not None]
+        if opened:
+            return all(each.is_sealed for each in opened)
+        return is_current and found.number == self.record.number
+
+    def _try_to_activate(self, here: OpenSession, machine: SessionMachine) -> None:
+        """Begin with what the parents remember, if it is here; ask others for the rest."""
+        behind = self._parents(here.record, here.partition)
+        if behind is None:
+            return
+        before, parents = behind
+        rows: list[list[Remembered]] = []
+        missed: list[int] = []
+        begins_ms = here.record.start_ms
+        for parent in parents:
+            session = before.session(parent.lo)
+            known = self._open.get(session)
+            if known is not None and known.machine is not None and known.machine.seal is not None:
+                memory: Memory | None = known.machine.memory()
+                begins_ms = max(begins_ms, known.machine.seal.time_ms)
+            elif known is not None:
+                return
+            else:
+                asked = self._asked.setdefault(session, AskedMemory(here.record.digest))
+                memory = asked.memory
+                begins_ms = max(begins_ms, asked.sealed_ms)
+                missed.append(before.number)
+            if memory is None:
+                continue
+            rows.append(memory.rows())
+        if len(rows) < len(parents):
+            return
+        holds = here.partition.holds
+        kept = tuple(row for each in rows for row in each if holds(row.point))
+        machine.activate(Beginning(kept, begins_ms, tuple(dict.fromkeys(missed))), self._now)
+        for parent in parents:
+            self._asked.pop(before.session(parent.lo), None)
+        self._perform(here, machine.wake(self._now, self._wall_ms))
+
+    def _why_close(self, here: OpenSession) -> str | None:
+        """Why a session isn't needed any more: empty when it has ended well; None while it is needed."""
+        newest = self.record.number
+        if here.is_sealed:
+            found = self.epochs.known.get(here.epoch + 1)
+            if found is None:
+                return "" if newest > here.epoch else None
+            heirs = [
+                each
+                for each in found.meeting(here.partition)
+                if self.name in (*each.members, *here.partition.members)
+            ]
+            for each in heirs:
+                session = found.session(each.lo)
+                heir = self._open.get(session)
+                if session not in self._closed and (heir is None or not heir.is_sealed):
+                    return None if newest < here.epoch + 2 or heir is not None else ""
+            return ""
+        is_lead = here.partition == here.record.lead
+        lies = here.record.quorum(here.partition.lo).may_lie
+        if (is_lead and newest >= here.epoch + 2) or len(here.gone) > lies:
+            return (
+                f"epoch {here.epoch} ended while this node was away; it goes on in epoch {newest}"
+            )
+        return None
+
+    def _end(self, here: OpenSession, why: str) -> None:
+        """Forget a session, here and in the store."""
+        del self._open[here.id]
+        self._closed.append(here.id)
+        self._held_for_feed.discard(here.id)
+        if self._feed is not None:
+            self._feed.forget(here.id)
+        self.receipts.drop(here.id)
+        self._is_dirty = True
+        if why:
+            self._out.append(Notice(NoticeKind.MISSED, here.epoch, (), why))
+        # A part of the keys may be an epoch behind: what is still to be signed there isn't forgotten.
+        self._signed.append((here.epoch, here.id))
+        floor = min([here.epoch, *(each.epoch - 1 for each in self._open.values())])
+        over = tuple(session for epoch, session in self._signed if epoch <= floor)
+        self._signed = [each for each in self._signed if each[0] > floor]
+        self._closing[here.id] = CloseLog(self._stream_of(here), self._life, over, floor)
+        self._build_found()

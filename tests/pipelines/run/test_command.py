@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -92,6 +93,29 @@ def test_the_example_runs_to_its_end_and_a_second_run_finds_nothing_to_do(
         last
         == "held: orders/intake: integrity, no-loss, no-duplicate, monotonic, gap-free, identity"
     )
+
+
+def collected_late(message: dict[str, int]) -> dict[str, object]:
+    """A stage that looks how the process collects its garbage."""
+    return {"id": message["id"], "young": gc.get_threshold()[0], "kept": gc.get_freeze_count() > 0}
+
+
+@pytest.mark.parametrize(("before", "during"), [(700, 10_000), (50_000, 50_000), (0, 0)])
+def test_garbage_is_collected_seldom_while_a_run_lasts_unless_somebody_said_how(
+    surepipe: Command, shop: Path, before: int, during: int
+) -> None:
+    """Behind the run it is as it was; a collector that asks for more, or is off, stays so."""
+    shop.write_text(_with_stage(f"{__name__}:collected_late"))
+    write_lines("in.jsonl", [{"id": 1}])
+    asked, kept = gc.get_threshold(), gc.get_freeze_count()
+    try:
+        gc.set_threshold(before)
+        assert surepipe("run", shop, "--once").code == Exit.HELD
+        assert gc.get_threshold()[0] == before
+        assert gc.get_freeze_count() <= kept
+    finally:
+        gc.set_threshold(*asked)
+    assert read_lines("out/out.jsonl") == [{"id": 1, "young": during, "kept": True}]
 
 
 def test_dead_letters_are_listed_shown_and_sent_again(surepipe: Command, orders: Path) -> None:

@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Protocol, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec, Undecodable, decoder
@@ -22,9 +23,11 @@ from surepipe.actors.consuming.coroutines import (
     Wait,
     finish,
     finished,
+    in_task,
     is_loop_of,
     look_at_cancellation,
     nobody_waits,
+    outcome_here,
     own_outcome,
 )
 from surepipe.actors.inbox import Bell
@@ -253,11 +256,23 @@ def together_in_task(
     return loop
 
 
+class PatientLoop:
+    """A loop for threads, run in a task. Where it waits for somebody's coroutine that has a task of its own, so
+    nobody's code can cancel the one that the loop is in."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+
+    def __call__(self, work: Work) -> Awaitable[None]:
+        return in_task(partial(self._loop, work))
+
+
 async def consume_in_task(loop: TaskLoop, work: Work) -> None:
-    """Take one work through the loop, in a task of its own. What the handler raises is noted as its failure,
-    whatever it is, and so is a cancellation of that task; raises only when the task that waits is to end, which
-    is no failure of the message."""
-    _, failure = await own_outcome(loop, work)
+    """Take one work through the loop, in a task of its own if it calls a handler. What that raises is noted as
+    its failure, whatever it is, and so is a cancellation of its task; raises only when the task that waits is to
+    end, which is no failure of the message."""
+    outcome = outcome_here if isinstance(loop, PatientLoop) else own_outcome
+    _, failure = await outcome(loop, work)
     if failure is not None and work.done < work.last:
         work.failure = (work.done + 1, failure)
 

@@ -325,7 +325,7 @@ class LoopCoroutines:
         code = patient()
         if code is not None and asyncio._get_running_loop() is self.loop:
             # A task of its own, as from a thread: it may cancel itself, and what is around it goes on.
-            result, failure = code.wait(lambda: asyncio.ensure_future(outcome))
+            result, failure = code.wait(lambda: _begin(outcome))
             if failure is not None:
                 raise failure
             return result
@@ -416,6 +416,20 @@ async def own_outcome(function: Callable[[T], Awaitable[object]], argument: T) -
     except asyncio.CancelledError as error:
         result, failure = None, error
     if must_end():  # a handler may have swallowed it
+        raise asyncio.CancelledError
+    return result, failure
+
+
+async def outcome_here(function: Callable[[T], Awaitable[object]], argument: T) -> Outcome:
+    """The same in the task that waits, for code that has no reason to cancel it. Raises CancelledError where that
+    task is cancelled."""
+    result: object = None
+    failure: BaseException | None = None
+    try:
+        result = await function(argument)
+    except BaseException as error:  # noqa: BLE001 - noted where somebody waits
+        failure = error
+    if must_end():
         raise asyncio.CancelledError
     return result, failure
 

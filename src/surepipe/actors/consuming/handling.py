@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec
@@ -17,12 +16,13 @@ from surepipe.actors.consuming.consumer import (
     BatchHandler,
     Handler,
     Loop,
+    PatientLoop,
     each,
     each_in_task,
     together,
     together_in_task,
 )
-from surepipe.actors.consuming.coroutines import in_task, require_plain
+from surepipe.actors.consuming.coroutines import require_plain
 from surepipe.actors.consuming.lanes import LaneWork
 from surepipe.actors.ends.face import ReceivingFace, StartingFace
 from surepipe.errors import MisuseError
@@ -123,7 +123,7 @@ class HandlingFace(ReceivingFace, StartingFace):
         if on is None:  # in virtual time, too
             self.receiver.consume(loop)
         else:
-            self.receiver.consume_in_tasks(lambda work: in_task(partial(loop, work)), on)
+            self.receiver.consume_in_tasks(PatientLoop(loop), on)
 
     def leases(self) -> list[LaneWork]:
         """What each lane has in work now, ordered by lane; empty without lanes (see ``key``)."""

@@ -7,6 +7,7 @@ the handler has returned, so that a key is never in two lanes at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -292,11 +293,15 @@ class LaneTask:
         if isinstance(message, Kill):
             raise Killed("the lane was told to die")
         self._bell.rung = False
+        end = self._queue.now() + TURN_US
         while (work := self._queue.take_for(self._lane)) is not None:
             try:
                 await consume_in_task(self._loop, work)
             finally:  # also when the task is ended: what is not done is not settled
                 self._queue.finish_in(self._lane)
+            if self._queue.now() >= end:  # others on the loop get a turn, if nothing was waited for
+                await asyncio.sleep(0)
+                end = self._queue.now() + TURN_US
 
     def died(self, error: BaseException) -> None:
         """Pass it on: the receiver's end starts over."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 from typer.core import TyperGroup
 
-from surepipe.cli.commands.run import END_S, Stopping
+from surepipe.cli.commands.run import END_S, Stopping, few_collections
 from surepipe.cli.output import Exit, Line, complain, epilog, line, show, show_json
 
 if TYPE_CHECKING:
@@ -197,6 +197,7 @@ def run(
         without_links(
             found, *names, process=cast("Function", process), store=store, joining=joining
         ) as cluster,
+        few_collections(),
     ):
         show(_began(found, each, {**found.addresses, **joining}[each]) for each in names)
         with ExitStack() as stack:

@@ -132,9 +132,10 @@ def _serve(relays: RelayFile) -> None:
     from contextlib import ExitStack
 
     from surepipe.actors.parties import ServedRelay
+    from surepipe.cli.commands.run import few_collections
 
     served = ServedRelay(relays.relay)
-    with ExitStack() as stack:
+    with few_collections(), ExitStack() as stack:
         stack.callback(served.close)
         if relays.metrics_port is not None:
             from surepipe.observe.metrics import MetricsServer, RelayCollector

@@ -204,3 +204,33 @@ def test_a_relay_says_what_it_would_do_and_carries_one_message_or_all_but_one(
     assert run(["relay", file, "--dry-run", "--json"]) == 0
     assert run(["relay", file, "--clear", "north/west"]) == 2
     assert "there are east/west-west/east" in capsys.readouterr().err
+
+
+def test_the_account_of_a_relay_is_printed_without_its_password(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """IB-120: one line for each server: reads the parties, writes the inboxes of this relay; of files it is told
+    that there is no such right."""
+    file = tmp_path / "relay.yaml"
+    file.write_text(
+        f"""version: 1
+parties:
+  east: redis://carrier:hidden@one/0
+  north: redis://carrier:hidden@one/0?pipeline=shop
+  west: sqlite:///{tmp_path}/west.db
+paths: [{{ends: [east, west]}}, {{ends: [north, west]}}]
+relay: {{name: second}}
+"""
+    )
+    assert run(["relay", "acl", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "hidden" not in said
+    (line,) = (each for each in said.splitlines() if each.startswith("ACL SETUSER carrier on "))
+    assert [word for word in line.split() if "~" in word] == [
+        "%R~sp:{east}:*",
+        "%R~sp:{shop}:*",
+        "~sp:{east/ibc/inbox/second}:*",
+        "~sp:{shop/ibc/inbox/second}:*",
+    ]
+    assert "# west, sqlite:///" in said
+    assert not (tmp_path / "west.db").exists()

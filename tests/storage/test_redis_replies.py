@@ -26,6 +26,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.storage.redis.keys import LAYOUT_VERSION
 from surepipe.storage.redis.link import RedisLimits, meaning_of, moved_to
+from surepipe.storage.redis.rights import READING, WRITING
 from surepipe.storage.redis.store import RedisStore
 from surepipe.testing.servers import Binary, RedisServer
 from tests.contracts.store_contract import (
@@ -255,6 +256,12 @@ def test_a_user_with_the_documented_rights_can_do_everything(own_bench: RedisBen
     ):
         assert not isinstance(outcome, Failed | Unavailable), outcome
     assert store.level.name == "POWER"
+
+
+def test_the_documented_rights_are_those_that_are_known() -> None:
+    """IB-120: what is printed for a relay and what the page lists for a pipeline are of one list."""
+    listed = {word[1:] for word in documented_rights().split() if word.startswith("+")}
+    assert listed == {*READING, *WRITING} - {"evalsha_ro"}
 
 
 def documented_rights() -> str:

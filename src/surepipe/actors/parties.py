@@ -22,6 +22,7 @@ from surepipe.actors.threads import THREADS
 from surepipe.actors.tracing import FlowTrace
 from surepipe.core.store_requests import Batch, Retention, Store, StreamInfo, called
 from surepipe.errors import (
+    ConfigurationError,
     Fenced,
     NotConfirmed,
     PipeFull,
@@ -31,7 +32,7 @@ from surepipe.errors import (
 )
 from surepipe.queues.ibc.calls import Submission
 from surepipe.queues.ibc.keys import QueueKey
-from surepipe.queues.ibc.ledger import Ledger
+from surepipe.queues.ibc.ledger import Ledger, inbox_of
 from surepipe.queues.ibc.merkle_store import KEEP_BYTES, PRODUCER, IbcRefused
 from surepipe.queues.ibc.module import Sending
 from surepipe.queues.ibc.party import TRUSTING_PERIOD_S, Party
@@ -51,20 +52,19 @@ LATER = frozenset({"queue-full", "client-frozen", "client-expired", "clock-jump"
 """Codes of refusals that may pass, by themselves or when an operator has looked."""
 
 
-def inbox_of(relayer: str) -> str:
-    """The stream that a relay writes into."""
-    return f"ibc/inbox/{relayer}"
-
-
 class StoreEnd:
-    """A party in another process, as a relay sees it: its ledger is read, and submissions go into its inbox."""
+    """A party in another process, as a relay sees it: its ledger is read, and submissions go into its inbox.
+
+    Of the party's store nothing is written. The inbox stands beside it (``Store.beside``), so on Redis the relay
+    may have an account that reads the one and writes the other.
+    """
 
     def __init__(self, store: Store, relayer: str, runtime: Runtime = THREADS) -> None:
         self.ledger = Ledger(store)
         self._relayer = relayer
         self._sender = StreamSender(
             inbox_of(relayer),
-            store=store,
+            store=store.beside(inbox_of(relayer)),
             codec="bytes",
             retention=Retention(max_bytes=INBOX_BYTES),
             runtime=runtime,
@@ -132,21 +132,36 @@ class ServedParty(Party):
         )
 
     def serve(self) -> None:
-        """Take what relays bring; a second call does nothing."""
+        """Take what relays bring; a second call does nothing. An inbox that its relay has spoiled is left out, and
+        told in the log. Raises ConfigurationError when that leaves none."""
         if self._inboxes:
             return
+        failures: list[ConfigurationError] = []
         for relayer in self._relayers:
-            inbox = StreamReceiver(
-                inbox_of(relayer),
-                {"stream": {"start": "earliest", "read_max": 16}},
-                store=self.store,
-                codec="bytes",
-                retention=Retention(max_bytes=INBOX_BYTES),
-                notices=self._notices,
-                runtime=self._runtime,
-            )
+            try:
+                inbox = self._inbox(relayer)
+            except ConfigurationError as error:
+                failures.append(error)
+                logger.error(
+                    "party %s: relay %s can bring nothing until the keys of its inbox are removed: %s",
+                    *(self.name, relayer, error),
+                )
+                continue
             self._inboxes.append(inbox)
             inbox.receive(partial(self._take, relayer))
+        if failures and not self._inboxes:
+            raise failures[0]
+
+    def _inbox(self, relayer: str) -> StreamReceiver:
+        return StreamReceiver(
+            inbox_of(relayer),
+            {"stream": {"start": "earliest", "read_max": 16}},
+            store=self.store.beside(inbox_of(relayer)),
+            codec="bytes",
+            retention=Retention(max_bytes=INBOX_BYTES),
+            notices=self._notices,
+            runtime=self._runtime,
+        )
 
     def _take(self, relayer: str, submission: object) -> None:
         """What a relay brings. One that can't be read is dropped; a store that doesn't answer is asked again by
@@ -460,4 +475,4 @@ class ServedRelay:
         self._running.join(CLOSE_S)
 
 
-__all__ = ["ServedParty", "ServedRelay", "StoreEnd", "StreamToParty", "inbox_of"]
+__all__ = ["ServedParty", "ServedRelay", "StoreEnd", "StreamToParty"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, ClassVar, Literal, Self
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import BeforeValidator, Field, ValidationError
 
@@ -18,8 +19,10 @@ from surepipe.pipelines.models.common import PartModel, row_of
 from surepipe.pipelines.problems import nearest
 from surepipe.pipelines.reading import read_file
 from surepipe.queues.ibc import Ledger, Relay, RelayOptions, TrustRoot
+from surepipe.queues.ibc.ledger import inbox_of
 from surepipe.queues.ibc.relay import Ends
 from surepipe.storage import open_store
+from surepipe.storage.redis.rights import acl_line
 
 
 class PathPart(PartModel):
@@ -70,15 +73,7 @@ class RelayFile:
     @staticmethod
     def read(path: Path) -> RelayFile:
         """Raises ConfigurationError, which says what to write."""
-        _, root = read_file(path)
-        try:
-            model = RelayModel.model_validate(root.data())
-        except ValidationError as error:
-            lines = [
-                f"{path}: {'.'.join(map(str, each['loc'])) or 'the file'}: {each['msg']}"
-                for each in error.errors(include_url=False)
-            ]
-            raise ConfigurationError("\n".join(lines)) from None
+        model = _model_of(path)
         stack = ExitStack()
         try:
             ends = {
@@ -108,6 +103,18 @@ class RelayFile:
         trace: TracebackType | None,
     ) -> None:
         self.stack.close()
+
+
+def _model_of(path: Path) -> RelayModel:
+    _, root = read_file(path)
+    try:
+        return RelayModel.model_validate(root.data())
+    except ValidationError as error:
+        lines = [
+            f"{path}: {'.'.join(map(str, each['loc'])) or 'the file'}: {each['msg']}"
+            for each in error.errors(include_url=False)
+        ]
+        raise ConfigurationError("\n".join(lines)) from None
 
 
 def _used(model: RelayModel, path: Path) -> list[tuple[str, str]]:
@@ -160,6 +167,38 @@ def _store_at(address: str, name: str, stack: ExitStack) -> Store:
     if callable(close):
         stack.callback(close)
     return store
+
+
+def rights_of(path: Path) -> list[str]:
+    """What the operators of the stores have to let this relay do, and no more: a line that makes its account on
+    each Redis, and words about files. Raises ConfigurationError."""
+    model = _model_of(path)
+    found: list[str] = []
+    by_server: dict[str, list[str]] = {}
+    for name, address in _used(model, path):
+        where, _, given = address.partition("?pipeline=")
+        if address.startswith("sqlite"):
+            found.append(
+                f"# {name}, {address}: a file has no rights of its own for a part. Who may write it can change "
+                f"all that {name} believes: run this relay as the user who owns it"
+            )
+        else:
+            by_server.setdefault(where, []).append(given or name)
+    for where, pipelines in by_server.items():
+        user, server = _user_of(where)
+        inboxes = [f"{pipeline}/{inbox_of(model.relay.name)}" for pipeline in pipelines]
+        found.append(
+            f"# {server} (Redis 7 or newer): it reads {', '.join(pipelines)}, and writes its inboxes"
+        )
+        found.append(acl_line(user, reads=pipelines, writes=inboxes))
+    return found
+
+
+def _user_of(address: str) -> tuple[str, str]:
+    """The user in the address of a server, and the address without its password."""
+    parts = urlsplit(address)
+    server = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    return parts.username or "surepipe-relay", server
 
 
 def ledger_at(address: str, stack: ExitStack) -> Ledger:

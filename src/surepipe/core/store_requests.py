@@ -645,6 +645,12 @@ class Store(ABC):
     def ask(self, request: StoreRequest) -> StoreOutcome:
         """The outcome of the request. Waits block as long as they say."""
 
+    def beside(self, name: str) -> Store:
+        """A store for what somebody else may be let write who may only read this one. It ends with this one, and
+        no transaction spans both. This store itself where a right can't be given for a part (memory, a file)."""
+        del name
+        return self
+
     # Streams.
 
     def create(self, stream: str, partitions: int, retention: Retention) -> CreateOutcome:

@@ -28,6 +28,7 @@ from surepipe.pipelines.links import Node, link
 from surepipe.pipelines.models.pipes import (
     BookRoutePart,
     Expect,
+    PartyPart,
     PipePart,
     StoreRoutePart,
     TcpRoutePart,
@@ -574,12 +575,27 @@ def _about_parties(plan: Plan) -> Iterator[str]:
                 f"is honest; one honest relay runs; outages and delays are shorter than {days / 3:.3g} days (a "
                 f"third of the trusting period of {days:g}); beyond that it may stand until an operator helps"
             )
+            for side in (between.sends, between.receives):
+                yield _about_keeping(plan, pipe.name, side)
             if between.timeout_s is not None:
                 yield (
                     f"pipe {pipe.name}: what {other} has not received {between.timeout_s:g} s after {one} sent "
                     f"it, by {other}'s own signed clock, comes back into {between.dead_letter}, and can't be "
                     "executed any more"
                 )
+
+
+def _about_keeping(plan: Plan, pipe: str, side: PartyPart) -> str:
+    """Who could change what a party believes."""
+    store = next((one for one in plan.stores if one.name == side.store), None)
+    rests = f"pipe {pipe} rests on: nobody but {side.party} writes what is in store {side.store}"
+    if not isinstance(store, RedisStorePart):
+        return rests
+    keys = store.keys or plan.name
+    return (
+        f"{rests} (keys sp:{{{keys}}}:*). From Redis 7 on a relay does with an account that reads these and "
+        f"writes sp:{{{keys}/ibc/inbox/RELAY}}:*, which `surepipe relay acl` prints; before, whoever may read may write"
+    )
 
 
 KEYS_SAID = 1_000

@@ -174,6 +174,13 @@ class FaultyStore(Store):
     def closed(self) -> bool:
         return bool(getattr(self.inside, "closed", False))
 
+    def beside(self, name: str) -> Store:
+        inside = self.inside.beside(name)
+        if inside is self.inside:
+            return self
+        seed = self._rng.getrandbits(32)
+        return FaultyStore(inside, rates=self.rates, seed=seed, sleep=self._sleep)
+
     # Script.
 
     def script(

@@ -156,8 +156,26 @@ stores:
 def test_what_a_route_between_parties_rests_on_is_said() -> None:
     """IB-128: and each fault that is tolerated by the setting, and what can't be written."""
     report = assess(plan_of(COMMITTED, stores=STORES))
-    (note,) = [each for each in report.notes if "rests on" in each]
+    note, *keeping = (each for each in report.notes if "rests on" in each)
     assert "shorter than 4.67 days" in note
+    assert [each.partition("rests on: ")[2] for each in keeping] == [
+        "nobody but east writes what is in store ours",
+        "nobody but west writes what is in store theirs",
+    ]
+
+
+def test_of_redis_it_is_said_what_a_relay_needs_of_a_party() -> None:
+    """IB-120: to read its keys, and to write an inbox beside them; with an older server that can't be had."""
+    stores = """\
+stores:
+  ours: {kind: redis, url: "redis://h1/0", durability: power}
+  theirs: {kind: redis, url: "redis://h2/0", durability: power, keys: bakery}
+"""
+    notes = assess(plan_of(COMMITTED, stores=stores)).notes
+    (note,) = (each for each in notes if "nobody but west" in each)
+    assert "keys sp:{bakery}:*" in note
+    assert "writes sp:{bakery/ibc/inbox/RELAY}:*, which `surepipe relay acl` prints" in note
+    assert "From Redis 7 on" in note
 
 
 MORE = "      receives:"

@@ -26,13 +26,15 @@ def relay(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="A relay.yaml; or the word trust, with the address of a store."
+            metavar="FILE",
+            help="A relay.yaml; or the word trust with the address of a store; or the word acl with a relay.yaml.",
         ),
     ],
     store: Annotated[
         str,
         typer.Argument(
-            metavar="[STORE]", help="After trust: sqlite:///FILE or redis://HOST/0?pipeline=NAME"
+            metavar="[STORE]",
+            help="After trust: sqlite:///FILE or redis://HOST/0?pipeline=NAME; after acl: a relay.yaml.",
         ),
     ] = "",
     *,
@@ -67,13 +69,18 @@ def relay(
     """Carry messages, receipts and headers between parties; neither has to trust this process.
 
     It may be killed and started anywhere, and run as often as one likes. `surepipe relay trust STORE` writes what
-    another party begins to trust this one with: a human compares it.
+    another party begins to trust this one with: a human compares it. `surepipe relay acl FILE` writes the account
+    that each Redis should have for this relay: it reads the parties' keys, and can change nothing of them.
     """
-    from surepipe.cli.relaying import RelayFile, trust_of
+    from surepipe.cli.relaying import RelayFile, rights_of, trust_of
     from surepipe.errors import ConfigurationError, NotConfirmed
 
     if file == "trust":
         typer.echo(trust_of(store, trusting_days))
+        return
+    if file == "acl":
+        for each in rights_of(Path(store)):
+            typer.echo(each)
         return
     with RelayFile.read(Path(file)) as relays:
         for each in skip or ():

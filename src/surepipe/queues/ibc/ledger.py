@@ -21,6 +21,11 @@ KNOWN_MAX = 4_096
 """So many headers are kept in memory."""
 
 
+def inbox_of(relayer: str) -> str:
+    """The stream that a relay writes into, and the name of the store beside a party's that has it."""
+    return f"ibc/inbox/{relayer}"
+
+
 @dataclass(frozen=True, slots=True)
 class Counters:
     """Of a queue at a height."""
@@ -131,15 +136,16 @@ class Ledger:
         first, end = min(page), max(page) + 1
         return self.entries(connection, queue, first, end, height, part=part, limit=end - first)
 
-    def items(self, stream: str, first: int, count: int) -> Iterator[bytes]:
-        """Items of a queue's stream from a position (from 0) on."""
+    def items(
+        self, stream: str, first: int, count: int, store: Store | None = None
+    ) -> Iterator[bytes]:
+        """Items of a queue's stream from a position (from 0) on; of another store's where one is given."""
+        store = store or self.store
         index, end = first + 1, first + 1 + count
         while index < end:
-            found = self.store.read(stream, index, end - index, 4 << 20)
+            found = store.read(stream, index, end - index, 4 << 20)
             if not isinstance(found, Batch):
-                raise StoreReset(
-                    f"{called(self.store)}: item {index} of {stream!r} is gone: {found}"
-                )
+                raise StoreReset(f"{called(store)}: item {index} of {stream!r} is gone: {found}")
             for run in found.entries:
                 yield from run.payloads
             index = found.next

@@ -76,6 +76,9 @@ logger = logging.getLogger("surepipe")
 PROBE_AGAIN_S = 30.0
 """Settings may be changed while the server runs, and one that throws messages away does so at once."""
 WRITING = frozenset({"append", "claim", "commit", "create", "drop", "open", "transaction", "trim"})
+READS_APART_FROM = 7
+"""The version of Redis from which a script may be called as one that only reads (EVALSHA_RO). The server then asks
+for no right to write the keys that the script names, so a user may be let read without being let write."""
 
 
 class Caller:
@@ -96,7 +99,7 @@ class Caller:
         self.link = link
         self._home = home
         self._declared = declared
-        self._replicas = replicas
+        self.replicas = replicas
         self._replicas_within_ms = max(1, round(replicas_within_s * 1000))
         self._probing = threading.Lock()
         self._server: RedisFacts | None = None
@@ -104,6 +107,8 @@ class Caller:
         self._monotonic = monotonic
         self._probe_at = 0.0
         self._seen: dict[tuple[str, ...], int] = {}
+        self._reads_apart = True
+        """Scripts that only read are called as such, where the server has that and lets this user."""
 
     # The server.
 
@@ -144,6 +149,9 @@ class Caller:
                 found.why,
             )
         self._server = found
+        major = found.version.partition(".")[0]
+        if major.isdecimal() and int(major) < READS_APART_FROM:
+            self._reads_apart = False
 
     @property
     def declared(self) -> Level | None:
@@ -202,15 +210,22 @@ class Caller:
     def _evaluate(
         self, wanted: LuaScript, tag: str, keys: Sequence[str], arguments: Sequence[Argument]
     ) -> Replies | Unavailable | Failed:
-        commands: list[Command] = [("EVALSHA", wanted.sha, len(keys), *keys, *arguments)]
-        if self._replicas and wanted.name in WRITING:
-            commands.append(("WAIT", self._replicas, self._replicas_within_ms))
+        is_writing = wanted.name in WRITING
+        is_apart = self._reads_apart and not is_writing
+        verb = "EVALSHA_RO" if is_apart else "EVALSHA"
+        commands: list[Command] = [(verb, wanted.sha, len(keys), *keys, *arguments)]
+        if self.replicas and is_writing:
+            commands.append(("WAIT", self.replicas, self._replicas_within_ms))
         replies = self.link.call(tag, commands)
         if _is_unknown_script(replies):
             replies = self.link.call(tag, [("SCRIPT", "LOAD", wanted.source), *commands])
             replies = replies[1:] if isinstance(replies, list) else replies
         if isinstance(replies, Unavailable | Failed):
             return replies
+        if is_apart and _is_about_the_command(replies[0], verb):
+            # A user whose rights were listed for an older version of surepipe, or a server that hides its version.
+            self._reads_apart = False
+            return self._evaluate(wanted, tag, keys, arguments)
         if isinstance(error := replies[0], Exception):
             return self._refused(error, tag, keys)
         return self._replicated(replies) or list_of(replies[0])
@@ -238,10 +253,10 @@ class Caller:
         if len(replies) < 2:
             return None
         heard = replies[1]
-        if isinstance(heard, int) and heard >= self._replicas:
+        if isinstance(heard, int) and heard >= self.replicas:
             return None
         return Unavailable(
-            f"stored, but only {heard!r} of {self._replicas} replicas said in time that they have it"
+            f"stored, but only {heard!r} of {self.replicas} replicas said in time that they have it"
         )
 
     # Another server than before.
@@ -264,6 +279,11 @@ def _is_unknown_script(replies: object) -> bool:
         and isinstance(error := replies[0], Exception)  # pyright: ignore[reportUnknownVariableType]
         and code_of(error) == "NOSCRIPT"
     )
+
+
+def _is_about_the_command(reply: Reply, verb: str) -> bool:
+    """Whether the server doesn't know this command, or doesn't let this user call it with any key."""
+    return isinstance(reply, Exception) and f"'{verb}'" in str(reply).upper()
 
 
 def _other_layout(where: str, version: str) -> str:

@@ -327,6 +327,18 @@ class RedisStore(Store):
         """True after ``close``."""
         return self._is_closed
 
+    def beside(self, name: str) -> RedisStore:
+        """See ``Store.beside``: keys of its own, ``sp:{PIPELINE/NAME}:*``, over the connections of this store."""
+        return RedisStore(
+            Keys(f"{self.keys.pipeline}/{name}", self.keys.spread),
+            self._caller.link,
+            self._waiting,
+            level=self._caller.declared,
+            replicas=self._caller.replicas,
+            limits=self._limits,
+            clock=self._clock,
+        )
+
     @property
     def level(self) -> Level:
         """What survives: as declared, else as the server's settings say.

@@ -4,7 +4,7 @@ In memory the processor's time is taken, over a file that of the clock on the wa
 
 python -m benchmarks.ibc                  half a minute
 python -m benchmarks.ibc --long           also a tree of a million keys (a gigabyte of memory, two minutes)
-python -m benchmarks.ibc --bulk 1000000   also so many stored proofs, verified by one process and by all cores
+python -m benchmarks.ibc --grow           trees of a thousand to a million keys instead, and their memory
 python -m benchmarks.ibc --packets 5000 --redis URL   so many messages from one party to another and back instead
 python -m benchmarks.ibc --fuzz 1000000   damaged proofs instead: none may raise, none may show what isn't so
 python -m benchmarks.ibc --fuzz-headers 1000000   and damaged headers: none may be believed
@@ -13,12 +13,15 @@ python -m benchmarks.ibc --fuzz-headers 1000000   and damaged headers: none may 
 from __future__ import annotations
 
 import argparse
+import gc
+import resource
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -26,7 +29,6 @@ from typing import cast
 
 from surepipe.actors.parties import ServedParty, ServedRelay, StoreEnd
 from surepipe.actors.threads import THREADS
-from surepipe.audit.bulk.proofs import ProofAudit, StoredProof, verify_files, write_proofs
 from surepipe.core.store_requests import Level, Store, TableRows
 from surepipe.queues.ibc import Party, Relay, RelayOptions, Sending, Transaction
 from surepipe.queues.ibc.headers import Client, TrustRoot, update_to
@@ -43,7 +45,7 @@ from surepipe.queues.ibc.merkle_store import MerkleStore
 from surepipe.queues.ibc.proof import BatchProof, ExistenceProof, ProofError, uvarint
 from surepipe.queues.ibc.queue import ProvableQueue
 from surepipe.queues.ibc.simple_tree import prove_in_map, simple_map_root
-from surepipe.queues.ibc.wire import decode_proof, encode_chain, encode_proof
+from surepipe.queues.ibc.wire import decode_proof, encode_proof
 from surepipe.storage import MemoryStore, RedisStore, SqliteStore
 from tests.kit.headers import Chain, damaged_header, honest
 from tests.kit.proofs import Case, damaged, honest_cases
@@ -58,10 +60,10 @@ def key_of(index: int) -> bytes:
 
 
 def tree_of(keys: int) -> IavlTree:
-    """A committed tree of so many entries."""
-    tree = IavlTree()
+    """A committed tree of so many entries, each with a value of its own."""
+    tree, value = IavlTree(), bytearray(VALUE)
     for index in range(keys):
-        tree.set(key_of(index), VALUE)
+        tree.set(key_of(index), bytes(value))
     tree.commit()
     return tree
 
@@ -95,6 +97,49 @@ def measure_writes(tree: IavlTree, random: Random) -> float:
         f"new root after each write, {keys:,} keys",
         [microseconds(write, 500) for _ in range(ROUNDS)],
     )
+
+
+def resident() -> int:
+    """Bytes of memory that this process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def measure_growth(sizes: Sequence[int], random: Random) -> None:
+    """What trees of these sizes cost: to make, to write, to prove, to keep."""
+    print(
+        "| keys | a key of a new tree | new root after a write | a proof made | its steps, bytes | memory |"
+    )
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    for size in sizes:
+        gc.collect()
+        before = resident()
+        begin = time.process_time()
+        tree = tree_of(size)
+        made = (time.process_time() - begin) / size * 1e6
+        taken = resident() - before
+        chosen = [random.randrange(size) for _ in range(500)]
+        written = min(microseconds(partial(_write, tree, chosen), 500) for _ in range(ROUNDS))
+        proven = min(microseconds(partial(_prove, tree, chosen), 500) for _ in range(ROUNDS))
+        proof = tree.prove(key_of(chosen[0]))
+        assert proof is not None
+        print(
+            f"| {size:,} | {made:.1f} us | {written:.1f} us | {proven:.1f} us | {len(proof.path)}, "
+            f"{len(encode_proof(proof))} B | {taken / size:,.0f} B a key, {taken / 1e6:,.0f} MB |",
+            flush=True,
+        )
+        del tree, proof
+
+
+def _write(tree: IavlTree, indexes: Sequence[int]) -> None:
+    for index in indexes:
+        tree.set(key_of(index), VALUE)
+        tree.commit()
+
+
+def _prove(tree: IavlTree, indexes: Sequence[int]) -> None:
+    for index in indexes:
+        tree.prove(key_of(index))
 
 
 def hashes_alone(proofs: Sequence[ExistenceProof]) -> bytes:
@@ -272,28 +317,6 @@ def _tell_packets(name: str, count: int, took: float, processor: float) -> None:
     )
 
 
-def measure_bulk(count: int, folder: Path) -> None:
-    """Files of stored proofs, verified again: by one process, and by one for each core, its start included."""
-    merkle, file = MerkleStore(MemoryStore()), folder / "proofs.parquet"
-    merkle.open()
-    block = merkle.begin()
-    for number in range(10_000):
-        block.set("ibc", key_of(number), VALUE)
-    version = merkle.commit(block, 1)
-    rows = [
-        StoredProof(
-            version.root, encode_chain(merkle.prove("ibc", [key])), b"ibc", (key,), (VALUE,)
-        )
-        for key in map(key_of, range(10_000))
-    ]
-    write_proofs((rows[number % 10_000] for number in range(count)), file)
-    for name, workers in (("one process", 1), ("each core", None)):
-        begin = time.perf_counter()
-        assert verify_files([file], workers) == ProofAudit(count, count)
-        took = time.perf_counter() - begin
-        print(f"| {count:,} stored proofs, {name} | {count / took:,.0f} a second | {took:.1f} s |")
-
-
 def bytes_of(store: Store, name: str) -> int:
     """Of all rows of a table."""
     total, after = 0, cast("bytes | None", b"")
@@ -397,7 +420,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--fuzz", type=int, default=0)
-    parser.add_argument("--bulk", type=int, default=0)
+    parser.add_argument("--grow", action="store_true")
     parser.add_argument("--fuzz-headers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--redis", metavar="URL")
@@ -413,6 +436,9 @@ def main(arguments: Sequence[str]) -> int:
                 measure_served(options.packets, options.redis, Path(folder))
         return 0
     random = Random(options.seed)
+    if options.grow:
+        measure_growth((1_000, 10_000, 100_000, 1_000_000), random)
+        return 0
     print(f"| what | best of {ROUNDS} | median |\n| --- | ---: | ---: |")
     tree = tree_of(100_000)
     small = measure_writes(tree, random)
@@ -428,8 +454,6 @@ def main(arguments: Sequence[str]) -> int:
             measure_store("SQLite, each block synced", store)
         with SqliteStore(Path(folder) / "process.db", level=Level.PROCESS) as store:
             measure_store("SQLite, level process", store)
-        if options.bulk:
-            measure_bulk(options.bulk, Path(folder))
     if options.long:
         large = measure_writes(tree_of(1_000_000), random)
         print(

@@ -9,8 +9,8 @@ from random import Random
 import duckdb
 import pytest
 
-from surepipe.audit.bulk import proofs
-from surepipe.audit.bulk.proofs import (
+from surepipe.audit import proofs
+from surepipe.audit.proofs import (
     COLUMNS,
     ProofAudit,
     StoredProof,

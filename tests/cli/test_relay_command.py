@@ -206,6 +206,27 @@ def test_a_relay_says_what_it_would_do_and_carries_one_message_or_all_but_one(
     assert "there are east/west-west/east" in capsys.readouterr().err
 
 
+def test_an_address_comes_from_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IB-34: as in the file of a pipeline, so that no password stands in a file; what isn't set is named."""
+    file = tmp_path / "relay.yaml"
+    file.write_text(
+        """version: 1
+parties: {east: "${EAST_REDIS}", west: "redis://two/0"}
+paths: [{ends: [east, west]}]
+"""
+    )
+    monkeypatch.delenv("EAST_REDIS", raising=False)
+    assert run(["relay", "acl", str(file)]) == 2
+    assert "EAST_REDIS, which is not set" in capsys.readouterr().err
+    monkeypatch.setenv("EAST_REDIS", "redis://carrier:hidden@one/0")
+    assert run(["relay", "acl", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "SETUSER carrier on" in said
+    assert "hidden" not in said
+
+
 def test_the_account_of_a_relay_is_printed_without_its_password(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

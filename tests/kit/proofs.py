@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from random import Random
 
-from surepipe.audit.bulk.proofs import StoredProof
+from surepipe.audit.proofs import StoredProof
 from surepipe.queues.ibc.iavl import IavlTree
 from surepipe.queues.ibc.ics23 import compress
 from surepipe.queues.ibc.keys import QueueKey, SendValue

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 from surepipe.actors.parties import StoreEnd
 from surepipe.core.store_requests import Store
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.models.common import PartModel, row_of
+from surepipe.pipelines.models.common import PartModel, Text, row_of
 from surepipe.pipelines.problems import nearest
 from surepipe.pipelines.reading import read_file
 from surepipe.queues.ibc import Ledger, Relay, RelayOptions, TrustRoot
@@ -57,7 +57,8 @@ class RelayModel(PartModel):
 
     word: ClassVar[str] = "relay file"
     version: Literal[1]
-    parties: Mapping[str, str]
+    parties: Mapping[str, Text]
+    """Addresses, in which environment variables may stand."""
     paths: Annotated[tuple[PathPart, ...], BeforeValidator(row_of)] = Field(min_length=1)
     relay: RelayPart = RelayPart()
 
@@ -127,13 +128,14 @@ def _used(model: RelayModel, path: Path) -> list[tuple[str, str]]:
             raise ConfigurationError(
                 f"{path}: a path ends at {name!r}, which isn't among parties: {hint}"
             )
-    if len({model.parties[name] for name in found}) < len(found) and all(
-        model.parties[name].startswith("sqlite") for name in found
+    addresses = {name: model.parties[name].reveal() for name in found}
+    if len(set(addresses.values())) < len(found) and all(
+        address.startswith("sqlite") for address in addresses.values()
     ):
         raise ConfigurationError(
             f"{path}: two parties have one store; give each a store of its own"
         )
-    return [(name, model.parties[name]) for name in found]
+    return list(addresses.items())
 
 
 def _end(stack: ExitStack, name: str, address: str, relayer: str) -> StoreEnd:

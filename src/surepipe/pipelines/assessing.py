@@ -594,7 +594,8 @@ def _about_keeping(plan: Plan, pipe: str, side: PartyPart) -> str:
     keys = store.keys or plan.name
     return (
         f"{rests} (keys sp:{{{keys}}}:*). From Redis 7 on a relay does with an account that reads these and "
-        f"writes sp:{{{keys}/ibc/inbox/RELAY}}:*, which `surepipe relay acl` prints; before, whoever may read may write"
+        f"writes sp:{{{keys}/ibc/inbox/RELAY}}:*, which `surepipe relay acl` prints; before, whoever may read "
+        "may write"
     )
 
 

@@ -1,4 +1,4 @@
-"""Stored proofs, verified on Spark: the verdicts of ``surepipe.audit.bulk.proofs`` on more than one machine.
+"""Stored proofs, verified on Spark: the verdicts of ``surepipe.audit.proofs`` on more than one machine.
 
 Executors need what the extra ``ibc`` brings. A row is one of a file of stored proofs: root, proof, space, keys,
 values.
@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from surepipe.audit.bulk.proofs import (
+from surepipe.audit.proofs import (
     COLUMNS,
     ProofAudit,
     audited,

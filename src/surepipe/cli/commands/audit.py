@@ -357,7 +357,7 @@ def _verify(places: Sequence[str], engine: EngineName, master: str, *, as_json: 
     """Verify stored proofs, on all cores here or on Spark; or all that the stores of parties have."""
     if any("://" in place for place in places):
         return _audit_parties(places, as_json=as_json)
-    from surepipe.audit.bulk.proofs import verify_files
+    from surepipe.audit.proofs import verify_files
 
     files = [Path(place) for place in places]
     if engine is EngineName.TRACE:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from surepipe.audit.bulk.proofs import verify_files, verify_rows, write_proofs
+from surepipe.audit.proofs import verify_files, verify_rows, write_proofs
 from surepipe.errors import ConfigurationError
 from surepipe.spark.proofs import verified_proofs, verify_on_spark
 from tests.kit.proofs import stored_rows

@@ -111,8 +111,24 @@ def verify_files(files: Sequence[Path], workers: int | None = None) -> ProofAudi
     count = min(workers or os.cpu_count() or 1, len(groups))
     if count <= 1:
         return reduce(ProofAudit.__add__, map(_audited_group, groups), ProofAudit())
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        return reduce(ProofAudit.__add__, pool.map(_audited_group, groups), ProofAudit())
+    pool = ProcessPoolExecutor(count - 1, mp_context=get_context("spawn"))
+    try:
+        return reduce(ProofAudit.__add__, _audited_beside(pool, groups), ProofAudit())
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _audited_beside(
+    pool: ProcessPoolExecutor, groups: Sequence[tuple[Path, int]]
+) -> list[ProofAudit]:
+    """What came of each group. The pool takes them from the front and this process from the end: it need not wait
+    until the others have started, which takes as long as the proofs of some groups."""
+    others = [pool.submit(_audited_group, group) for group in groups]
+    own: list[ProofAudit] = []
+    while len(own) < len(groups) and others[-1 - len(own)].cancel():
+        own.append(_audited_group(groups[-1 - len(own)]))
+    taken = others[: len(groups) - len(own)]
+    return [*(each.result() for each in taken), *reversed(own)]
 
 
 def _audited_group(group: tuple[Path, int]) -> ProofAudit:

@@ -491,6 +491,8 @@ def test_what_does_not_add_up_is_refused_and_nothing_is_started() -> None:
         Pipe("p", {"reliable": {"windw": 1}})
     with pytest.raises(CompositionError, match="swap layers 0 and 1"):
         Pipe("p", ["multi-unconfirmed", "continuous-index"], route=lossy)
+    with pytest.raises(CompositionError, match="Put multi-unconfirmed below layer 0"):
+        Pipe("p", "continuous-index", route=FaultyRoute(LocalRoute(), reorder=0.1))
     with pytest.raises(CompositionError, match="one-way"):
         Pipe("p", route=LocalRoute(one_way=True))
     with pytest.raises(CompositionError, match="Name dead_letter"):

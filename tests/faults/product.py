@@ -79,7 +79,7 @@ SUBJECTS: Sequence[HopSubject] = (
     hop("sequential-confirm, forwarding repeats", layer("sequential-confirm", repeats="forward")),
     hop("strict-monotonic", STRICT),
     hop("strict-monotonic, relaxed", layer("strict-monotonic", relaxed=True)),
-    hop("dedupe", DEDUPE),
+    hop("dedupe", layer("dedupe", dedupe_window=4)),
     hop("reliable", RELIABLE),
     RoutedHop([CONTINUOUS], name="continuous-index, local route"),
     hop("continuous-index over multi-unconfirmed", CONTINUOUS, MULTI),

@@ -42,6 +42,7 @@ from tests.pipes.hops_kit import (
     ELSEWHERE,
     MEMORY,
     ONE_WAY,
+    OVERTAKES,
     POWER,
     PROCESS,
     STREAM,
@@ -96,6 +97,30 @@ def test_a_route_also_survives_whatever_it_never_does() -> None:
 def test_an_undeclared_route_is_taken_for_one_that_does_everything() -> None:
     """G-2."""
     assert DeclaredRoute("mine") == replace(LOSSY_ROUTE, name="mine")
+
+
+@pytest.mark.parametrize("kind", ["continuous-index", "dedupe"])
+def test_a_window_survives_overtaking_as_far_as_its_carrier_bounds_it(kind: str) -> None:
+    """decision 0063: by what confirms, or by a route that keeps the order."""
+    for carrier in ("multi-unconfirmed", "resend", "reliable"):
+        below = derive(hop(kind, carrier, route=OVERTAKES)).guarantee
+        assert below.holds(Atom.NO_LOSS, frozenset({REORDERING}))
+    above_stream = derive(stream_hop(POWER, kind)).guarantee
+    assert above_stream.holds(Atom.NO_LOSS, frozenset({REORDERING}))
+    assert derive(hop(kind, route=LOCAL)).guarantee.holds(Atom.NO_LOSS, frozenset({REORDERING}))
+
+
+def test_no_loss_of_dedupe_alone_names_the_window_that_overtaking_exceeds() -> None:
+    """decision 0063: its headline says at-most-once, and who expects more is told why and what helps."""
+    alone = derive(hop("dedupe", route=OVERTAKES))
+    assert str(alone.headline).startswith("at-most-once, none")
+    (finding,) = check_claim(alone, claim("exactly-once; tolerates route-reordering"))
+    assert finding.why == (
+        "exactly-once, none; tolerates route-reordering is expected, and no-loss does not survive "
+        "route-reordering: layer 0 (dedupe) takes what comes more than dedupe_window late for a repeat, and "
+        "nothing bounds by how much messages overtake on route overtakes"
+    )
+    assert finding.remedies
 
 
 # G-1, G-3: claims and the fold
@@ -415,8 +440,7 @@ def test_letters_in_memory_end_with_the_process_that_wrote_them() -> None:
 
 def test_confirms_over_a_route_that_loses_nothing_are_protected() -> None:
     """G-4: at-least-once if the reverse direction exhibits no loss, outage or corruption."""
-    reordering = DeclaredRoute("shuffling", frozenset({REORDERING}), frozenset({REORDERING}))
-    assert headline(hop(CARRIER_SEQUENTIAL, route=reordering)) == "exactly-once, absolute"
+    assert headline(hop(CARRIER_SEQUENTIAL, route=OVERTAKES)) == "exactly-once, absolute"
     for fault in (LOSS, OUTAGE, CORRUPTION):
         route = DeclaredRoute("back", frozenset(), frozenset({fault}))
         assert [f.code for f in refusals(hop(CARRIER_SEQUENTIAL, route=route))] == [

@@ -19,6 +19,7 @@ from tests.pipes.hops_kit import (
     ELSEWHERE,
     MEMORY,
     ONE_WAY,
+    OVERTAKES,
     POWER,
     PROCESS,
     STREAM,
@@ -81,6 +82,21 @@ def test_what_loses_may_be_a_layer_and_not_the_route() -> None:
         "route-reordering, route-outage, route-corruption. "
         "Put multi-unconfirmed below layer 0, or put resend below layer 0, or use reliable."
     )
+
+
+def test_a_window_alone_on_a_route_that_overtakes_is_refused() -> None:
+    """decision 0063: what comes earlier than the window holds is lost, and waited for."""
+    assert only_refusal(hop("continuous-index", route=OVERTAKES)) == (
+        "unmet-carrier: pipe orders: layer 0 (continuous-index) loses what comes earlier than receive_window can "
+        "hold and waits for it for ever, and nothing bounds by how much messages overtake on route overtakes. "
+        "Put multi-unconfirmed below layer 0, or put resend below layer 0, or use reliable."
+    )
+    within = only_refusal(hop("multi-unconfirmed", "continuous-index", route=OVERTAKES))
+    assert within.startswith(
+        "unmet-carrier: pipe orders: layer 1 (continuous-index) loses what comes earlier"
+    )
+    below = only_refusal(hop("continuous-index", "dedupe", route=OVERTAKES))
+    assert "layer 1 (dedupe) over route overtakes loses messages under route-reordering" in below
 
 
 def test_carried_confirms_need_a_carrier_that_loses_nothing_too() -> None:

@@ -106,7 +106,15 @@ def test_every_kind_is_declared_and_every_row_can_be_printed() -> None:
         "m",
         "ROUTE",
     )
-    assert ("dedupe", "", "nothing", "n", "ROUTE", "the larger of m and g", "g") in rows
+    assert (
+        "dedupe",
+        "",
+        "nothing",
+        "n within dedupe_window",
+        "ROUTE",
+        "the larger of m and g",
+        "g",
+    ) in rows
 
 
 def test_every_provision_says_why() -> None:

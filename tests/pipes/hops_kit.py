@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from surepipe.core.claims import Claim
+from surepipe.core.claims import Claim, Fault
 from surepipe.core.store_requests import Level
 from surepipe.guarantees import derive, refusals, warnings
 from surepipe.guarantees.hops import LOSSY_ROUTE, DeclaredRoute, DeclaredStore, Hop, one_way
@@ -18,6 +18,9 @@ POWER = DeclaredStore("main", Level.POWER)
 ELSEWHERE = DeclaredStore("other", Level.POWER)
 MEMORY = DeclaredStore("scratch", Level.NONE, "memory")
 ONE_WAY = one_way(LOSSY_ROUTE)
+_REORDERING = frozenset({Fault.ROUTE_REORDERING})
+OVERTAKES = DeclaredRoute("overtakes", _REORDERING, _REORDERING)
+"""It loses nothing, and brings messages in any order."""
 CARRIER_SEQUENTIAL: LayerText = {"sequential-confirm": {"retry": "carrier"}}
 STREAM: LayerText = {"stream": {"start": "earliest"}}
 

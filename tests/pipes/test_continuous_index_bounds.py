@@ -41,6 +41,16 @@ def test_what_is_above_the_window_is_refused_and_comes_again() -> None:
     assert counted(wire)["over_limit"] > 0
 
 
+def test_what_is_above_the_window_of_a_bare_wire_is_gone_and_waited_for() -> None:
+    """decision 0063: 6 overtakes four, and the window holds four; that is why the algebra refuses it there."""
+    wire = wire_with(7, {KIND: {"receive_window": 4}})
+    arrive_in_order(wire, 1, 6, 2, 3, 4, 5, 7)
+    assert wire.settled == [1, 2, 3, 4, 5]
+    assert counted(wire) == {"over_limit": 1}
+    wire.run()
+    assert wire.settled == [1, 2, 3, 4, 5]
+
+
 def test_a_message_that_does_not_fit_the_bytes_comes_again() -> None:
     """P-9 in bytes: early messages give way to the expected one; all arrive."""
     receiver: list[LayerText] = [{KIND: {"receive_window_bytes": 100}}, "multi-unconfirmed"]

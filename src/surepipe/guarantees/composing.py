@@ -26,7 +26,7 @@ from surepipe.core.claims import (
 )
 from surepipe.errors import CompositionError
 from surepipe.guarantees.derivation import Derived, DerivedChain, evaluate, evaluate_chain, whole
-from surepipe.guarantees.hops import Chain, Hop
+from surepipe.guarantees.hops import Chain, Hop, provided_because
 from surepipe.guarantees.problems import (
     Code,
     Finding,
@@ -47,7 +47,6 @@ from surepipe.guarantees.repairs import (
     structure_edits,
     whole_chain,
 )
-from surepipe.pipes.catalogue import declaration_of
 
 PAIRS_UP_TO = 3
 """Hops of the longest chain for which pairs of changes are tried."""
@@ -282,7 +281,7 @@ def _weakened(derived: Derived) -> Iterator[Finding]:
 def _weakening(derived: Derived, number: int, kind: str, atom: Atom) -> Finding:
     hop, left = derived.hop, derived.parts[number].tolerated(atom)
     fall = "is lost" if left is None else f"falls to {faults_text(left) or 'no fault'}"
-    because = declaration_of(hop.layers[number]).provides[atom].because
+    because = provided_because(hop, number, atom)
     goal = Claim(frozenset({atom}), derived.exhibits)
     return Finding(
         Code.WEAKENED,

@@ -26,7 +26,7 @@ from surepipe.core.claims import (
     together,
 )
 from surepipe.core.store_requests import Level
-from surepipe.guarantees.hops import LOSSY_ROUTE, Chain, Hop, route_parts
+from surepipe.guarantees.hops import LOSSY_ROUTE, Chain, Hop, provided_because, route_parts
 from surepipe.guarantees.problems import Obstacle
 from surepipe.pipes.catalogue import declaration_of, kind_of
 from surepipe.pipes.declaration import N_AND_G
@@ -462,7 +462,7 @@ class Derived:
             provision = declaration_of(layer).provides[atom]
             changed = self.parts[number].tolerated(atom) != self.parts[number + 1].tolerated(atom)
             if changed or provision.own:
-                return f"{self.hop.label(number)} {provision.because}"
+                return f"{self.hop.label(number)} {provided_because(self.hop, number, atom)}"
         return f"as route {self.hop.route.name} has it"
 
     def _set_away(self, atom: Atom) -> str | None:
@@ -493,12 +493,11 @@ class Derived:
         """The outermost layer whose carrier still had what is missing above it, else the route."""
         wanted = NO_FAULTS if fault is None else frozenset({fault})
         for number, layer in enumerate(self.hop.layers):
-            provision = declaration_of(layer).provides[atom]
             dropped = self.parts[number + 1].holds(atom, wanted)
             if dropped or self.parts[number].tolerated(atom) is None:
-                return Obstacle(
-                    self.name, f"{self.hop.label(number)} {provision.because}", number, layer.kind
-                )
+                because = provided_because(self.hop, number, atom)
+                text = f"{self.hop.label(number)} {because}"
+                return Obstacle(self.name, text, number, layer.kind)
         return Obstacle(self.name, f"route {self.hop.route.name} exhibits {fault}")
 
 

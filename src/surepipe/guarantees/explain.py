@@ -23,7 +23,7 @@ from surepipe.pipes.catalogue import kind_of
 
 HOST_WAITS = (
     "it takes from the route what the receiver has room for (`has_room`; actors and channels do), and what the "
-    "route can't hold meanwhile, or brings so early that `receive_window` can't hold it, is route-loss"
+    "route can't hold meanwhile is route-loss"
 )
 """What keeps a message that is tried again from costing others, where no confirm tells the sender to wait."""
 

@@ -235,9 +235,28 @@ def bare(route: DeclaredRoute) -> Guarantee:
 def route_parts(layers: Sequence[LayerOptions], route: DeclaredRoute) -> tuple[Guarantee, ...]:
     """What stands above each layer, outermost first; the last one is the bare route."""
     parts = [bare(route)]
-    for layer in reversed(layers):
-        parts.append(declaration_of(layer).apply(parts[-1]))
+    for number in reversed(range(len(layers))):
+        within = bounds_span(layers[number + 1 :], route)
+        parts.append(declaration_of(layers[number]).apply(parts[-1], within_window=within))
     return tuple(reversed(parts))
+
+
+def bounds_span(below: Sequence[LayerOptions], route: DeclaredRoute) -> bool:
+    """Whether what stands above these layers gets nothing so early or late that its window is too small for good.
+
+    A layer that learns what is settled bounds how far it goes ahead, and brings again what found no room. A bare
+    route that overtakes does so by any span: its sender is never told to wait.
+    """
+    overtakes = Fault.ROUTE_REORDERING in route.forward
+    return not overtakes or any(layer.confirms for layer in below)
+
+
+def provided_because(hop: Hop, number: int, atom: Atom) -> str:
+    """Why a layer makes of an atom what it does, in words that follow its label."""
+    provision = declaration_of(hop.layers[number]).provides[atom]
+    if provision.window and not bounds_span(hop.layers[number + 1 :], hop.route):
+        return f"{provision.beyond}, and nothing bounds by how much messages overtake on route {hop.route.name}"
+    return provision.because
 
 
 def reverse_path(hop: Hop, number: int) -> Reverse:

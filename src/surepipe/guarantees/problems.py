@@ -14,7 +14,9 @@ from surepipe.guarantees.hops import (
     Chain,
     DeclaredStore,
     Hop,
+    bounds_span,
     composition,
+    provided_because,
     reverse_path,
     route_parts,
 )
@@ -153,7 +155,9 @@ def _of_carrier(hop: Hop, number: int, carrier: Guarantee) -> Iterator[Finding]:
         why = f"{label} speaks to its store and to no pipe, so {below} can't carry it"
         yield _finding(hop, Code.UNMET_CARRIER, why, layer=number)
     broken = in_order(ROUTE - (carrier.no_loss or frozenset()))
-    if declaration_of(layer).at_least_once_carrier and broken:
+    if not declaration_of(layer).at_least_once_carrier:
+        return
+    if broken:
         lossy = f"route {hop.route.name}"
         if number + 1 < len(hop.layers):
             lossy = f"{hop.label(number + 1)} over {lossy}"
@@ -162,6 +166,12 @@ def _of_carrier(hop: Hop, number: int, carrier: Guarantee) -> Iterator[Finding]:
             f"{faults_text(frozenset(broken))}"
         )
         yield replace(_finding(hop, Code.UNMET_CARRIER, why, layer=number), faults=broken)
+    elif declaration_of(layer).provides[Atom.NO_LOSS].window and not bounds_span(
+        hop.layers[number + 1 :], hop.route
+    ):
+        overtakes = (Fault.ROUTE_REORDERING,)
+        why = f"{label} {provided_because(hop, number, Atom.NO_LOSS)}"
+        yield replace(_finding(hop, Code.UNMET_CARRIER, why, layer=number), faults=overtakes)
 
 
 def _of_reverse_path(hop: Hop, number: int) -> Iterator[Finding]:

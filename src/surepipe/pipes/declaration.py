@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from surepipe.core.claims import ROUTE, Atom, Faults, Guarantee
+from surepipe.core.claims import ROUTE, Atom, Fault, Faults, Guarantee
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.layers import ReceiverLayer, SenderLayer
 
@@ -38,10 +38,28 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """What becomes of one atom, and the reason in words that follow "the layer ..."."""
+    """What becomes of one atom, and the reason in words that follow "the layer ...".
+
+    ``window``: the option up to which it puts right what overtakes, and ``beyond``, what it does with the rest.
+    Where the route overtakes and no layer below bounds by how much, it does not survive that (decision 0063).
+    """
 
     term: Term
     because: str
+    window: str = ""
+    beyond: str = ""
+
+    def value(self, carrier: Guarantee, *, within_window: bool) -> Faults | None:
+        """What the atom survives; ``within_window``: whether no message comes earlier or later than that."""
+        survived = self.term.value(carrier)
+        if survived is None or within_window or not self.window:
+            return survived
+        return survived - {Fault.ROUTE_REORDERING}
+
+    @property
+    def text(self) -> str:
+        """The term, as tables have it."""
+        return f"{self.term.text} within {self.window}" if self.window else self.term.text
 
     @property
     def own(self) -> bool:
@@ -63,20 +81,26 @@ class Declaration:
     @property
     def requires(self) -> str:
         """What the layer needs from below, in words."""
-        needs = ["an at-least-once carrier"] if self.at_least_once_carrier else []
+        carrier = "an at-least-once carrier"
+        if self.provides[Atom.NO_LOSS].window:
+            carrier += ", which confirms if the route overtakes"
+        needs = [carrier] if self.at_least_once_carrier else []
         if self.reverse is not Reverse.NONE:
             needs.append(f"a reverse path, {self.reverse}")
         return " and ".join(needs) or "nothing"
 
-    def apply(self, carrier: Guarantee) -> Guarantee:
+    def apply(self, carrier: Guarantee, *, within_window: bool = True) -> Guarantee:
         """The route part of this layer over that carrier."""
         return Guarantee.of(
-            {atom: provision.term.value(carrier) for atom, provision in self.provides.items()}
+            {
+                atom: provision.value(carrier, within_window=within_window)
+                for atom, provision in self.provides.items()
+            }
         )
 
     def row(self) -> tuple[str, ...]:
         """Kind, options, requirement and the terms of the four atoms, as text."""
-        return (self.kind, self.when, self.requires, *(self.provides[a].term.text for a in Atom))
+        return (self.kind, self.when, self.requires, *(self.provides[a].text for a in Atom))
 
 
 def _both(a: Faults | None, b: Faults | None) -> Faults | None:
@@ -100,7 +124,6 @@ M_OR_G = Term("the larger of m and g", lambda carrier: _larger(carrier.monotonic
 
 RESENDS = Provision(ALL, "sends again until the receiver has confirmed")
 REPEATS = Provision(ABSENT, "delivers a message again when its confirm was lost")
-PASSES_LOSS = Provision(N, "never sends again, so it loses what its carrier loses")
 NO_REPEAT = Provision(ALL, "drops what it has passed on before, by identity")
 ONE_UNIT = Provision(ALL, "sends nothing new before the former frame is confirmed")
 IN_TURN = Provision(ALL, "passes on what comes next and nothing else")

@@ -3,8 +3,9 @@
 Problem: a carrier that loses nothing but reorders and repeats. The sender numbers; the receiver
 hands up the message it expects, holds what comes early, and drops what it has passed.
 
-Assumes that the carrier brings every message at least once. Promises absolute order under every
-fault of the route (``repeats: last``: continuous, ``repeats: all``: gap-free); it loses nothing that
+Assumes that the carrier brings every message at least once, and those that find no room again: over a
+bare route that overtakes nothing bounds how early one comes, so that is refused. Promises absolute order under
+every fault of the route (``repeats: last``: continuous, ``repeats: all``: gap-free); it loses nothing that
 the carrier doesn't lose. A receiver that lost its cursor asks where the epoch starts (Unknown) and
 the sender answers (Open): that needs a way back and a carrier that confirms, as over any other
 carrier nobody knows what was settled. A hole that stays is reported (Stalled), never skipped.
@@ -27,7 +28,7 @@ from surepipe.pipes.declaration import (
     ABSENT,
     IN_TURN,
     NO_REPEAT,
-    PASSES_LOSS,
+    N,
     PipeKind,
     Provision,
     row,
@@ -386,6 +387,12 @@ class Receiver(IndexReceiver):
         return {"held": self.buffer.held_count, "in_work": self._in_work}
 
 
+_LOSS = Provision(
+    N,
+    "never sends again, so it loses what its carrier loses",
+    window="receive_window",
+    beyond="loses what comes earlier than receive_window can hold and waits for it for ever",
+)
 _LAST_AGAIN = Provision(ABSENT, "is set to let the last message through again")
 _ALL_AGAIN = Provision(ABSENT, "is set to let every repeat through")
 
@@ -394,20 +401,20 @@ PIPE = PipeKind(
     declares=(
         row(
             ContinuousIndex,
-            (PASSES_LOSS, NO_REPEAT, IN_TURN, IN_TURN),
+            (_LOSS, NO_REPEAT, IN_TURN, IN_TURN),
             applies=set_to(repeats="none"),
             at_least_once_carrier=True,
         ),
         row(
             ContinuousIndex,
-            (PASSES_LOSS, _LAST_AGAIN, IN_TURN, IN_TURN),
+            (_LOSS, _LAST_AGAIN, IN_TURN, IN_TURN),
             when="repeats: last",
             applies=set_to(repeats="last"),
             at_least_once_carrier=True,
         ),
         row(
             ContinuousIndex,
-            (PASSES_LOSS, _ALL_AGAIN, _ALL_AGAIN, IN_TURN),
+            (_LOSS, _ALL_AGAIN, _ALL_AGAIN, IN_TURN),
             when="repeats: all",
             at_least_once_carrier=True,
         ),

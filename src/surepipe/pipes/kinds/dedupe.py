@@ -5,7 +5,8 @@ doesn't care for the order. The sender numbers; the receiver remembers what it h
 
 Assumes that a repeat comes no later than ``dedupe_window`` numbers behind the newest message; what
 is older counts as seen (``too_old``). Promises that nothing is repeated under any fault of the route,
-and loses only what the carrier loses. Keeps no order of its own.
+and loses only what the carrier loses, or brings later than that: over a bare route that overtakes, where
+nothing bounds how late a message comes, it does not promise no-loss. Keeps no order of its own.
 Catalogue: none; it is strict-monotonic's set where that one has a cursor.
 """
 
@@ -20,7 +21,7 @@ from surepipe.core.effects import Ranges
 from surepipe.core.machine import Randomness
 from surepipe.core.payloads import part_of, size_of
 from surepipe.core.ranges import RangeSet
-from surepipe.pipes.declaration import M_OR_G, NO_REPEAT, PASSES_LOSS, G, PipeKind, Provision, row
+from surepipe.pipes.declaration import M_OR_G, NO_REPEAT, G, N, PipeKind, Provision, row
 from surepipe.pipes.kinds.index import IndexReceiver, IndexSender
 from surepipe.pipes.options import IndexOptions, LayerPlace, Messages, Misfit
 from surepipe.pipes.retry.backlog import prefix_within
@@ -251,6 +252,12 @@ class Receiver(IndexReceiver):
         return {"held": self._early_count, "in_work": self.work.count}
 
 
+_LOSS = Provision(
+    N,
+    "never sends again, so it loses what its carrier loses",
+    window="dedupe_window",
+    beyond="takes what comes more than dedupe_window late for a repeat",
+)
 _AS_THEY_COME = "keeps the order of first arrivals, whatever that is"
 
 PIPE = PipeKind(
@@ -259,7 +266,7 @@ PIPE = PipeKind(
         row(
             Dedupe,
             (
-                PASSES_LOSS,
+                _LOSS,
                 NO_REPEAT,
                 Provision(M_OR_G, _AS_THEY_COME),
                 Provision(G, _AS_THEY_COME),

@@ -157,6 +157,28 @@ def test_what_was_refused_is_read_again_when_the_rest_is_answered() -> None:
     assert reads_from(reader, 1) == before + 1
 
 
+def test_what_was_refused_is_read_again_though_the_last_answer_came_while_a_read_was_open() -> None:
+    """K-2, S-7: 1 is refused, the next read is under way when 2 is settled, and finds the end: no poll of the store
+    is waited for."""
+    wire = started(rto_initial_s=0.02)
+    reader = reader_of(wire)
+    wire.advance(50 * MS)
+    wire.hold = True
+    wire.send("a:1", "b:1")
+    while not reader.open:
+        (wire.sender if wire.sender.calls else reader).answer()
+        wire.advance(MS)
+    assert isinstance(reader.calls[0][1], ReadFrom)
+    [stream] = reader.receiver.layers
+    stream.refused(next(iter(reader.open.values())).epoch, 1, 1)
+    reader.work_all("b")
+    before = reads_from(reader, 1)
+    wire.hold = False
+    reader.answer()
+    wire.advance(SECOND)
+    assert reads_from(reader, 1) == before + 1
+
+
 def reads_from(reader: LaneReader, index: int) -> int:
     """How often the reader has asked for entries from this index on."""
     requests = [getattr(effect, "request", None) for effect in reader.effects]

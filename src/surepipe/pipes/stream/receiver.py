@@ -124,6 +124,11 @@ class Receiver(StreamPlace):
                 self.failures = 0
                 self.stream_end = end
                 self._wait_for(end)
+                if (
+                    self.work.has_refused
+                ):  # the last answer may have come while the read was under way
+                    self._stop_waiting()
+                    self._go_on()
                 if not self._is_timed and self.work.next > self.committed and not self.committing:
                     self._commit()
             case Trimmed(earliest):

@@ -158,8 +158,8 @@ def test_what_was_refused_is_read_again_when_the_rest_is_answered() -> None:
 
 
 def test_what_was_refused_is_read_again_though_the_last_answer_came_while_a_read_was_open() -> None:
-    """K-2, S-7: 1 is refused, the next read is under way when 2 is settled, and finds the end: no poll of the store
-    is waited for."""
+    """K-2, S-7: 1 is refused, the next read is under way when 2 is settled, and finds the end; no poll is
+    waited for."""
     wire = started(rto_initial_s=0.02)
     reader = reader_of(wire)
     wire.advance(50 * MS)

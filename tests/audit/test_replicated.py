@@ -244,7 +244,7 @@ def test_a_session_without_a_proof_of_its_epoch_is_told() -> None:
     net.client("shop-1").submit(b"tea")
     until(net, 3)
     rows = rows_of(net)
-    bare = replace(rows[0], epochs=encode(((), ((3, FIRST_POINT),), ())))
+    bare = replace(rows[0], epochs=encode(((), ((3, FIRST_POINT),), (), ())))
     (broken,) = audit(net, [bare, *rows[1:]]).broken
     assert broken.why == "n1 has a session of epoch 3, and no proof of that epoch"
 
@@ -345,7 +345,7 @@ class MadeUp:
 
     def audit(self) -> QueueAudit:
         """Judge it."""
-        epochs = encode(((), ((1, FIRST_POINT),), ()))
+        epochs = encode(((), ((1, FIRST_POINT),), (), ()))
         rows = [encode(each) for each in self._rows]
         nodes = [NodeRows(name, epochs, {(1, FIRST_POINT): rows}) for name in NAMES]
         return judge_queue(self.foundation, nodes, KEYS)

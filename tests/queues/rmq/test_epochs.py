@@ -14,7 +14,15 @@ from surepipe.queues.rmq.client import Submitted
 from surepipe.queues.rmq.encoding import FIRST_POINT, encode, point
 from surepipe.queues.rmq.epochs import EpochChain, ProvenRecord, QueueSettings
 from surepipe.queues.rmq.session import Job, Later, Outcome, Refuse
-from tests.queues.rmq.cluster_network import ADMIN, EpochNetwork, EpochNode, Function, echo
+from surepipe.storage import MemoryStore
+from tests.queues.rmq.cluster_network import (
+    ADMIN,
+    EpochNetwork,
+    EpochNode,
+    Function,
+    LastingGuard,
+    echo,
+)
 from tests.queues.rmq.log_network import MS, SECOND, KeyedHash
 
 SHORT = QueueSettings(
@@ -412,6 +420,80 @@ def test_a_node_that_begins_again_tells_no_end_twice() -> None:
         each.kind for each in host.node.receipts.by_submitter()["shop-1"] if each.id == again.id
     ]
     assert told.count("duplicate") == 1
+
+
+def test_a_message_that_had_expired_is_no_duplicate_in_the_next_epoch() -> None:
+    """rmq RQ-18, RQ-36: 1. It expires, and then other work of its key is done. 2. A liar hands it over. 3. Who
+    hears of it there looks at what was done, and would call it a duplicate; others had told that it expired."""
+
+    def not_slow(job: Job, node: EpochNode) -> Outcome:
+        return Later(50 * MS) if job.body == b"slow" else echo(job, node)
+
+    net = network(function=not_slow)
+    client = net.client("shop-1")
+    net.run(200 * MS)
+    slow = client.submit(b"slow", key=b"k", dedupe=b"x", ttl_ms=400)
+    net.run(500 * MS)
+    done = client.submit(b"quick", key=b"k", dedupe=b"x")
+    net.run(SECOND)
+    assert (kinds([slow]), kinds([done])) == ({"expired": 1}, {"finalized": 1})
+    until(net, 2)
+    net.run(100 * MS)
+    node = net.all_nodes()["n1"]
+    (before, now) = node.sessions()
+    assert now.log.append(("handed_over", slow.header.fields, before.log.session), net.now)
+    net.run(SECOND)
+    for host in net.epoch_nodes:
+        assert host.node is not None
+        assert host.node.sessions()[-1].status(slow.id) == "expired"
+        told = [each.kind for each in host.node.receipts.by_submitter()["shop-1"]]
+        assert told.count("expired") == 1
+
+
+def test_who_was_caught_in_one_epoch_stays_so_in_the_next_ones() -> None:
+    """rmq CC-13, RQ-25: also over restarts, and for who was away meanwhile; until he has another key. Nobody waits
+    for his turns, and messages are decided."""
+    net = network(twins=("n4",), spares=1)
+    client = net.client("shop-1")
+    away = net.epoch_nodes[2]
+    members = net.names[:3]
+    while not all("n4" in net.all_nodes()[name].blamed() for name in members):
+        client.submit(b"%d" % net.now)
+        net.run(200 * MS)
+        net.redraw()
+        assert net.now < 20 * SECOND
+    twin = net.nodes.pop()  # from here on it is one process, as any other
+    net.twins = ()
+    assert isinstance(twin, EpochNode)
+    twin.crash()
+    until(net, max(net.records) + 1)
+    away.crash()
+    away.store, away.memory = MemoryStore(), LastingGuard()
+    until(net, max(net.records) + 2)
+    away.start()
+    until(net, max(net.records) + 2)
+    for host in net.epoch_nodes[:3]:
+        host.crash()
+        host.start()
+        net.run(100 * MS)
+        assert host.node is not None
+        assert "n4" in host.node.blamed(), host.name
+        assert all(not each.log.blamed for each in host.node.sessions())
+    net.run(SECOND)
+    begin = max(net.records)
+    tickets = [client.submit(b"later %d" % number) for number in range(8)]
+    net.run(2 * SECOND)
+    assert kinds(tickets) == {"finalized": 8}
+    late = [b for s, blocks in net.finals.items() if net.epoch_of[s] >= begin for b in blocks]
+    assert {each.collator for each in late} <= {"n1", "n2", "n3"}
+    client.plan(
+        ("add_node", "n5", KeyedHash("n5").public, ""),
+        ("members", FIRST_POINT, ("n1", "n2", "n3", "n5")),
+        ("remove_node", "n4"),
+    )
+    until(net, begin + 2)
+    net.run(SECOND)
+    assert all(not node.blamed() for node in net.all_nodes().values())
 
 
 def test_a_client_that_was_away_for_epochs_goes_on() -> None:

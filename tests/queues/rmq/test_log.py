@@ -147,6 +147,22 @@ def test_an_entry_waits_for_what_it_cites_and_asks_for_it_by_digest() -> None:
     assert machine.counters() == {"duplicate": 2}
 
 
+def test_who_is_asked_for_an_entry_and_has_not_got_it_costs_little() -> None:
+    """rmq CC-6: 1. A liar cites an entry of his other side. 2. He is asked for it first, and says nothing. 3. The
+    others are asked before a slot is over, not after two seconds each."""
+    machine = observer()
+    assert give(machine, B1, peer="n3") == []
+    asked: set[str] = set()
+    for tick in range(1, 11):
+        for effect in machine.wake(tick * 50 * MS):
+            match effect:
+                case Transmit(Addressed(peer, bytes() as data)) if b"pull" in data[:20]:
+                    asked.add(peer)
+                case _:
+                    pass
+    assert asked == {"n2", "n3", "n4"}
+
+
 UNSOUND = {
     "false_reference": [entry_of("n3", None, A1, cites=(EntryReference("n4", 1, A1.digest),))],
     "stale_dependency": [B1, entry_of("n3", B1, A1)],

@@ -209,6 +209,32 @@ def test_a_message_whose_result_nobody_can_repeat_is_refused_and_holds_up_no_oth
     assert set(ended.values()) == {"finalized"}
 
 
+def test_what_only_a_liar_has_said_to_one_node_is_decided() -> None:
+    """rmq CC-14: 1. A liar says a message in an entry that he shows to n1 only, and another entry of that
+    height to all. 2. Nobody may cite him any more, so n1 alone has the header. 3. It says the message itself."""
+    net = network()
+    net.queue_nodes[3].crash()
+    client = net.client("shop-1")
+    net.loss = 1.0
+    ticket = client.submit(b"one")
+    net.loss = 0.0
+    hidden = entry_of("n4", None, records=encode((("external", ticket.header.fields),)))
+    shown = entry_of("n4", None, records=encode((("say", "another"),)))
+
+    def give(name: str, *fields: object) -> None:
+        node = next(each for each in net.queue_nodes if each.name == name)
+        frame = Addressed("n4", encode(fields))  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - values
+        node.step(lambda machine: machine.frame(frame, net.now))
+
+    give("n1", "bodies", SESSION, (b"one",))
+    give("n1", "entries", SESSION, (hidden.encode(), shown.encode()))
+    give("n2", "entries", SESSION, (shown.encode(),))
+    client.machine.close(net.now)
+    assert [ticket.id in each.messages for each in net.sessions().values()] == [True, False, False]
+    net.run(3 * SECOND)
+    assert {each.status(ticket.id) for each in net.sessions().values()} == {"finalized"}
+
+
 def test_a_client_sends_until_more_than_a_third_have_it() -> None:
     """rmq RQ-40, RT-21: of seven nodes three; then it only listens."""
     net = network(7)

@@ -56,7 +56,7 @@ def read_node(store: Store, queue: str, name: str) -> NodeRows:
 def opened(epochs: bytes) -> list[tuple[int, bytes]]:
     """The sessions that a row about epochs names: epoch and first point."""
     match decode(epochs):
-        case (tuple(), tuple() as named, tuple()):
+        case (tuple(), tuple() as named, tuple(), tuple()):
             return [taken(each, int, bytes) for each in named]
         case _:
             raise Malformed("no row about epochs")
@@ -223,7 +223,7 @@ def records_of(foundation: Foundation, rows: NodeRows, keys: MemberKeys) -> Epoc
     """The records that a node has stored, as far as each is proven by one before it."""
     chain = EpochChain(foundation.record, keys)
     match decode(rows.epochs):
-        case (tuple() as proven, tuple(), tuple()):
+        case (tuple() as proven, tuple(), tuple(), tuple()):
             chain.learn(proven)
         case _:
             raise Malformed("no row about epochs")
@@ -242,6 +242,8 @@ class StoredSession:
     """Their hashes."""
     memory: list[Remembered] = field(default_factory=list[Remembered])
     has_begun: bool = False
+    ends: list[tuple[bytes, bytes, int]] = field(default_factory=list[tuple[bytes, bytes, int]])
+    """Of each session before it, its keys and when it was sealed."""
     receipts: list[tuple[str, Receipt]] = field(default_factory=list[tuple[str, Receipt]])
     faults: list[str] = field(default_factory=list[str])
     """What no correct node stores."""
@@ -294,8 +296,9 @@ def _take_row(found: StoredSession, row: Value, reading: SharedReading) -> None:
             found.bodies.add(sha256(body).digest())
         case ("remembered", bytes() as chunk):
             found.memory += remembered(chunk)
-        case ("begins", int(), *_):
+        case ("begins", int(), tuple(), tuple() as ends):
             found.has_begun = True
+            found.ends = [taken(each, bytes, bytes, int) for each in ends]
         case ("receipt", *_):
             assert isinstance(row, tuple)
             found.receipts.append(receipt_of_row(row))

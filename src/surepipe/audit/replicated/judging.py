@@ -96,6 +96,7 @@ class _Session:
     _done_before: dict[bytes, Remembered] = field(init=False)
     """By uid: work that was done in epochs before, and isn't done again."""
     _times: list[int] = field(init=False)
+    _ends: list[tuple[bytes, bytes, int]] = field(init=False)
 
     def __post_init__(self) -> None:
         place, reading = self.place, self.reading
@@ -130,9 +131,11 @@ class _Session:
             for row in self.memory.values()
             if row.kind == "finalized" and row.decided > least
         }
-        self._times = [block.time_ms for block in self.final]
+        self._ends = begun[0].ends if begun else []
         seals = [(at, block) for at, block in enumerate(self.final, 1) if block.record]
         self.seal = seals[0] if seals else None
+        upto = seals[0][0] if seals else len(self.final)
+        self._times = [block.time_ms for block in self.final[:upto]]
         for position, block in enumerate(self.final, 1):
             for verdict in block.verdicts:
                 self.verdicts.setdefault(verdict.id, (position, verdict))
@@ -156,8 +159,13 @@ class _Session:
         if row is not None:
             return _Ending(row.kind, row.position, row.detail)
         row = self._done_before.get(header.uid)
-        if row is not None:
+        had_expired = row is not None and header.expires_ms < row.before_ms
+        if row is not None and not (row.decided == header.epoch and had_expired):
             return _Ending("duplicate", row.position, encode((row.id, row.detail)))
+        if header.epoch < self.place.epoch:
+            for lo, hi, sealed_ms in self._ends:
+                if lo <= header.point <= hi and header.expires_ms < sealed_ms:
+                    return _Ending("expired", 0, b"")
         found: list[tuple[int, int, _Ending]] = []
         position, verdict = self.verdicts.get(header.id, (0, None))
         if verdict is not None:

@@ -276,7 +276,10 @@ class _Watch:
         peers = f"is connected with {', '.join(seen.peers) or 'nobody'}"
         said["peers"] = f"{peers}; silent: {', '.join(silent)}" if silent else peers
         if seen.blamed:
-            said["blamed"] = f"relies no more on {', '.join(seen.blamed)}: signed two things"
+            liars = ", ".join(seen.blamed)
+            said["blamed"] = (
+                f"waits no more for {liars}: signed two things. Replace it, or give it another key (surepipe plan)"
+            )
         return said
 
     def _stuck(self, seen: NodeSeen, seconds: float) -> Line:

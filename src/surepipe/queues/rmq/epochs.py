@@ -452,18 +452,20 @@ class Remembered:
     decided: int
     """The epoch that decided it."""
     position: int
+    before_ms: int
+    """The time of the block before that position: what had expired by then is no duplicate of this."""
     kind: str
     detail: bytes
 
     @property
     def fields(self) -> tuple[Value, ...]:
         place = (self.point, self.id, self.uid, self.epoch, self.decided, self.position)
-        return (*place, self.kind, self.detail)
+        return (*place, self.before_ms, self.kind, self.detail)
 
     @staticmethod
     def of(value: Value) -> Remembered:
         """Raises Malformed."""
-        return Remembered(*taken(value, bytes, bytes, bytes, int, int, int, str, bytes))
+        return Remembered(*taken(value, bytes, bytes, bytes, int, int, int, int, str, bytes))
 
 
 @record

@@ -71,6 +71,8 @@ class ReceiptBook:
         self.added = 0
         """How many were taken in."""
         self._told: dict[str, _Told] = {}
+        self._ended: dict[bytes, bytes] = {}
+        """Messages whose end was told, and the session that told it."""
         self._readers: dict[tuple[str, str], int] = {}
         """By submitter (none: all) and the route to who reads: until when he is taken to be there."""
         self._sent: dict[tuple[str, str], int] = {}
@@ -93,6 +95,8 @@ class ReceiptBook:
         told = self._told.setdefault(submitter, _Told())
         is_late = receipt.number < told.newest
         told.receipts.append((session, receipt))
+        if receipt.kind in TERMINAL:
+            self._ended.setdefault(receipt.id, session)
         if is_late:  # of several streams, as they are read again
             told.receipts.sort(key=lambda each: each[1].number)
         if not is_stored:
@@ -109,6 +113,10 @@ class ReceiptBook:
         kept = [each for each, stays in zip(told.receipts, is_last, strict=True) if stays]
         told.receipts = kept[-self._max :]
 
+    def has_told_end(self, message_id: bytes) -> bool:
+        """Whether this node has told how it ended, in whichever session."""
+        return message_id in self._ended
+
     def stored(self, submitter: str, number: int) -> None:
         told = self._told.get(submitter)
         if told is None:
@@ -120,6 +128,7 @@ class ReceiptBook:
 
     def drop(self, session: bytes) -> None:
         """Forget what the stream of a session held."""
+        self._ended = {key: of for key, of in self._ended.items() if of != session}
         for name, told in list(self._told.items()):
             told.receipts = [each for each in told.receipts if each[0] != session]
             if not told.receipts:

@@ -18,6 +18,10 @@ from surepipe.queues.rmq.encoding import (
     taken,
 )
 
+PULL_FIRST_US = 50_000
+"""Whoever is asked for an entry has twice this to answer, the next one twice as long: a liar who cites what only
+he has must not cost a slot each time."""
+
 
 class AskingLog(SpeakingLog):
     """Anti-entropy, and the question of a new life what it had said."""
@@ -116,7 +120,8 @@ class AskingLog(SpeakingLog):
             if len(wanted) < self.options.pull_max:
                 wanted.append(entry_digest)
                 pull.asked.add(peers[0])
-                pull.due = now + self.options.pull_timeout_us
+                patience = min(PULL_FIRST_US << len(pull.asked), self.options.pull_timeout_us)
+                pull.due = now + patience
             else:
                 pull.due = now + self.options.entry_delay_us
         for peer, digests in asked.items():

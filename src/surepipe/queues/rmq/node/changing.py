@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from surepipe.core.effects import Notice, NoticeKind
 from surepipe.queues.rmq.epochs import (
     EpochRecord,
@@ -62,6 +64,7 @@ class ChangingNode(RecordKeepingNode):
         """Open, begin and close sessions, as far as it is known what is behind which."""
         for each in list(self._open.values()):
             self._look_at_seal(each)
+            self._keep_proofs(each)
         for found in sorted(self.epochs.known.values(), key=lambda each: each.number):
             for partition in found.partitions:
                 if self._is_to_open(found, partition):
@@ -69,10 +72,26 @@ class ChangingNode(RecordKeepingNode):
         for each in list(self._open.values()):
             if each.machine is not None and not each.machine.is_active:
                 self._try_to_activate(each, each.machine)
+        if self.caught.fields and self.caught.forget_others(self._keys_in_use()):
+            self._is_dirty = True
         for each in list(self._open.values()):
             why = self._why_close(each)
             if why is not None and not self._is_held_for_feed(each):
                 self._end(each, why)
+
+    def _keys_in_use(self) -> Mapping[str, bytes]:
+        found = dict(self.record.keys)
+        for each in self._open.values():
+            found |= each.record.keys
+        return found
+
+    def _keep_proofs(self, here: OpenSession) -> None:
+        """Remember beyond its session who was caught in it."""
+        if here.machine is not None:
+            for name, proof in here.machine.log.blamed.items():
+                key = here.record.keys.get(name)
+                if key is not None and self.caught.add(key, here.epoch, here.id, proof):
+                    self._is_dirty = True
 
     def _look_at_seal(self, here: OpenSession) -> None:
         machine = here.machine
@@ -120,28 +139,32 @@ class ChangingNode(RecordKeepingNode):
         before, parents = behind
         rows: list[list[Remembered]] = []
         missed: list[int] = []
+        ends: list[tuple[bytes, bytes, int]] = []
         begins_ms = here.record.start_ms
         for parent in parents:
             session = before.session(parent.lo)
             known = self._open.get(session)
             if known is not None and known.machine is not None and known.machine.seal is not None:
                 memory: Memory | None = known.machine.memory()
-                begins_ms = max(begins_ms, known.machine.seal.time_ms)
+                sealed_ms = known.machine.seal.time_ms
             elif known is not None:
                 return
             else:
                 asked = self._asked.setdefault(session, AskedMemory(here.record.digest))
                 memory = asked.memory
-                begins_ms = max(begins_ms, asked.sealed_ms)
+                sealed_ms = asked.sealed_ms
                 missed.append(before.number)
+            begins_ms = max(begins_ms, sealed_ms)
             if memory is None:
                 continue
+            ends.append((parent.lo, parent.hi, sealed_ms))
             rows.append(memory.rows())
         if len(rows) < len(parents):
             return
         holds = here.partition.holds
         kept = tuple(row for each in rows for row in each if holds(row.point))
-        machine.activate(Beginning(kept, begins_ms, tuple(dict.fromkeys(missed))), self._now)
+        epochs = tuple(dict.fromkeys(missed))
+        machine.activate(Beginning(kept, begins_ms, epochs, tuple(ends)), self._now)
         for parent in parents:
             self._asked.pop(before.session(parent.lo), None)
         self._perform(here, machine.wake(self._now, self._wall_ms))

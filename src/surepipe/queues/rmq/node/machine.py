@@ -159,7 +159,7 @@ class NodeMachine(HandingNode):
 
     # Frames.
 
-    def _take_frame(self, route: str, value: Value) -> None:
+    def _take_frame(self, route: str, value: Value) -> None:  # noqa: PLR0912 - one case a frame
         match value:
             case ("submit", str() as queue, tuple() as fields, bytes() as body):
                 self._submit(route, queue, fields, body)
@@ -179,6 +179,8 @@ class NodeMachine(HandingNode):
             case ("epochs", str() as queue, tuple() as items) if queue == self.queue:
                 if self.epochs.learn(items):
                     self._is_dirty = True
+            case ("caught", str() as queue, tuple() as items) if queue == self.queue:
+                self._is_dirty |= self.caught.learn(items, self.record.keys)
             case ("pull-memory", bytes() as session, int() as at):
                 self._tell_memory(route, session, at)
             case (

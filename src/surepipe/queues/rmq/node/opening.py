@@ -109,6 +109,7 @@ class OpeningNode(QueueNodeState):
             receipts=self.receipts,
         )
         machine.find_body = lambda header: self._body_before(here, header)
+        machine.is_caught = lambda member: self.caught.holds(found.keys.get(member))
         return machine
 
     def _body_before(self, here: OpenSession, header: MessageHeader) -> bytes | None:

@@ -42,6 +42,8 @@ class RecordKeepingNode(OpeningNode):
             items = self.epochs.after(known)
             if items:
                 self._send(route, "epochs", self.queue, items)
+            if self.caught.fields and route in self.record.keys:
+                self._send(route, "caught", self.queue, self.caught.fields)
 
     # Stored.
 
@@ -69,7 +71,8 @@ class RecordKeepingNode(OpeningNode):
     def _restore(self, row: Value) -> None:
         """Begin with what the last life knew: the records, and which sessions were open."""
         match row:
-            case (tuple() as records, tuple() as opened, tuple() as closed):
+            case (tuple() as records, tuple() as opened, tuple() as closed, tuple() as caught):
+                self.caught.restore(caught)
                 for each in records:
                     self.epochs.add(ProvenRecord.of(each))
                 self._closed.extend(each for each in closed if isinstance(each, bytes))
@@ -100,7 +103,7 @@ class RecordKeepingNode(OpeningNode):
             self._is_dirty = False
             proven = tuple(self.epochs.proven[each].fields for each in sorted(self.epochs.proven))
             opened = tuple((each.epoch, each.partition.lo) for each in self._open.values())
-            row = encode((proven, opened, tuple(self._closed)))
+            row = encode((proven, opened, tuple(self._closed), self.caught.fields))
             self._written = AppendRun(self._stream, self.name, self._life, self._seq, (row,))
         self._call("write", b"", 0, self._written)
 

@@ -15,6 +15,7 @@ from surepipe.queues.rmq.catchain import (
     LogOptions,
     Voice,
 )
+from surepipe.queues.rmq.caught import CaughtNodes
 from surepipe.queues.rmq.chain import Block
 from surepipe.queues.rmq.encoding import (
     MemberKeys,
@@ -111,6 +112,7 @@ class QueueNodeState:
         self._options = options
         self.epochs = EpochChain(foundation.record, keys)
         self.receipts = ReceiptBook(self.queue, name, keys)
+        self.caught = CaughtNodes(keys)
         self._is_followed = False
         self._touched: dict[bytes, OpenSession] = {}
         """Sessions that have had frames in this step, and have to be woken at its end."""
@@ -185,7 +187,9 @@ class QueueNodeState:
         return [each.chain.blocks[key] for each in self.sessions() for key in each.chain.final]
 
     def blamed(self) -> Sequence[str]:
-        return sorted({name for each in self.sessions() for name in each.log.blamed})
+        """Who was ever proven to sign two things, and still has the key that did."""
+        now = {name for each in self.sessions() for name in each.log.blamed}
+        return sorted(now | set(self.caught.epochs(self.record.keys)))
 
     def heights(self) -> Mapping[str, int]:
         """How many entries of each node are here."""
@@ -207,6 +211,7 @@ class QueueNodeState:
         for each in self.sessions():
             for name, value in each.gauges().items():
                 found[name] = found.get(name, 0) + value
+        found["blamed"] = len(self.blamed())
         return found
 
     def export(self) -> object:

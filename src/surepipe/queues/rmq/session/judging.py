@@ -106,7 +106,7 @@ class JudgingSession(ProposingSession):
     def _why_declined(self, block: Block, entry_digest: bytes) -> str | None:  # noqa: PLR0911, PLR0912 - checks in order
         """The first check that a proposal fails; None while something is missing, empty when it passes."""
         settings = self.settings
-        if block.collator in self.log.blamed:
+        if block.collator in self.log.blamed or self.is_caught(block.collator):
             return "not-collator"
         if not self.chain.is_founded(block):
             return None

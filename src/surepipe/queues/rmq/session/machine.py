@@ -27,6 +27,7 @@ from surepipe.queues.rmq.encoding import (
     MessageHeader,
     Value,
     decode,
+    taken,
 )
 from surepipe.queues.rmq.entries import LogEntry
 from surepipe.queues.rmq.epochs import (
@@ -173,9 +174,10 @@ class SessionMachine(JudgingSession):
                     self._early_bodies[sha256(body).digest()] = body
                 case ("remembered", bytes() as chunk):
                     rows += remembered(chunk)
-                case ("begins", int() as begins_ms, tuple() as missed):
+                case ("begins", int() as begins_ms, tuple() as missed, tuple() as ends):
                     epochs = tuple(each for each in missed if isinstance(each, int))
-                    self._begin(Beginning(tuple(rows), begins_ms, epochs))
+                    ended = tuple(taken(each, bytes, bytes, int) for each in ends)
+                    self._begin(Beginning(tuple(rows), begins_ms, epochs, ended))
                 case ("receipt", *_):
                     submitter, receipt = receipt_of_row(row)
                     self.receipts.add(self.log.session, submitter, receipt, is_stored=True)
@@ -266,8 +268,11 @@ class SessionMachine(JudgingSession):
             if any(each.id not in self.messages for each in block.verdicts):
                 break  # a header that its collator had: the log brings it
             self._applied += 1
-            self._times.append(block.time_ms)
             touched: set[bytes] = set()
+            if self.seal is None:  # what expires behind the seal belongs to the next session
+                self._times.append(block.time_ms)
+                while self._expiring and self._expiring[0][0] < block.time_ms:
+                    touched.add(heapq.heappop(self._expiring)[1])
             for verdict in block.verdicts:
                 self._verdicts.setdefault(verdict.id, (self._applied, verdict))
                 uid = self.messages[verdict.id].uid
@@ -275,8 +280,6 @@ class SessionMachine(JudgingSession):
                 if verdict.kind == DONE:
                     self._done.setdefault(uid, (self._applied, verdict))
                     touched |= self._by_uid[uid]
-            while self._expiring and self._expiring[0][0] < block.time_ms:
-                touched.add(heapq.heappop(self._expiring)[1])
             if block.record and self.seal is None:
                 self.seal, self._sealed_at = block, self._applied
                 old = [

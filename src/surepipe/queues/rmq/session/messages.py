@@ -89,6 +89,9 @@ class SessionMessages(SessionState):
             self._count("foreign_header")
             return
         if header.id in self.messages:
+            message = self.messages[header.id]
+            if message.author in self.log.blamed and author not in self.log.blamed:
+                message.author = author
             return
         message = SessionMessage(header, header.id, header.uid, author=author)
         message.told = self._told_before.pop(header.id, "")
@@ -207,7 +210,8 @@ class SessionMessages(SessionState):
         self._undecided.pop(message.id, None)
         if message.told != ending.kind:
             message.told = ending.kind
-            self._issue(message, ending.kind, encode((ending.position, ending.detail)), now)
+            if not self.receipts.has_told_end(message.id):  # nor in the session before this one
+                self._issue(message, ending.kind, encode((ending.position, ending.detail)), now)
 
     def _follow_live(self, now: int) -> None:
         """Tell what undecided messages have come to, up or down."""

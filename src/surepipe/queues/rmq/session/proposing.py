@@ -96,12 +96,21 @@ class ProposingSession(VotingSession):
                 or message_id != self._smallest(message.uid)
             ):
                 continue
+            if message.author in self.log.blamed:
+                self._vouch_for(message, now)
+                continue
             if message.header.kind == "plan":  # alone in its block
                 return picked or [message]
             picked.append(message)
             if len(picked) == self.settings.batch_max:
                 break
         return picked
+
+    def _vouch_for(self, message: SessionMessage, now: int) -> None:
+        """Say a message that only a liar has said: 1. He told its header to this node, in an entry that nobody
+        else gets. 2. Once he is blamed nobody may cite that. 3. Nobody could approve what only this node knows."""
+        if self.log.append(("external", message.header.fields), now):
+            message.author = self.name
 
     def _give_up_on_irreproducible(self, message: SessionMessage, now: int) -> None:
         """Refuse, too, what so many have found another result for that not all of them lie: it is decided then."""

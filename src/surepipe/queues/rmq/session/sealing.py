@@ -42,14 +42,14 @@ class SealingSession(SessionMessages):
         """It is known how all sessions before this one ended: from here on it has turns."""
         for chunk in Memory.written(beginning.rows).chunks:
             self.log.keep(("remembered", chunk), now)
-        self.log.keep(("begins", beginning.begins_ms, beginning.missed), now)
+        self.log.keep(("begins", beginning.begins_ms, beginning.missed, beginning.ends), now)
         self._begin(beginning)
         for message in list(self.messages.values()):
             self._settle(message, now)
 
     def _begin(self, beginning: Beginning) -> None:
         self.is_active, self.begins_ms = True, beginning.begins_ms
-        self.missed = beginning.missed
+        self.missed, self._ends = beginning.missed, beginning.ends
         for row in beginning.rows:
             self._remembered[row.id] = row
             if row.kind == "finalized" and row.decided > self.epoch - self.settings.dedupe_epochs:
@@ -119,6 +119,7 @@ class SealingSession(SessionMessages):
             for row in self._remembered.values()
             if row.kind == "finalized" and row.decided >= least
         ]
+        before_ms = 0
         for position, block in enumerate(self._branch(path), 1):
             for verdict in block.verdicts:
                 header, is_done = self.messages[verdict.id].header, verdict.kind == DONE
@@ -127,7 +128,8 @@ class SealingSession(SessionMessages):
                     detail = verdict.result if is_done else verdict.reason.encode()
                     uid = self.messages[verdict.id].uid
                     place = (header.point, verdict.id, uid, header.epoch, self.epoch, position)
-                    rows.append(Remembered(*place, kind, detail))
+                    rows.append(Remembered(*place, before_ms, kind, detail))
+            before_ms = block.time_ms
         return rows
 
     def _sealed_by(self, path: Sequence[bytes], time_ms: int) -> bytes | None:

@@ -101,6 +101,8 @@ class Beginning:
     begins_ms: int
     missed: tuple[int, ...] = ()
     """The epochs of parents that this node has no log of."""
+    ends: tuple[tuple[bytes, bytes, int], ...] = ()
+    """Of each parent the first and last point of its keys, and the time of its seal."""
 
 
 class SessionState:
@@ -143,6 +145,7 @@ class SessionState:
         """Whether bodies are wanted of messages, too, that others have decided."""
         self._remembered: dict[bytes, Remembered] = {}
         self._remembered_uids: dict[bytes, Remembered] = {}
+        self._ends: tuple[tuple[bytes, bytes, int], ...] = ()
         self.seal: Block | None = None
         self._sealed_at = 0
         self._handed: Memory | None = None
@@ -150,6 +153,8 @@ class SessionState:
         """Messages that the final seal left undecided, and that nobody has taken from here."""
         self.find_body: Callable[[MessageHeader], bytes | None] = lambda _: None
         """Looks in the sessions before this one."""
+        self.is_caught: Callable[[str], bool] = lambda _: False
+        """Whether a member was caught lying in any epoch: nobody waits for his turns."""
         self.messages: dict[bytes, SessionMessage] = {}
         self._by_uid: dict[bytes, set[bytes]] = {}
         self._undecided: dict[bytes, None] = {}
@@ -246,11 +251,15 @@ class SessionState:
         row = self._remembered.get(message_id)
         if row is not None:
             return Ending(row.kind, row.position, row.detail, row.decided)
+        header, epoch = message.header, self.epoch
         row = self._remembered_uids.get(message.uid)
-        if row is not None:
+        if row is not None and (row.decided < header.epoch or row.before_ms <= header.expires_ms):
             detail = encode((row.id, row.detail))
             return Ending("duplicate", row.position, detail, row.decided)
-        epoch = self.epoch
+        if header.epoch < epoch and header.expires_ms < self._ended_before_ms(header.point):
+            return Ending(
+                "expired", 0, b"", header.epoch
+            )  # where it belonged; who was there told it
         found: list[tuple[int, int, Ending]] = []
         if message_id in self._verdicts:
             position, verdict = self._verdicts[message_id]
@@ -264,12 +273,16 @@ class SessionState:
             if verdict.id != message_id:
                 detail = encode((verdict.id, verdict.result))
                 found.append((position, 1, Ending("duplicate", position, detail, epoch)))
-        late = bisect_right(self._times, message.header.expires_ms)
+        late = bisect_right(self._times, header.expires_ms)
         if late < len(self._times):
             found.append((late + 1, 2, Ending("expired", late + 1, b"", epoch)))
-        if self.seal is not None and message.header.epoch < epoch:
+        if self.seal is not None and header.epoch < epoch:
             found.append((self._sealed_at, 2, Ending("expired", self._sealed_at, b"", epoch)))
         return min(found, key=lambda each: each[:2])[2] if found else None
+
+    def _ended_before_ms(self, at: bytes) -> int:
+        """When the session before this one ended that had this point of the keys."""
+        return next((end for lo, hi, end in self._ends if lo <= at <= hi), 0)
 
     @property
     def applied(self) -> int:

@@ -100,7 +100,8 @@ class VotingSession(SealingSession):
     def _is_hopeless(self, slot: int) -> bool:
         collator = self.chain.collator(slot)
         has_skipped = collator in self.chain.votes.get((SKIP, slot, b""), {})
-        return has_skipped or collator in self.log.blamed or slot in self._declined
+        is_liar = collator in self.log.blamed or self.is_caught(collator)
+        return has_skipped or is_liar or slot in self._declined
 
     # Causes.
 

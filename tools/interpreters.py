@@ -1,8 +1,8 @@
 """Runs the core of the tests on every other Python from 3.11 up that this machine has.
 
 The whole suite runs on one interpreter (``make test``); what follows the interpreter most closely runs on all:
-pipes, actors, stores, the simulator and its fixture, the command; or what is named:
-``python -m tools.interpreters tests/queues``. Each interpreter gets an environment of its own.
+pipes, actors, stores, the simulator and its fixture, the command, but for what is marked ``long``; or what is
+named: ``python -m tools.interpreters tests/queues``. Each interpreter gets an environment of its own.
 """
 
 from __future__ import annotations
@@ -93,6 +93,8 @@ def _passes(version: tuple[int, int], interpreter: Path, tests: Sequence[str]) -
             "2",
             "--dist",
             "loadgroup",
+            "-m",
+            "not long",
             *without_spark,
             *tests,
         ]

@@ -272,6 +272,7 @@ def test_the_programs_of_the_page_run() -> None:
         exec(block, names)
 
 
+@pytest.mark.long
 def test_nodes_that_keep_their_logs_in_redis_go_on(tmp_path: Path) -> None:
     """rmq RQ-67, RT-42: over restarts, and when one has lost what Redis had of it."""
     if not (sources := local_servers()):
@@ -306,6 +307,7 @@ def test_a_client_waits_while_too_many_of_its_messages_are_open(
         client.submit(b"tea")
 
 
+@pytest.mark.long
 def test_an_unfair_cluster_decides_once(unfair_cluster: MakeCluster) -> None:
     """rmq RQ-29: the fixture, as a user has it: each job is done once, whichever node is ended when."""
     cluster = unfair_cluster(price)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from surepipe.cli.output import Exit
 from surepipe.pipelines.schema import schema_text
 from tests.cli.kit import Command
@@ -50,6 +52,7 @@ def simulated(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_planted_error_is_found_when_it_is_uncommented(
     surepipe: Command, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ def cluster(file: ClusterFile) -> Iterator[Cluster]:
         yield found
 
 
+@pytest.mark.long
 def test_a_node_comes_and_another_one_goes(
     cluster: Cluster, file: ClusterFile, port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

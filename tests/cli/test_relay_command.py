@@ -105,6 +105,7 @@ def test_a_path_whose_store_has_no_party_says_which_it_is(
     assert "has no party yet" in said
 
 
+@pytest.mark.long
 def test_a_second_relay_of_one_name_ends_the_first_and_says_so(
     tmp_path: Path, parties: dict[str, ServedParty]
 ) -> None:

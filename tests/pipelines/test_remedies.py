@@ -11,7 +11,7 @@ from surepipe.pipelines import Assessment, Plan, assess, loads
 from tests.pipelines.remedies import File, followed
 
 STEPS_MAX = 12
-BLOCKS, SEEDS = 5, 20
+BLOCKS, SEEDS = 5, 10
 LAYERS: tuple[Any, ...] = (
     "resend",
     {"resend": {"give_up_after_s": 5}},

@@ -98,6 +98,7 @@ def test_tls_is_spoken_with_a_certificate_that_is_checked(
 # Sentinel.
 
 
+@pytest.mark.long
 def test_sentinel_leads_to_the_new_master(local_source: Binary) -> None:
     """R-6: the master is killed, the Sentinel promotes its replica, and the store finds it by itself."""
     with (

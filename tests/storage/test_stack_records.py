@@ -164,6 +164,7 @@ def test_a_writer_may_change_its_stack_once_everything_is_read() -> None:
             next(iter(again))
 
 
+@pytest.mark.long
 def test_a_journal_with_messages_of_another_stack_is_not_sent_through_this_one(
     tmp_path: Path,
 ) -> None:

@@ -173,6 +173,7 @@ def test_random_interleavings_equal_a_dictionary(any_bench: AnyBench, watched: b
     run_state_machine_as_test(Rules, settings=few)
 
 
+@pytest.mark.long
 def test_ten_thousand_random_steps_equal_a_dictionary(any_bench: AnyBench) -> None:
     """message-queue MQ-11: a seeded walk on each kind of store; the dictionary is compared after each step."""
 

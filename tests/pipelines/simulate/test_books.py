@@ -234,6 +234,7 @@ def calls_with_key(row: Row, context: Context) -> Row:
     return row
 
 
+@pytest.mark.long
 def test_the_fixture_breaks_a_pipeline_with_a_book(simulate: Simulate) -> None:
     """A process is killed between a call and the commit of the book: without a key it is made twice."""
     rows = [{"n": n, "tenant": "ab"[n % 2], "units": 1} for n in range(8)]

@@ -37,10 +37,10 @@ def _project(folder: Path, stages: str, pipeline: str = PIPELINE) -> Path:
     return folder / "shop.yaml"
 
 
-def _command(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def _command(file: Path, *options: str, jobs: int = 1) -> subprocess.CompletedProcess[str]:
     """In a process of its own: stages are imported by name, and each test has other ones."""
     return subprocess.run(
-        [sys.executable, "-m", "surepipe", "simulate", file.name, *options],
+        [sys.executable, "-m", "surepipe", "simulate", file.name, "--jobs", str(jobs), *options],
         cwd=file.parent,
         capture_output=True,
         text=True,
@@ -58,6 +58,7 @@ def test_a_pipeline_that_holds_is_said_to_hold(tmp_path: Path) -> None:
     assert not (tmp_path / ".surepipe").exists()
 
 
+@pytest.mark.long
 def test_too_few_seeds_are_not_exercised(tmp_path: Path) -> None:
     """The marks that are missing are named (simulation X-29, XT-10)."""
     file = _project(tmp_path, "def price(order):\n    return order\n")
@@ -67,6 +68,7 @@ def test_too_few_seeds_are_not_exercised(tmp_path: Path) -> None:
     assert told["missing"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("states", "code"), [(200, Exit.NOT_EXERCISED), (60_000, Exit.HELD)], ids=["bounded", "whole"]
 )
@@ -91,6 +93,7 @@ def test_an_exploration_that_came_to_no_end_is_not_exercised(
     assert ("bounded, not exhausted" in capsys.readouterr().out) == (code is not Exit.HELD)
 
 
+@pytest.mark.long
 def test_an_effect_beside_the_transaction_is_found(tmp_path: Path) -> None:
     """The stage has an effect outside, without a key: the check breaks (simulation X-26)."""
     stages = (
@@ -125,6 +128,7 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
     assert '"shop_stages:price": "doubles:price"' in done.stderr
 
 
+@pytest.mark.long
 def test_messages_that_no_stage_can_use_are_told_of(tmp_path: Path) -> None:
     """All of them become dead letters, which is no violation, and shows little (simulation X-4)."""
     pipeline = PIPELINE.replace(
@@ -140,6 +144,7 @@ def test_messages_that_no_stage_can_use_are_told_of(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_double_takes_its_place(tmp_path: Path) -> None:
     """The same with ``replace`` (simulation X-26)."""
     stages = "import socket\n\ndef price(order):\n    socket.socket()\n\ndef double(order):\n    return order\n"
@@ -148,6 +153,7 @@ def test_a_double_takes_its_place(tmp_path: Path) -> None:
     assert done.returncode == Exit.NOT_EXERCISED, done.stderr
 
 
+@pytest.mark.long
 def test_an_answer_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: Path) -> None:
     """Exit 4, the stage and both answers (simulation X-25, XT-3)."""
     stages = "def price(order):\n    return {'hash': hash('bread')}\n"
@@ -173,6 +179,7 @@ def few(run):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_broken", [False, True], ids=["held", "violated"])
 def test_what_is_found_does_not_depend_on_the_number_of_processes(
     tmp_path: Path, is_broken: bool
@@ -180,8 +187,8 @@ def test_what_is_found_does_not_depend_on_the_number_of_processes(
     """The same document from one and from three: the first failing seed in order wins (simulation X-25)."""
     check = 'simulate: {check: "shop_stages:few"}\n' if is_broken else ""
     file = _project(tmp_path, BREAKS, PIPELINE + check)
-    options = ("--seeds", "25", "--messages", "4", "--faults", "handler-failure", "--json")
-    alone, shared = (_command(file, *options, "--jobs", jobs) for jobs in ("1", "3"))
+    options = ("--seeds", "10", "--messages", "4", "--faults", "handler-failure", "--json")
+    alone, shared = (_command(file, *options, jobs=jobs) for jobs in (1, 3))
     assert alone.stdout == shared.stdout
     assert alone.returncode == shared.returncode, alone.stderr + shared.stderr
     assert (alone.returncode == Exit.VIOLATED) is is_broken

@@ -45,7 +45,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_messages_are_decided_while_nodes_are_killed_and_started(cluster: Cluster) -> None:
-    """rmq RQ-18, RQ-40: the outcome of each is believed, and all nodes come to hold the same chain."""
+    """rmq RQ-18, RQ-40, RQ-50: the outcome of each is believed, and all nodes come to hold the same chain."""
     client = cluster.client("shop-1")
     first = client.submit(b"tea", key=b"customer-7", dedupe=b"order-17")
     kinds = [told.receipt.kind for told in first.receipts(timeout_s=WAIT_S)]
@@ -255,10 +255,11 @@ async def _coroutine(message: Job, context: ProcessContext) -> Outcome:
         ({"nodes": 0}, "one node or more"),
         ({"nodes": 17}, "1 to 16"),
         ({"faults": "none"}, "faults 'none'"),
+        ({"store": "memory:"}, "a node that forgets its log is another node"),
     ],
 )
 def test_what_can_not_work_is_refused(more: dict[str, object], error: str, tmp_path: Path) -> None:
-    """rmq RQ-72, RT-28: at once, and with what to write instead."""
+    """rmq RQ-46, RQ-72, RT-28: at once, and with what to write instead."""
     with pytest.raises(ConfigurationError, match=error):
         Cluster.local("orders", **{"process": price, "path": tmp_path, **more})  # type: ignore[arg-type]
 

@@ -91,7 +91,7 @@ def test_a_queue_at_rest_is_held_to_all_it_promises() -> None:
 def test_an_audit_in_the_midst_of_any_troubles_accuses_nobody_who_did_nothing(
     monkeypatch: pytest.MonkeyPatch, twins: int
 ) -> None:
-    """rmq RQ-90: at many moments, with crashes, cuts, wrong clocks, split and merge; who lied is named."""
+    """rmq RQ-89, RQ-90: at many moments, with crashes, cuts, wrong clocks, split and merge; who lied is named."""
     found: list[QueueAudit] = []
     run = EpochNetwork.run
     turns = count()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from random import Random
 
 from surepipe.core.effects import Addressed, Effect, Transmit, WakeAt
 from surepipe.queues.rmq.catchain import LogMachine, LogOptions
-from surepipe.queues.rmq.chain import DONE, Block
+from surepipe.queues.rmq.chain import DONE, Block, vote_signed
 from surepipe.queues.rmq.client import ClientMachine, Submitted
 from surepipe.queues.rmq.epochs import Foundation, QueueSettings
 from surepipe.queues.rmq.session import Done, Job, JobOutcomes, Outcome, ProcessJobs, SessionMachine
@@ -62,8 +63,13 @@ class QueueNode(Node):
             self.perform(effect)
 
     def other(self, request: object) -> object:
-        """Run the user's function."""
+        """Run the user's function, on what may be processed (rmq RI-12)."""
         assert isinstance(request, ProcessJobs)
+        assert len({job.id for job in request.jobs}) == len(request.jobs)
+        for job in request.jobs:
+            assert job.expires_ms >= request.time_ms, "it had expired"
+            assert self.session is not None
+            assert job.uid == self.session.messages[job.id].uid
         return JobOutcomes(tuple(self.net.function(job, self) for job in request.jobs))
 
     def receipts(self) -> list[tuple[str, int, bytes, str]]:
@@ -107,10 +113,12 @@ class Client:
         self._deadline: int | None = None
         self.sent = 0
 
-    def submit(self, body: bytes, *, dedupe: bytes = b"", ttl_ms: int = 60_000) -> Submitted:
+    def submit(
+        self, body: bytes, *, key: bytes | None = None, dedupe: bytes = b"", ttl_ms: int = 60_000
+    ) -> Submitted:
         ticket, effects = self.machine.submit(
             body,
-            key=body,
+            key=body[:64] if key is None else key,
             dedupe=dedupe,
             ttl_ms=ttl_ms,
             now=self.net.now,
@@ -189,7 +197,7 @@ class QueueNetwork(Network):
 
 
 def check_queue(net: QueueNetwork) -> None:
-    """What holds after every step."""
+    """What holds after every step (rmq RI-1, RI-6, RI-7)."""
     longest = [each.digest for each in net.final()]
     for name, session in net.sessions().items():
         chain = session.chain
@@ -226,6 +234,38 @@ def check_queue(net: QueueNetwork) -> None:
                     assert (outcome.kind, outcome.position) == (ending.kind, ending.position)
 
 
+def check_evidence(net: QueueNetwork) -> None:
+    """rmq RI-4, RI-8, RI-13, RI-18, RI-19: what stands behind each certificate, verdict, id and count."""
+    for name, session in net.sessions().items():
+        chain = session.chain
+        for slot, key in chain.certified.items():
+            block = chain.blocks[key]
+            votes = chain.certificate("approve", slot, key)
+            assert len({voter for voter, _ in votes} & set(net.names)) == net.quorum
+            for voter, signature in votes:
+                text = vote_signed(SESSION, "approve", slot, key)
+                assert KeyedHash(name).verify(KeyedHash(voter).public, signature, text)
+            assert chain.certified.get(block.parent_slot, SESSION) == block.parent
+            assert chain.skipped >= set(range(block.parent_slot + 1, block.slot))
+        for digest in chain.final:
+            for verdict in chain.blocks[digest].verdicts:
+                message = session.messages[verdict.id]
+                if verdict.kind != DONE:
+                    assert set(message.refusals) >= set(net.names), "refused, and not by all"
+        ended = 0
+        for message_id, message in session.messages.items():
+            assert message.header.id == message_id
+            assert message.uid == message.header.uid
+            assert message.body is None or sha256(message.body).digest() == message.header.body_hash
+            ended += session.ending(message_id) is not None
+        assert len(session.messages) == ended + session.gauges()["undecided"]
+    held = list(net.sessions().values())
+    if len(held) == len(net.queue_nodes):
+        for verdict in [each for block in net.final() for each in block.verdicts]:
+            bodies = [each.body(verdict.id) is not None for each in held]
+            assert verdict.kind != DONE or sum(bodies) >= net.quorum - len(net.twins)
+
+
 def _uid(net: QueueNetwork, message_id: bytes) -> bytes:
     for session in net.sessions().values():
         if message_id in session.messages:
@@ -249,7 +289,7 @@ def _own_votes(node: QueueNode) -> dict[int, set[tuple[str, bytes]]]:
 
 
 def check_receipts(net: QueueNetwork) -> None:
-    """Numbers grow, and endings are told once; all correct nodes tell the same ending."""
+    """Numbers grow, and endings are told once; all correct nodes tell the same ending (rmq RI-5, RI-17)."""
     endings: dict[bytes, str] = {}
     for node in net.queue_nodes:
         if node.session is None:

@@ -79,7 +79,7 @@ def seconds(chain: VoteChain) -> Iterator[Sequence[Block]]:
 
 
 def test_there_is_one_final_chain_whatever_is_voted() -> None:
-    """rmq RQ-25, RQ-29: every combination of ballots of three honest nodes in two slots of two blocks."""
+    """rmq RQ-17, RQ-25, RQ-26, RQ-29: every combination of ballots of three honest nodes in two slots of two."""
     runs = finals = both = 0
     for first in combinations_with_replacement(BALLOTS, 3):
         for second in combinations_with_replacement(BALLOTS, 3):

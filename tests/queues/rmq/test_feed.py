@@ -47,7 +47,7 @@ def check_streams(net: EpochNetwork) -> None:
 
 
 def test_all_nodes_have_the_same_stream() -> None:
-    """rmq RQ-43: done and refused messages of several epochs, with what became of each."""
+    """rmq RQ-43, RI-16: done and refused messages of several epochs, with what became of each."""
     net = network(function=no_beer, has_feeds=True)
     client = net.client("shop-1")
     for number in range(12):

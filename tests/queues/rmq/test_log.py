@@ -382,7 +382,7 @@ def test_a_fork_told_to_two_halves_is_proven_everywhere() -> None:
 
 
 def test_a_node_that_was_away_gets_all_that_it_lacks() -> None:
-    """rmq CC-9 to CC-11: though every push to it was lost, in three rounds and one for each hundred entries."""
+    """rmq CC-9 to CC-11, RQ-64: though every push to it was lost, in three rounds and one for each hundred."""
     net = network(sync_cap=20)
     net.groups = [{"n1", "n2", "n3"}, {"n4"}]
     for at in range(60):
@@ -516,7 +516,7 @@ def test_an_own_entry_that_it_does_not_know_makes_a_node_silent() -> None:
 
 
 def test_a_later_process_of_a_node_ends_the_one_before() -> None:
-    """rmq CC-15: by the store, at its next write; nothing of the former one is sent after that."""
+    """rmq CC-15, RQ-62: by the store, at its next write; nothing of the former one is sent after that."""
     net = network()
     node = net.nodes[3]
     former = node.machine

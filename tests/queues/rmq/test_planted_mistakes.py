@@ -91,7 +91,7 @@ def test_a_planted_mistake_is_found(
     run: Callable[[int], None],
     seed: int,
 ) -> None:
-    """rmq CL-1, CL-5, RQ-25, RQ-66: by what must hold always; without the mistake the same seed is fine."""
+    """rmq CL-1, CL-5, RQ-25, RQ-66, RQ-94: by what must hold always; without the mistake the same seed is fine."""
     run(seed)
     for where, name, change in changes:
         monkeypatch.setattr(where, name, change)

@@ -30,6 +30,7 @@ from tests.queues.rmq.queue_network import (
     WALL_MS,
     QueueNetwork,
     QueueNode,
+    check_evidence,
     check_queue,
     check_receipts,
 )
@@ -301,7 +302,7 @@ def test_a_forged_pack_of_receipts_is_not_believed() -> None:
     ],
 )
 def test_a_submit_that_is_refused_leaves_no_trace(why: str, changed: dict[str, object]) -> None:
-    """rmq RQ-12, RQ-14: with the reason as answer."""
+    """rmq RQ-12, RQ-14, RQ-49: with the reason as answer."""
     net = network()
     client = net.client("shop-1")
     net.loss = 1.0
@@ -366,15 +367,17 @@ def proposal(net: QueueNetwork, change: str) -> Block:
             return replace(block, time_ms=now_ms + 30_000)
         case "refusals":
             return replace(block, verdicts=(replace(first, kind="refused"), *verdicts[1:]))
+        case "seal":
+            return replace(block, verdicts=(), record=bytes(32))
         case "invalid-result":
             return replace(block, verdicts=(replace(first, result=b"lie"), *verdicts[1:]))
         case _:
             raise AssertionError(change)
 
 
-@pytest.mark.parametrize("why", ["time", "shape", "expired", "refusals", "invalid-result"])
+@pytest.mark.parametrize("why", ["time", "shape", "expired", "refusals", "invalid-result", "seal"])
 def test_an_unsound_proposal_is_declined_with_the_reason(why: str) -> None:
-    """rmq RQ-24, RQ-25: it is skipped at once by all, and the messages are decided in a later slot."""
+    """rmq RQ-23, RQ-24, RQ-25: it is skipped at once by all, and the messages are decided in a later slot."""
     slow = replace(QUICK, slot_timeout_us=5 * SECOND, clock_skew_ms=60_000, epoch_length_ms=600_000)
     net = network(settings=slow)
     net.queue_nodes[1].crash()
@@ -484,7 +487,7 @@ def test_settings_that_do_not_fit_together_are_refused() -> None:
 @pytest.mark.parametrize("twins", [0, 1, 2])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_queue_agrees_after_any_troubles(seed: int, twins: int) -> None:
-    """rmq RQ-29, RQ-40, CL-8: loss, partitions, crashes, lost stores, wrong clocks, twins: every message once."""
+    """rmq RQ-29, RQ-40, CL-8, RI-20: loss, partitions, crashes, wrong clocks, twins: every message once."""
     run_troubled(seed, twins)
 
 
@@ -534,6 +537,7 @@ def run_troubled(seed: int, twins: int) -> QueueNetwork:
     check_always(net)
     check_end(net)
     check_proofs(net)
+    check_evidence(net)
     ended = [each.outcome.kind if each.outcome else "open" for each in tickets]
     assert set(ended) <= {"finalized", "duplicate", "expired"}, ended
     return net

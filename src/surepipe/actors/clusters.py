@@ -29,7 +29,7 @@ from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.host import EndOptions, Host, NodeEnd
 from surepipe.actors.links.security import Security
 from surepipe.actors.queue_guard import FileGuard, Guard, keys_of
-from surepipe.actors.queue_links import Hub, TcpMesh
+from surepipe.actors.queue_links import Hub, TcpMesh, gathered
 from surepipe.actors.queue_worker import Function, NodeWorker, ProcessContext, checked_function
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Running, Runtime
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("surepipe")
 STOP_S = 5.0
 OPEN_MAX = 10_000
+EVENTS_AT_ONCE = 256
 WAITED_PART = 3
 """For this part of a slot a node waits for the user's function; what isn't done is decided in a later one."""
 __all__ = [
@@ -163,6 +164,9 @@ class _NodeHost(MachineHost[_Walled]):
         """All that have arrived are one event: what follows from many costs as much as what follows from one."""
         if frames := self.around.frames.take():
             self.perform(self.machine.frames(frames, self.now()))
+
+    def perform(self, effects: list[Effect]) -> None:
+        super().perform(gathered(effects))
 
     def __init__(self, end: QueueNode) -> None:
         super().__init__(end.around, end.build, {}, deque())
@@ -531,8 +535,15 @@ class _ClientHost(MachineHost[ClientMachine]):
         super().__init__(around, build, {}, events)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - as its end gives it
         self._tell, self._learner = tell, learner
 
+    def perform(self, effects: list[Effect]) -> None:
+        super().perform(gathered(effects))
+
     def look_further(self) -> None:
-        super().look_further()
+        while self._events:
+            effects: list[Effect] = []
+            while self._events and len(effects) < EVENTS_AT_ONCE:
+                effects += self._events.popleft()(self.machine, self.now())
+            self.perform(effects)
         self._learner.look(self.machine.epochs.newest)
         self._tell()
 

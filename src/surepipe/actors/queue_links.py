@@ -3,16 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 from zlib import crc32
 
 from surepipe.actors.links.security import Security
 from surepipe.actors.links.tcp import TcpRoute, TcpSide
 from surepipe.actors.routes import Landing
 from surepipe.actors.runtime import Runtime
-from surepipe.core.effects import Addressed
+from surepipe.core.effects import Addressed, Effect, Transmit
 from surepipe.pipes.wire.codec import decoded
 from surepipe.pipes.wire.frames import Numbered
 from surepipe.queues.rmq.encoding import Malformed, decode, encode, taken
+
+GATHERED_BYTES_MAX = 256 << 10
+"""Frames that go together have no more bytes, unless it is one."""
+
+
+def gathered(effects: Sequence[Effect]) -> list[Effect]:
+    """The effects of a step; what goes to one party in it goes as one run, in its order.
+
+    A frame on its way costs more than the bytes in it, and a step has many for one party.
+    """
+    found: list[Effect] = []
+    runs: dict[str, tuple[list[bytes], int]] = {}
+    for effect in effects:
+        match effect:
+            case Transmit(Addressed(route, bytes() as frame)):
+                run, size = runs.get(route, (list[bytes](), 0))
+                if not run or size + len(frame) > GATHERED_BYTES_MAX:
+                    run, size = list[bytes](), 0
+                    found.append(Transmit(Addressed(route, run)))
+                run.append(frame)
+                runs[route] = run, size + len(frame)
+            case _:
+                found.append(effect)
+    return found
+
+
+def _frames(sent: object) -> tuple[str, Sequence[bytes]]:
+    """Who a frame, or a run of frames, is for, and what it says."""
+    match sent:
+        case Addressed(route, bytes() as frame):
+            return route, (frame,)
+        case Addressed(route, frame) if isinstance(frame, list):
+            return route, cast("list[bytes]", frame)
+        case _:
+            return "", ()
 
 
 class Hub:
@@ -24,11 +60,12 @@ class Hub:
     def side(self, name: str) -> HubSide:
         return HubSide(self, name)
 
-    def carry(self, sender: str, frame: Addressed) -> None:
-        """Give the frame to who it is for; lost when nobody of that name is there."""
-        landing = self.landings.get(frame.route)
+    def carry(self, sender: str, target: str, frames: Sequence[bytes]) -> None:
+        """Give frames to who they are for; lost when nobody of that name is there."""
+        landing = self.landings.get(target)
         if landing is not None:
-            landing.put(Addressed(sender, frame.frame))
+            for frame in frames:
+                landing.put(Addressed(sender, frame))
 
 
 class HubSide:
@@ -49,8 +86,7 @@ class HubSide:
 
     def send(self, frame: object) -> None:
         """Give it to the hub."""
-        if isinstance(frame, Addressed):
-            self._hub.carry(self._name, frame)
+        self._hub.carry(self._name, *_frames(frame))
 
     def taken(self) -> None:
         pass
@@ -72,15 +108,19 @@ class _Inlet:
 
     def put(self, frame: object, /) -> None:
         match decoded(frame):
-            case Numbered(payloads=(payload,)):
-                try:
-                    sender, target, data = taken(decode(payload), str, str, bytes)
-                except Malformed:
-                    return
-                if target == self._name:
-                    self._landing.put(Addressed(sender, data))
+            case Numbered(payloads=payloads):
+                for payload in payloads:
+                    self._put(payload)
             case _:
                 pass
+
+    def _put(self, payload: bytes) -> None:
+        try:
+            sender, target, data = taken(decode(payload), str, str, bytes)
+        except Malformed:
+            return
+        if target == self._name:
+            self._landing.put(Addressed(sender, data))
 
 
 class TcpMesh:
@@ -137,13 +177,13 @@ class TcpMesh:
         return [*listening, *self._dialled.values()]
 
     def send(self, frame: object) -> None:
-        """Send a frame on its way; one of the two parties has a connection, or it is lost."""
-        if isinstance(frame, Addressed) and isinstance(frame.frame, bytes):
-            payload = encode((self._name, frame.route, frame.frame))
-            pair = " ".join(sorted((self._name, frame.route)))
-            side = self._dialled.get(frame.route, self._listening)
-            if side is not None:
-                side.send(Numbered(crc32(pair.encode()), 0, 1, 1, (payload,)))
+        """Send a frame, or a run of them, on its way; one of the two parties has a connection, or it is lost."""
+        target, frames = _frames(frame)
+        side = self._dialled.get(target, self._listening)
+        if side is not None and frames:
+            payloads = [encode((self._name, target, each)) for each in frames]
+            pair = " ".join(sorted((self._name, target)))
+            side.send(Numbered(crc32(pair.encode()), 0, 1, 1, payloads))
 
     def taken(self) -> None:
         pass

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
+from dataclasses import field
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Protocol, TypeAlias
@@ -33,6 +35,15 @@ _NO_VALUE = "a number beyond 64 bits, too deep a tuple, or no value"
 
 class Malformed(SurepipeError):
     """These bytes are no value, or not the one that is expected here."""
+
+
+class Encoded(bytes):
+    """A value that is written already: within another one it stands as it is."""
+
+
+def encoded_tuple(items: Sequence[bytes]) -> Encoded:
+    """A tuple of values that are written already."""
+    return Encoded(_SIZED(b"t", len(items)) + b"".join(items))
 
 
 def encode(value: Value) -> bytes:
@@ -65,6 +76,8 @@ def _write(items: tuple[Any, ...], out: list[bytes], depth: int) -> None:
             add(raw)
         elif kind is tuple:
             _write(each, out, depth + 1)
+        elif kind is Encoded:
+            add(each)
         else:
             raise Malformed(_NO_VALUE)
 
@@ -191,10 +204,16 @@ class Ed25519Keys:
         if not is_canonical(key, signature):
             return False
         try:
-            Ed25519PublicKey.from_public_bytes(key).verify(signature, data)
+            _public_key(key).verify(signature, data)
         except (InvalidSignature, ValueError):
             return False
         return True
+
+
+@lru_cache(256)
+def _public_key(key: bytes) -> Ed25519PublicKey:
+    """Of some nodes many signatures are checked; reading a key takes a sixth of that."""
+    return Ed25519PublicKey.from_public_bytes(key)
 
 
 _FIELD = (1 << 255) - 19
@@ -231,6 +250,7 @@ class MessageHeader:
     dedupe: bytes
     body_hash: bytes
     size: int
+    _ids: tuple[bytes, bytes] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def fields(self) -> tuple[Value, ...]:
@@ -248,13 +268,24 @@ class MessageHeader:
         )
 
     @property
+    def ids(self) -> tuple[bytes, bytes]:
+        """``id`` and ``uid``, which are asked for again and again, and worked out once."""
+        known = self._ids
+        if known is None:
+            own = digest("message", self.fields)
+            work = (self.queue, self.kind, self.key, self.dedupe)
+            known = own, digest("uid", work) if self.dedupe else own
+            object.__setattr__(self, "_ids", known)
+        return known
+
+    @property
     def id(self) -> bytes:
-        return _ids(self)[0]
+        return self.ids[0]
 
     @property
     def uid(self) -> bytes:
         """What makes two messages the same work: the ``dedupe`` key, where the sender gave one."""
-        return _ids(self)[1]
+        return self.ids[1]
 
     @property
     def point(self) -> bytes:
@@ -280,12 +311,3 @@ class MessageHeader:
         ):
             raise Malformed("a field of a header is out of its bounds")
         return header
-
-
-@lru_cache(4096)
-def _ids(header: MessageHeader) -> tuple[bytes, bytes]:
-    """The id and the uid of a message, which are asked for again and again."""
-    own = digest("message", header.fields)
-    if not header.dedupe:
-        return own, own
-    return own, digest("uid", (header.queue, header.kind, header.key, header.dedupe))

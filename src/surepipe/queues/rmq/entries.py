@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -82,7 +83,16 @@ class LogEntry:
         return [*before, *(each.digest for each in self.cites)]
 
     def with_signature(self, signature: bytes) -> LogEntry:
-        return replace(self, signature=signature)
+        return replace(self, signature=signature)._knowing(self.__dict__)
+
+    def with_items(self, items: tuple[tuple[Value, ...], ...]) -> LogEntry:
+        """The same, with its records as they were before they were written: they need not be read again."""
+        return replace(self)._knowing({"items": items})
+
+    def _knowing(self, found: Mapping[str, object]) -> LogEntry:
+        """With what was worked out before. Neither of it depends on the signature."""
+        self.__dict__.update({key: found[key] for key in ("digest", "items") if key in found})
+        return self
 
     def encode(self) -> bytes:
         cites = tuple((each.author, each.height, each.digest) for each in self.cites)
@@ -92,15 +102,20 @@ class LogEntry:
     @staticmethod
     def decode(data: bytes) -> LogEntry:
         """Raises Malformed."""
+        entry = LogEntry.opened(data)
+        _ = entry.items
+        return entry
+
+    @staticmethod
+    def opened(data: bytes) -> LogEntry:
+        """With records that were not looked at, and may be none. Raises Malformed."""
         fields = taken(decode(data), bytes, str, int, bytes, tuple, bytes, bytes)
         session, author, height, previous, cites, records, signature = fields
         found = tuple(EntryReference(*taken(each, str, int, bytes)) for each in cites)
         hashes = [session, previous, *(each.digest for each in found)]
         if any(len(each) != DIGEST_BYTES for each in hashes):
             raise Malformed("a hash has another length")
-        entry = LogEntry(session, author, height, previous, found, records, signature)
-        _ = entry.items
-        return entry
+        return LogEntry(session, author, height, previous, found, records, signature)
 
 
 def entry_signed(session: bytes, author: str, height: int, entry_digest: bytes) -> bytes:

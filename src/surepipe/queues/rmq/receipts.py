@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 
 from surepipe.core.effects import Addressed, Effect, Transmit
 from surepipe.core.records import record
-from surepipe.queues.rmq.encoding import Malformed, MemberKeys, Value, encode, signed_bytes, taken
+from surepipe.queues.rmq.encoding import (
+    Encoded,
+    Malformed,
+    MemberKeys,
+    Value,
+    encode,
+    signed_bytes,
+    taken,
+)
 
 TERMINAL = ("finalized", "refused", "duplicate", "expired")
 READER_US = 30_000_000
@@ -42,7 +50,16 @@ class Receipt:
 
 def pack_signed(queue: str, submitter: str, node: str, receipts: Sequence[Receipt]) -> bytes:
     """What the signature of a pack of receipts signs."""
-    rows = tuple(each.fields for each in receipts)
+    return _signed_rows(queue, submitter, node, receipts, _rows(receipts))
+
+
+def _rows(receipts: Sequence[Receipt]) -> Encoded:
+    return Encoded(encode(tuple(each.fields for each in receipts)))
+
+
+def _signed_rows(
+    queue: str, submitter: str, node: str, receipts: Sequence[Receipt], rows: Encoded
+) -> bytes:
     return signed_bytes("receipts", (queue, submitter, node, receipts[0].number, rows))
 
 
@@ -198,8 +215,8 @@ class ReceiptBook:
 
     def _pack(self, route: str, submitter: str, receipts: Sequence[Receipt], after: int) -> Effect:
         """``after``: there is nothing between this number and the first one; -1 where that isn't said."""
-        signature = self._keys.sign(pack_signed(self.queue, submitter, self.node, receipts))
-        rows = tuple(each.fields for each in receipts)
+        rows = _rows(receipts)
+        signature = self._keys.sign(_signed_rows(self.queue, submitter, self.node, receipts, rows))
         fields = ("receipts", self.queue, submitter, self.node, rows, signature, after)
         return Transmit(Addressed(route, encode(fields)))
 

@@ -12,8 +12,8 @@ from surepipe.queues.rmq.catchain.state import SaidRecord
 from surepipe.queues.rmq.causal import Known
 from surepipe.queues.rmq.encoding import (
     Value,
-    decode,
     encode,
+    encoded_tuple,
 )
 from surepipe.queues.rmq.entries import EntryReference, LogEntry
 
@@ -50,7 +50,7 @@ class SpeakingLog(ReceivingLog):
             or (is_bulk and (self.height >= full or len(self._outbox) >= self.options.outbox_max))
         ):
             return False
-        self._put_out(SaidRecord(encoded, kind, is_urgent, now, tuple(relies_on)))
+        self._put_out(SaidRecord(item, encoded, kind, is_urgent, now, tuple(relies_on)))
         return True
 
     @property
@@ -149,10 +149,13 @@ class SpeakingLog(ReceivingLog):
             return
         said = self._take_outbox()
         cites = self._citations([each for one in said for each in one.relies_on])
-        items = [decode(each.item) for each in said]
-        items += [("fork", *self.blamed[name].fields) for name in self._unsaid_forks(cites)[:4]]
+        forks: list[tuple[Value, ...]] = [
+            ("fork", *self.blamed[name].fields) for name in self._unsaid_forks(cites)[:4]
+        ]
+        items = (*(each.value for each in said), *forks)
         if not items and not cites:
             return
+        records = bytes(encoded_tuple([*(each.item for each in said), *map(encode, forks)]))
         self._paced = max(self._paced, now) + self.options.pace_us
         chain = self.causality.chains[self.name]
         self._own = LogEntry(
@@ -161,8 +164,8 @@ class SpeakingLog(ReceivingLog):
             len(chain) + 1,
             chain[-1] if chain else self.session,
             cites,
-            encode(tuple(items)),
-        )
+            records,
+        ).with_items(items)
         self._keep(encode(("entry", self._own.encode())), now)
 
     def _released(self, signature: bytes, now: int) -> None:

@@ -36,7 +36,9 @@ class EntryPull:
 class SaidRecord:
     """A record that waits for the next own entry."""
 
+    value: tuple[Value, ...]
     item: bytes
+    """The value, encoded."""
     kind: str
     is_urgent: bool
     since: int

@@ -12,9 +12,10 @@ from surepipe.queues.rmq.encoding import (
     Value,
     encode,
 )
-from surepipe.queues.rmq.receipts import TERMINAL, Receipt
+from surepipe.queues.rmq.receipts import Receipt
 from surepipe.queues.rmq.session.state import (
     MS,
+    Ending,
     SessionMessage,
     SessionState,
 )
@@ -172,17 +173,23 @@ class SessionMessages(SessionState):
     # Receipts.
 
     def _issue(
-        self, message: SessionMessage, kind: str, detail: bytes, now: int, *, row: int = 0
+        self,
+        message: SessionMessage,
+        kind: str,
+        detail: bytes,
+        now: int,
+        *,
+        row: int = 0,
+        ending: Ending | None = None,
     ) -> None:
-        """Give a receipt. It is stored before it is shown, so its number is never given again."""
+        """Give a receipt; of a terminal kind with its ending. It is stored before it is shown, so its number is
+        never given again."""
         if self.name not in self._voters:
             return
         submitter = message.header.submitter
         number = self.receipts.next_number(submitter, self._wall_ms)
         block, slot, epoch = b"", 0, self.epoch
-        if kind in TERMINAL:
-            ending = self.ending(message.id)
-            assert ending is not None
+        if ending is not None:
             epoch = ending.epoch
             if epoch == self.epoch:
                 block = self.chain.final[ending.position - 1]
@@ -211,7 +218,8 @@ class SessionMessages(SessionState):
         if message.told != ending.kind:
             message.told = ending.kind
             if not self.receipts.has_told_end(message.id):  # nor in the session before this one
-                self._issue(message, ending.kind, encode((ending.position, ending.detail)), now)
+                detail = encode((ending.position, ending.detail))
+                self._issue(message, ending.kind, detail, now, ending=ending)
 
     def _follow_live(self, now: int) -> None:
         """Tell what undecided messages have come to, up or down."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from surepipe.actors.parties import ServedParty, StoreEnd
 from surepipe.audit.findings import Violation
 from surepipe.core.store_requests import Level
-from surepipe.errors import StoreUnavailable, SurepipeError
+from surepipe.errors import StoreUnavailable
 from surepipe.queues.ibc import (
     Header,
     IbcRefused,
@@ -42,7 +42,7 @@ from surepipe.queues.ibc import (
 )
 from surepipe.queues.ibc.auditing import judge_connection, judge_ledger
 from surepipe.queues.ibc.party import TRUSTING_PERIOD_S
-from surepipe.simulation.actors.lives import ActorNode, Life
+from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.stores import LifeStore, SharedStore
 from surepipe.simulation.chance.seeded import SeededChooser
@@ -50,6 +50,7 @@ from surepipe.simulation.options import MS, Options
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.world import Deployment, World, play, result_of
 from surepipe.testing.parties import UnfairEnd
+from tests.simulation.kit import supervised
 
 BANK = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "ibc_bank.py"))
 Bank, add, amount_at = BANK["Bank"], BANK["add"], BANK["amount_at"]
@@ -103,21 +104,10 @@ class BankDeployment(Deployment):
         for name, program in programs.items():
             world.add_node(
                 name,
-                lambda life, program=program: self._run(life, program),  # type: ignore[misc]
+                lambda life, program=program: supervised(life, program),  # type: ignore[misc]
                 sends=name in NAMES,
                 receives=name not in NAMES,
             )
-
-    def _run(self, life: Life, program: Callable[[Life], None]) -> None:
-        """A process that can't go on is started again after a while."""
-        try:
-            program(life)
-        except SurepipeError as error:
-            node: ActorNode = life.node
-            is_current = node.current is life
-            node.end(life, type(error).__name__)
-            if is_current:
-                node.start_after(200 * MS)
 
     def _store(self, name: str, life: Life) -> LifeStore:
         return LifeStore(self._shared[name], life)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from surepipe.audit.trace import Row
@@ -17,11 +17,13 @@ from surepipe.core.effects import (
     WakeAt,
 )
 from surepipe.core.machine import Randomness, ReceiverMachine, SenderMachine
+from surepipe.errors import SurepipeError
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.simulation.actors.lives import ActorNode, Life
 from surepipe.simulation.chance.script import Decision, Plain
 from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.hop import run_hop
-from surepipe.simulation.options import Options
+from surepipe.simulation.options import MS, Options
 from surepipe.simulation.results import RunResult
 from surepipe.simulation.subjects import HopSubject, Subject
 
@@ -233,3 +235,15 @@ def frames(rows: Iterable[Row], kind: str, frame: str = "data") -> list[int]:
 def with_options(options: Options, **changes: int | str | bool) -> Options:
     """The same with changes."""
     return replace(options, **changes)  # type: ignore[arg-type]
+
+
+def supervised(life: Life, program: Callable[[Life], None]) -> None:
+    """What a supervisor does: a process that can't go on is started again after a while."""
+    try:
+        program(life)
+    except SurepipeError as error:
+        node: ActorNode = life.node
+        is_current = node.current is life
+        node.end(life, type(error).__name__)
+        if is_current:
+            node.start_after(200 * MS)

@@ -15,7 +15,7 @@ import pytest
 from surepipe.actors.books import ServedBook
 from surepipe.audit.findings import Violation
 from surepipe.core.store_requests import Batch, CommitPosition, JoinedRequest, Level, StreamInfo
-from surepipe.errors import StoreUnavailable, SurepipeError
+from surepipe.errors import StoreUnavailable
 from surepipe.queues.book import (
     BookConfig,
     BookMessage,
@@ -30,13 +30,14 @@ from surepipe.queues.book.checkpoint import Checkpoints
 from surepipe.queues.book.ledger import Ledger
 from surepipe.queues.book.log import BookLog
 from surepipe.queues.book.page import HEADER, HEADER_BYTES, Page
-from surepipe.simulation.actors.lives import ActorNode, Life
+from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.stores import LifeStore, SharedStore
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import MS, Options
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.world import Deployment, World, play, result_of
+from tests.simulation.kit import supervised
 
 ORIGINS = "ABC"
 CONFIG = BookConfig(
@@ -85,21 +86,10 @@ class BookDeployment(Deployment):
         for name, program in programs.items():
             world.add_node(
                 name,
-                lambda life, program=program: self._run(life, program),  # type: ignore[misc]
+                lambda life, program=program: supervised(life, program),  # type: ignore[misc]
                 sends=name == "feeder",
                 receives=name != "feeder",
             )
-
-    def _run(self, life: Life, program: Callable[[Life], None]) -> None:
-        """What a supervisor does: a process that can't go on is started again after a while."""
-        try:
-            program(life)
-        except SurepipeError as error:
-            node: ActorNode = life.node
-            is_current = node.current is life
-            node.end(life, type(error).__name__)
-            if is_current:
-                node.start_after(200 * MS)
 
     def _opened(self, life: Life, name: str, *, serves: bool) -> ServedBook:
         return self._book(

@@ -19,7 +19,7 @@ from surepipe.actors.queue_guard import Guard
 from surepipe.actors.routes import NamedSides
 from surepipe.audit.findings import Violation
 from surepipe.core.store_requests import Level
-from surepipe.errors import Fenced, SurepipeError
+from surepipe.errors import Fenced
 from surepipe.queues.rmq.encoding import MemberKeys
 from surepipe.queues.rmq.entries import Member
 from surepipe.queues.rmq.epochs import Foundation, QueueSettings
@@ -30,7 +30,7 @@ from surepipe.queues.rmq.stored_log import (
     Released,
     Withheld,
 )
-from surepipe.simulation.actors.lives import ActorNode, Life
+from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.stores import ActorPort, LifeStore, SharedStore, SimulatedSide
 from surepipe.simulation.chance.seeded import SeededChooser
@@ -39,6 +39,7 @@ from surepipe.simulation.options import MS, SECOND, Options
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.world import Deployment, World, play, result_of
 from tests.queues.rmq.log_network import KeyedHash
+from tests.simulation.kit import supervised
 
 CLIENT = "shop-1"
 SETTINGS = QueueSettings(slot_timeout_us=300 * MS, slot_timeout_max_us=2 * SECOND, batch_max=4)
@@ -116,17 +117,12 @@ class QueueDeployment(Deployment):
         self._add(world, CLIENT, self._submit)
 
     def _add(self, world: World, name: str, program: Callable[[Life], None]) -> None:
-        def run(life: Life) -> None:
-            try:
-                program(life)
-            except SurepipeError as error:
-                node: ActorNode = life.node
-                is_current = node.current is life
-                node.end(life, type(error).__name__)
-                if is_current:
-                    node.start_after(200 * MS)
-
-        world.add_node(name, run, sends=name == CLIENT, receives=name != CLIENT)
+        world.add_node(
+            name,
+            lambda life: supervised(life, program),
+            sends=name == CLIENT,
+            receives=name != CLIENT,
+        )
 
     def _sides(self, life: Life, name: str) -> NamedSides:
         others = [each for each in (*self._names, CLIENT) if each != name]

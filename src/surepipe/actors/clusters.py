@@ -147,6 +147,7 @@ class AddressLearner:
 
     def __init__(self, side: RouteSide) -> None:
         self._side, self._number = side, 1
+        self.is_over_tcp = isinstance(side, TcpMesh)
 
     def look(self, found: EpochRecord) -> None:
         """Do so, once for each record."""
@@ -165,13 +166,13 @@ class _NodeHost(MachineHost[_Walled]):
         if frames := self.around.frames.take():
             self.perform(self.machine.frames(frames, self.now()))
 
-    def perform(self, effects: list[Effect]) -> None:
-        super().perform(gathered(effects))
-
     def __init__(self, end: QueueNode) -> None:
         super().__init__(end.around, end.build, {}, deque())
         self._worker, self._feeder = end.worker, end.feeder
         self._learner = AddressLearner(end.side)
+
+    def perform(self, effects: list[Effect]) -> None:
+        super().perform(gathered(effects) if self._learner.is_over_tcp else effects)
 
     def look_further(self) -> None:
         super().look_further()
@@ -536,7 +537,7 @@ class _ClientHost(MachineHost[ClientMachine]):
         self._tell, self._learner = tell, learner
 
     def perform(self, effects: list[Effect]) -> None:
-        super().perform(gathered(effects))
+        super().perform(gathered(effects) if self._learner.is_over_tcp else effects)
 
     def look_further(self) -> None:
         while self._events:

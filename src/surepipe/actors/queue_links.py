@@ -20,7 +20,7 @@ GATHERED_BYTES_MAX = 256 << 10
 
 
 def gathered(effects: Sequence[Effect]) -> list[Effect]:
-    """The effects of a step; what goes to one party in it goes as one run, in its order.
+    """The effects of a step; what goes to one party in it goes as one run, in its order, over a ``TcpMesh``.
 
     A frame on its way costs more than the bytes in it, and a step has many for one party.
     """
@@ -60,12 +60,11 @@ class Hub:
     def side(self, name: str) -> HubSide:
         return HubSide(self, name)
 
-    def carry(self, sender: str, target: str, frames: Sequence[bytes]) -> None:
-        """Give frames to who they are for; lost when nobody of that name is there."""
-        landing = self.landings.get(target)
+    def carry(self, sender: str, frame: Addressed) -> None:
+        """Give the frame to who it is for; lost when nobody of that name is there."""
+        landing = self.landings.get(frame.route)
         if landing is not None:
-            for frame in frames:
-                landing.put(Addressed(sender, frame))
+            landing.put(Addressed(sender, frame.frame))
 
 
 class HubSide:
@@ -86,7 +85,8 @@ class HubSide:
 
     def send(self, frame: object) -> None:
         """Give it to the hub."""
-        self._hub.carry(self._name, *_frames(frame))
+        if isinstance(frame, Addressed):
+            self._hub.carry(self._name, frame)
 
     def taken(self) -> None:
         pass

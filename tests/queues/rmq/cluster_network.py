@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from surepipe.actors.decided import DecidedStream
-from surepipe.core.effects import Addressed, Call, Effect, Transmit, WakeAt
+from surepipe.core.effects import Effect
 from surepipe.core.store_requests import StoreRequest, Unavailable
 from surepipe.queues.rmq.catchain import LogOptions
 from surepipe.queues.rmq.chain import DONE, Block
@@ -31,6 +31,7 @@ from surepipe.queues.rmq.stored_log import (
 )
 from surepipe.storage import MemoryStore
 from tests.queues.rmq.log_network import MS, Guard, KeyedHash, Network, Node
+from tests.queues.rmq.wire_client import WireClient
 
 WALL_MS = 1_700_000_000_000
 ADMIN = KeyedHash("admin")
@@ -170,17 +171,18 @@ class _Walled:
         return self._node.frame(frame, now, self._host.wall_ms)
 
 
-class Client:
+class Client(WireClient):
     """A submitter on the wire."""
 
+    net: EpochNetwork
+
     def __init__(self, net: EpochNetwork, name: str) -> None:
-        self.net, self.name, self.address = net, name, name
+        super().__init__(net, name)
         self.store = MemoryStore()
         self.life = 0
         self.ended: dict[bytes, Submitted] = {}
         """Tickets of former lives that saw their end."""
         self.machine = self._begun()
-        self._deadline: int | None = None
         self.step(lambda machine: machine.wake(net.now))
 
     def _begun(self) -> ClientMachine:
@@ -235,28 +237,9 @@ class Client:
         self.net.submitted[ticket.id] = ticket.header
         return ticket
 
-    def step(self, act: Callable[[ClientMachine], list[Effect]]) -> None:
-        self._perform(act(self.machine))
-
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Transmit(Addressed(peer, bytes() as data)):
-                    self.net.send(self, peer, data)
-                case WakeAt(deadline):
-                    self._deadline = deadline
-                    if deadline is not None:
-                        self.net.at(
-                            max(deadline, self.net.now),
-                            lambda at=deadline: self._wake(at),  # type: ignore[misc]
-                        )
-                case Call(ticket, request):
-                    self.net.after(
-                        self.net.store_delay(),
-                        lambda t=ticket, r=request, of=self.life: self._ask(t, r, of),  # type: ignore[misc]
-                    )
-                case _:
-                    raise AssertionError(effect)
+    def _call(self, ticket: int, request: object) -> None:
+        of = self.life
+        self.net.after(self.net.store_delay(), lambda: self._ask(ticket, request, of))
 
     def _ask(self, ticket: int, request: object, life: int) -> None:
         if life != self.life:
@@ -268,11 +251,6 @@ class Client:
             if self.net.rng.random() < self.net.silence:
                 outcome = Unavailable()
         self.step(lambda machine: machine.answer(ticket, outcome, self.net.now))
-
-    def _wake(self, deadline: int) -> None:
-        if deadline == self._deadline:
-            self._deadline = None
-            self.step(lambda machine: machine.wake(self.net.now))
 
 
 class EpochNetwork(Network):

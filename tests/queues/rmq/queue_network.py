@@ -6,13 +6,14 @@ from collections.abc import Callable
 from hashlib import sha256
 from random import Random
 
-from surepipe.core.effects import Addressed, Effect, Transmit, WakeAt
+from surepipe.core.effects import Effect
 from surepipe.queues.rmq.catchain import LogMachine, LogOptions
 from surepipe.queues.rmq.chain import DONE, Block, vote_signed
 from surepipe.queues.rmq.client import ClientMachine, Submitted
 from surepipe.queues.rmq.epochs import Foundation, QueueSettings
 from surepipe.queues.rmq.session import Done, Job, JobOutcomes, Outcome, ProcessJobs, SessionMachine
 from tests.queues.rmq.log_network import MS, SESSION, KeyedHash, Network, Node
+from tests.queues.rmq.wire_client import WireClient
 
 WALL_MS = 1_700_000_000_000
 Function = Callable[[Job, "QueueNode"], Outcome]
@@ -98,11 +99,13 @@ class _Walled:
         return self._session.answer(ticket, outcome, now, self._node.wall_ms)
 
 
-class Client:
+class Client(WireClient):
     """A submitter on the wire."""
 
+    net: QueueNetwork
+
     def __init__(self, net: QueueNetwork, name: str) -> None:
-        self.net, self.name, self.address = net, name, name
+        super().__init__(net, name)
         self.machine = ClientMachine(
             name,
             Foundation("orders", tuple(net.members), net.settings),
@@ -110,8 +113,6 @@ class Client:
             rng=Random(net.rng.getrandbits(32)),
             resend_us=500 * MS,
         )
-        self._deadline: int | None = None
-        self.sent = 0
 
     def submit(
         self, body: bytes, *, key: bytes | None = None, dedupe: bytes = b"", ttl_ms: int = 60_000
@@ -126,30 +127,6 @@ class Client:
         )
         self._perform(effects)
         return ticket
-
-    def step(self, act: Callable[[ClientMachine], list[Effect]]) -> None:
-        self._perform(act(self.machine))
-
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Transmit(Addressed(peer, bytes() as data)):
-                    self.sent += b"submit" in data[:20]
-                    self.net.send(self, peer, data)
-                case WakeAt(deadline):
-                    self._deadline = deadline
-                    if deadline is not None:
-                        self.net.at(
-                            max(deadline, self.net.now),
-                            lambda at=deadline: self._wake(at),  # type: ignore[misc]
-                        )
-                case _:
-                    raise AssertionError(effect)
-
-    def _wake(self, deadline: int) -> None:
-        if deadline == self._deadline:
-            self._deadline = None
-            self.step(lambda machine: machine.wake(self.net.now))
 
 
 class QueueNetwork(Network):

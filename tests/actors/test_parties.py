@@ -7,6 +7,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from urllib.request import urlopen
 
+import pytest
+
 from surepipe.actors.ends.remote import StreamSender
 from surepipe.actors.parties import Figures, ServedParty, ServedRelay, StoreEnd, StreamToParty
 from surepipe.actors.threads import THREADS
@@ -16,6 +18,7 @@ from surepipe.queues.ibc import (
     ItemKind,
     Ledger,
     Party,
+    PartyLimits,
     Relay,
     RelayOptions,
     Submission,
@@ -190,3 +193,39 @@ def test_a_relay_carries_without_an_account_of_either_store(tmp_path: Path) -> N
         for end in ends:
             end.store.close()
     assert done == [b"done %d" % number for number in range(5)]
+
+
+@pytest.mark.parametrize(("size", "count"), [(1 << 20, 2), (400_000, 5), (20_000, 150)])
+def test_messages_pass_however_large_they_are_together(size: int, count: int) -> None:
+    """IB-28: a submission has a message twice, by itself and in its proof, and goes by the inbox all the same;
+    more of them than fit go by several."""
+    done: list[bytes] = []
+    signal = THREADS.signal()
+
+    def commit(tx: Transaction, data: bytes, result: bytes) -> None:
+        del tx, data
+        done.append(result)
+        signal.notify()
+
+    limits = PartyLimits(data_bytes_max=1 << 20)
+    with ExitStack() as stack:
+        east, west = (
+            stack.enter_context(ServedParty(name, store=MemoryStore(), limits=limits))
+            for name in ("east", "west")
+        )
+        east.module("app").handle("note", on_commit=commit)
+        west.module("app").handle("note", on_receive=lambda _, data: b"%d" % len(data))
+        east.register("west", west.identity())
+        west.register("east", east.identity())
+        ends = [StoreEnd(party.store, "relay") for party in (east, west)]
+        for number in range(count):
+            east.module("app").send("west", "note", bytes([number]) * size)
+        for party in (east, west):
+            party.serve()
+        served = ServedRelay(Relay([(ends[0], ends[1])], options=RelayOptions(poll_s=0.02)))
+        stack.callback(served.close)
+        for end in ends:
+            stack.callback(end.close)
+        assert signal.wait(lambda: served.failure is not None or len(done) == count, 60)
+        assert served.failure is None
+    assert done == [b"%d" % size] * count

@@ -180,7 +180,7 @@ def swapped(owner: object, name: str, new: object) -> Around:
 
     @contextmanager
     def swap() -> Generator[None]:
-        old = getattr(owner, name)
+        old = vars(owner)[name] if name in vars(owner) else getattr(owner, name)  # as it stands there
         setattr(owner, name, new)
         try:
             yield

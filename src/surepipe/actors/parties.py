@@ -25,12 +25,13 @@ from surepipe.errors import (
     ConfigurationError,
     Fenced,
     NotConfirmed,
+    PayloadTooLarge,
     PipeFull,
     PipeStopped,
     StoreUnavailable,
     SurepipeError,
 )
-from surepipe.queues.ibc.calls import Submission
+from surepipe.queues.ibc.calls import SUBMISSION_LIMITS, Submission
 from surepipe.queues.ibc.keys import QueueKey
 from surepipe.queues.ibc.ledger import Ledger, inbox_of
 from surepipe.queues.ibc.merkle_store import KEEP_BYTES, PRODUCER, IbcRefused
@@ -64,6 +65,7 @@ class StoreEnd:
         self._relayer = relayer
         self._sender = StreamSender(
             inbox_of(relayer),
+            {"stream": {"message_max_bytes": SUBMISSION_LIMITS.bytes_max}},
             store=store.beside(inbox_of(relayer)),
             codec="bytes",
             retention=Retention(max_bytes=INBOX_BYTES),
@@ -81,6 +83,8 @@ class StoreEnd:
             ) from error
         except PipeFull as error:
             raise StoreUnavailable(f"the inbox {self._sender.name} takes no more now") from error
+        except PayloadTooLarge as error:  # only of a party with other limits than ours
+            raise StoreUnavailable(f"a submission is too large to be brought: {error}") from error
 
     def close(self) -> None:
         """What isn't in the inbox by then is brought by whichever relay comes next."""

@@ -12,10 +12,14 @@ import pytest
 
 from surepipe.core.store_requests import (
     KEEP_ALL,
+    AllDone,
+    AppendRun,
+    DropValues,
     Store,
     StoreOutcome,
     StoreRequest,
     StreamInfo,
+    TableRows,
     Unavailable,
 )
 from surepipe.errors import ConfigurationError, NotConfirmed
@@ -27,10 +31,12 @@ from surepipe.queues.ibc import (
     IbcRefused,
     Ledger,
     Party,
+    PartyLimits,
     Relay,
     RelayOptions,
     Sending,
     Submission,
+    SubmissionOutcome,
     Transaction,
     sign,
 )
@@ -40,6 +46,7 @@ from surepipe.queues.ibc.auditing import (
     judge_ledger,
     judge_submissions,
 )
+from surepipe.queues.ibc.keys import HANDLER_RAISED
 from surepipe.queues.ibc.relay import PartyEnd
 from surepipe.storage.memory import MemoryStore
 from tests.queues.ibc.party_pair import START_MS, Pair
@@ -280,6 +287,76 @@ def test_an_end_that_does_not_answer_stalls_its_own_path_only() -> None:
     assert ("committed", "east", 0, b"to west", b"done to west") in pair.told
 
 
+def damaged_nodes(store: MemoryStore) -> None:
+    """Nodes of the tree are gone, as after a disk that lost some."""
+    found = store.load_table("ibc/nodes")
+    assert isinstance(found, TableRows)
+    store.create("by hand", 1, KEEP_ALL)
+    store.open_producer("by hand", "nobody", 1, 1)
+    done = store.together(
+        AppendRun("by hand", "nobody", 1, 1, [b"x"]),
+        DropValues("ibc/nodes", [key for key, _ in found.pairs]),
+        is_decided=True,
+    )
+    assert isinstance(done, AllDone)
+
+
+@pytest.mark.parametrize("what", ["went back", "is damaged"])
+def test_a_party_whose_store_lost_something_stalls_its_own_path_only(what: str) -> None:
+    """IB-122: the relay says so and goes on with the others; it ended, and with it all that it carried."""
+    store = MemoryStore()
+    pair = Pair(stores=(None, store))
+    third = Party("third", keys=[bytes([3]) * 32], clock=pair.time.wall_ms)
+    third.register("east", pair.east.identity())
+    pair.east.register("third", third.identity())
+    third.module("app").handle("note", on_receive=lambda _, data: data)
+    relay = Relay(
+        [(pair.east, pair.west), (pair.east, third)],
+        clock=pair.time.wall_ms,
+        sleep=pair.time.sleep,
+    )
+    before = store.snapshot()
+    pair.send(b"to west")
+    relay.settle(60)
+    pair.send(b"more")
+    if what == "went back":
+        store.roll_back(before)
+    else:
+        damaged_nodes(store)
+        relay.paths[0] = Relay([(pair.east, pair.west)], clock=pair.time.wall_ms).paths[0]
+    pair.east_app.send("third", "note", b"to third")
+    for _ in range(3):
+        relay.run_once()
+    assert ("committed", "east", 0, b"to third", b"to third") in pair.told
+    first, second = relay.status()
+    assert (first.state, second.state) == ("stalled", "live")
+    assert "lost" in first.why
+    (alone,) = Relay([(pair.east, pair.west)], clock=pair.time.wall_ms).status()
+    assert alone.state == "stalled"
+
+
+def test_a_header_that_another_relay_brings_meanwhile_is_no_loss() -> None:
+    """IB-122: the party made it after this relay had looked at it, and before it looked at the other one."""
+    pair = Pair()
+    pair.send(b"a")
+    other = relay_of(pair)
+
+    relay = relay_of(pair)
+    look = relay.paths[0].refresh
+
+    def refresh() -> None:
+        look()
+        assert relay.paths[0].sides is not None
+        target = relay.paths[0].sides[1]
+        pair.send(b"b")
+        other.run_once()
+        target.ledger.refresh()
+
+    relay.paths[0].refresh = refresh  # type: ignore[method-assign]
+    relay.run_once()
+    assert [each.state for each in relay.status()] == ["live"]
+
+
 def test_a_relay_takes_a_newer_height_when_its_own_was_pruned() -> None:
     """IT-46."""
     pair = Pair()
@@ -518,5 +595,64 @@ def test_one_call_writes_so_much_and_no_more() -> None:
     pair.relay.settle(60)
     assert pair.counters(pair.west, "east", "receipt")[1] == 8
     assert pair.west.merkle.latest.height - before >= 2
+
+
+def test_a_handler_that_writes_too_much_has_failed() -> None:
+    """IB-104, IB-114: its message is answered as one whose handler raised, and what is behind it goes on."""
+    pair, ended = Pair(), list[int]()
+
+    def writes(tx: Transaction, data: bytes) -> bytes:
+        del data
+        tx.set(b"k", bytes(5 << 20))
+        return b"done"
+
+    def roll_back(tx: Transaction, data: bytes, code: int, result: bytes) -> None:
+        del tx, data, result
+        ended.append(code)
+
+    pair.west_app.handle("fat", on_receive=writes)
+    pair.east_app.handle("fat", on_rollback=roll_back)
+    pair.east_app.send("west", "fat", b"x")
+    pair.send(b"behind it")
+    pair.relay.settle(60)
+    assert ended == [HANDLER_RAISED]
+    assert ("received", "west", 1, b"behind it") in pair.told
+    assert pair.west_app.execute(lambda tx: tx.get(b"k")) is None
     sizes = [sum(len(o.value or b"") for o in b.operations) for b in pair.west.merkle.blocks()]
     assert max(sizes) < 6 << 20
+
+
+class ByBytes(PartyEnd):
+    """What a relay in another process does: a submission is bytes on its way."""
+
+    def submit(self, submission: Submission) -> SubmissionOutcome:
+        return self._party.submit(submission.encode())
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_what_expires_between_large_messages_comes_back(order: str) -> None:
+    """IB-28, IB-23: that a receipt isn't there is shown by its neighbours, whose values may be large; what doesn't
+    fit into one submission goes by several."""
+    pair = Pair(order=order)
+    for end in (pair.east, pair.west):
+        end.limits = PartyLimits(data_bytes_max=1 << 20, result_bytes_max=1 << 20)
+    pair.west_app.handle("large", on_receive=lambda _, data: data)
+    pair.east_app.handle("large")
+    pair.east_app.send_many("west", [Sending("large", bytes(1 << 20))])
+    pair.west_app.send_many("east", [Sending("large", bytes(1 << 20))])
+    ends = ByBytes(pair.east), ByBytes(pair.west)
+    relay = Relay([ends], clock=pair.time.wall_ms, sleep=pair.time.sleep)
+    relay.settle(60)
+    for number in range(12):
+        pair.east_app.send("west", "note", b"%d" % number, timeout_after_s=5.0)
+    pair.time.sleep(10.0)
+    relay.settle(60)
+    assert pair.counters(pair.east, "west", "send") == (13, 13)
+    assert [event[0] for event in pair.told] == ["rolled back"] * 12
+
+
+def test_limits_that_no_submission_could_carry_are_refused() -> None:
+    """IB-28: of data and of results, when the limits are made and not when the first message is stuck."""
+    for name in ("data_bytes_max", "result_bytes_max"):
+        with pytest.raises(ConfigurationError, match=f"{name}.*2097152"):
+            PartyLimits(**{name: (2 << 20) + 1})

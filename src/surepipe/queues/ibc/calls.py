@@ -14,7 +14,16 @@ from typing import Literal
 
 from surepipe.queues.ibc.headers import SignedHeader
 from surepipe.queues.ibc.merkle_store import IbcRefused
-from surepipe.queues.ibc.proof import MerkleProof, ProofError, ProofLimits
+from surepipe.queues.ibc.proof import (
+    BatchProof,
+    CompressedAbsence,
+    CompressedBatchProof,
+    ExistenceProof,
+    MerkleProof,
+    NonExistenceProof,
+    ProofError,
+    ProofLimits,
+)
 from surepipe.queues.ibc.wire import decode, decode_chain, encode, encode_chain
 
 REDUNDANT = frozenset(
@@ -23,7 +32,10 @@ REDUNDANT = frozenset(
 """Codes of calls that somebody else has made already. They change nothing, and a relay counts them as
 successes."""
 RELAYER_MAX_BYTES = 64
-SUBMISSION_LIMITS = ProofLimits(bytes_max=4 << 20, fields_max=100_000)
+SUBMISSION_LIMITS = ProofLimits(bytes_max=8 << 20, fields_max=100_000)
+VALUE_BYTES_MAX = 2 << 20
+"""Of a message or a result. A submission of one has it twice, by itself and in its proof; that something isn't
+there is shown by its two neighbours, with their values."""
 ITEMS_MAX = 1024
 
 
@@ -100,6 +112,22 @@ class Submission:
             },
         )
 
+    @property
+    def value_bytes(self) -> int:
+        """Of all values in it and in its proof: most of what it has where messages are large."""
+        shown = (part for part in self.proof if isinstance(part, BatchProof | CompressedBatchProof))
+        entries = [entry for part in shown for entry in part.entries]
+        entries += [
+            part for part in self.proof if isinstance(part, ExistenceProof | NonExistenceProof)
+        ]
+        found = sum(len(item.value) + len(item.record) for item in self.items)
+        for entry in entries:
+            if isinstance(entry, NonExistenceProof | CompressedAbsence):
+                found += sum(len(each.value) for each in (entry.left, entry.right) if each)
+            else:
+                found += len(entry.value)
+        return found
+
     @staticmethod
     def decode(data: bytes) -> Submission:
         """Raises IbcRefused ``malformed-batch``."""
@@ -130,7 +158,7 @@ class Submission:
             values["connection"],
             tuple([SignedHeader.decode(each) for each in values["headers"]]),
             values["height"],
-            decode_chain(values["proof"]),
+            decode_chain(values["proof"], SUBMISSION_LIMITS),
             tuple(items),
             values["relayer"],
         )

@@ -43,6 +43,8 @@ class Ledger:
         self.merkle = MerkleStore(store, cache_nodes=cache_nodes)
         self.height = 0
         """The newest that is signed."""
+        self.missing = ""
+        """Why there is no party, as the store said."""
         self.connections: dict[str, Connection] = {}
         self._headers: dict[int, SignedHeader] = {}
         self._seen = 0
@@ -52,7 +54,10 @@ class Ledger:
         info = self.store.info(HEADERS)
         if isinstance(info, Unavailable):
             raise self._error("read the headers", info)
-        if not isinstance(info, StreamInfo):  # nobody has made the party yet
+        if not isinstance(info, StreamInfo):
+            if self.height:
+                raise StoreReset(f"{called(self.store)} lost all of {self.party}: {info}")
+            self.missing = str(info)  # mostly that nobody has made the party yet
             return False
         if info.next - 1 == self.height:
             return False

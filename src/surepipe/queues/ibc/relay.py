@@ -17,8 +17,14 @@ from typing import Literal, Protocol, Self, TypeAlias
 
 from surepipe.core.store_requests import called
 from surepipe.core.timing import BackOff
-from surepipe.errors import ConfigurationError, NotConfirmed, StoreUnavailable
-from surepipe.queues.ibc.calls import Item, ItemKind, Submission, SubmissionOutcome
+from surepipe.errors import ConfigurationError, NotConfirmed, StoreReset, StoreUnavailable
+from surepipe.queues.ibc.calls import (
+    SUBMISSION_LIMITS,
+    Item,
+    ItemKind,
+    Submission,
+    SubmissionOutcome,
+)
 from surepipe.queues.ibc.headers import Client, ClientStatus, SignedHeader
 from surepipe.queues.ibc.keys import (
     DEFERRED,
@@ -41,6 +47,13 @@ STALLED = BackOff.of_seconds(0.5, 30.0)
 
 
 _RECEIPTS: tuple[Part, Part] = ("entry", "late")
+
+
+PASSING = frozenset({"pruned-height", "clock-jump"})
+"""Codes of refusals that the next round may not meet: it takes a newer height."""
+SUBMITTED_BYTES = SUBMISSION_LIMITS.bytes_max // 8 * 5
+"""Of values in a submission; what is left is for steps of proofs. That a receipt isn't there is shown by
+neighbours, which may be large and aren't known before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +264,7 @@ class Path:
             a, b = self._ends
             if not a.ledger.height or not b.ledger.height:
                 empty = b.ledger if a.ledger.height else a.ledger
-                raise StoreUnavailable(f"{called(empty.store)} has no party yet")
+                raise StoreUnavailable(f"{called(empty.store)} has no party yet: {empty.missing}")
             names = self._names or pair_names(a.ledger, b.ledger)
             one, other = a.ledger.connections.get(names[0]), b.ledger.connections.get(names[1])
             if one is not None and other is not None and one.is_ordered != other.is_ordered:
@@ -272,6 +285,7 @@ class Path:
         client = target.ledger.client(source.ledger.party)
         if client is None or client.status(now_ms) is not ClientStatus.ACTIVE:
             return False
+        self._look_again(source, target, client)
         if (
             memory.backlog is None
             or now_ms - memory.cleared_ms >= self.options.clear_interval_s * 1000
@@ -292,12 +306,31 @@ class Path:
         memory.tries += 1
         return True
 
+    @staticmethod
+    def _look_again(source: _Side, target: _Side, client: Client) -> None:
+        """Look at the source once more if it is behind what the target has seen of it.
+
+        1. This relay looks at the source. 2. The source makes a block, and another relay brings its header. 3.
+        This one looks at the target. If the source is behind even then, its store lost blocks, or is somebody
+        else's.
+        """
+        seen = client.newest.header.height
+        if seen > source.ledger.height:
+            source.ledger.refresh()
+        if seen > source.ledger.height:
+            ledger = source.ledger
+            raise StoreUnavailable(
+                f"{called(ledger.store)} has {ledger.height} signed blocks of {ledger.party}, "
+                f"and {target.ledger.party} has seen its header {seen}: the store lost some, or is another one's"
+            )
+
     def planned(self, now_ms: int) -> Iterator[tuple[str, Submission]]:
         """What would be submitted now, and to which party. Changes nothing. Raises as ``refresh``."""
         for source, target, memory in self._directions():
             client = target.ledger.client(source.ledger.party)
             if client is None or client.status(now_ms) is not ClientStatus.ACTIVE:
                 continue
+            self._look_again(source, target, client)
             submission = self.submission_for(source, target, client, memory, now_ms)
             if submission is not None:
                 to = target if submission.headers or submission.items else source
@@ -377,6 +410,22 @@ class Path:
             height = newest.height  # the receiver knows a header that shows it all
         if not items:
             return self._refresh(source, target, client, memory, now_ms)
+        headers = _headers_to(client, height, source.ledger.header, now_ms)
+        submission = self._proven(source, target, items, height, headers)
+        while submission.value_bytes > SUBMITTED_BYTES and len(items) > 1:
+            items = items[: len(items) // 2]
+            submission = self._proven(source, target, items, height, headers)
+        return submission
+
+    def _proven(
+        self,
+        source: _Side,
+        target: _Side,
+        items: Sequence[Item],
+        height: int,
+        headers: tuple[SignedHeader, ...],
+    ) -> Submission:
+        """These items, and the proof that shows them at this height."""
         keys = [_parsed(item.key) for item in items]
         keys += [
             QueueKey(target.connection.known_as, "", "connection")
@@ -384,7 +433,6 @@ class Path:
             if item.kind is ItemKind.TIMEOUT_ON_CLOSE
         ]
         proof = source.ledger.prove(list(dict.fromkeys(keys)), height)
-        headers = _headers_to(client, height, source.ledger.header, now_ms)
         return Submission(target.name, headers, height, proof, tuple(items), self.options.relayer)
 
     @staticmethod
@@ -439,7 +487,8 @@ class Path:
         if not look.is_ordered:
             most = max(1, most >> max(0, look.memory.tries - 1))
         for item in self._all_items(look):
-            size += len(item.value) + len(item.key) + 1_500
+            proven = 0 if item.is_hashed else len(item.value)
+            size += len(item.value) + proven + len(item.key) + 1_500
             if items and (len(items) >= most or size > self.options.batch_bytes_max):
                 break
             items.append(item)
@@ -592,7 +641,9 @@ class Path:
             left = client.root.trusting_period_ms - (now_ms - client.newest.header.time_ms)
             lefts.append(left / 1000)
             status = client.status(now_ms)
-            if status is not ClientStatus.ACTIVE:
+            if status is ClientStatus.ACTIVE:
+                self._look_again(source, target, client)
+            else:
                 found.state = status.value
             found.parked = sorted({*found.parked, *memory.parked})
             found.held = found.held or memory.held
@@ -711,7 +762,8 @@ class Relay:
         return Path(a, b, names, self.options)
 
     def run_once(self) -> bool:
-        """One round; whether anything was submitted. An end that doesn't answer stalls its own paths only."""
+        """One round; whether anything was submitted. An end that doesn't answer, or lost something, stalls
+        its own paths only."""
         done = False
         for number, path in enumerate(self.paths):
             now = self._clock()
@@ -721,14 +773,11 @@ class Relay:
             try:
                 done |= path.round(now)
                 self._stalled.pop(number, None)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreReset, IbcRefused) as error:
+                if isinstance(error, IbcRefused) and error.code in PASSING:
+                    continue
                 wait = STALLED.calm(times + 1) // 1_000
                 self._stalled[number] = times + 1, now + wait, str(error)
-            except (
-                IbcRefused
-            ) as refusal:  # pruned while we looked: the next round takes a newer height
-                if refusal.code not in ("pruned-height", "clock-jump"):
-                    raise
         return done
 
     def settle(self, timeout_s: float) -> None:
@@ -803,7 +852,7 @@ class Relay:
                 continue
             try:
                 found.append(path.status(self._clock()))
-            except StoreUnavailable as error:
+            except (StoreUnavailable, StoreReset, IbcRefused) as error:
                 found.append(PathStatus(path.name, "stalled", why=str(error)))
         return found
 

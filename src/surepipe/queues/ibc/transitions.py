@@ -15,8 +15,8 @@ from enum import IntEnum
 from inspect import isawaitable, isgenerator
 from typing import Any, Literal, TypeAlias
 
-from surepipe.errors import ContractBroken, SurepipeError
-from surepipe.queues.ibc.calls import Item, ItemKind, committed_form
+from surepipe.errors import ConfigurationError, ContractBroken, SurepipeError
+from surepipe.queues.ibc.calls import VALUE_BYTES_MAX, Item, ItemKind, committed_form
 from surepipe.queues.ibc.headers import (
     Client,
     ClientStatus,
@@ -102,7 +102,8 @@ def row_of(connections: dict[str, Connection]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PartyLimits:
-    """What a party bounds. ``receipts_max`` must be above the other party's ``unresolved_max``."""
+    """What a party bounds. ``receipts_max`` must be above the other party's ``unresolved_max``; data and results
+    have 2 MiB at the most, or no submission could carry them. Raises ConfigurationError."""
 
     data_bytes_max: int = 262_144
     result_bytes_max: int = 65_536
@@ -111,9 +112,19 @@ class PartyLimits:
     deferred_max: int = 1_024
     cleanup_max: int = 1_000
 
+    def __post_init__(self) -> None:
+        for name in ("data_bytes_max", "result_bytes_max"):
+            if (found := getattr(self, name)) > VALUE_BYTES_MAX:
+                raise ConfigurationError(
+                    f"{name} is {found}: a message and its proof have to fit into a submission, so give "
+                    f"{VALUE_BYTES_MAX} at the most"
+                )
+
 
 CALL_BYTES_MAX = 4 << 20
 """So much one call may write; a block is one write to the store."""
+RECEIPT_BYTES = 64 << 10
+"""Of it is for what a receipt takes beside its result."""
 BLOCK_BYTES = 4 << 20
 """When a block has so much, what else was submitted waits for the next one."""
 
@@ -434,6 +445,10 @@ class OpenBlock:
         on_receive = known.on_receive
         result = self._run(lambda: on_receive(tx, message.data), tx)
         receipt = self._receipt_of(result, known)
+        written = self.size(before.working.operations) + len(receipt.result)
+        if written > CALL_BYTES_MAX - RECEIPT_BYTES:
+            # Refused, it would come again, be refused again, and hold up what is behind it.
+            receipt = Receipt(HANDLER_RAISED)
         if receipt.code not in (0, DEFERRED):
             self.undo_to(before)
         if receipt.code == DEFERRED:

@@ -180,7 +180,8 @@ def swapped(owner: object, name: str, new: object) -> Around:
 
     @contextmanager
     def swap() -> Generator[None]:
-        old = vars(owner)[name] if name in vars(owner) else getattr(owner, name)  # as it stands there
+        found = vars(owner)  # as it stands there: a static method is one, and no function
+        old = found[name] if name in found else getattr(owner, name)
         setattr(owner, name, new)
         try:
             yield

@@ -6,6 +6,8 @@ and clients that end. What fails is printed with its seed.
 
 ``--crashes``: each of three nodes ends at every single event of a change of epochs, and begins again.
 
+``--losses``: each single frame of a change of epochs is lost.
+
 ``--epochs 288``: as many epochs as a day has, and what nodes hold in some of them.
 """
 
@@ -75,16 +77,23 @@ def main() -> int:
     parser.add_argument("last", type=int, nargs="?", default=0)
     parser.add_argument("--epochs", type=int, default=0)
     parser.add_argument("--crashes", action="store_true")
+    parser.add_argument("--losses", action="store_true")
     asked = parser.parse_args()
     if asked.epochs:
         through_epochs(asked.epochs)
         return 0
     if asked.crashes:
-        events = run_change("", 0)
+        events, _ = run_change("", 0)
         for name in ("n1", "n2", "n3"):
             for at in range(events):
                 run_change(name, at)
         sys.stdout.write(f"{3 * events} runs: each of 3 nodes ended at each of {events} events\n")
+        return 0
+    if asked.losses:
+        _, frames = run_change("", 0)
+        for lost in range(frames):
+            run_change("", 0, lost=lost)
+        sys.stdout.write(f"{frames} runs: each of {frames} frames was lost\n")
         return 0
     ended: Counter[str] = Counter()
     runs = failed = epochs = 0

@@ -23,7 +23,7 @@ from tests.queues.rmq.cluster_network import (
     LastingGuard,
     echo,
 )
-from tests.queues.rmq.log_network import MS, SECOND, KeyedHash
+from tests.queues.rmq.log_network import MS, SECOND, KeyedHash, Party
 
 SHORT = QueueSettings(
     slot_timeout_us=200 * MS,
@@ -592,9 +592,10 @@ def test_a_client_that_ends_goes_on_with_its_journal() -> None:
     assert len(net.verdicts) == 2
 
 
-def run_change(name: str, at: int) -> int:
+def run_change(name: str, at: int, *, lost: int | None = None) -> tuple[int, int]:
     """Three nodes change from one epoch to the next, two messages are handed over, and a node ends at one event of
-    that and begins again. Give the number of events; everything is checked."""
+    that and begins again, or one frame of it is lost. Give the number of events and of frames; everything is
+    checked."""
     net = EpochNetwork(3, 1, settings=SHORT, function=never_before(2), faults="crash")
     net.start()
     net.run(SECOND)
@@ -603,7 +604,14 @@ def run_change(name: str, at: int) -> int:
     net.run(2400 * MS)
     tickets = [client.submit(b"%d" % number, ttl_ms=3_000) for number in range(2)]
     net.run(300 * MS)
-    events = 0
+    events = frames = 0
+    carry = net.send
+
+    def send(node: Party, peer: str, data: bytes) -> None:
+        nonlocal frames
+        if frames != lost:
+            carry(node, peer, data)
+        frames += 1
 
     def crash() -> None:
         nonlocal events
@@ -613,11 +621,12 @@ def run_change(name: str, at: int) -> int:
             net.after(150 * MS, host.start_if_down)
         events += 1
 
+    net.send = send  # type: ignore[method-assign]
     net.run(1500 * MS, crash)
-    counted = events
+    counted = events, frames
     net.run(4 * SECOND)
     net.check_clients()
-    assert set(kinds(tickets)) <= {"finalized"}, (name, at, kinds(tickets))
+    assert set(kinds(tickets)) <= {"finalized"}, (name, at, lost, kinds(tickets))
     return counted
 
 
@@ -626,6 +635,12 @@ def test_a_node_that_ends_at_any_event_of_a_change_of_epochs_loses_nothing(name:
     """rmq RT-16, RQ-31, RQ-34: here at some of them; the sweep does it at each."""
     for at in range(30, 330, 100):
         run_change(name, at)
+
+
+def test_a_frame_of_a_change_of_epochs_that_is_lost_loses_nothing() -> None:
+    """rmq RQ-31, RQ-34: here some of them; the sweep loses each."""
+    for lost in range(20, 420, 100):
+        run_change("", 0, lost=lost)
 
 
 def test_settings_of_epochs_that_do_not_fit_are_refused() -> None:

@@ -104,9 +104,11 @@ class ReceivingLog(StoringLog):
         missing = causality.admit(known)
         self._pulls.pop(entry.digest, None)
         grace = self.options.entry_delay_us if peer == entry.author else 0
+        # Whoever gives an entry has what it cites; its author may be a liar that has another one.
+        has_it = peer if peer in self._others else entry.author
         for each in missing:
             if each not in causality.known and each not in self._pulls:
-                self._pulls[each] = EntryPull(entry.author, now + grace)
+                self._pulls[each] = EntryPull(has_it, now + grace)
         if not missing:
             self._deliver(known, now)
 

@@ -562,6 +562,8 @@ class NodeSeen:
     blamed: tuple[str, ...]
     peers: tuple[str, ...]
     """Those that it is connected with."""
+    strangers: tuple[tuple[str, str], ...] = ()
+    """Those whose file is another one, and how it differs."""
 
 
 class Cluster:
@@ -817,6 +819,7 @@ class Cluster:
                 height=each.gauges().get("height", 0),
                 blamed=tuple(each.blamed()),
                 peers=tuple(peers),
+                strangers=tuple(each.strangers.items()),
             )
         )
         return cast("NodeSeen", found)

@@ -314,3 +314,30 @@ def test_an_undecided_message_goes_on_in_one_heir_as_it_was() -> None:
                     assert session.body(ticket.id) in (None, ticket.body)
         assert len(heirs) == 1
     assert len({net.records[2].owner(each.header.point).lo for each in tickets}) == 2
+
+
+def test_nodes_whose_files_differ_say_where() -> None:
+    """rmq RQ-96: they have other sessions, and would hear nobody without a word. All name the setting."""
+    net = EpochNetwork(4, 1, settings=SHORT)
+    other, note = replace(SHORT, batch_max=9), net.note
+
+    def noted(host: EpochNode) -> None:
+        if host.name != "n3":
+            note(host)
+
+    net.note = noted  # type: ignore[method-assign]
+    for host in net.epoch_nodes:
+        if host.name == "n3":
+            same, net.foundation = net.foundation, replace(net.foundation, settings=other)
+            host.start()
+            net.foundation = same
+        else:
+            host.start()
+    net.run(3 * SECOND)
+    nodes = net.all_nodes()
+    for name in ("n1", "n2", "n4"):
+        assert nodes[name].strangers == {"n3": "batch_max is 9 there and 8 here"}
+    assert set(nodes["n3"].strangers) == {"n1", "n2", "n4"}
+    ticket = net.client("shop-1").submit(b"one")
+    net.run(2 * SECOND)
+    assert kinds([ticket]) == {"finalized": 1}

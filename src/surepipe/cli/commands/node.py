@@ -275,6 +275,8 @@ class _Watch:
         silent = [each for each in self._cluster.nodes if each not in (*seen.peers, self.name)]
         peers = f"is connected with {', '.join(seen.peers) or 'nobody'}"
         said["peers"] = f"{peers}; silent: {', '.join(silent)}" if silent else peers
+        for name, why in seen.strangers:
+            said[f"file of {name}"] = f"can't hear {name}, which has another file: {why}"
         if seen.blamed:
             liars = ", ".join(seen.blamed)
             said["blamed"] = (

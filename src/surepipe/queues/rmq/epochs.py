@@ -260,6 +260,34 @@ class Foundation:
         return self.record.digest
 
     @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """All of it in words, so that two nodes can tell where theirs differ."""
+        settings = tuple(
+            (each.name, str(getattr(self.settings, each.name))) for each in fields(self.settings)
+        )
+        keys = tuple((f"key of {each.name}", each.key.hex()[:16]) for each in self.nodes)
+        names = ", ".join(each.name for each in self.nodes)
+        parts = "; ".join(", ".join(each) for each in self.partitions)
+        admins = ", ".join(each.hex()[:16] for each in self.admins)
+        others = (
+            ("faults", self.faults),
+            ("nodes", names),
+            ("partitions", parts),
+            ("admins", admins),
+        )
+        return (*settings, *others, *keys)
+
+    def differences(self, facts: Sequence[Value]) -> str:
+        """How another node's ``facts`` differ; empty where they don't. Raises Malformed."""
+        theirs = dict(taken(each, str, str) for each in facts)
+        told = [
+            f"{name} is {theirs[name]} there and {mine} here"
+            for name, mine in self.facts
+            if theirs.get(name, mine) != mine
+        ]
+        return "; ".join(told)
+
+    @property
     def session(self) -> bytes:
         """The id of its first session."""
         return self.record.session()

@@ -94,6 +94,8 @@ class AskingNode(ChangingNode):
         if session in self._closed:
             signature = self._keys.sign(_gone_signed(session, self.name))
             self._send(route, "gone", session, self.name, signature)
+        elif self.record.number == 1 and route in self.record.keys:
+            self._send(route, "foundation", self.queue, self.foundation.facts)
         self._ask_epochs(route)
 
 

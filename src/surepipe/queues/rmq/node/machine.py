@@ -172,6 +172,9 @@ class NodeMachine(HandingNode):
                     self._tell_epochs(route, known)
                     number = self.record.number
                     self._send(route, "now", queue, self.name, number, self._wall_ms)
+            case ("foundation", str() as queue, tuple() as facts) if queue == self.queue:
+                if route in self.record.keys and (why := self.foundation.differences(facts)):
+                    self.strangers[route] = why
             case ("pull-epochs", str() as queue, int() as known) if queue == self.queue:
                 self._tell_epochs(route, known)
                 if known > self.record.number:

@@ -108,6 +108,9 @@ class QueueNodeState:
         """``has_feed``: what is decided goes into a stream (``feed.py``)."""
         self._feed = DecidedFeed() if has_feed else None
         self.name, self.queue = name, foundation.queue
+        self.foundation = foundation
+        self.strangers: dict[str, str] = {}
+        """Nodes that began with another foundation, and where it differs: they have other sessions."""
         self._keys, self._rng, self._life, self._place = keys, rng, life, place
         self._options = options
         self.epochs = EpochChain(foundation.record, keys)

@@ -19,6 +19,8 @@ from surepipe.core.effects import (
     RejectReason,
     Renumber,
     Renumbered,
+    WriteFenced,
+    WriteStored,
 )
 from surepipe.errors import CompositionError
 from surepipe.guarantees import derive, hops
@@ -97,13 +99,35 @@ def lives_of(wire: Wire) -> list[tuple[int, int, int]]:
 # L-1, L-2: the number of a life.
 
 
-@pytest.mark.parametrize(("hint", "last", "life"), [(70, 5, 70), (3, 90, 91), (90, 90, 91)])
+@pytest.mark.parametrize(("hint", "last", "life"), [(70, 5, 70), (3, 90, 94), (90, 90, 181)])
 def test_a_life_number_is_above_the_journals_and_not_below_the_hint(
     hint: int, last: int, life: int
 ) -> None:
-    """max(last + 1, hint), also when the clock went back (pipes L-1)."""
+    """The hint, or when the clock went back above the last by what was drawn by chance (pipes L-1)."""
     effects = sender(hint, JournalContents(last_life=last)).wake(0)
     assert [e.write for e in effects if isinstance(e, Persist)] == [OpenLife(life)]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_two_lives_that_read_one_journal_at_once_never_share_a_number(late: int) -> None:
+    """1. The clock is set back. 2. A life reads the journal and hangs. 3. Its successor reads the same. 4. Each of
+    them writes its number, the late one last: one of the two is refused from then on (pipes L-1, L-2)."""
+    journal = MemoryJournal(life=90)
+    hints = (3, 4)
+    opening = [
+        write.write
+        for hint in hints
+        for write in sender(hint, journal.contents()).wake(0)
+        if isinstance(write, Persist)
+    ]
+    lives = [open_.life for open_ in opening if isinstance(open_, OpenLife)]
+    order = (1 - late, late)
+    outcomes = [journal.write(opening[at]) for at in order]
+    writes = [journal.write(AppendRows(lives[at], 1, [b"x"])) for at in order]
+    assert len(set(lives)) == 2
+    assert outcomes[0] == WriteStored()
+    assert writes.count(WriteStored()) == 1
+    assert writes.count(WriteFenced(max(lives))) == 1
 
 
 def test_nothing_is_transmitted_before_the_journal_has_the_life_number() -> None:

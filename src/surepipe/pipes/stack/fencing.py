@@ -14,8 +14,8 @@ why:
    was set back. Nobody has answered it, so nobody knows its numbers, and it is the one that lives. It takes a
    number above 6 and numbers its messages again; nothing is lost and nothing comes twice.
 6. It may die before anybody hears of its new number, and the next life would go above the same 6. What was
-   drawn by chance when each began keeps their numbers apart (``next_life``). A journal writes the number down
-   instead.
+   drawn by chance when each began keeps their numbers apart (``next_life``). A journal writes the number down,
+   but two may read it before either has written: one that hangs in between, and the one that replaces it.
 7. A refusal may come late. One for another link or epoch speaks of the past and is counted; its layer knows
    which. One that names a life that is not above ours can't be meant for us: it is impossible, and is counted
    too.
@@ -42,6 +42,11 @@ _CHANCE = (1 << 20) - 1
 def next_life(above: int, own: int) -> int:
     """A number above another one, for a life that began below it (step 6)."""
     return above + 1 + (own & _CHANCE)
+
+
+def life_above(last: int, own: int) -> int:
+    """The number of a life that begins: its own, by the clock, or above the last one where the clock is behind."""
+    return own if own > last else next_life(last, own)
 
 
 @dataclass(frozen=True, slots=True)

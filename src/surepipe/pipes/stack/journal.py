@@ -60,6 +60,7 @@ from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
 from surepipe.core.timing import BackOff
 from surepipe.pipes.options import BacklogOptions, LayerOptions
+from surepipe.pipes.stack.fencing import life_above, next_life
 from surepipe.pipes.stack.intake import Intake, IntakePort
 from surepipe.pipes.stack.layers import SenderLayer
 
@@ -142,7 +143,7 @@ class JournaledIntake(Intake):
         contents: JournalContents,
         rng: Randomness,
     ) -> None:
-        life = max(contents.last_life + 1, life_hint)
+        life = life_above(contents.last_life, life_hint)
         super().__init__(port, outermost, options.message_max_bytes, life)
         bounds = (
             options if isinstance(options, BacklogOptions) else BacklogOptions.model_validate({})
@@ -463,7 +464,7 @@ class JournaledIntake(Intake):
             self.life, self.own.first - len(waiting), [*waiting, *self.own.waiting()]
         )
         self.own = WaitingRows(self.life, self.own.last + 1)
-        self._renumber([rows], above + 1)
+        self._renumber([rows], next_life(above, self.life))
 
     def _renumber(self, rows: list[WaitingRows], life: int) -> None:
         self.to_renumber = rows
@@ -497,7 +498,8 @@ class JournaledIntake(Intake):
         ranges = ((self.floor + 1, rows.last),)
         detail = "never delivered under this identity: they are numbered again"
         self.port.emit(Notice(NoticeKind.ORPHANS, rows.epoch, ranges, detail))
-        self._renumber([WaitingRows(rows.epoch, self.floor + 1, orphans[settled:])], self.life + 1)
+        left = WaitingRows(rows.epoch, self.floor + 1, orphans[settled:])
+        self._renumber([left], next_life(self.life, self.life))
 
     # Numbering again.
 

@@ -160,13 +160,14 @@ def test_receiver_zombie_hands_over_late_what_it_had_stored() -> None:
 
 def test_sender_zombie_numbered_again_into_the_life_of_its_successor() -> None:
     """sender: zombie: refused by a receiver that knew life 2, it took life 3, which the next sender had. Both
-    shared its rows, until the zombie numbered them away, and #2 was lost (pipes L-2, L-7)."""
+    shared its rows, until the zombie numbered them away, and #2 was lost. It goes further above now, and is
+    refused by the number that it had (pipes L-1, L-2, L-7)."""
     layers = layer("sequential-confirm"), layer("reliable")
     stack = hop("sequential-confirm over reliable, journal", *layers, journaled=True)
     run = replay(stack, load(SCRIPTS / "life-of-its-successor.json"))
     assert run.stale is None
     assert run.violations == ()
-    renumbering = [row for row in run.rows if '"renumber e3 0"' in row.detail]
+    renumbering = [row for row in run.rows if '"renumber e4 0"' in row.detail]
     assert [row.kind for row in renumbering] == ["refused"]
     assert [row.seq for row in of_kind(run.rows, "confirmed")] == [1, 2]
 

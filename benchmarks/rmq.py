@@ -1,8 +1,11 @@
-"""The replicated queue: nodes as processes, what a message costs with 4, 7 and 13 nodes, and a node that was away.
+"""The replicated queue: nodes as processes, where the time goes, what a message costs with 4, 7 and 13 nodes, a
+node that was away, and what four nodes hold in a day.
 
     python -m benchmarks.rmq processes [--messages 3000] [--faults crash]
+    python -m benchmarks.rmq where [--messages 2000]
     python -m benchmarks.rmq cost [--messages 1000]
-    python -m benchmarks.rmq away [--messages 2000]
+    python -m benchmarks.rmq away [--gaps 500 2000 8000]
+    python -m benchmarks.rmq day [--hours 24]
 
 Signatures are on, stores are SQLite files that are synced, and the user's function does nothing. The processor's
 time is that of all nodes and the client together: the rate that it allows, and what shares it with other work.
@@ -17,15 +20,20 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from surepipe.actors.clusters import Cluster, QueueClient
+from surepipe.actors.queue_guard import FileGuard
 from surepipe.pipelines.clusters import ClusterFile
-from surepipe.queues.rmq import Done, Job
+from surepipe.queues.rmq import ClientMachine, Done, Job, QueueSettings, encoding
 from surepipe.queues.rmq.encoding import Ed25519Keys
+from surepipe.queues.rmq.node import NodeMachine
+from surepipe.storage import SqliteStore
+from tests.queues.rmq.cluster_network import EpochNetwork
 
 BODY = b"x" * 200
 WAIT_S = 600.0
@@ -145,47 +153,134 @@ def cost(messages: int) -> None:
         )
 
 
-def away(messages: int) -> None:
-    """A node that was away while others decided."""
+def where(messages: int) -> None:
+    """What of the processor's time goes where, with four nodes in this process."""
+    clocks: dict[str, float] = {}
+    open_calls = threading.local()
+
+    def timed(about: str, plain: Callable[..., object]) -> Callable[..., object]:
+        def called(*given: object, **named: object) -> object:
+            inner, open_calls.inner = getattr(open_calls, "inner", 0.0), 0.0
+            began = time.thread_time()
+            try:
+                return plain(*given, **named)
+            finally:
+                spent = time.thread_time() - began
+                clocks[about] = clocks.get(about, 0.0) + spent - open_calls.inner
+                open_calls.inner = inner + spent
+
+        return called
+
+    for name in ("encode", "decode"):
+        plain = getattr(encoding, name)
+        clocked = timed("values written and read", plain)
+        for module in list(sys.modules.values()):
+            if vars(module).get(name) is plain:
+                setattr(module, name, clocked)
+    for about, kind, names in (
+        ("signatures", Ed25519Keys, ("sign", "verify")),
+        ("guards", FileGuard, ("release",)),
+        ("stores", SqliteStore, ("ask",)),
+        ("nodes' own steps", NodeMachine, ("frames", "answer", "wake")),
+        ("the client", ClientMachine, ("frame", "wake", "enter", "ticket")),
+    ):
+        for name in names:
+            setattr(kind, name, timed(about, getattr(kind, name)))
     with (
         tempfile.TemporaryDirectory(prefix="surepipe-bench-") as folder,
         Cluster.local("bench", process=nothing, path=folder) as cluster,
     ):
         client = cluster.client("bench")
         assert client.submit(BODY).result(timeout_s=WAIT_S).kind == "finalized"
-        cluster.kill("n4")
+        clocks.clear()
+        used = time.process_time()
         through(client, messages)
-        behind, entries = len(cluster.chain("n1")), sum(cluster.heights("n1").values())
-        began = time.perf_counter()
-        cluster.start("n4")
-        while True:
-            try:
-                if len(cluster.chain("n4")) >= behind:
-                    break
-            except LookupError:
-                pass
-            time.sleep(0.02)
-        caught_up = time.perf_counter() - began
+        used = time.process_time() - used
+    clocks["actors, threads and the rest"] = used - sum(clocks.values())
+    print(
+        f"4 nodes in one process: {used / messages * 1e6:,.0f} us of the processor each, clocks included"
+    )
+    for about, spent in sorted(clocks.items(), key=lambda each: -each[1]):
+        print(f"{spent / used:>5.0%} {about}")
+
+
+def away(gaps: Sequence[int]) -> None:
+    """A node that was away while others decided so many messages."""
+    for gap in gaps:
+        with (
+            tempfile.TemporaryDirectory(prefix="surepipe-bench-") as folder,
+            Cluster.local("bench", process=nothing, path=folder) as cluster,
+        ):
+            client = cluster.client("bench")
+            assert client.submit(BODY).result(timeout_s=WAIT_S).kind == "finalized"
+            cluster.kill("n4")
+            before = sum(cluster.heights("n1").values())
+            through(client, gap)
+            blocks = len(cluster.chain("n1"))
+            entries = sum(cluster.heights("n1").values()) - before
+            size = _memory_mb(os.getpid())
+            began, used = time.perf_counter(), time.process_time()
+            cluster.start("n4")
+            _until_it_has(cluster, blocks)
+            caught_up, used = time.perf_counter() - began, time.process_time() - used
+            more = _memory_mb(os.getpid()) - size
+            cluster.kill("n4")
+            began = time.perf_counter()
+            cluster.start("n4")
+            _until_it_has(cluster, blocks)
+            again = time.perf_counter() - began
         print(
-            f"a node that was away for {messages} messages ({behind} blocks, {entries} entries) has them after "
-            f"{caught_up:.1f} s"
+            f"away for {gap} messages ({blocks} blocks, {entries} entries): has them after {caught_up:.1f} s, "
+            f"{entries / caught_up:,.0f} entries and {gap / caught_up:,.0f} messages a second; {used:.1f} s of "
+            f"the processor, {more} MB more; with them in its file it begins in {again:.1f} s",
+            flush=True,
         )
-        cluster.kill("n4")
-        began = time.perf_counter()
-        cluster.start("n4")
-        while True:
-            try:
-                cluster.heights("n4")
-                break
-            except LookupError:
-                time.sleep(0.02)
-        print(f"and begins with them in its file in {time.perf_counter() - began:.1f} s")
+
+
+def _until_it_has(cluster: Cluster, blocks: int) -> None:
+    while True:
+        try:
+            if len(cluster.chain("n4")) >= blocks:
+                return
+        except LookupError:
+            pass
+        time.sleep(0.02)
+
+
+def day(hours: int) -> None:
+    """Four nodes in virtual time with the settings that nodes have, a message every ten seconds: what they hold,
+    each eighth of the time. The process holds the records of the test network, too, which only grow."""
+    net = EpochNetwork(4, 1, settings=QueueSettings())
+    net.start()
+    net.run(1_000_000)
+    client = net.client("bench")
+    used, messages = time.process_time(), 0
+    for eighth in range(1, 9):
+        for _ in range(hours * 360 // 8):
+            messages += 1
+            client.submit(b"%06d" % messages + BODY[6:], ttl_ms=60_000)
+            net.run(10_000_000)
+        nodes = list(net.all_nodes().values())
+        sessions = [session for node in nodes for session in node.sessions()]
+        entries = sum(len(each.log.causality.known) for each in sessions)
+        held = sum(len(each.messages) for each in sessions)
+        receipts = sum(
+            len(each) for node in nodes for each in node.receipts.by_submitter().values()
+        )
+        print(
+            f"{hours * eighth / 8:g} h, epoch {max(node.record.number for node in nodes)}, {messages} messages: "
+            f"{len(sessions)} sessions, {entries} entries, {held} messages, {receipts} receipts held; "
+            f"{_memory_mb(os.getpid())} MB, {time.process_time() - used:.0f} s of the processor",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The replicated queue.")
-    parser.add_argument("what", choices=("processes", "cost", "away"))
+    parser.add_argument("what", choices=("processes", "where", "cost", "away", "day"))
     parser.add_argument("--messages", type=int, default=2000)
+    parser.add_argument("--gaps", type=int, nargs="+", default=(500, 2000, 8000))
+    parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--faults", default="byzantine")
     parser.add_argument("--port", type=int, default=17_101)
@@ -194,8 +289,12 @@ def main() -> None:
         processes(given.messages, given.nodes, given.faults, given.port)
     elif given.what == "cost":
         cost(given.messages)
+    elif given.what == "where":
+        where(given.messages)
+    elif given.what == "away":
+        away(given.gaps)
     else:
-        away(given.messages)
+        day(given.hours)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,20 @@ BOUNDS: Sequence[HopSubject] = (
         "strict-monotonic over multi-unconfirmed, receives less",
         *(layer("strict-monotonic", receive_window=3), MULTI),
     ),
+    # A stream brings more at once than the order pipe over it takes, so that what is refused is read again.
+    *(
+        hop(f"{kind} over stream, receives less", layer(kind, receive_window=3), layer("stream"))
+        for kind in ("continuous-index", "strict-monotonic", "dedupe")
+    ),
+    *(
+        hop(
+            f"{kind} over stream, committed, journal",
+            *(layer(kind), layer("stream")),
+            journaled=True,
+            **COMMITTED,
+        )
+        for kind in ("continuous-index", "strict-monotonic", "dedupe")
+    ),
     # Holes outlast the alarm: it must be told, and asked about.
     hop("reliable, alarms soon", layer("reliable", gap_alarm_s=0.1)),
     hop(

@@ -116,6 +116,31 @@ def test_the_deciding_step_names_the_stage_its_line_and_the_message(
     assert re.search(rf'class="effect"[^>]*>[^<]*{message}', page)
 
 
+def test_a_stage_that_keeps_all_waiting_is_named_in_the_first_line(
+    failed: tuple[Defect, SimulationFailed],
+) -> None:
+    """simulation X-34: not that a run reached its limit; that is said behind it."""
+    defect, error = failed
+    if defect.code != RAISING:
+        return
+    page = error.page.read_text() if error.page else ""
+    assert re.search(r"<h1>Nothing gets past this: once \(\w+\.py:3\) raises KeyError: ", page)
+    assert "never came to rest" in page[page.index("</h1>") :]
+    assert str(error).splitlines()[1].startswith("Nothing gets past this: once (")
+    assert "never came to rest" in " ".join(str(error).split())
+
+
+def test_what_came_out_in_place_of_a_message_is_told_with_it(
+    failed: tuple[Defect, SimulationFailed],
+) -> None:
+    """simulation X-34: a number that differs is no message that vanished."""
+    defect, error = failed
+    if defect.code != COUNTER:
+        return
+    said = " ".join(str(error).split())
+    assert re.search(r"never came out.*; \{.*\} came out, which nothing that went in gives", said)
+
+
 def test_a_decision_has_one_row_and_faults_are_words(
     failed: tuple[Defect, SimulationFailed],
 ) -> None:

@@ -149,12 +149,18 @@ def _judge(end: _End, held: set[Atom], is_single: bool) -> Iterator[Violation]:
     lost = sum(end.lost.values())
     if Atom.NO_LOSS in held and lost > end.dead:
         missing = next(iter(end.lost))
+        stranger = next((text for text in end.surplus if text not in end.wanted), "")
+        instead = (
+            f"; {_short(stranger)} came out, which nothing that went in gives without faults"
+            if stranger
+            else ""
+        )
         yield end.violation(
             "P2",
             "no loss",
-            f"{lost} messages never came out, such as {_short(missing)}."
+            f"{lost} messages never came out, such as {_short(missing)}{instead}."
             if lost > 1
-            else f"1 message never came out: {_short(missing)}.",
+            else f"1 message never came out: {_short(missing)}{instead}.",
             missing,
         )
     if Atom.NO_DUPLICATE in held and end.surplus:

@@ -31,8 +31,7 @@ def page(found: Counterexample) -> str:
     whole = told(found)
     folded = whole.numbered()
     parts = [
-        *_head(found),
-        *([f'<p class="decides">{escape(folded.decides)}</p>'] if folded.decides else []),
+        *_head(folded),
         '<div class="beside">',
         *_figures(folded),
         "</div>",
@@ -44,7 +43,7 @@ def page(found: Counterexample) -> str:
         *_plain("Script", _decisions(found)),
     ]
     violation = found.violation
-    return document(f"{violation.property}: {violation.sentence}", alone(_RULES), parts)
+    return document(f"{violation.property}: {folded.lead}", alone(_RULES), parts)
 
 
 def picture(found: Counterexample, name: str) -> str:
@@ -65,9 +64,13 @@ def caption(found: Counterexample, *, brief: bool = False) -> Caption:
     )
 
 
-def _head(found: Counterexample) -> Iterator[str]:
-    yield f"<h1>{escape(found.violation.sentence)}</h1>"
-    yield f'<p class="what">{escape(" · ".join(headline(found)))}</p>'
+def _head(told: Told) -> Iterator[str]:
+    lead, sentence = told.lead, told.found.violation.sentence
+    yield f"<h1>{escape(lead)}</h1>"
+    yield f'<p class="what">{escape(" · ".join(headline(told.found)))}</p>'
+    decides = told.decides if lead == sentence else f"{told.decides} {sentence}".strip()
+    if decides:
+        yield f'<p class="decides">{escape(decides)}</p>'
 
 
 def _figures(told: Told) -> Iterator[str]:

@@ -25,10 +25,12 @@ def text_report(found: Counterexample) -> str:
 def write_text(whole: Told) -> str:
     """The same, of stories that were read before."""
     told = whole.numbered().folded(STEPS_MAX)
+    sentence = told.found.violation.sentence
     lines = [
         *_joined(headline(told.found)),
-        *_wrapped(told.found.violation.sentence),
+        *_wrapped(told.lead),
         *_wrapped(told.decides),
+        *(_wrapped(sentence) if sentence != told.lead else ()),
         *_steps(told.story),
         *_closing(told),
     ]

@@ -37,6 +37,14 @@ class Told:
         return Told(self.found, _with_numbers(told.story), beside)
 
     @property
+    def lead(self) -> str:
+        """What a page says first: what was found, or what nothing gets past, where a run never came to rest."""
+        violation = self.found.violation
+        why = next((step.verdict for step in self.story.steps if step.verdict), "")
+        is_stuck = violation.property == "P12" and bool(why)
+        return f"Nothing gets past this: {why}" if is_stuck else violation.sentence
+
+    @property
     def decides(self) -> str:
         """Which step decided what was found at the end, and why; empty where a step breaks the rule itself."""
         return next(

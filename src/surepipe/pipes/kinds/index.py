@@ -259,10 +259,10 @@ class IndexReceiver(ReceiverLayer):
             self.accept(frame, token)
 
     def _comes_too_soon(self, epoch: int) -> bool:
-        """1. A stream brings 1 of one life and 2 of the next, and both are in work. 2. The place is stored: the life
-        of 2 is the present one. 3. The receiver crashes, or 1 is refused. 4. The stream brings 1 again, under its
-        old number: it would pass for one of a replaced sender, and be lost. So a life begins when the former one
-        is settled.
+        """1. A stream brings 1 of one life and 2 of the next, and both are in work. 2. The place is stored:
+        the life of 2 is the present one. 3. The receiver crashes, or 1 is refused. 4. The stream brings 1
+        again, under its old number: it would pass for one of a replaced sender, and be lost. So a life
+        begins when the former one is settled.
         """
         return self.port.carrier_is_stream and 0 < self.epoch < epoch and self.load[0] > 0
 

@@ -1,4 +1,7 @@
-"""Two banks in a world (``tests.simulation.banks``): what is never found, and planted mistakes that are."""
+"""Two banks in a world (``tests.simulation.banks``): what is never found.
+
+Planted mistakes that are: ``tests/mutants/parties.py``.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,6 @@ import weakref
 
 import pytest
 
-from surepipe.queues.ibc import IbcRefused
-from surepipe.queues.ibc.keys import SendValue
-from surepipe.queues.ibc.queue import ProvableQueue
-from surepipe.queues.ibc.transitions import Evidence, OpenBlock
 from surepipe.simulation.actors.tasks import Tasks
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.world import play
@@ -60,45 +59,3 @@ def test_nothing_is_left_of_a_world_that_is_over() -> None:
 def _tasks() -> list[Tasks]:
     """Those of worlds that other tests of this process keep are among them."""
     return [each for each in gc.get_objects() if isinstance(each, Tasks)]
-
-
-# Planted mistakes.
-
-
-def _any_proof(evidence: Evidence, root: bytes, key: bytes, value: bytes | None) -> bool:
-    del evidence, root, key, value
-    return True
-
-
-def _any_turn(to: object, index: int, queue: ProvableQueue) -> None:
-    del to
-    if index < queue.tail:
-        raise IbcRefused("already-received", "planted")
-
-
-def _always_over(value: SendValue, height: int, time_ms: int) -> bool:
-    """By the limits of our own clock, which are long over."""
-    del height, time_ms
-    return value.timeout_ms > 0
-
-
-def _settles_nothing(queue: ProvableQueue, index: int) -> bytes | None:
-    return queue.retrieve(index)
-
-
-@pytest.mark.parametrize(
-    ("where", "name", "change", "first"),
-    [
-        (Evidence, "shows", _any_proof, 0),
-        (OpenBlock, "_check_turn", staticmethod(_any_turn), 0),
-        (SendValue, "is_over", _always_over, 0),
-        (ProvableQueue, "settle", _settles_nothing, 0),
-    ],
-    ids=["no-proofs", "any-turn", "own-clock", "settled-twice"],
-)
-def test_a_planted_mistake_is_found(
-    monkeypatch: pytest.MonkeyPatch, where: type, name: str, change: object, first: int
-) -> None:
-    """IT-50: each by one of six seeds, because which one it is changes with every request that a relay makes."""
-    monkeypatch.setattr(where, name, change)
-    assert any(run(seed, TROUBLED).found for seed in range(first, first + 6))

@@ -426,8 +426,9 @@ def _audit_parties(places: Sequence[str], *, as_json: bool) -> Exit:
                     f"{ledger.party}: of proofs by {each.name}, {kept.valid} are valid, {kept.invalid} were "
                     f"refused rightly, {kept.unknown} can't be judged any more"
                 )
-                found += [
-                    f"{ledger.party}: message {index} of {each.name} was executed without a proof"
+                told += [
+                    f"{ledger.party}: message {index} of {each.name} was executed, and what relay 'relay' has in "
+                    "its inbox doesn't show it: that of another relay, or what was trimmed, must have"
                     for index in kept.unproven
                 ]
                 other = by_party.get(each.party)

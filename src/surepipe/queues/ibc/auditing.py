@@ -96,7 +96,8 @@ class KeptProofs:
     unknown: int = 0
     """Of a height whose header isn't kept, or unreadable."""
     unproven: list[int] = field(default_factory=list[int])
-    """Messages that were executed and whose only kept submissions prove nothing: that must never be."""
+    """Messages that were executed and whose only kept submissions prove nothing. An inbox is its relay's to write,
+    and trimmed, so that convicts nobody: another submission may have shown them."""
 
 
 def judge_submissions(ledger: Ledger, connection: str, relayer: str = "relay") -> KeptProofs:

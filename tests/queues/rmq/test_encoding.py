@@ -14,10 +14,13 @@ from surepipe.errors import ConfigurationError
 from surepipe.queues.rmq.encoding import (
     NESTING_MAX,
     Ed25519Keys,
+    Encoded,
     Malformed,
     MessageHeader,
+    Value,
     decode,
     encode,
+    encoded_tuple,
     is_canonical,
     quorum,
 )
@@ -152,3 +155,10 @@ def test_a_key_that_any_signature_fits_is_none() -> None:
     signature = one + bytes(32)
     Ed25519PublicKey.from_public_bytes(one).verify(signature, b"any text")
     assert not Ed25519Keys(bytes(32)).verify(one, signature, b"any text")
+
+
+@given(values=st.lists(VALUES, max_size=4).map(tuple))
+def test_what_is_written_already_stands_within_another_value(values: tuple[Value, ...]) -> None:
+    """rmq RQ-4: there is one way to write a value, whether its parts were written before or not."""
+    parts = [Encoded(encode(each)) for each in values]
+    assert encode(tuple(parts)) == encoded_tuple(parts) == encode(values)

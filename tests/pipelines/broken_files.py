@@ -316,6 +316,15 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
             ),
         ),
     ),
+    "a replicated queue as a source": (
+        pipeline(sources="sources: {lines: {kind: rmq, cluster: q/cluster.yaml}}"),
+        (
+            (
+                "4:25: kind 'rmq' of source lines is unknown: what a replicated queue decided is a stream: "
+                "write kind: stream, with stream: decided of a node's store"
+            ),
+        ),
+    ),
     "a key of a source with a slip": (
         pipeline(sources="sources: {lines: {kind: jsonl, pth: a.jsonl}}"),
         (

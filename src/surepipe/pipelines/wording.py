@@ -112,6 +112,11 @@ def _wrong_kind(error: ErrorDetails, node: Node, model: type[BaseModel], what: s
     known = tuple(_tags(_context(error, "expected_tags", "")).split(", "))
     kind = node.values.get("kind", node) if isinstance(node, MappingNode) else node
     word = str(kind.value) if isinstance(kind, Scalar) else ""
+    if word == "rmq" and what.startswith("source "):
+        hint = "write kind: stream, with stream: decided of a node's store"
+        return (
+            f"kind 'rmq' of {what} is unknown: what a replicated queue decided is a stream: {hint}"
+        )
     return f"kind {quoted(kind)} of {what} is unknown: {nearest(word, known)}"
 
 

@@ -375,12 +375,6 @@ class DeliveryBase(ABC):
         """Former incarnations gave these up, and their letters may not be stored yet."""
         self.given_up = {_identity(letter): letter for letter in given_up[-GIVEN_UP_MAX:]}
 
-    def _forget_former(self, producer: str, epoch: int) -> None:
-        """Nothing of the epochs before this one comes again."""
-        for letter in [*self.given_up.values()]:
-            if letter.producer == producer and letter.epoch < epoch:
-                del self.given_up[_identity(letter)]
-
     def _post_given_up(self, epoch: int, seq: int, payload: bytes, producer: str) -> None:
         """Write the letter of a message that the state gives up already."""
         known, now = self.given_up[producer, epoch, seq], self.port.now
@@ -601,6 +595,28 @@ class Delivery(DeliveryBase):
             self._save(Saving(self.port.ticket(), head.epoch, RangeSet(span), deliver=ticket))
         else:
             self._hand_out(ticket)
+
+    def _forget_former(self, producer: str, epoch: int) -> None:
+        """Nothing of the epochs before this one comes again. But what waits here has come already:
+
+        1. A life notes that it gives a message up, and dies before the letter is stored. 2. The next one reads
+        that message together with one of a newer epoch. 3. Without the note it would be handled after all, and
+        the letter may be there too, if the life that wrote the note was only asleep.
+        """
+        for letter in [*self.given_up.values()]:
+            if letter.producer == producer and letter.epoch < epoch and not self._is_here(letter):
+                del self.given_up[_identity(letter)]
+
+    def _is_here(self, letter: Letter) -> bool:
+        """Whether the message waits for its turn, or its letter for the store."""
+        is_queued = any(
+            (one.producer, one.epoch) == (letter.producer, letter.epoch)
+            and one.first <= letter.seq < one.first + len(one.payloads)
+            for one in self.queue
+        )
+        return is_queued or any(
+            _identity(one.letter) == _identity(letter) for one in self.postings.values()
+        )
 
     def _first_given_up(self, head: Queued) -> int | None:
         end = head.first + len(head.payloads)

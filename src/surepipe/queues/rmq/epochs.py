@@ -269,13 +269,13 @@ class Foundation:
         names = ", ".join(each.name for each in self.nodes)
         parts = "; ".join(", ".join(each) for each in self.partitions)
         admins = ", ".join(each.hex()[:16] for each in self.admins)
-        others = (
+        named = (
             ("faults", self.faults),
             ("nodes", names),
             ("partitions", parts),
             ("admins", admins),
         )
-        return (*settings, *others, *keys)
+        return (*settings, *named, *keys)
 
     def differences(self, facts: Sequence[Value]) -> str:
         """How another node's ``facts`` differ; empty where they don't. Raises Malformed."""

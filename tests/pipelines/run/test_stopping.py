@@ -383,9 +383,10 @@ def test_a_run_whose_messages_are_stored_ends_after_the_message_that_it_is_at(
 @pytest.mark.usefixtures("folder")
 def test_what_a_transaction_has_passed_on_and_no_pipe_has_yet_is_named() -> None:
     """The feed between two pipes is told to stop; what is committed for it after that is safe beside the state."""
-    go = threading.Event()
+    begun, go = threading.Event(), threading.Event()
 
     def price(number: int) -> int:
+        begun.set()
         go.wait()
         return number
 
@@ -403,6 +404,7 @@ def test_what_a_transaction_has_passed_on_and_no_pipe_has_yet_is_named() -> None
     one.start()
     try:
         until(one, lambda: one.counters()["intake"].get("accepted") == 3)
+        until(one, begun.is_set)  # later it would not begin with any
         one.stop_sources()
         until(one, lambda: all(feed.ended for feed in one.feeds.values()))
         go.set()

@@ -27,7 +27,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from surepipe.actors.clusters import Cluster, QueueClient
-from surepipe.actors.queue_guard import FileGuard
+from surepipe.actors.clusters.guard import FileGuard
 from surepipe.pipelines.clusters import ClusterFile
 from surepipe.queues.rmq import ClientMachine, Done, Job, QueueSettings, encoding
 from surepipe.queues.rmq.encoding import Ed25519Keys

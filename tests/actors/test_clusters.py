@@ -10,9 +10,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from surepipe.actors import clusters, queue_worker
-from surepipe.actors.clusters import Cluster, ProcessContext
-from surepipe.actors.queue_guard import SLOT_BYTES, FileGuard, guarded
+from surepipe.actors.clusters import Cluster, ProcessContext, worker
+from surepipe.actors.clusters import client as clients
+from surepipe.actors.clusters.guard import SLOT_BYTES, FileGuard, guarded
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.observe.metrics import ClusterCollector, MetricsServer
 from surepipe.queues.rmq import Ed25519Keys, Release, Released, Withheld
@@ -97,7 +97,7 @@ def test_a_function_that_never_ends_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """rmq RQ-74: it takes a thread or two of each node; the others are decided meanwhile, and after it."""
-    monkeypatch.setattr(queue_worker, "HUNG_US", 300_000)
+    monkeypatch.setattr(worker, "HUNG_US", 300_000)
     is_over = Event()
 
     def hangs(message: Job, context: ProcessContext) -> Outcome:
@@ -299,7 +299,7 @@ def test_a_client_waits_while_too_many_of_its_messages_are_open(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """rmq RQ-81: and goes on as they are decided; one that is closed meanwhile is told."""
-    monkeypatch.setattr(clusters, "OPEN_MAX", 4)
+    monkeypatch.setattr(clients, "OPEN_MAX", 4)
     client = cluster.client("shop-1")
     tickets = [client.submit(b"tea", dedupe=b"%d" % at) for at in range(20)]
     assert {each.result(timeout_s=WAIT_S).kind for each in tickets} == {"finalized"}

@@ -14,8 +14,8 @@ from dataclasses import replace
 import pytest
 
 from surepipe.actors.clusters import ProcessContext, QueueClient, QueueNode, Ticket
+from surepipe.actors.clusters.guard import Guard
 from surepipe.actors.host import EndOptions
-from surepipe.actors.queue_guard import Guard
 from surepipe.actors.routes import NamedSides
 from surepipe.audit.findings import Violation
 from surepipe.core.store_requests import Level

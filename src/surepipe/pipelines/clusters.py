@@ -24,8 +24,8 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from surepipe.actors.clusters import Cluster, Function
+from surepipe.actors.clusters.guard import keys_of, write_private
 from surepipe.actors.links.security import SharedKey
-from surepipe.actors.queue_guard import keys_of, write_private
 from surepipe.core.records import record
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.models.common import CallablePath, PartModel, Word, row_of

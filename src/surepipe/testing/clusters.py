@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TypeAlias
 
 from surepipe.actors.clusters import Cluster, Function
-from surepipe.actors.queue_links import Hub
+from surepipe.actors.clusters.links import Hub
 from surepipe.core.effects import Addressed
 from surepipe.queues.rmq import QueueSettings
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from surepipe.actors.decided import DecidedStream
+from surepipe.actors.clusters.decided import DecidedStream
 from surepipe.core.effects import Effect
 from surepipe.core.store_requests import StoreRequest, Unavailable
 from surepipe.queues.rmq.catchain import LogOptions

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from surepipe.actors.clusters.decided import STREAM, value_of
 from surepipe.actors.codecs import AutoCodec
-from surepipe.actors.decided import STREAM, value_of
 from surepipe.core.store_requests import Batch, Unavailable
 from surepipe.queues.rmq.encoding import FIRST_POINT
 from surepipe.queues.rmq.feed import AppendDecided, OpenFeed

@@ -42,7 +42,7 @@ def add(
 
     It serves nothing before surepipe plan members names it.
     """
-    from surepipe.actors.queue_guard import keys_of
+    from surepipe.actors.clusters.guard import keys_of
     from surepipe.errors import ConfigurationError
     from surepipe.pipelines.clusters import ClusterFile, is_place
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surepipe.actors.queue_links import GATHERED_BYTES_MAX, gathered
+from surepipe.actors.clusters.links import GATHERED_BYTES_MAX, gathered
 from surepipe.core.effects import Addressed, Effect, Transmit, WakeAt
 
 

@@ -24,7 +24,9 @@ from surepipe.queues.ibc import (
     Submission,
     Transaction,
 )
+from surepipe.queues.ibc.auditing import judge_submissions
 from surepipe.queues.ibc.keys import QueueKey
+from surepipe.queues.ibc.relay import PartyEnd
 from surepipe.storage import MemoryStore, SqliteStore
 
 
@@ -140,6 +142,34 @@ def test_a_relay_that_floods_its_inbox_holds_up_no_other() -> None:
         stack.callback(served.close)
         east.module("app").send("west", "note", b"Ann")
         assert signal.wait(lambda: done == [b"done Ann"], 60)
+
+
+def test_an_audit_reads_what_each_relay_has_brought(tmp_path: Path) -> None:
+    """IB-120, IB-131: relays one and two carry a message each; a later life knows three instead of one."""
+    path = tmp_path / "west.db"
+    with Party("east") as east, ExitStack() as stack:
+        east.module("app").handle("note")
+        for number, relayers in enumerate((["one", "two"], ["two", "three"])):
+            west = ServedParty(
+                "west", store=f"sqlite:///{path}", keys=tmp_path / "w.keys", relayers=relayers
+            )
+            stack.callback(west.close)
+            west.module("app").handle("note")
+            if not number:
+                east.register("west", west.identity())
+                west.register("east", east.identity())
+            west.serve()
+            for relayer in relayers:
+                end = StoreEnd(west.store, relayer)
+                east.module("app").send("west", "note", relayer.encode())
+                Relay([(PartyEnd(east), end)]).settle(60)
+                end.close()
+    with SqliteStore(path) as store:
+        ledger = Ledger(store)
+        ledger.refresh()
+        found = judge_submissions(ledger, "east")
+        assert ledger.relayers == ("one", "two", "three")
+    assert (found.valid, found.unproven) == (4, [])
 
 
 class ShippedEnd:

@@ -33,7 +33,7 @@ from surepipe.errors import (
 )
 from surepipe.queues.ibc.calls import SUBMISSION_LIMITS, Submission
 from surepipe.queues.ibc.keys import QueueKey
-from surepipe.queues.ibc.ledger import Ledger, inbox_of
+from surepipe.queues.ibc.ledger import RELAYERS_ROW, Ledger, inbox_of, relayers_of
 from surepipe.queues.ibc.merkle_store import KEEP_BYTES, PRODUCER, IbcRefused
 from surepipe.queues.ibc.module import Sending
 from surepipe.queues.ibc.party import TRUSTING_PERIOD_S, Party
@@ -119,6 +119,7 @@ class ServedParty(Party):
         self._relayers = tuple(relayers)
         self._notices = notices
         self._inboxes: list[StreamReceiver] = []
+        self._are_relayers_noted = False
         super().__init__(
             name,
             store=store,
@@ -187,6 +188,17 @@ class ServedParty(Party):
             )
 
     _is_cut_told = False
+
+    def _commit(self, block: OpenBlock) -> None:
+        """With the names of the relays in the first block of a life: an audit reads what each has brought."""
+        if not self._are_relayers_noted:
+            known = block.working.row(RELAYERS_ROW)
+            before = relayers_of(known) if known else ()
+            names = "\n".join(dict.fromkeys((*before, *self._relayers))).encode()
+            if names != known:
+                block.working.put_row(RELAYERS_ROW, names)
+        super()._commit(block)
+        self._are_relayers_noted = True
 
     def merkle_row(self, key: bytes) -> bytes | None:
         """A row of this party outside of its trees."""

@@ -427,8 +427,8 @@ def _audit_parties(places: Sequence[str], *, as_json: bool) -> Exit:
                     f"refused rightly, {kept.unknown} can't be judged any more"
                 )
                 told += [
-                    f"{ledger.party}: message {index} of {each.name} was executed, and what relay 'relay' has in "
-                    "its inbox doesn't show it: that of another relay, or what was trimmed, must have"
+                    f"{ledger.party}: message {index} of {each.name} was executed, and what is left in inboxes of "
+                    "relays doesn't show it: what was trimmed must have"
                     for index in kept.unproven
                 ]
                 other = by_party.get(each.party)

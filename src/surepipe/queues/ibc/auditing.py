@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from surepipe.core.store_requests import StreamInfo
 from surepipe.errors import StoreReset
@@ -97,16 +97,17 @@ class KeptProofs:
     """Of a height whose header isn't kept, or unreadable."""
     unproven: list[int] = field(default_factory=list[int])
     """Messages that were executed and whose only kept submissions prove nothing. An inbox is its relay's to write,
-    and trimmed, so that convicts nobody: another submission may have shown them."""
+    and trimmed, so that convicts nobody: one that is gone may have shown them."""
 
 
-def judge_submissions(ledger: Ledger, connection: str, relayer: str = "relay") -> KeptProofs:
-    """Verify again what a relay submitted to a party for a connection, under the headers that it keeps."""
+def judge_submissions(ledger: Ledger, connection: str) -> KeptProofs:
+    """Verify again what relays submitted to a party for a connection, under the headers that it keeps."""
     found, end = KeptProofs(), ledger.connections[connection]
     client = ledger.client(end.party)
     roots = {} if client is None else {h: e.header.root for h, e in client.trusted.items()}
     shown, claimed = set[int](), set[int]()
-    for submission in _submissions(ledger, relayer, found):
+    submissions = chain.from_iterable(_submissions(ledger, each, found) for each in ledger.relayers)
+    for submission in submissions:
         if submission.connection != connection:
             continue
         root = roots.get(submission.height)

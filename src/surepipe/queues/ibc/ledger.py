@@ -26,6 +26,15 @@ def inbox_of(relayer: str) -> str:
     return f"ibc/inbox/{relayer}"
 
 
+RELAYERS_ROW = b"relayers"
+"""The row that says which relays have had an inbox, so that an audit finds all of them."""
+
+
+def relayers_of(row: bytes | None) -> tuple[str, ...]:
+    """The relays that a row names; the default one, where a party was never served with a word of it."""
+    return tuple((row or b"relay").decode().split("\n"))
+
+
 @dataclass(frozen=True, slots=True)
 class Counters:
     """Of a queue at a height."""
@@ -73,6 +82,11 @@ class Ledger:
     def party(self) -> str:
         """Whose ledger it is; empty while it has no block."""
         return self.header(self.height).header.party if self.height else ""
+
+    @property
+    def relayers(self) -> tuple[str, ...]:
+        """The relays that have an inbox here, or had one."""
+        return relayers_of(self.merkle.row(RELAYERS_ROW))
 
     def header(self, height: int) -> SignedHeader:
         """The signed header of a height."""

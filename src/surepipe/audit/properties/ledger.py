@@ -171,6 +171,8 @@ class PipeHistories:
         """Processes that were replaced while they lived: each may still act on whatever it hears."""
         self.before_start: dict[str, tuple[int, int]] = {}
         """(wakes, crashes) when the latest life of each node began, without what this start adds to them."""
+        self.before_next: dict[tuple[str, int], tuple[int, int]] = {}
+        """The same when a life of a node was replaced that goes on."""
         self.gauges: dict[str, int] = {}
         self.counters: dict[str, int] = {}
         """What the row at hand tells of its node."""
@@ -305,10 +307,12 @@ class PipeHistories:
     def _start(self, row: Row) -> None:
         """A start is the first wake of a machine; a second start of a node without a crash is a takeover."""
         self.before_start[row.node] = (self.wakes.get(row.node, 0), self.crashes)
-        self._woken(row.node)
-        if self._running.get(row.node, row.incarnation) != row.incarnation:
+        former = self._running.get(row.node, row.incarnation)
+        if former != row.incarnation:
+            self.before_next[row.node, former] = self.before_start[row.node]
             self.crashes += 1
             self.takeovers += 1
+        self._woken(row.node)
         self._running[row.node] = row.incarnation
         if not row.detail:
             return

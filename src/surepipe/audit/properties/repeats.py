@@ -79,7 +79,8 @@ class DuplicateBudget(Property):
     delivery, too), a store that was away when its receiver had the message in work, and a crash between its
     delivery and the processing of its confirm; for a transmission, a crash while it was unconfirmed. A takeover,
     and a store that went back, are crashes. A message that is first told of by the life that found it in its
-    journal was accepted before that life began, perhaps by one that goes on with it. A journal may note a confirm
+    journal was accepted before that life began, perhaps by one that goes on with it; and what a replaced life
+    accepts may be found by one that began before, but reads the journal later. A journal may note a confirm
     later than its sender knows it, so there a crash after the confirm counts too, and what wakes the next life; a
     replaced sender need not hear what its successor is told, nor that one what it is told. An
     inner layer has confirms of its own: it may send again what carries a message that the outer one knows to be
@@ -129,9 +130,13 @@ class DuplicateBudget(Property):
         if not book.accepted_now:
             return
         pair = self._pair(book, counts)
+        began: tuple[int, int] | None = None
         if row[DETAIL] and facts_of(Row(*row)).get("loaded"):
-            wakes, crashes = self.books.before_start.get(row[NODE], (0, 0))
-            pair = (pair[0] - (self.books.wakes.get(row[NODE], 0) - wakes), crashes)
+            began = self.books.before_start.get(row[NODE], (0, 0))
+        elif self.books.settings.has_journal(book.pipe):
+            began = self.books.before_next.get((row[NODE], row[INCARNATION]))
+        if began is not None:
+            pair = (pair[0] - (self.books.wakes.get(row[NODE], 0) - began[0]), began[1])
         for _, position, count in book.accepted_now:
             counts.accepted.note(position, position + count - 1, pair)
 

@@ -5,6 +5,7 @@ In memory the processor's time is taken, over a file that of the clock on the wa
 python -m benchmarks.ibc                  half a minute
 python -m benchmarks.ibc --long           also a tree of a million keys (a gigabyte of memory, two minutes)
 python -m benchmarks.ibc --grow           trees of a thousand to a million keys instead, and their memory
+python -m benchmarks.ibc --keys 1000000 --redis URL   what a tree of so many keys takes in an empty Redis, instead
 python -m benchmarks.ibc --packets 5000 --redis URL   so many messages from one party to another and back instead
 python -m benchmarks.ibc --fuzz 1000000   damaged proofs instead: none may raise, none may show what isn't so
 python -m benchmarks.ibc --fuzz-headers 1000000   and damaged headers: none may be believed
@@ -19,13 +20,15 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import cast
+from typing import Any, cast
+
+from redis import Redis
 
 from surepipe.actors.parties import ServedParty, ServedRelay, StoreEnd
 from surepipe.actors.threads import THREADS
@@ -51,6 +54,7 @@ from tests.kit.headers import Chain, damaged_header, honest
 from tests.kit.proofs import Case, damaged, honest_cases
 
 VALUE = b"v" * 120
+GROWN_BLOCK = 1_000
 ROUNDS = 5
 
 
@@ -290,6 +294,53 @@ def measure_served(count: int, url: str, folder: Path) -> None:
         _tell_packets("Redis", count, time.perf_counter() - took, time.process_time() - processor)
 
 
+def measure_in_redis(keys: int, url: str) -> None:
+    """What a tree of so many keys takes in the server, and what a block of a hundred messages asks of it there.
+
+    Nothing of the tree is in memory by then.
+    """
+    with RedisStore.from_url(url, pipeline="ibc-grown") as store:
+        before = _info(url, "memory")["used_memory"]
+        merkle = MerkleStore(store, keep_heights=2, keep_ms=0)
+        merkle.open()
+        took = time.perf_counter()
+        for first in range(0, keys, GROWN_BLOCK):
+            block = merkle.begin()
+            for index in range(first, min(first + GROWN_BLOCK, keys)):
+                block.set("ibc", key_of(index), VALUE)
+            merkle.commit(block, first + 1)
+            store.trim(merkle.log, first // GROWN_BLOCK)
+        took = time.perf_counter() - took
+        held = _info(url, "memory")["used_memory"] - before
+        print(
+            f"| {keys:,} keys in blocks of {GROWN_BLOCK:,} | {took / keys * 1e6:,.0f} us each by the clock | "
+            f"{held / 1e6:,.0f} MB, {held / keys:,.0f} B a key |"
+        )
+        merkle = MerkleStore(store, keep_heights=2, keep_ms=0)
+        merkle.open()
+        calls = _info(url, "commandstats")
+        block = merkle.begin()
+        for index in range(100):
+            block.set("ibc", key_of(keys + index), VALUE)
+        merkle.commit(block, keys + 1)
+        for name, stat in _info(url, "commandstats").items():
+            usec, count = _of_calls(calls.get(name))
+            now_usec, now_count = _of_calls(stat)
+            if name.startswith("cmdstat_eval") and now_count > count:
+                print(
+                    f"| a block of 100 new keys, {name[8:]} | {now_count - count} calls | {now_usec - usec} us |"
+                )
+
+
+def _of_calls(stat: Any) -> tuple[int, int]:
+    return (stat["usec"], stat["calls"]) if stat else (0, 0)
+
+
+def _info(url: str, section: str) -> Mapping[str, Any]:
+    with Redis.from_url(url) as client:  # pyright: ignore[reportUnknownMemberType]
+        return cast("Mapping[str, Any]", client.info(section))  # pyright: ignore[reportUnknownMemberType]
+
+
 def _introduced(east: Party, west: Party, told: Callable[[], None] = lambda: None) -> list[bytes]:
     done: list[bytes] = []
 
@@ -425,10 +476,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--redis", metavar="URL")
     parser.add_argument("--packets", type=int, default=0)
+    parser.add_argument("--keys", type=int, default=0)
     options = parser.parse_args(arguments)
     if options.fuzz or options.fuzz_headers:
         found = fuzz(options.fuzz, options.seed) if options.fuzz else 0
         return found or fuzz_headers(options.fuzz_headers, options.seed)
+    if options.keys:
+        measure_in_redis(options.keys, options.redis)
+        return 0
     if options.packets:
         measure_packets(options.packets)
         if options.redis:

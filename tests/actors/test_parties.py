@@ -172,6 +172,39 @@ def test_an_audit_reads_what_each_relay_has_brought(tmp_path: Path) -> None:
     assert (found.valid, found.unproven) == (4, [])
 
 
+def test_a_message_that_waits_for_the_application_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """IB-114: relays bring it again and again, and nobody but the party knows why it isn't taken."""
+
+    calls: list[object] = []
+    signal, relayers = THREADS.signal(), ["one", "two", "three"]
+
+    def unfinished(tx: Transaction, data: bytes) -> object:
+        del tx
+        calls.append(data)
+        signal.notify()
+        return (each for each in data)
+
+    with Party("east") as east, MemoryStore() as store:
+        west = ServedParty("west", store=store, relayers=relayers)
+        east.module("app").handle("note")
+        west.module("app").handle("note", on_receive=unfinished)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        east.register("west", west.identity())
+        west.register("east", east.identity())
+        west.serve()
+        east.module("app").send("west", "note", b"Ann")
+        for count, relayer in enumerate(relayers, 1):
+            end = StoreEnd(store, relayer)
+            Relay([(PartyEnd(east), end)]).run_once()
+            assert signal.wait(lambda count=count: len(calls) == count, 60)  # type: ignore[misc]
+            end.close()
+        west.close()
+    told = [each.getMessage() for each in caplog.records if "handler-misuse" in each.getMessage()]
+    (text,) = told
+    assert text.startswith("party west: message 0 of connection east waits: handler-misuse: ")
+
+
 class ShippedEnd:
     """A party whose ledger is read from a copy of its file; submissions are handed to its process as bytes."""
 

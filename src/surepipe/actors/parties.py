@@ -31,8 +31,8 @@ from surepipe.errors import (
     StoreUnavailable,
     SurepipeError,
 )
-from surepipe.queues.ibc.calls import SUBMISSION_LIMITS, Submission
-from surepipe.queues.ibc.keys import QueueKey
+from surepipe.queues.ibc.calls import SUBMISSION_LIMITS, CallOutcome, Submission
+from surepipe.queues.ibc.keys import QueueKey, parse_key
 from surepipe.queues.ibc.ledger import RELAYERS_ROW, Ledger, inbox_of, relayers_of
 from surepipe.queues.ibc.merkle_store import KEEP_BYTES, PRODUCER, IbcRefused
 from surepipe.queues.ibc.module import Sending
@@ -51,6 +51,9 @@ FEED_S, AGAIN_S = 0.02, 0.5
 FEED_MESSAGES, FEED_BYTES = 100, 1 << 20
 LATER = frozenset({"queue-full", "client-frozen", "client-expired", "clock-jump"})
 """Codes of refusals that may pass, by themselves or when an operator has looked."""
+
+OWN_FAULTS = frozenset({"handler-misuse", "callback-failed", "too-many-deferred", "newer-format"})
+"""Codes of refusals that end when this party's own code is mended, or has done its work."""
 
 
 class StoreEnd:
@@ -120,6 +123,8 @@ class ServedParty(Party):
         self._notices = notices
         self._inboxes: list[StreamReceiver] = []
         self._are_relayers_noted = False
+        self._told_waiting: dict[tuple[str, str], int | None] = {}
+        """By connection and code, the message that was told of last."""
         super().__init__(
             name,
             store=store,
@@ -174,7 +179,8 @@ class ServedParty(Party):
         if self.failure is not None:
             raise self.failure
         try:
-            self.submit(bytes(submission))  # type: ignore[call-overload]
+            read = Submission.decode(bytes(submission))  # type: ignore[call-overload]
+            self._tell_waiting(read, self.submit(read).items)
         except IbcRefused as refusal:
             logger.warning("party %s: from relay %s: %s", self.name, relayer, refusal)
         except Fenced as error:
@@ -186,6 +192,20 @@ class ServedParty(Party):
                 "party %s: older heights take all the room that they may (keep_bytes), and go before their time",
                 self.name,
             )
+
+    def _tell_waiting(self, submission: Submission, outcomes: Sequence[CallOutcome]) -> None:
+        """Say once what this side's own code doesn't let pass: relays only see that it waits."""
+        for item, outcome in zip(submission.items, outcomes, strict=False):
+            key = parse_key(item.key)
+            if outcome.code not in OWN_FAULTS or key is None:
+                continue
+            place = submission.connection, outcome.code
+            if self._told_waiting.get(place) != key.index:
+                self._told_waiting[place] = key.index
+                logger.warning(
+                    "party %s: message %s of connection %s waits: %s; it is tried when a relay brings it again",
+                    *(self.name, key.index, submission.connection, outcome.text),
+                )
 
     _is_cut_told = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -225,6 +226,25 @@ def test_what_is_no_fault_of_the_application_ends_the_block() -> None:
             pair.receive(0)
         assert state(pair.west) == before
     assert pair.receive(0).kind == "done"
+
+
+def test_a_message_that_is_nested_too_deeply_is_answered_as_one_that_failed() -> None:
+    """IB-114: what a stranger writes can make a handler recurse; that must not hold up its party."""
+    pair = Pair()
+
+    def parse(tx: Transaction, data: bytes) -> bytes:
+        tx.set(b"seen", data)
+        return str(json.loads(data)).encode()
+
+    pair.west_app.handle("json", on_receive=parse)
+    pair.east_app.handle("json")
+    for data in (b"[" * 100_000, b"[1]"):
+        pair.east_app.send("west", "json", data)
+    assert [pair.receive(index).kind for index in (0, 1)] == ["done", "done"]
+    pair.west.view.refresh()
+    entry = pair.west.view.get(QueueKey("east", "receipt", "entry", 0), pair.west.view.height)
+    assert entry == Receipt(4).encode()
+    assert pair.west.get("app", b"seen") == b"[1]"
 
 
 def test_a_handler_can_only_enter_its_party_by_its_transaction() -> None:

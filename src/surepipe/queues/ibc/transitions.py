@@ -476,7 +476,7 @@ class OpenBlock:
             result = work()
         except IbcRefused as error:
             return error
-        except (SurepipeError, ContractBroken, MemoryError, RecursionError):
+        except (SurepipeError, ContractBroken, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the queue goes on
             return error

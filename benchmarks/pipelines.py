@@ -195,11 +195,11 @@ def cost_of(command: Sequence[str], way: Way | None, count: int) -> Cost:
         return ran(command, folder)
 
 
-def rates(commands: dict[str, Sequence[str]], messages: int, rounds: int) -> Table:
-    """All ways in turns, ``rounds`` times."""
+def rates(commands: dict[str, Sequence[str]], messages: int, rounds: int, only: str = "") -> Table:
+    """All ways with this in their names in turns, ``rounds`` times."""
     table = Table("", *(f"{name}: messages/s, us of the processor each" for name in commands))
     plain = (sys.executable, "-c", PLAIN)
-    ways: list[Way | None] = [None, *WAYS]
+    ways: list[Way | None] = [None, *(way for way in WAYS if only in way.name)]
     found: dict[tuple[str, str], list[Cost]] = {}
     for _ in range(rounds):
         for way in ways:
@@ -388,6 +388,7 @@ def main() -> None:
     parser.add_argument("--beside", help="the command of another tree, run in the same turns")
     parser.add_argument("--latency", action="store_true")
     parser.add_argument("--redis", action="store_true")
+    parser.add_argument("--only", default="", help="the ways with this in their names")
     parser.add_argument("--picture", type=Path)
     given = parser.parse_args()
     own = str(Path(sys.executable).with_name("surepipe"))
@@ -409,7 +410,7 @@ def main() -> None:
         runs: dict[str, Sequence[str]] = {
             name: (command, "run", "plan.yaml", "--once") for name, command in commands.items()
         }
-        console.print(rates(runs, given.messages, given.rounds))
+        console.print(rates(runs, given.messages, given.rounds, given.only))
 
 
 if __name__ == "__main__":

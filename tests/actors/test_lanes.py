@@ -25,6 +25,7 @@ from surepipe.actors import (
 from surepipe.actors.codecs import AutoCodec, BytesCodec, Undecodable
 from surepipe.actors.consuming.consumer import Work, each
 from surepipe.actors.consuming.lanes import LaneQueue, NoKey, key_reader, plain_key
+from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.core.effects import Deliver
 from surepipe.errors import (
@@ -340,6 +341,72 @@ def test_keys_that_keep_failing_leave_every_other_turn_to_the_rest(steps: StepRu
         work.done = work.last
         queue.finish_in(0)
     assert order == [3, 1, 3, 1, 3, 1]
+
+
+class CountedBell(Bell):
+    """Counts how often it told its lane."""
+
+    def __init__(self) -> None:
+        super().__init__(self.told)
+        self.count = 0
+
+    def told(self, message: object) -> None:
+        """Count."""
+        del message
+        self.count += 1
+
+
+def idle_lanes(steps: StepRuntime, *, one_at_a_time: bool) -> tuple[LaneQueue, list[CountedBell]]:
+    """Three lanes with nothing to do."""
+    queue, bells = LaneQueue(steps, 3), [CountedBell() for _ in range(3)]
+    queue.serve_lanes(bells, one_at_a_time=one_at_a_time)
+    for lane in range(3):
+        assert queue.take_for(lane) is None
+    return queue, bells
+
+
+def test_a_lane_that_is_on_its_way_wakes_the_next_one(steps: StepRuntime) -> None:
+    """One is told for three works; each that takes one tells the next as long as there is more."""
+    queue, bells = idle_lanes(steps, one_at_a_time=True)
+    for seq, key in enumerate("abc", 1):
+        queue.put(work_of(key, seq))
+    told = [[bell.count for bell in bells]]
+    for lane, bell in enumerate(bells):
+        bell.rung = False
+        assert queue.take_for(lane) is not None
+        told.append([bell.count for bell in bells])
+    assert told == [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]]
+
+
+def test_a_lane_that_died_on_its_way_keeps_no_other_from_being_woken(steps: StepRuntime) -> None:
+    """It was told and never looks: the next life of the receiver hands out anew, and another lane is told."""
+    queue, bells = idle_lanes(steps, one_at_a_time=True)
+    queue.put(work_of("a", 1))
+    queue.begin()
+    queue.put(work_of("a", 1))
+    assert [bell.count for bell in bells] == [1, 1, 0]
+    assert queue.take_for(1) is not None
+
+
+def test_a_further_attempt_finds_its_lane_though_another_lane_is_on_its_way(
+    steps: StepRuntime,
+) -> None:
+    """The lane that was told takes it first; the other work wakes the next lane."""
+    queue, bells = idle_lanes(steps, one_at_a_time=True)
+    queue.put(work_of("a", 1))
+    queue.put(work_of("failed", 2, attempt=2))
+    first = queue.take_for(0)
+    assert first is not None
+    assert first.attempt == 2
+    assert [bell.count for bell in bells] == [1, 1, 0]
+
+
+def test_tasks_are_woken_in_one_turn_of_their_loop(steps: StepRuntime) -> None:
+    """A bell for each work at once."""
+    queue, bells = idle_lanes(steps, one_at_a_time=False)
+    for seq, key in enumerate("abc", 1):
+        queue.put(work_of(key, seq))
+    assert [bell.count for bell in bells] == [1, 1, 1]
 
 
 def handled_by(queue: LaneQueue, lane: int) -> Work:

@@ -8,7 +8,7 @@ the handler has returned, so that a key is never in two lanes at once.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -54,18 +54,26 @@ class LaneQueue(WorkQueue):
         self.lanes = lanes
         self.now = runtime.now
         self._running: dict[int, tuple[Work, int]] = {}
-        self._held: list[Work] = []
+        self._held: dict[Work, None] = {}
         """Those that wait for a sink, in no lane."""
-        self._keys: Counter[Key] = Counter()
-        """Of both."""
+        self._keys: dict[Key, int] = {}
+        """Of both, and how many of each."""
         self._threads: dict[int, object] = {}
         self._idle: deque[int] = deque()
+        self._woken: int | None = None
+        """The lane that was woken last, until it looks, where one at a time is."""
+        self._one_at_a_time = True
         self._bells: Sequence[Bell] = ()
         self._tried_again = False
 
-    def serve_lanes(self, bells: Sequence[Bell]) -> None:
-        """Ring the bell of a free lane when there is work. Called before any lane begins."""
+    def serve_lanes(self, bells: Sequence[Bell], *, one_at_a_time: bool = True) -> None:
+        """Ring the bell of a free lane when there is work. Called before any lane begins.
+
+        ``one_at_a_time``: to wake a lane costs more than a message, and a stage that does not wait needs one of
+        them: so whoever is on its way to look wakes the next. Tasks of a loop are all woken in one turn of it.
+        """
         self._bells = bells
+        self._one_at_a_time = one_at_a_time
 
     def put(self, work: Work) -> None:
         """Add a work, and wake a lane that has nothing to do.
@@ -75,12 +83,23 @@ class LaneQueue(WorkQueue):
         """
         with self._lock:
             self._insert(work)
-            free = self._idle.popleft() if self._idle else None
-            if free is None and work.attempt > 1:
+            free = self._next_to_wake()
+            if work.attempt > 1 and free is None:
                 self._make_way()
-        if free is not None:
-            self._bells[free].ring()
+        self._wake(free)
         self.signal.notify()
+
+    def _next_to_wake(self) -> int | None:
+        """A lane that has nothing to do, or the one that is on its way to look: to ring again costs nothing."""
+        if not self._one_at_a_time:
+            return self._idle.popleft() if self._idle else None
+        if self._woken is None and self._idle:
+            self._woken = self._idle.popleft()
+        return self._woken
+
+    def _wake(self, lane: int | None) -> None:
+        if lane is not None:
+            self._bells[lane].ring()
 
     def _insert(self, work: Work) -> None:
         """Further attempts go first, in the order in which they came."""
@@ -103,44 +122,58 @@ class LaneQueue(WorkQueue):
         """
         with self._lock:
             if lane in self._running:  # of a former life of the lane
-                self._end_run(lane)
-            busy = self._keys
-            work = next((work for work in self._works if work.key not in busy), None)
-            if work is not None and work.attempt > 1 and self._tried_again:
-                fresh = (w for w in self._works if w.attempt == 1 and w.key not in busy)
-                work = next(fresh, work)
+                self._end_key(self._running.pop(lane)[0])
+                self._threads.pop(lane, None)
+            was_woken = self._woken == lane
+            if was_woken:
+                self._woken = None
+            work = self._next()
             self._tried_again = work is not None and work.attempt > 1
             if work is None:
                 if lane not in self._idle:
                     self._idle.append(lane)
                 return None
-            self._works.remove(work)
-            busy[work.key] += 1
+            busy, key = self._keys, work.key
+            busy[key] = busy.get(key, 0) + 1
             self._running[lane] = (work, self.now())
             self._threads[lane] = self.here()
+            more = self._next_to_wake() if self._works and self._one_at_a_time else None
+            if was_woken and more is None and self._works and self._works[0].attempt > 1:
+                self._make_way()  # it came while this lane was on its way, and is not what this lane took
+        self._wake(more)
         work.holder = self
         work.owner.taken(work)
         return work
 
-    def _end_run(self, lane: int) -> Work:
-        work, _ = self._running.pop(lane)
-        self._threads.pop(lane, None)
-        self._end_key(work)
+    def _next(self) -> Work | None:
+        """Take out the work whose turn it is."""
+        works, busy = self._works, self._keys
+        if works and works[0].attempt == 1 and works[0].key not in busy:
+            return works.popleft()
+        work = next((work for work in works if work.key not in busy), None)
+        if work is not None and work.attempt > 1 and self._tried_again:
+            fresh = (w for w in works if w.attempt == 1 and w.key not in busy)
+            work = next(fresh, work)
+        if work is not None:
+            works.remove(work)
         return work
 
     def _end_key(self, work: Work) -> None:
-        self._keys[work.key] -= 1
-        if not self._keys[work.key]:
-            del self._keys[work.key]
+        keys, key = self._keys, work.key
+        if keys[key] == 1:
+            del keys[key]
+        else:
+            keys[key] -= 1
 
     def finish_in(self, lane: int) -> None:
         """The lane came to the end of its work, or has left it."""
         with self._lock:
-            work = self._end_run(lane)
+            work, _ = self._running.pop(lane)
+            self._threads.pop(lane, None)
             if work.has_left and work.is_held:
-                self._keys[work.key] += 1
-                self._held.append(work)
+                self._held[work] = None
                 return
+            self._end_key(work)
             self._go_on(work)
         work.owner.finished(work)
 
@@ -159,8 +192,8 @@ class LaneQueue(WorkQueue):
 
     def leave(self, work: Work) -> bool:
         with self._lock:
-            work.has_left = work.is_held
-            return work.has_left
+            work.has_left = is_held = work.is_held
+            return is_held
 
     def release(self, work: Work) -> None:
         """A lane that is still at it goes on; if it has left, the next lane that is free does."""
@@ -169,12 +202,11 @@ class LaneQueue(WorkQueue):
             work.is_held = False
             if work not in self._held:
                 return
-            self._held.remove(work)
+            del self._held[work]
             self._end_key(work)
             if self._go_on(work) or self._works:
-                free = self._idle.popleft() if self._idle else None
-        if free is not None:
-            self._bells[free].ring()
+                free = self._next_to_wake()
+        self._wake(free)
         work.owner.finished(work)
 
     def running(self) -> list[Work]:
@@ -206,6 +238,7 @@ class LaneQueue(WorkQueue):
 
     def _cancel_all(self) -> None:
         super()._cancel_all()
+        self._woken = None  # it may have died on its way
         for work in self._held:
             work.cancel()
         for work, _ in self._running.values():
@@ -372,6 +405,8 @@ def value_reader(choice: KeyChoice) -> Callable[[object], object]:
 
 def plain_key(value: object) -> Key:
     """The key as a plain value: equal keys stay equal. Raises NoKey for what has no plain value."""
+    if type(value) is str:  # most are
+        return value
     match value:
         case None | bool() | bytes():
             plain: Key = value
@@ -404,6 +439,8 @@ def _at_path(names: Sequence[str]) -> Callable[[object], object]:
 def _inside(value: object, name: str) -> object:
     whole = value  # as it came: of no known kind
     try:
+        if type(value) is dict:  # most are, and to ask for a mapping takes longer
+            return cast("dict[str, object]", value)[name]
         if isinstance(value, Mapping):
             return cast("Mapping[str, object]", value)[name]
         if isinstance(value, list | tuple):

@@ -232,7 +232,7 @@ class ReceiverEnd(NodeEnd):
         works = self.works
         if isinstance(works, LaneQueue):
             bells = [self._watchful_bell() for _ in range(works.lanes)]
-            works.serve_lanes(bells)
+            works.serve_lanes(bells, one_at_a_time=False)
             for lane, bell in enumerate(bells):
                 self._keep(f"-{lane}", bell, self._new_lane_task(start, works, loop, lane, bell))
         else:

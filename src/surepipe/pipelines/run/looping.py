@@ -68,12 +68,13 @@ class FlowLoop:
 
     def make(self, commits: Commits | None, codec: Codec) -> Loop:
         def loop(work: Work) -> None:
+            if commits is None and work.holder is not None and self._may_leave:
+                self._settle_when_sealed(work, work.holder, codec)
+                return
             with ExitStack() as held:
                 for one in self._shared:
                     held.enter_context(one.alone())
-                if commits is None and work.holder is not None and self._may_leave:
-                    self._settle_when_sealed(work, work.holder, codec)
-                elif commits is None:
+                if commits is None:
                     self._settle_as_it_goes(work, codec)
                 else:
                     self._commit_and_land(work, commits, codec)

@@ -210,22 +210,20 @@ class LaneDelivery(DeliveryBase):
         messages = self._next_of(self.lines[key])
         number = self.port.ticket()
         head = messages[0]
-        known = self.failing.get((head.epoch, head.seq))
+        known = self.failing.get((head.epoch, head.seq)) if self.failing else None
         attempt = known.attempts + 1 if known else 1
         seqs = [message.seq for message in messages]
-        self.tickets[number] = LaneTicket(key, messages, seqs.copy(), attempt)
+        payloads = [message.payload for message in messages]
+        self.tickets[number] = LaneTicket(key, messages, seqs[:], attempt)
         self.port.emit(
-            Deliver(
-                *(number, head.epoch, head.seq, [message.payload for message in messages]),
-                *(attempt, head.producer, key, seqs),
-            )
+            Deliver(number, head.epoch, head.seq, payloads, attempt, head.producer, key, seqs)
         )
 
     def _next_of(self, waiting: deque[LaneMessage]) -> list[LaneMessage]:
         """What may go out in one delivery: numbers that grow, of one epoch; what failed before goes alone."""
         head = waiting.popleft()
         taken = [head]
-        if (head.epoch, head.seq) in self.failing:
+        if not waiting or (head.epoch, head.seq) in self.failing:
             return taken
         while waiting and len(taken) < min(RUN_MAX, self.options.deliver_max):
             last, following = taken[-1], waiting[0]
@@ -252,6 +250,12 @@ class LaneDelivery(DeliveryBase):
     def _close_parts(self, ticket: LaneTicket, ranges: Ranges) -> int:
         """Take these out of what is open, to be settled in this step; says how many that were."""
         before, epoch = len(ticket.open), ticket.epoch
+        if before == 1:  # most have one message
+            seq = ticket.open[0]
+            if any(first <= seq <= last for first, last in ranges):
+                self.answered.append((epoch, seq))
+                ticket.open.clear()
+            return before - len(ticket.open)
         for first, last in ranges:
             start, end = ticket.places(first, last)
             self.answered += [(epoch, seq) for seq in ticket.open[start:end]]

@@ -65,6 +65,21 @@ def test_messages_are_decided_while_nodes_are_killed_and_started(cluster: Cluste
     assert cluster.blamed("n1") == ()
 
 
+def test_nodes_that_are_asked_as_soon_as_they_begin_know_what_they_knew(tmp_path: Path) -> None:
+    """rmq RQ-40: who asks for the chain of a queue that was opened again waits until its nodes have read it."""
+    with Cluster.local("orders", process=price, path=tmp_path, settings=QUICK) as first:
+        ticket = first.client("shop-1").submit(b"tea")
+        assert ticket.result(timeout_s=WAIT_S).kind == "finalized"
+        known = {name: first.chain(name) for name in first.nodes}
+    for _ in range(5):
+        with Cluster.local("orders", process=price, path=tmp_path, settings=QUICK) as again:
+            for name, blocks in known.items():
+                assert [each.digest for each in again.chain(name)][: len(blocks)] == [
+                    each.digest for each in blocks
+                ]
+                assert again.status(name, ticket.id) != "unknown" or not blocks
+
+
 def test_a_function_that_always_raises_ends_refused(cluster: Cluster) -> None:
     """rmq RQ-42, RT-31: after some tries on each node, whatever it raises; others are decided meanwhile."""
     client = cluster.client("shop-1")

@@ -292,12 +292,13 @@ class Cluster:
         return client
 
     def status(self, node: str, message_id: bytes) -> str:
-        """What a message has come to, as this node knows it."""
-        return str(self._nodes[node].look(lambda node: node.status(message_id)))
+        """What a message has come to, as this node knows it. Like the questions below it waits while the node
+        reads what it knew before; LookupError when that takes too long."""
+        return str(self._nodes[node].recall(lambda node: node.status(message_id)))
 
     def chain(self, node: str) -> Sequence[Block]:
         """The final blocks that a node knows, in their order."""
-        found = self._nodes[node].look(lambda each: tuple(each.blocks()))
+        found = self._nodes[node].recall(lambda each: tuple(each.blocks()))
         return cast("Sequence[Block]", found)
 
     def seen(self, node: str) -> NodeSeen:
@@ -325,12 +326,12 @@ class Cluster:
 
     def heights(self, node: str) -> Mapping[str, int]:
         """How many entries of each node this one has."""
-        found = self._nodes[node].look(lambda each: dict(each.heights()))
+        found = self._nodes[node].recall(lambda each: dict(each.heights()))
         return cast("Mapping[str, int]", found)
 
     def blamed(self, node: str) -> Sequence[str]:
         """Whom a node has caught signing two things."""
-        return cast("Sequence[str]", self._nodes[node].look(lambda each: tuple(each.blamed())))
+        return cast("Sequence[str]", self._nodes[node].recall(lambda each: tuple(each.blamed())))
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """Of each node that runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pykka
 
@@ -45,12 +45,11 @@ from surepipe.queues.rmq.stored_log import (
 )
 from surepipe.storage.positions import Claims
 
-if TYPE_CHECKING:
-    pass
-
 logger = logging.getLogger("surepipe")
 WAITED_PART = 3
 """For this part of a slot a node waits for the user's function; what isn't done is decided in a later one."""
+
+RECALL_S = 30.0
 
 
 class NodeStores:
@@ -123,9 +122,13 @@ class _NodeHost(MachineHost[_Walled]):
         super().__init__(end.around, end.build, {}, deque())
         self._worker, self._feeder = end.worker, end.feeder
         self._learner = AddressLearner(end.side)
+        self._recalled: Callable[[], None] | None = end.recalled
 
     def perform(self, effects: list[Effect]) -> None:
         super().perform(gathered(effects) if self._learner.is_over_tcp else effects)
+        if self._recalled is not None and self.machine.node.has_recalled:
+            self._recalled()
+            self._recalled = None
 
     def look_further(self) -> None:
         super().look_further()
@@ -168,9 +171,11 @@ class QueueNode(NodeEnd):
         self._desk: NodeWorker | None = None
         self._working: Running | None = None
         self._why_given_up = ""
+        self._has_recalled = False
         self.side = side
         stores = Stores(stream=NodeStores(store, guard, keys))
         super().__init__(f"{foundation.queue}/{name}", side, options, stores)
+        self._signal = self.runtime.signal()
 
     def worker(self) -> Running:
         """Who runs the user's function."""
@@ -200,7 +205,13 @@ class QueueNode(NodeEnd):
         )
 
     def new_life(self) -> _NodeHost:
+        self._has_recalled = False
         return _NodeHost(self)
+
+    def recalled(self) -> None:
+        """From its host: what the last life left is read."""
+        self._has_recalled = True
+        self._signal.notify()
 
     def gave_up(self, why: str) -> None:
         self._why_given_up = why
@@ -250,8 +261,18 @@ class QueueNode(NodeEnd):
             is_ended = self._desk.stop(timeout) and is_ended
         return is_ended
 
+    def recall(self, question: Callable[[NodeMachine], object]) -> object:
+        """What this node answers once it has read what its last life left. LookupError when its store gives that
+        not in time, and between two lives."""
+        if not self._signal.wait(lambda: self._has_recalled, RECALL_S):
+            raise LookupError(
+                f"{self.address} has not read what it knew before within {RECALL_S:g} s: its store "
+                "doesn't answer, or another process has this node"
+            )
+        return self.look(question)
+
     def look(self, question: Callable[[NodeMachine], object]) -> object:
-        """What this node answers, in its actor. LookupError between two lives."""
+        """What this node answers now, in its actor. LookupError between two lives."""
 
         def asked(host: Host[_Walled]) -> object:
             if not host.is_built:

@@ -156,6 +156,11 @@ class QueueNodeState:
         return self.epochs.newest
 
     @property
+    def has_recalled(self) -> bool:
+        """Whether it has read what its last life left; until then it knows of no block and no message."""
+        return self._is_read and all(each.machine is not None for each in self._open.values())
+
+    @property
     def voice(self) -> Voice:
         """Whether it writes, in the newest session that is open here."""
         if self.has_ended:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, find, given, settings
 from hypothesis import strategies as st
@@ -11,12 +9,9 @@ from hypothesis import strategies as st
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees import derive
 from surepipe.guarantees.hops import Hop
-from surepipe.pipelines.simulate.simulating import SimulationFailed
-from surepipe.pipelines.stages import Context
-from surepipe.simulation import HopSubject, Options, Outside, promise_of, run_hop
+from surepipe.simulation import HopSubject, Options, promise_of, run_hop
 from surepipe.simulation.promises import hop_of
 from surepipe.simulation.strategies import messages, schedules, stacks
-from surepipe.testing.once import simulate_once
 from tests.mutants.catalogue import MUTANTS
 
 SAME = settings(
@@ -82,44 +77,3 @@ def test_hypothesis_finds_the_commit_before_the_processing_too() -> None:
     least = find(schedules(promise, most=6), is_broken, settings=quick)
     assert is_broken(least)
     assert not run_hop(mutant.sound, least).violations
-
-
-def _bank(*, with_key: bool) -> Callable[[], object]:
-    def build() -> object:
-        bank = Outside("bank")
-
-        def charge(order: dict[str, int], context: Context) -> None:
-            bank.do("charge", order["id"], key=context.id if with_key else None)
-
-        def check(run: object) -> bool:
-            return run is not None and set(bank.count("charge").values()) <= {1}
-
-        return charge, check
-
-    return build
-
-
-FAULTS = schedules(faults=["receiver-crash", "handler-failure"], most=4)
-
-
-@FEW
-@given(FAULTS, messages(most=4))
-def test_a_handler_with_a_key_holds_under_drawn_schedules(
-    schedule: Options, orders: list[object]
-) -> None:
-    """The documented example: no customer is charged twice (simulation X-71)."""
-    assert simulate_once(_bank(with_key=True), schedule, messages=orders).runs == 1
-
-
-def test_a_handler_without_a_key_is_found_out() -> None:
-    """Some schedule charges twice, and the report says so (simulation X-71)."""
-
-    def charges_twice(schedule: Options) -> bool:
-        try:
-            simulate_once(_bank(with_key=False), schedule, messages=[{"id": n} for n in range(4)])
-        except SimulationFailed as failure:
-            return "happened twice" in str(failure)
-        return False
-
-    quick = settings(SAME, phases=[Phase.generate], max_examples=300)
-    assert charges_twice(find(FAULTS, charges_twice, settings=quick))

@@ -15,13 +15,19 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from copy import deepcopy
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import resolve_name
 from inspect import isdatadescriptor, isroutine
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any, TypeAlias, cast
 from warnings import catch_warnings, simplefilter
 
@@ -34,6 +40,36 @@ _DEPTH = 6
 LARGE = 10_000
 """So many parts make a value large."""
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None), count)
+_ROUTINES = (FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType)
+
+
+class _Form(Enum):
+    """How a value is read."""
+
+    PLAIN = "plain"
+    NO_DATA = "no data"
+    MAP = "map"
+    SET = "set"
+    LIST = "list"
+    OBJECT = "object"
+
+
+@lru_cache(maxsize=4096)
+def _form_of(kind: Any) -> _Form:
+    """How values of a type are read. Thousands of values are looked at before and after each run, of few types."""
+    if issubclass(kind, _PLAIN):
+        return _Form.PLAIN
+    if issubclass(kind, (type, ModuleType, Outside, *_ROUTINES)) or _is_method_descriptor(kind):
+        return _Form.NO_DATA
+    if issubclass(kind, Mapping):
+        return _Form.MAP
+    if issubclass(kind, Set):
+        return _Form.SET
+    return _Form.LIST if issubclass(kind, list | tuple | deque) else _Form.OBJECT
+
+
+def _is_method_descriptor(kind: Any) -> bool:
+    return hasattr(kind, "__get__") and not hasattr(kind, "__set__")
 
 
 def is_large(value: object) -> bool:
@@ -55,11 +91,14 @@ def is_large(value: object) -> bool:
 
 
 def _inner(value: object) -> Collection[object]:
-    if isinstance(value, _PLAIN) or _is_no_data(value):
-        return ()
-    if isinstance(value, Mapping | Set | list | tuple | deque):
-        return cast("Collection[object]", value)
-    return cast("Mapping[str, object]", getattr(value, "__dict__", {}))
+    kind: Any = type(value)
+    match _form_of(kind):
+        case _Form.PLAIN | _Form.NO_DATA:
+            return ()
+        case _Form.OBJECT:
+            return cast("Mapping[str, object]", getattr(value, "__dict__", {}))
+        case _:
+            return cast("Collection[object]", value)
 
 
 def memory_of(modules: Iterable[ModuleType]) -> Memory:
@@ -100,31 +139,29 @@ def _of_class(name: str, owner: type) -> Memory:
     return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
 
 
-def _is_no_data(value: object) -> bool:
-    return isinstance(value, type | ModuleType | Outside) or isroutine(value)
-
-
 def _content(value: Any) -> str | None:
     if not is_large(value):
         return _text(value, _DEPTH)
     return f"{type(value).__name__} of {len(_inner(value))}"
 
 
-def _text(value: Any, depth: int) -> str | None:
+def _text(value: object, depth: int) -> str | None:
     """The content of a value, the same for equal ones; None for what is not data."""
-    if isinstance(value, _PLAIN):
-        return repr(cast("object", value))
-    if depth == 0 or _is_no_data(value):
+    kind: Any = type(value)
+    form = _form_of(kind)
+    if form is _Form.PLAIN:
+        return repr(value)
+    if depth == 0 or form is _Form.NO_DATA:
         return None
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value).items()
-        return _joined("map", [f"{_part(k, depth)}={_part(v, depth)}" for k, v in items])
-    if isinstance(value, Set):
-        return _joined("set", sorted(_part(one, depth) for one in cast("Set[object]", value)))
-    if isinstance(value, list | tuple) or type(value).__name__ == "deque":
-        return _joined("list", [_part(one, depth) for one in cast("Iterable[object]", value)])
-    fields = cast("dict[str, object]", getattr(value, "__dict__", {}))
-    return _joined(type(value).__name__, [f"{k}={_part(v, depth)}" for k, v in fields.items()])
+    data = cast("Any", value)
+    if form is _Form.MAP:
+        return _joined("map", [f"{_part(k, depth)}={_part(v, depth)}" for k, v in data.items()])
+    if form is _Form.SET:
+        return _joined("set", sorted([_part(one, depth) for one in data]))
+    if form is _Form.LIST:
+        return _joined("list", [_part(one, depth) for one in data])
+    fields: dict[str, object] = getattr(value, "__dict__", {})
+    return _joined(kind.__name__, [f"{k}={_part(v, depth)}" for k, v in fields.items()])
 
 
 def _part(value: object, depth: int) -> str:
@@ -331,21 +368,34 @@ def _imported_by(module: ModuleType, roots: Sequence[Path]) -> Iterator[str]:
     What only a function imports is loaded now: else the first process to call it would load it for all.
     """
     try:
-        tree = ast.parse(inspect.getsource(module))
+        text = inspect.getsource(module)
+        first, within = _imports_in(text, module.__name__, hasattr(module, "__path__"))
     except (OSError, TypeError, SyntaxError):  # it has no source
         return
-    for name in _names(module, ast.walk(tree)):
-        yield name
-    functions = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
-    for name in _names(module, (inner for one in functions for inner in ast.walk(one))):
+    yield from first
+    for name in within:
         if name not in sys.modules and _may_be_in(name, roots):
             with suppress(Exception):  # the function will say what is wrong with it
                 import_module(name)
             yield name
 
 
-def _names(module: ModuleType, nodes: Iterable[ast.AST]) -> Iterator[str]:
-    package = module.__name__ if hasattr(module, "__path__") else module.__name__.rpartition(".")[0]
+@lru_cache(maxsize=1024)
+def _imports_in(
+    text: str, module: str, is_package: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """All names that a text imports, and those that its functions import.
+
+    A test that is called many times asks for the same texts each time, and to parse them took as long as its runs.
+    """
+    package = module if is_package else module.rpartition(".")[0]
+    nodes = list(ast.walk(ast.parse(text)))
+    functions = (one for one in nodes if isinstance(one, ast.FunctionDef))
+    within = (inner for one in functions for inner in ast.walk(one))
+    return tuple(_names(package, nodes)), tuple(_names(package, within))
+
+
+def _names(package: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -119,6 +119,28 @@ def test_a_broken_file_is_code_2_with_every_problem(surepipe: Command, shop: Pat
     ]
 
 
+BOOK = (
+    "pipes:\n"
+    "  intake: {from: lines, key: 'shop_keys:key', lanes: 2, payload: 'missing.models:Order', route: {kind: book,"
+    " store: main, cost: 'shop_keys.costs:cost'}}\n"
+)
+
+
+def test_functions_of_modules_that_are_not_there_are_noted(surepipe: Command, shop: Path) -> None:
+    """Of stages, keys, payloads and a book's cost; what is beside the file is looked for, and not imported."""
+    shop.write_text(
+        pipeline(pipes=BOOK, stages="stages: {price: {from: intake, map: 'os.path:basename'}}\n")
+    )
+    Path("shop_keys.py").write_text("raise SystemExit\n")
+    answer = surepipe("check", shop)
+    assert answer.code == Exit.HELD
+    notes = [line for line in answer.out.splitlines() if "there is no module" in line]
+    assert [line.partition(", and")[0] for line in notes] == [
+        "note  pipe intake: payload is missing.models:Order",
+        "note  pipe intake: cost is shop_keys.costs:cost",
+    ]
+
+
 def test_a_file_that_is_not_there_is_one_line(surepipe: Command) -> None:
     """And code 2."""
     answer = surepipe("check", "nowhere.yaml")

@@ -244,6 +244,8 @@ def test_a_commit_has_time_before_a_process_is_taken_for_dead() -> None:
     ):
         BookConfig(commit_s=2.0, lease_s=5.0)
     assert BookConfig(lease_s=2.0).commit_us == 500_000
+    with pytest.raises(ConfigurationError, match=r"lease_s=0.001 is below 0.05"):
+        BookConfig(lease_s=0.001, commit_s=1.0)
     assert BookConfig().commit_us == 1_000_000
 
 

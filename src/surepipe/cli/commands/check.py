@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from surepipe.core.claims import Claim
     from surepipe.core.store_requests import Level
     from surepipe.pipelines.assessing import Assessment
+    from surepipe.pipelines.links import Node
     from surepipe.pipelines.loading import Document
 
 
@@ -50,7 +55,8 @@ def check(
     """Say what a pipeline guarantees, before it runs.
 
     Pipe by pipe and end to end: how often and in which order messages are delivered, through which faults, which
-    faults it does not survive and why, and what to add. Reads the file and nothing else.
+    faults it does not survive and why, and what to add. Reads the file, and looks whether the modules that it
+    names are there; imports none.
     """
     from surepipe.cli.verdicts import errors_as_json
     from surepipe.pipelines import PipelineErrors, read
@@ -80,6 +86,8 @@ def _judge(
     from surepipe.pipelines import assess
 
     assessment = assess(document.plan, require=claims, engine=engine, levels=levels)
+    notes = (*assessment.notes, *_not_found(document.plan.parts))
+    assessment = replace(assessment, notes=notes)
     code = _code(assessment)
     if as_json:
         show_json(as_document(assessment, document, code))
@@ -89,6 +97,40 @@ def _judge(
             complain_about_file(problem)
     if code is not Exit.HELD:
         raise typer.Exit(code)
+
+
+_FUNCTIONS = ("call", "map", "filter", "flat_map", "key", "payload", "model", "cost")
+"""The keys under which a part may name a function or a class of the user's."""
+
+
+def _not_found(parts: Iterable[Node]) -> Iterator[str]:
+    """What `run` would end at: functions in modules that are neither here nor installed. Imports nothing."""
+    here = [str(Path.cwd()), *sys.path]
+    for part in parts:
+        for owner in (part, getattr(part, "route", None)):
+            for name in _FUNCTIONS:
+                word = getattr(owner, name, None)
+                if not isinstance(word, str) or ":" not in word:
+                    continue
+                if not _is_there(module := word.partition(":")[0], here):
+                    yield (
+                        f"{part.word} {part.name}: {name} is {word}, and there is no module {module} in "
+                        f"{Path.cwd()} or among what is installed: run would end at it"
+                    )
+
+
+def _is_there(module: str, places: Sequence[str] | None) -> bool:
+    steps = module.split(".")
+    if module in sys.modules or steps[0] in sys.builtin_module_names:
+        return True  # os.path, for one, is found by no path
+    for end in range(1, len(steps) + 1):
+        spec = PathFinder.find_spec(".".join(steps[:end]), places)
+        if spec is None:
+            return False
+        places = spec.submodule_search_locations
+        if places is None:
+            return end == len(steps)  # below a module that is no package there is none
+    return True
 
 
 def _code(assessment: Assessment) -> Exit:

@@ -211,6 +211,7 @@ _RANGES = {
     "commit_messages": (1, 1 << 20),
     "checkpoint_bytes": (1 << 10, 1 << 31),
 }
+LEASE_LEAST_S = 0.05
 _SECONDS = (
     "period_s",
     "retry_min_s",
@@ -297,6 +298,11 @@ class BookConfig:
             yield (
                 f"max_batch_bytes={self.max_batch_bytes} is below the longest message, page_bytes - 5 = "
                 f"{self.max_message}"
+            )
+        if self.lease_s < LEASE_LEAST_S:
+            yield (
+                f"lease_s={self.lease_s} is below {LEASE_LEAST_S}: others would take a process for dead that only "
+                "waits for its store"
             )
         if self.commit_s is None:
             return

@@ -491,10 +491,13 @@ def test_lanes_handle_keys_side_by_side_and_each_in_order() -> None:
 
 
 def test_stages_before_the_first_pipe_bury_what_never_passes() -> None:
-    """A row whose stage fails too often becomes a letter of the source, and the others go on in order."""
+    """A row whose stage fails too often becomes a letter of the source, and the others go on in order. Of rows
+    that are read as one run only the one that fails comes to the stage again."""
     write_lines("in.jsonl", range(6))
+    calls: list[int] = []
 
     def picky(number: int) -> int:
+        calls.append(number)
         if number == 3:
             raise ValueError("three")
         return number
@@ -506,6 +509,7 @@ def test_stages_before_the_first_pipe_bury_what_never_passes() -> None:
     )
     run(plan_of(text), picky=picky)
     assert read_lines("out.jsonl") == [0, 1, 2, 4, 5]
+    assert calls == [0, 1, 2, 3, 3, 4, 5]
     with SqliteStore("main.db") as store:
         (letter,) = letters_in({"main": store}, "main/dead").all()
     assert (letter.letter.pipe, letter.letter.seq) == ("shop/lines", 4)

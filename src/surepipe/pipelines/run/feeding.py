@@ -168,6 +168,47 @@ class FeedTarget:
         self.accept([], lambda _: place)
 
 
+class _Through:
+    """What came of the rows of a run behind the stages, for each of these pipes. ``rows`` and ``before``: how many
+    there were before the run, and where the source goes on in front of it."""
+
+    def __init__(self, run: RowRun, rows: int, before: str, pipes: Collection[str]) -> None:
+        self.run = run
+        self.taken = 0
+        self.messages: dict[str, list[object]] = {name: [] for name in pipes}
+        self.made: dict[str, list[tuple[int, int]]] = {}
+        """Row and count, where not one message came of it."""
+        self._rows, self._before = rows, before
+        self._parts: dict[str, list[tuple[int, int, int]]] = {name: [] for name in pipes}
+        """Of each message: which row of the run it came of, which part of that it is, and of how many."""
+
+    def add(self, outputs: Mapping[str, Sequence[object]]) -> None:
+        """What came of the next row."""
+        self.taken += 1
+        for name, all_of_pipe in self.messages.items():
+            found = outputs.get(name, ())
+            all_of_pipe.extend(found)
+            of = len(found)
+            self._parts[name] += [(self.taken, part, of) for part in range(1, of + 1)]
+            if of != 1:
+                self.made.setdefault(name, []).append((self._rows + self.taken, of))
+
+    def before(self, row: int) -> str:
+        """Where the source goes on in front of this row of the run."""
+        return self.run.behind(row - 1) if row > 1 else self._before
+
+    def behind(self, name: str) -> Callable[[int], FeedPlace]:
+        """Tells the place behind so many messages of a pipe."""
+        parts = self._parts[name]
+
+        def place(count: int) -> FeedPlace:
+            row, part, of = parts[count - 1]
+            before, after = self.before(row), self.run.behind(row)
+            return FeedPlace(self._rows + row, part, of, before, after)
+
+        return place
+
+
 class Feed:
     """An actor.
 
@@ -385,9 +426,9 @@ class Feed:
         self._changed()
 
     def _read_run(self) -> RowRun | None:
-        """Rows of which each is one message for each pipe that none of them has."""
+        """Rows of which no pipe has anything."""
         source = self.source
-        if self.flow is not None or not isinstance(source, ReadsRuns):
+        if not isinstance(source, ReadsRuns) or (self.flow is not None and self.flow.size > 1):
             return None
         if any(target.place.passed(self.rows + 1) != 0 for target in self._targets.values()):
             return None
@@ -395,6 +436,8 @@ class Feed:
 
     def _move_run(self, run: RowRun) -> int:
         """As ``_move``, where nothing can come between: what fails is tried again row by row."""
+        if self.flow is not None:
+            return self._move_through(run, self.flow)
         first, before = self.rows, self._before
         messages = run.messages
         count = len(messages)
@@ -419,6 +462,67 @@ class Feed:
             self._tallies.add(self.part, "taken", count)
         self.rows, self._before, self._failures = first + count, run.behind(count), 0
         return 0
+
+    def _move_through(self, run: RowRun, flow: StageFlow) -> int:
+        """As ``_move``, for rows that were not tried before: a turn is made once for all of them, and a place only
+        where it is stored."""
+        through = _Through(run, self.rows, self._before, self._targets)
+        try:
+            failure = self._take_through(through, flow)
+            is_full = failure is None and len(run.messages) == ROWS_MAX
+            self._hand_on(through, OPEN_MAX if is_full else 0)
+        except BaseException:
+            self._rest = run.rows
+            raise
+        taken = through.taken
+        if self.is_source:
+            self._tallies.add(self.part, "taken", taken)
+        self.rows, self._before = self.rows + taken, through.before(taken + 1)
+        if failure is None:
+            self._failures = 0
+            return 0
+        self._rest = run.rows[taken:]
+        return self._retry(failure)
+
+    def _take_through(self, through: _Through, flow: StageFlow) -> Exception | None:
+        """The rows, one behind the other, up to one that is to be tried again: gives why."""
+        turn: FlowTurn | None = None
+        try:
+            for number, message in enumerate(through.run.messages, self.rows + 1):
+                self._out, about = {}, About(self.name, 0, number)
+                if turn is None:
+                    turn = flow.begin(about, None)
+                if turn.done:
+                    turn.done.clear()  # by another row
+                try:
+                    flow.entry(message, about, turn)
+                except Exception as error:  # noqa: BLE001 - a stage of the user's
+                    failed, turn = turn, None
+                    flow.end(failed, through.taken)
+                    try:
+                        flow.failed(failed, about, error)
+                    except GiveUp as end:
+                        row = SourceRow(message, through.run.behind(through.taken + 1))
+                        self._bury(row, number, end)
+                        self._out = {}
+                    else:
+                        return error
+                through.add(self._out)
+        finally:
+            if turn is not None:
+                flow.end(turn, through.taken)
+        return None
+
+    def _hand_on(self, through: _Through, open_max: int) -> None:
+        if self._trace is not None:
+            self._trace.made(self.name, 0, through.made)
+        for name, target in self._targets.items():
+            messages, behind = through.messages[name], through.behind(name)
+            try:
+                target.accept(messages, behind, open_max=open_max)
+            except (MisuseError, PayloadTooLarge):  # one of them; nothing was accepted
+                places = map(behind, range(1, len(messages) + 1))
+                self._hand_over_singly(target, list(zip(messages, places, strict=True)))
 
     def _move(self, rows: list[SourceRow]) -> int:
         """Hand rows over, as far as the stages let them through; a row that fails waits, with those behind it."""

@@ -18,6 +18,8 @@ from surepipe.storage import SqliteTransaction
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
 from tests.actors.stored_kit import effects_in, make_effects, put_effect, sqlite_store
 
+pytestmark = pytest.mark.long
+
 KINDS = (
     *("resend", "multi-unconfirmed", "sequential-confirm", "reliable"),
     *("strict-monotonic", "continuous-index", "dedupe"),

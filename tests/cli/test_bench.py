@@ -154,6 +154,7 @@ def test_stages_are_entered_only_when_asked_and_then_by_their_doubles(
     assert not (folder / "entered").exists()
 
 
+@pytest.mark.long
 def test_every_kind_of_stage_lanes_and_mutual_tls_between_nodes_are_measured(
     surepipe: Command, folder: Path
 ) -> None:
@@ -280,6 +281,7 @@ def test_a_redis_for_the_built_in_set_is_asked_before_anything_is_measured(
     assert "names its own stores" in surepipe("bench", "shop.yaml", "--redis", "redis://a").err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_bench_that_is_stopped_removes_what_it_has_written(
     folder: Path, number: signal.Signals

@@ -18,6 +18,8 @@ from surepipe.cli.output import Exit
 from surepipe.testing.servers import free_port
 from tests.pipelines.run.kit import write_lines
 
+pytestmark = pytest.mark.long
+
 DEADLINE_S = 60.0
 FILE = """\
 version: 1

@@ -22,6 +22,8 @@ from tests.pipes.reliable_kit import (
     bounds_of,
 )
 
+pytestmark = pytest.mark.long
+
 MESSAGES = 10_000
 BOTH: tuple[Side, Side] = ("sender", "receiver")
 

@@ -165,6 +165,7 @@ def addressed(frame: Frame, sender: SenderStack, rng: random.Random) -> Frame:
     return frame
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layers", PIPES, ids=str)
 @pytest.mark.parametrize("seed", range(2))
 def test_any_frame_in_any_state_gives_a_defined_result(

@@ -17,6 +17,8 @@ from surepipe.pipes.wire.frames import tag_of
 from tests.kit.frames import mutated, random_frame
 from tests.kit.wire import Wire
 
+pytestmark = pytest.mark.long
+
 PIPE = tag_of("pipe")
 STACKS: dict[str, list[LayerText]] = {
     **{kind: [kind] for kind in KINDS if kind != "stream"},

@@ -33,6 +33,8 @@ from surepipe.testing.servers import Binary, RedisServer, local_servers
 from tests.contracts.store_contract import read_all
 from tests.kit.redis_bench import Redis, RedisBench
 
+pytestmark = pytest.mark.long
+
 CYCLES = int(os.environ.get("SUREPIPE_KILL_CYCLES", "100")) // max(1, len(local_servers()))
 QUICK = RedisLimits(connect_s=10, answer_s=10, pause_min_s=0.005, pause_max_s=0.02)
 GIVES_UP_AFTER_S = 120

@@ -30,6 +30,8 @@ from tests.kit.redis_bench import RedisBench
 from tests.kit.store_questions import RETENTIONS, Questions, comparable
 from tests.storage.sqlite_bench import SqliteBench
 
+pytestmark = pytest.mark.long
+
 STEPS = 8
 BATCH = 250
 MEMORY_SEQUENCES = 7_000

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = """
 from surepipe.simulation import Outside
 
@@ -95,6 +97,7 @@ def test_a_third(simulate):
 """
 
 
+@pytest.mark.long
 def test_workers_of_xdist_add_up_to_one_summary(tmp_path: Path) -> None:
     """Three tests in two workers: runs, pages and what stages kept are told together (simulation X-69)."""
     (tmp_path / "test_books.py").write_text(BOOKS)
@@ -125,6 +128,7 @@ def is_large(order):
 """
 
 
+@pytest.mark.long
 def test_a_sink_that_gets_nothing_fails_and_notes_are_told_though_all_holds(tmp_path: Path) -> None:
     """Until the file says that this is meant; the summary names what was not compared (simulation X-69, X-71)."""
     (tmp_path / "shop.yaml").write_text(SHOP)

@@ -17,6 +17,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import cast
 
 from surepipe.simulation.actors.lives import ActorWorld, Life
+from surepipe.simulation.report.words import brief
 
 _current: list[tuple[ActorWorld, list[Outside]]] = []
 """The world of each run that is under way, with what is outside of it."""
@@ -108,9 +109,11 @@ class Outside:
         keys.append(None if key is None else str(key))
         at = len(keys) - 1
         earlier = [known[at] for one, known in calls.items() if one != call and len(known) > at]
-        if key is not None and any(one not in (None, keys[at]) for one in earlier):
+        other = next((one for one in earlier if one not in (None, keys[at])), None)
+        if key is not None and other is not None:
             self._slip(
-                f"{stage} gives {action} {value!r} another key when its message is tried again, so it is repeated",
+                f"{stage} gives {action} {value!r} another key when its message is tried again "
+                f"({brief(other)}, then {brief(str(key))}), so it is repeated",
                 f"{action} {value!r}",
             )
         if key is None and earlier and not any(earlier):

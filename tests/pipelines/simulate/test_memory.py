@@ -495,6 +495,8 @@ def test_a_wrong_key_is_shown_at_the_effect_that_it_was_given_to(
     assert matched, told
     assert re.search(rf"(?m)^ *{matched[1]}  books +book {message}\b.*!!$", told), told
     assert f"#{message} is accepted" in told
+    if stages == KEY_OF_ATTEMPT:
+        assert "is tried again (1/1, then 1/2), so it is repeated" in " ".join(told.split())
 
 
 OPENED_ONCE = """
@@ -590,3 +592,30 @@ def test_clock_and_chance_are_virtual_where_a_stage_is_made(folder: Path) -> Non
     simulation = simulation_of(_stages(folder, BEGUN_AT), faults="none")
     digests = [simulation.campaign(range(2)).digests for _ in range(2)]
     assert digests[0] == digests[1]
+
+
+NUMBERED_BY_AN_OBJECT = """
+class Numbering:
+    def __init__(self):
+        self.last = 0
+    def __call__(self, order):
+        self.last += 1
+        return {**order, "number": self.last}
+price = Numbering()
+"""
+
+
+def test_without_faults_an_object_of_the_module_begins_as_a_fresh_process_has_it(
+    folder: Path,
+) -> None:
+    """X-36: an object of the module that has been called in many runs does not lend its memory to the reference,
+    and the message that the report follows is one that got another number."""
+    with pytest.raises(SimulationFailed) as found:
+        simulation_of(_stages(folder, NUMBERED_BY_AN_OBJECT)).run(range(40))
+    told = " ".join(str(found.value).split())
+    decides = re.search(
+        r"decides: price \S+ gives [^}]*'number': (\d+)\} for #(\d+)[^#}]*'number': (\d+)\}", told
+    )
+    assert decides, told
+    given, message, usual = map(int, decides.groups())
+    assert given != message == usual, told

@@ -19,6 +19,7 @@ from surepipe.simulation.report.telling import tell
 from surepipe.simulation.report.told import ROWS_MAX, told
 from tests.simulation.report.test_story import about, long_run
 from tools.counterexample_cases import CASES
+from tools.counterexample_rows import Run
 
 PLAIN = Caption("P2 no loss: VIOLATED", "It broke.", "Fault: none.", "Broken here.")
 WORDS = st.text("abcdefgmwMW #1234567890,:;()-", min_size=1, max_size=60)
@@ -203,3 +204,21 @@ def test_wrapped_lines_keep_to_their_width(text: str, pixels: int) -> None:
     assert all(width_of(line, 13) <= pixels for line in lines if line != "…")
     if not any("…" in line for line in lines):
         assert " ".join(lines).split() == text.split()
+
+
+def test_the_line_of_a_replaced_process_that_ends_stays_drawn_for_its_successor() -> None:
+    """X-59: the crash of an older life is shown, and does not end the line on which its successor acts."""
+    run = Run("any")
+    run.pause("receiver", "F28")
+    run.start("receiver")
+    run.resume("receiver")
+    run.rows[-1] = replace(run.rows[-1], incarnation=1)
+    run.crash("receiver", "F28")
+    run.rows[-1] = replace(run.rows[-1], incarnation=1)
+    run.submit(1)
+    run.arrive(run.send(1))
+    run.deliver(1)
+    laid = lay_out(tell(run.result(), None, focus=about(1)), PLAIN)
+    styles = {shape.style for shape in laid.shapes if isinstance(shape, PathShape)}
+    assert "crash" in styles
+    assert "life gone" not in styles

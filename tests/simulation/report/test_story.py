@@ -283,3 +283,16 @@ def test_the_drain_is_one_row_unless_it_touches_the_message() -> None:
     folded = fold(story(run), 40).steps
     assert [step.node for step in folded] == ["sender", DRAIN, "receiver", "end"]
     assert folded[1].does == "healed; 1 wake, 1 frame, 1 delivered"
+
+
+def test_the_nearest_schedule_that_holds_does_not_end_as_the_one_that_breaks() -> None:
+    """X-56: both stories are about one message at one sink; where it holds, the message came out."""
+    run = Run("any")
+    run.submit(1)
+    run.arrive(run.send(1))
+    run.does(Kind.CALLED, "receiver", 1, detail='{"stage":"price"}')
+    run.end()
+    result = run.result()
+    lost = replace(about(1, result.rows[-1].step), end="out")
+    assert tell(result, lost).steps[-1].effect == "#1 never came out at out"
+    assert tell(result, None, focus=lost).steps[-1].effect == "#1 came out at out"

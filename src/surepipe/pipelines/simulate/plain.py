@@ -380,6 +380,9 @@ class PlainRun(Deployment):
         passage.came += 1
         node = self._plan.places[part.name].node
         world.remembers = lambda _: self._subject.memory.enter(node)
+        self._subject.memory.enter(
+            node
+        )  # what is called may be an object that remembers: this run's own
         entry = self._entry(part, path)
         context = self._context(part, about) if entry.asks else None
         try:

@@ -153,9 +153,14 @@ def _holds(story: Story, grid: Grid, bottom: float) -> Iterator[Shape]:
 
 def _life(story: Story, grid: Grid, node: str, top: float, bottom: float) -> Iterator[Shape]:
     x = grid.x(node) or 0.0
-    alive, since, paused = True, top, -1.0
+    alive, since, paused, newest = True, top, -1.0, 0
     for row, y in _rows_of(story, grid, node):
-        if row.kind == Kind.CRASH and alive:
+        newest = max(newest, row.incarnation)
+        if (
+            row.kind == Kind.CRASH and row.incarnation < newest
+        ):  # a replaced one ends, its successor doesn't
+            yield PathShape(zigzag(x, y), "crash")
+        elif row.kind == Kind.CRASH and alive:
             yield PathShape(((x, since), (x, y)), "life")
             yield PathShape(zigzag(x, y), "crash")
             alive, since = False, y

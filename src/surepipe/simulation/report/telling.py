@@ -340,7 +340,9 @@ def tell(
     """
     last = violation.step if violation else result.rows[-1].step
     rows = [row for row in result.rows if row.step <= last]
-    told = _Teller(result, rows, violation or focus, places or {}, usual or {})
+    told = _Teller(
+        result, rows, violation or focus, places or {}, usual or {}, holds=violation is None
+    )
     return told.story(violation)
 
 
@@ -359,6 +361,8 @@ class _Teller:
         about: Violation | None,
         places: Mapping[str, str],
         usual: Mapping[str, str],
+        *,
+        holds: bool,
     ) -> None:
         self._rows = rows
         self._numbers = Numbers(result.rows)
@@ -368,7 +372,7 @@ class _Teller:
         self._is_staged = is_staged(result.rows)
         self._where = Whereabouts(pipe, place, self._numbers, self._frames)
         if self._is_staged:
-            self._where.stages = Stages(about, usual, places)
+            self._where.stages = Stages(about, usual, places, holds=holds)
         self._focus = self._where.name if place else ""
         self._places = places
         self._quota = Counter(item.fault for item in result.script.decisions if item.fault)

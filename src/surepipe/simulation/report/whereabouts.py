@@ -124,13 +124,34 @@ def ends(frame: Frame) -> tuple[str, str]:
     return source.strip(" -") or frame.original.node, target.strip(" -") or arrived
 
 
+_BROKEN_AT = {
+    "P2": "never came out at",
+    "P3": "came out wrongly at",
+    "P4": "came too late to",
+    "": "is not as it should be at",
+}
+_HELD_AT = {
+    "P2": "came out at",
+    "P3": "came out as it should at",
+    "P4": "came in its turn to",
+    "": "is as it should be at",
+}
+
+
 class Stages:
     """What the functions of users did with one message; and which of it decided what was found at the end."""
 
     def __init__(
-        self, about: Violation | None, usual: Mapping[str, str], places: Mapping[str, str]
+        self,
+        about: Violation | None,
+        usual: Mapping[str, str],
+        places: Mapping[str, str],
+        *,
+        holds: bool = False,
     ) -> None:
         self.about = about
+        self.holds = holds
+        """in this run it does not come to what it is about: the one to compare with"""
         self.name = f"#{about.position}" if about else ""
         self.is_open = False
         """some function was done with it, and that is not settled"""
@@ -219,8 +240,8 @@ class Stages:
         about = self.about
         if about is None or not about.end:
             return ""
-        said = {"P2": "never came out at", "P3": "came out wrongly at", "P4": "came too late to"}
-        return f"{self.name} {said.get(about.property, 'shows it at')} {about.end}"
+        said = _HELD_AT if self.holds else _BROKEN_AT
+        return f"{self.name} {said.get(about.property, said[''])} {about.end}"
 
     def decisive(self, violation: Violation) -> tuple[int, str]:
         """The row that decides, and why: an odd answer, a failure, a second call, or the last that befell it."""

@@ -283,6 +283,30 @@ def test_what_a_silent_store_would_have_to_tell_is_unknown_and_not_nought() -> N
     assert status.waiting is None
 
 
+def test_what_waits_in_a_stream_is_told_while_its_receiver_has_its_hands_full() -> None:
+    """It reads nothing then, so it knows an old end of the stream; what was put there since is known here."""
+    busy = {"confirmed": 40_000, "settled": 960, "in_work": 512, "held": 0, "lag": 64}
+    parts = [Part(name="intake", role="pipe", flow=PipeFlow())]
+    node = Node(intake={**SENDING, "in_flight": 0, "backlog": 0, **busy})
+    watch = Watch("shop", parts, node, clock=Clock())
+    flow = watch.status().pipes[0].flow
+    assert flow is not None
+    assert (flow.lag, flow.waiting) == (39_040, 39_040)
+    node.parts["intake"] |= {"in_work": 0, "lag": 0, "settled": 39_000}  # the rest was dropped
+    flow = watch.status().pipes[0].flow
+    assert flow is not None
+    assert flow.waiting == 0
+
+
+def test_nothing_on_the_way_has_no_age(watched: tuple[Watch, Node, Clock]) -> None:
+    """A dash and not 0.0 s."""
+    watch, node, _ = watched
+    node.parts["intake"] |= {"in_flight": 0, "backlog": 0, "oldest_unconfirmed_us": 0}
+    flow = watch.status().pipes[0].flow
+    assert flow is not None
+    assert flow.oldest_unconfirmed_s is None
+
+
 def test_how_long_a_source_still_takes_is_told_at_the_rate_of_the_last_seconds() -> None:
     """250 rows in 10 s are a quarter of the file, in bytes; nothing is told of what stands still."""
     node, clock = Node(rows={"taken": 0}), Clock()

@@ -280,7 +280,8 @@ def _flow(
     ``is_blind``: its store does not answer. What was read of the stream last is no word about now.
     """
     sends, receives = "in_flight" in found, "in_work" in found and "held" in found
-    oldest_us = found.get("oldest_unconfirmed_us")
+    oldest_us = found.get("oldest_unconfirmed_us") or None
+    found = {**found, **_lag(found)}
     of_sender = {name: found.get(name) for name in ("accepted", "confirmed", "backlog", "given_up")}
     of_receiver = {name: found.get(name) for name in ("settled", "lag", "in_work", "held")}
     return PipeFlow.model_validate(
@@ -303,6 +304,15 @@ def _flow(
             "dead_letters": found.get("dead_lettered") if receives else None,
         }
     )
+
+
+def _lag(found: Mapping[str, int]) -> dict[str, int]:
+    """What a stream still has. A receiver that has its hands full reads nothing, so the end that it saw last is
+    old; what this process put into the stream, and nobody here is through with, is there in any case."""
+    if not {"lag", "confirmed", "settled", "in_work"} <= found.keys() or not found["in_work"]:
+        return {}
+    gone = found["settled"] + found.get("duplicate", 0)
+    return {"lag": max(found["lag"], found["confirmed"] - gone)}
 
 
 def _waiting(found: Mapping[str, int]) -> int | None:

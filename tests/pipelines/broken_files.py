@@ -744,4 +744,35 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
             "7:21: sink out is fed from 'pric', which is unknown: did you mean 'price'?",
         ),
     ),
+    "stores that parts name which are wrong elsewhere": (
+        pipeline(
+            pipes=pipe("boundary: commited, journal: mian"),
+            stages=stage("retries: x, dead_letter: mian/dead"),
+        ),
+        (
+            "5:41: boundary is 'commited': did you mean 'committed'?",
+            "5:60: journal 'mian' is no store: did you mean 'main'?",
+            "6:61: retries is 'x': it must be a whole number",
+            "6:77: dead_letter 'mian' is no store: did you mean 'main'?",
+        ),
+    ),
+    "a key of another sort of part": (
+        pipeline(
+            sources="sources: {lines: {kind: jsonl, path: a.jsonl, retries: 3, columns: [a]}}",
+            pipes=pipe("dead_letter: main/dead"),
+        ),
+        (
+            "4:47: 'retries' is no key of source lines: it belongs to a stage or a sink",
+            "4:59: 'columns' is no key of source lines: it belongs to a sink",
+            "5:31: 'dead_letter' is no key of pipe intake: it belongs to a source, a stage or a sink",
+        ),
+    ),
+    "lanes that have no key and can't be": (
+        pipeline(pipes=pipe("boundary: committed, state: main, lanes: 4")),
+        (
+            "5:31: boundary: pipe intake: lanes settle messages in any order, and with boundary committed a store makes one transaction after the other, and each of them holds how far the receiver is as one position. Drop lanes, or use boundary processed.",
+            "5:31: split-store: pipe intake: boundary committed writes effect and cursor in one transaction, and the receiver state is in store main while the sink is in no store of ours. Keep both in one store (one SQLite file, one Redis slot), or use boundary processed.",
+            "5:72: lanes need a key, and messages of lines have none: write key",
+        ),
+    ),
 }

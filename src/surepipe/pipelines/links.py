@@ -77,9 +77,11 @@ def _file(part: Node | AnyStore) -> str:
     return path.written if isinstance(path, Setting) else ""
 
 
-def unreadable(section_role: str, name: str, feeders: tuple[str, ...], kind: str = "") -> PlanLink:
-    """A part of which only its name, and perhaps what feeds it, is known."""
-    return PlanLink(section_role, name, kind, feeders, known=False)
+def unreadable(
+    section_role: str, name: str, feeders: tuple[str, ...], stores: tuple[StoreUse, ...]
+) -> PlanLink:
+    """A part of which only its name, and perhaps what feeds it and which stores it names, is known."""
+    return PlanLink(section_role, name, "", feeders, stores, known=False)
 
 
 def _source_stores(part: SourceBase) -> Iterator[StoreUse]:

@@ -48,7 +48,7 @@ from surepipe.pipelines.reading import (
     step_into,
 )
 from surepipe.pipelines.settings import Setting
-from surepipe.pipelines.structure import PlanLink, issues
+from surepipe.pipelines.structure import PlanLink, StoreUse, issues
 from surepipe.pipelines.wording import joined, keys_of, lower_first, quoted, said_of
 from surepipe.pipes.catalogue import KINDS
 from surepipe.pipes.options import LayerOptions
@@ -395,7 +395,10 @@ def _plan_of(root: Mapping, found: FoundProblems) -> Plan | None:
 
     def amiss() -> Iterator[Problem]:
         for issue in issues(links, name):
-            doubted.update(map(str, issue.path[1:2]))
+            if issue.path[2:] != (
+                "lanes",
+            ):  # a pipe without the key that its lanes need is understood
+                doubted.update(map(str, issue.path[1:2]))
             yield Problem(_issue_place(root, issue.path), issue.text)
 
     found += amiss()
@@ -447,10 +450,12 @@ def _with_stand_ins(parts: dict[str, dict[str, Any]], links: Sequence[PlanLink])
         feeders = tuple(feeder for feeder in one.feeders if feeder in nodes) or (_NOWHERE,)
         if one.name in parts[one.section]:
             part = parts[one.section][one.name]
-            is_whole = one.role in ("source", "store") or feeders == one.feeders
-            made[one.section].append(
-                part if is_whole else part.model_copy(update={"from_": feeders})
-            )
+            changes: dict[str, object] = {}
+            if one.role not in ("source", "store") and feeders != one.feeders:
+                changes["from_"] = feeders
+            if one.needs_key and not one.has_key:
+                changes["key"] = _NOWHERE
+            made[one.section].append(part.model_copy(update=changes))
         else:
             made[one.section].append(_STAND_INS[one.role](one.name, feeders))
     if any(getattr(part, "from_", ()) == (_NOWHERE,) for row in made.values() for part in row):
@@ -550,7 +555,8 @@ def _links(section: Section[Any], root: Mapping, parts: dict[str, Any]) -> Itera
         if name in parts:
             yield link(parts[name])
         else:
-            yield unreadable(section.role, name, tuple(_feeders(entry)))
+            stores = tuple(_stores_named(section, entry))
+            yield unreadable(section.role, name, tuple(_feeders(entry)), stores)
 
 
 def _feeders(entry: Node) -> Iterator[str]:
@@ -559,6 +565,18 @@ def _feeders(entry: Node) -> Iterator[str]:
     for one in said.items if isinstance(said, YamlList) else [said]:
         if isinstance(one, Scalar) and isinstance(one.value, str):
             yield one.value
+
+
+_NAMING_STORES = ("journal", "state", "store", "dead_letter")
+
+
+def _stores_named(section: Section[Any], entry: Node) -> Iterator[StoreUse]:
+    """The stores that an entry names which can't be read as a whole, under the keys that it may have."""
+    known = keys_of(section.model(entry))
+    for key in _NAMING_STORES:
+        said = entry.values.get(key) if isinstance(entry, Mapping) and key in known else None
+        if isinstance(said, Scalar) and isinstance(said.value, str) and said.value:
+            yield StoreUse((key,), said.value.partition("/")[0], what=key)
 
 
 def _issue_place(root: Mapping, path: tuple[str | int, ...]) -> TextPlace:

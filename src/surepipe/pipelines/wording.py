@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.sources import AnySource
+from surepipe.pipelines.models.stages import AnySink, StagePart
 from surepipe.pipelines.problems import mask, nearest
 from surepipe.pipelines.reading import Mapping as MappingNode
 from surepipe.pipelines.reading import Node, Scalar, YamlList, value_of
@@ -16,6 +19,12 @@ if TYPE_CHECKING:
 
 
 QUOTED_MAX = 60
+_PARTS: Mapping[str, tuple[type[BaseModel], ...]] = {
+    "a source": get_args(AnySource),
+    "a pipe": (PipePart,),
+    "a stage": (StagePart,),
+    "a sink": get_args(AnySink),
+}
 _NUMBERS = frozenset(
     {"int_type", "float_type", "greater_than", "greater_than_equal", "less_than_equal"}
 )
@@ -94,7 +103,19 @@ def _key(error: ErrorDetails) -> str:
 def _unknown(error: ErrorDetails, node: Node, model: type[BaseModel], what: str) -> str:
     del node
     key = _key(error)
-    return f"{key!r} is no key of {what}: {nearest(key, keys_of(model))}"
+    meant = nearest(key, keys_of(model))
+    elsewhere = "" if meant.startswith("did you mean") else _others_with(key, model)
+    return f"{key!r} is no key of {what}: {elsewhere or meant}"
+
+
+def _others_with(key: str, model: type[BaseModel]) -> str:
+    """Where a key belongs that stands at a part of another sort; '' when nowhere, or when that is no part."""
+    having = {role: any(key in keys_of(kind) for kind in kinds) for role, kinds in _PARTS.items()}
+    own = next((role for role, kinds in _PARTS.items() if model in kinds), None)
+    if own is None or having[own] or not any(having.values()):
+        return ""
+    *first, last = (role for role, has in having.items() if has)
+    return f"it belongs to {' or '.join(filter(None, (', '.join(first), last)))}"
 
 
 def _missing(error: ErrorDetails, node: Node, model: type[BaseModel], what: str) -> str:
@@ -175,6 +196,9 @@ def _rule_of_ours(error: ErrorDetails, node: Node, model: type[BaseModel], what:
 def _name(error: ErrorDetails, node: Node, model: type[BaseModel], what: str) -> str:
     del model, what
     key = _key(error)
+    if key == "party":
+        signs = "letters, digits and '_', '.', '+', '#', '[', ']', '<', '>', '-'"
+        return f"{key} is {quoted(node)}: the name of a party has 2 to 64 {signs}"
     return f"{key} is {quoted(node)}: a name begins with a letter and has letters, digits, '_', '.' and '-'"
 
 

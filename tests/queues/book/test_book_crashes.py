@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -20,6 +22,7 @@ from tests.storage.sqlite_bench import SqliteBench
 CONFIG = changed_config(
     page_bytes=16, policy="drr", quantum=1, commit_messages=2, retries=2, checkpoint_bytes=1 << 10
 )
+NEVER = 1 << 30
 WRITES = frozenset({"append", "ask", "trim", "open_producer"})
 MESSAGES = {"A": "a1 a2 a3", "B": "b1 b2 weight=500", "C": "c1 fine corrupt"}
 
@@ -34,6 +37,10 @@ class Troubled:
         self._times = times
         self._death = death
         self.writes = 0
+
+    def aim(self, at: int) -> None:
+        """Let it happen at this write from now."""
+        self.writes, self._at = 0, at
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -173,3 +180,73 @@ def _writes(bench: Kind) -> int:
     writes = total_writes(bench)
     assert writes > 20
     return writes
+
+
+def _counted(store: object, writes: int) -> tuple[BookUnderTest, Callable[[], None]]:
+    """A book whose handlers count in the store, and a call that serves it until all is done."""
+    book = BookUnderTest(cast("Store", store), CONFIG, name="counting", listen=False)
+
+    def count(message: BookMessage, context: Context) -> None:
+        if message.payload == b"2":
+            thread = threading.Thread(target=enqueue_beside)
+            thread.start()
+            thread.join()
+        context.put("count", b"%d" % (int(context.get("count") or 0) + 1))
+
+    def enqueue_beside() -> None:
+        with contextlib.suppress(StoreUnavailable):
+            book.book.enqueue("B", b"beside")
+
+    def serve() -> None:
+        for _ in range(writes):
+            with contextlib.suppress(StoreUnavailable):
+                book.book.service()
+            book.clocks.advance(1)
+
+    book.always = count
+    return book, serve
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_what_handlers_count_in_the_store_is_right_whichever_write_is_not_answered(
+    done: bool,
+) -> None:
+    """B-36, B-56: a handler reads what is stored, and not what one has put whose message comes again.
+
+    1. A handler reads 1 and puts 2. 2. Its commit waits for an enqueue that nobody answers, and is never asked
+    of the store. 3. Its message comes again: it reads 1.
+    """
+    for at in range(1, 25):
+        store = Troubled(MemoryBench().store, NEVER, done=done, times=6, death=False)
+        book, serve = _counted(store, 12)
+        book.book.enqueue_many("A", [b"%d" % number for number in range(1, 6)])
+        store.aim(at)
+        serve()
+        totals = book.book.totals()
+        assert totals["queued"] == 0
+        assert book.book.value("count") == b"%d" % totals["done"], at
+
+
+def test_a_handler_reads_what_another_process_has_put_after_a_silence() -> None:
+    """B-36: 1. Nobody answers the commit of a put. 2. It is found stored. 3. Another process puts its own."""
+    bench = MemoryBench()
+    store = Troubled(bench.store, NEVER, done=True, times=3, death=False)
+    one = BookUnderTest(cast("Store", store), CONFIG, name="b", worker="one")
+    two = BookUnderTest(bench.store, CONFIG, name="b", worker="two", clocks=one.clocks)
+    read: list[bytes | None] = []
+
+    def read_and_put(message: BookMessage, context: Context) -> None:
+        read.append(context.get("key"))
+        context.put("key", message.payload)
+
+    one.always = two.always = read_and_put
+    one.put(A="1")
+    store.aim(2)  # behind the claim
+    with pytest.raises(StoreUnavailable):
+        one.svc()
+    two.put(A="2")
+    one.book.beat()
+    two.svc()
+    one.put(A="3")
+    one.svc()
+    assert read == [None, b"1", b"2"]

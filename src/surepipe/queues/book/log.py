@@ -436,7 +436,10 @@ class BookLog:
         self._staged[stream] = 0
 
     def value(self, key: str) -> bytes | None:
-        """What a handler has put under the key and committed."""
+        """What a handler has put under the key and committed. A commit that nobody answered is settled first."""
+        if self._pending is not None:
+            self.news += 1
+            self.settle()
         found = self.store.ask(ReadKeys(f"{self.book}/values", (key.encode(),)))
         if not isinstance(found, FoundValues):
             raise self._error("read a value", found)

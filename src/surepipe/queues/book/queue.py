@@ -125,11 +125,11 @@ class BookMessage:
 class Context:
     """What a handler may change: all of it is stored with the end of its message, or none of it."""
 
-    __slots__ = ("_book", "_bytes", "_effects", "_is_open", "_items", "_origin")
+    __slots__ = ("_book", "_bytes", "_effects", "_is_open", "_items", "_work")
 
-    def __init__(self, book: BookQueue, origin: str) -> None:
+    def __init__(self, book: BookQueue, work: Work) -> None:
         self._book = book
-        self._origin = origin
+        self._work = work
         self._items: list[Items] = []
         self._effects: list[Effect] = []
         self._bytes = 0
@@ -169,7 +169,7 @@ class Context:
         for effect in reversed(self._effects):
             if isinstance(effect, Put) and effect.key == key:
                 return effect.value
-        return self._book.value(key)
+        return self._book.value_in(self._work, key)
 
     def append(self, stream: str, payload: bytes) -> None:
         """Append to a stream of the book's store when this message is done."""
@@ -284,8 +284,6 @@ class BookQueue:
         self._listeners: list[Listener] = []
         self._silent: dict[str, tuple[int, int]] = {}
         """Worker to how many entries were heard of it, and since when there are no more."""
-        self._values: dict[str, bytes] = {}
-        """What handlers have put and the store does not have yet."""
         self._works: dict[int, Work] = {}
         """What each call runs handlers for now,"""
         self._late: dict[str, Work] = {}
@@ -640,9 +638,6 @@ class BookQueue:
             self._log.load_pages(request.origin, request.pages)
             return True
         done = self._log.write(request.entry, request.effects)
-        for effect in request.effects:
-            if isinstance(effect, Put):
-                self._values.pop(effect.key, None)
         self._checkpoint()
         return done
 
@@ -701,7 +696,7 @@ class BookQueue:
                 message = BookMessage(
                     origin, payload, attempts, place, request.number + number, addresses
                 )
-                context = Context(self, origin)
+                context = Context(self, work)
                 try:
                     if processor is not None:
                         outcome = self._outcome(processor(message, context))
@@ -723,7 +718,7 @@ class BookQueue:
                     items, effects = context.close()
                     for effect in effects:
                         if isinstance(effect, Put):
-                            self._values[effect.key] = effect.value
+                            work.values[effect.key] = effect.value
                     handled.append(Handled(outcome, items, effects))
                     continue
                 context.close()
@@ -1033,11 +1028,18 @@ class BookQueue:
     # For contexts.
 
     def value(self, key: str) -> bytes | None:
-        """What a handler has put under the key, for ``ctx.get``."""
-        if key in self._values:
-            return self._values[key]
+        """What a handler has put under the key, once its message is stored as done."""
         with self._lock:
             return self._log.value(key)
+
+    def value_in(self, work: Work, key: str) -> bytes | None:
+        """The same for ``ctx.get``: what stands before it in its own slice counts as well, and goes with it. What
+        another worker has put is not seen before it is stored, as its messages may come again."""
+        with self._lock:
+            found = work.values.get(key)
+            if found is None and work.worker is not None:
+                found = work.worker.put_before(key)
+            return self._log.value(key) if found is None else found
 
     def make_stream(self, stream: str) -> None:
         """Let there be a stream, for ``ctx.append``."""
@@ -1104,12 +1106,14 @@ class BookQueue:
 class Work:
     """Messages that handlers are called for: by which worker (None: by hand), at which of them, and since when."""
 
-    __slots__ = ("is_late", "is_over", "number", "request", "since", "worker")
+    __slots__ = ("is_late", "is_over", "number", "request", "since", "values", "worker")
 
     def __init__(self, worker: Worker | None, request: RunMessages) -> None:
         self.worker = worker
         self.request = request
         self.number = 0
+        self.values: dict[str, bytes] = {}
+        """What its handlers have put, as long as their slice does not know of it."""
         self.since = 0
         self.is_late = False
         """Nobody waits for the handler any more;"""

@@ -289,6 +289,8 @@ class Worker:
         self._visits: list[VisitDone] = []
         self._visited: set[str] = set()
         self._effects: list[Effect] = []
+        self._put: dict[str, bytes] = {}
+        """What of them stands under a key."""
         self._held: dict[str, int] = {}
         self._slots = 0
         self._elapsed_us = 0
@@ -483,6 +485,7 @@ class Worker:
         request = WriteEntry(commit, tuple(self._effects))
         visited = self._visited
         self._visits, self._visited, self._effects, self._slots = [], set(), [], 0
+        self._put = {}
         self._elapsed_us = 0
         self._bump, self._credits = False, ()
         session.active.update(claims)
@@ -537,6 +540,10 @@ class Worker:
             yield from self._flush((), released=released)
         finally:  # without an answer they may be claimed again: that settles this commit first
             self._session.active.difference_update(self._in_request)
+
+    def put_before(self, key: str) -> bytes | None:
+        """What a handler of this slice has put under the key, if that is not on its way to the store yet."""
+        return self._put.get(key)
 
     def abandon(self) -> None:
         """The call is over, however it ended: what it still had claimed may be claimed again."""
@@ -798,6 +805,7 @@ class Worker:
             if isinstance(each, Handled):
                 visit.staged += each.enqueued
                 self._effects += each.effects
+                self._put |= {put.key: put.value for put in each.effects if isinstance(put, Put)}
             end = self._outcome(visit, meter, payload, cost, outcome, counted=counted)
             if end is not None:
                 return end

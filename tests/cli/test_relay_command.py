@@ -126,6 +126,24 @@ def test_a_second_relay_of_one_name_ends_the_first_and_says_so(
             second.relay.settle(60)
 
 
+def test_who_only_looks_ends_no_relay_that_runs(
+    tmp_path: Path, parties: dict[str, ServedParty], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """IB-120: `--status` and `--dry-run` of a file beside the relay of that file: it was ended by them."""
+    for name, other in (("east", "west"), ("west", "east")):
+        parties[name].register(other, parties[other].identity())
+        parties[name].serve()
+    send = parties["east"].module("app").send
+    with RelayFile.read(Path(_file(tmp_path))) as running:
+        send("west", "note", b"Ann")
+        running.relay.settle(60)
+        assert run(["relay", _file(tmp_path), "--status"]) == 0
+        assert run(["relay", _file(tmp_path), "--dry-run"]) == 0
+        send("west", "note", b"Bob")
+        running.relay.settle(60)
+    assert "nothing waits" in capsys.readouterr().out
+
+
 def test_ledgers_are_judged_by_what_they_show(
     tmp_path: Path, parties: dict[str, ServedParty], capsys: pytest.CaptureFixture[str]
 ) -> None:

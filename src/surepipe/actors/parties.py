@@ -24,6 +24,7 @@ from surepipe.core.store_requests import Batch, Retention, Store, StreamInfo, ca
 from surepipe.errors import (
     ConfigurationError,
     Fenced,
+    MisuseError,
     NotConfirmed,
     PayloadTooLarge,
     PipeFull,
@@ -63,9 +64,15 @@ class StoreEnd:
     may have an account that reads the one and writes the other.
     """
 
-    def __init__(self, store: Store, relayer: str, runtime: Runtime = THREADS) -> None:
+    def __init__(
+        self, store: Store, relayer: str, runtime: Runtime = THREADS, *, carries: bool = True
+    ) -> None:
+        """One that only looks (``carries=False``) has no inbox: a relay of its name goes on."""
         self.ledger = Ledger(store)
         self._relayer = relayer
+        self._sender: StreamSender | None = None
+        if not carries:
+            return
         self._sender = StreamSender(
             inbox_of(relayer),
             {"stream": {"message_max_bytes": SUBMISSION_LIMITS.bytes_max}},
@@ -77,6 +84,8 @@ class StoreEnd:
 
     def submit(self, submission: Submission) -> None:
         """On its way into the inbox. Nobody waits for that: the ledger shows what came of it."""
+        if self._sender is None:
+            raise MisuseError("this end of a relay only looks, and brings nothing")
         try:
             self._sender.send_nowait(submission.encode())
         except (Fenced, PipeStopped) as error:
@@ -91,6 +100,8 @@ class StoreEnd:
 
     def close(self) -> None:
         """What isn't in the inbox by then is brought by whichever relay comes next."""
+        if self._sender is None:
+            return
         with suppress(PipeStopped, NotConfirmed):
             self._sender.close()
 

@@ -72,13 +72,14 @@ class RelayFile:
     metrics_port: int | None = None
 
     @staticmethod
-    def read(path: Path) -> RelayFile:
-        """Raises ConfigurationError, which says what to write."""
+    def read(path: Path, *, carries: bool = True) -> RelayFile:
+        """``carries=False``: only to look, beside a relay of this file that runs. Raises ConfigurationError, which
+        says what to write."""
         model = _model_of(path)
         stack = ExitStack()
         try:
             ends = {
-                name: _end(stack, name, address, model.relay.name)
+                name: _end(stack, name, address, model.relay.name, carries=carries)
                 for name, address in _used(model, path)
             }
             paths: list[Ends] = []
@@ -88,7 +89,7 @@ class RelayFile:
             options = [_options(model.relay, part) for part in model.paths]
             relay = Relay(paths, options=options[0])
             for carried, each, part in zip(relay.paths, options, model.paths, strict=True):
-                carried.options, carried.label = each, "-".join(part.ends)
+                carried.options, carried.name = each, "-".join(part.ends)
         except BaseException:
             stack.close()
             raise
@@ -138,8 +139,8 @@ def _used(model: RelayModel, path: Path) -> list[tuple[str, str]]:
     return list(addresses.items())
 
 
-def _end(stack: ExitStack, name: str, address: str, relayer: str) -> StoreEnd:
-    end = StoreEnd(_store_at(address, name, stack), relayer)
+def _end(stack: ExitStack, name: str, address: str, relayer: str, *, carries: bool) -> StoreEnd:
+    end = StoreEnd(_store_at(address, name, stack), relayer, carries=carries)
     stack.callback(end.close)
     return end
 

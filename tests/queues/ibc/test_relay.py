@@ -15,6 +15,7 @@ from surepipe.core.store_requests import (
     AllDone,
     AppendRun,
     DropValues,
+    ReadFrom,
     Store,
     StoreOutcome,
     StoreRequest,
@@ -22,7 +23,7 @@ from surepipe.core.store_requests import (
     TableRows,
     Unavailable,
 )
-from surepipe.errors import ConfigurationError, NotConfirmed
+from surepipe.errors import ConfigurationError, NotConfirmed, StoreUnavailable
 from surepipe.queues.ibc import (
     ClientStatus,
     Connection,
@@ -47,6 +48,7 @@ from surepipe.queues.ibc.auditing import (
     judge_submissions,
 )
 from surepipe.queues.ibc.keys import HANDLER_RAISED
+from surepipe.queues.ibc.ledger import HEADERS
 from surepipe.queues.ibc.relay import PartyEnd
 from surepipe.storage.memory import MemoryStore
 from tests.queues.ibc.party_pair import START_MS, Pair
@@ -250,6 +252,8 @@ class Hanging(Store):
     def __init__(self) -> None:
         self._inner = MemoryStore()
         self.is_down = False
+        self.hides = ""
+        """The one stream of which it shows no entry."""
         self.name = self.kind = "memory"
 
     @property
@@ -257,7 +261,8 @@ class Hanging(Store):
         return self._inner.level
 
     def ask(self, request: StoreRequest) -> StoreOutcome:
-        return Unavailable("down") if self.is_down else self._inner.ask(request)
+        is_silent = self.is_down or (isinstance(request, ReadFrom) and request.stream == self.hides)
+        return Unavailable("down") if is_silent else self._inner.ask(request)
 
 
 def test_an_end_that_does_not_answer_stalls_its_own_path_only() -> None:
@@ -285,6 +290,41 @@ def test_an_end_that_does_not_answer_stalls_its_own_path_only() -> None:
     pair.time.sleep(60)
     relay.settle(60)
     assert ("committed", "east", 0, b"to west", b"done to west") in pair.told
+
+
+def test_a_path_whose_store_falls_silent_in_the_middle_of_a_look_is_told_as_stalled() -> None:
+    """IB-122: 1. A store says that there are new blocks. 2. It doesn't answer any more. 3. Whoever says so needs
+    the path's name, and must not ask that store for it: the relay ended by that, for all of its paths."""
+    hanging = Hanging()
+    pair = Pair(stores=(None, hanging))
+    relay = relay_of(pair)
+    relay.settle(60)
+    pair.send(b"to west")
+    pair.west_app.execute(lambda tx: tx.set(b"k", b"a block that no relay has looked at"))
+    hanging.hides = HEADERS
+    (first,) = relay.status()
+    assert (first.path, first.state) == ("east/west-west/east", "stalled")
+    relay.run_once()
+    hanging.hides = ""
+    pair.time.sleep(60)
+    relay.settle(60)
+    assert ("committed", "east", 0, b"to west", b"done to west") in pair.told
+
+
+def test_an_item_of_a_store_that_does_not_answer_is_not_gone() -> None:
+    """IB-122, S-14: a party that takes a silence for a loss stops, until somebody starts it anew."""
+    hanging = Hanging()
+    pair = Pair(stores=(hanging, None))
+    pair.send(b"to west")
+    ledger = Ledger(hanging)
+    ledger.refresh()
+    hanging.is_down = True
+    with pytest.raises(StoreUnavailable, match="down"):
+        ledger.body("west", 0)
+    with pytest.raises(StoreUnavailable, match="down"):
+        judge_submissions(ledger, "west")
+    hanging.is_down = False
+    assert ledger.body("west", 0)
 
 
 def damaged_nodes(store: MemoryStore) -> None:

@@ -82,7 +82,8 @@ def relay(
         for each in rights_of(Path(store)):
             typer.echo(each)
         return
-    with RelayFile.read(Path(file)) as relays:
+    is_look = dry_run or (status and clear is None)
+    with RelayFile.read(Path(file), carries=not is_look) as relays:
         for each in skip or ():
             sender, index = _message(each)
             if index is None:

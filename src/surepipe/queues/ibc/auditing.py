@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from surepipe.core.store_requests import StreamInfo
-from surepipe.errors import StoreReset
+from surepipe.core.store_requests import StreamInfo, Unavailable, called
+from surepipe.errors import StoreReset, StoreUnavailable
 from surepipe.queues.ibc.calls import ItemKind, Submission
 from surepipe.queues.ibc.keys import QueueKey, Receipt, parse_key
 from surepipe.queues.ibc.ledger import Ledger, inbox_of
@@ -132,6 +132,8 @@ def _submissions(ledger: Ledger, relayer: str, found: KeptProofs) -> Iterator[Su
     stream = inbox_of(relayer)
     store = ledger.store.beside(stream)
     info = store.info(stream)
+    if isinstance(info, Unavailable):
+        raise StoreUnavailable(f"{called(store)}: could not look for {stream!r}: {info}")
     if not isinstance(info, StreamInfo):
         return
     payloads = ledger.items(stream, info.earliest - 1, info.next - info.earliest, store)

@@ -163,6 +163,10 @@ class Ledger:
         index, end = first + 1, first + 1 + count
         while index < end:
             found = store.read(stream, index, end - index, 4 << 20)
+            if isinstance(found, Unavailable):
+                raise StoreUnavailable(
+                    f"{called(store)}: could not read item {index} of {stream!r}: {found}"
+                )
             if not isinstance(found, Batch):
                 raise StoreReset(f"{called(store)}: item {index} of {stream!r} is gone: {found}")
             for run in found.entries:

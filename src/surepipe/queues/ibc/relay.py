@@ -243,16 +243,8 @@ class Path:
         self.evidence = 0
         self._memory = _Direction(), _Direction()
         self._status: PathStatus | None = None
-        self.label = "?"
-        """Its name as long as a store hasn't said whose party it has."""
-
-    @property
-    def name(self) -> str:
-        """As metrics and reports have it."""
-        if self.sides is None:
-            return self.label
-        a, b = self.sides
-        return f"{a.ledger.party}/{a.name}-{b.ledger.party}/{b.name}"
+        self.name = "?"
+        """As metrics and reports have it, also of a path whose stores don't answer: none is asked for it."""
 
     # A round.
 
@@ -272,6 +264,7 @@ class Path:
                     f"{names[0]!r} is {'' if one.is_ordered else 'un'}ordered and its other end isn't: register "
                     "both alike"
                 )
+            self.name = f"{a.ledger.party}/{names[0]}-{b.ledger.party}/{names[1]}"
             self.sides = _Side(a, names[0]), _Side(b, names[1])
 
     def round(self, now_ms: int) -> bool:

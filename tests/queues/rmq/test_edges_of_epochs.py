@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from surepipe.core.store_requests import Unavailable
 from surepipe.queues.rmq.catchain import Voice
 from surepipe.queues.rmq.encoding import FIRST_POINT, decode, encode
+from surepipe.queues.rmq.stored_log import OpenLog
 from surepipe.storage import MemoryStore, RedisStore, SqliteStore, open_store
 from surepipe.testing.servers import NONE_FOUND, local_servers
 from tests.queues.rmq.cluster_network import EpochNetwork, EpochNode, LastingGuard
@@ -341,3 +344,37 @@ def test_nodes_whose_files_differ_say_where() -> None:
     ticket = net.client("shop-1").submit(b"one")
     net.run(2 * SECOND)
     assert kinds([ticket]) == {"finalized": 1}
+
+
+def test_a_client_believes_no_node_that_has_not_read_which_epoch_it_is() -> None:
+    """rmq RQ-12, RQ-81: all nodes begin again, and their stores give them first nothing, then their records without
+    the logs. Nobody tells which epoch it is, or that a message belongs elsewhere: what was submitted by a wrong word
+    would be too old for ever."""
+    net = network(2)
+    net.client("shop-0").submit(b"first")
+    until(net, 3)
+    given = {host.name: host._outcome for host in net.epoch_nodes}
+    is_there = {"records": False, "logs": False}
+
+    def outcome(name: str, request: object) -> object:
+        kept = isinstance(request, OpenLog) and ("logs" if request.epoch else "records")
+        return Unavailable() if kept and not is_there[kept] else given[name](request)
+
+    for host in net.epoch_nodes:
+        host.crash()
+        host._outcome = partial(outcome, host.name)  # type: ignore[method-assign]
+        host.start()
+    client = net.client("shop-1")
+    early = client.submit(b"early")
+    for what in is_there:
+        net.run(SECOND)
+        assert not client.machine.is_oriented(net.now)
+        assert set(early.refusals.values()) == {"unavailable"}
+        assert [each.gauges() for each in net.all_nodes().values()] == [{}, {}]
+        is_there[what] = True
+    while not client.machine.is_oriented(net.now):
+        net.run(50 * MS)
+    late = client.submit(b"late")
+    assert late.header.epoch >= 3
+    net.run(SECOND)
+    assert kinds([late]) == {"finalized": 1}

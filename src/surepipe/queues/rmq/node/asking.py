@@ -5,9 +5,6 @@ from __future__ import annotations
 from hashlib import sha256
 
 from surepipe.core.timing import below
-from surepipe.queues.rmq.catchain import (
-    Voice,
-)
 from surepipe.queues.rmq.encoding import (
     Value,
     signed_bytes,
@@ -28,7 +25,7 @@ class AskingNode(ChangingNode):
         if self._epochs_at is not None and self._epochs_at <= self._now:
             self._epochs_at = self._now + 2 * ASK_US
             peers = [each.name for each in self.record.nodes if each.name != self.name]
-            if peers and not any(each.log.voice is Voice.SPEAKING for each in self.sessions()):
+            if peers and not self.is_speaking:
                 self._ask_epochs(peers[below(self._rng, len(peers))])
         for session, asked in self._asked.items():
             if asked.due > self._now or asked.memory is not None:

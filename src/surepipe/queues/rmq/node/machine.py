@@ -170,8 +170,9 @@ class NodeMachine(HandingNode):
                     self._out += self.receipts.tell(self._now)
                     known = more[0] if more and isinstance(more[0], int) else 0
                     self._tell_epochs(route, known)
-                    number = self.record.number
-                    self._send(route, "now", queue, self.name, number, self._wall_ms)
+                    if self.is_speaking:  # else it may be far behind: a message of that epoch is too old
+                        number = self.record.number
+                        self._send(route, "now", queue, self.name, number, self._wall_ms)
             case ("foundation", str() as queue, tuple() as facts) if queue == self.queue:
                 if route in self.record.keys and (why := self.foundation.differences(facts)):
                     self.strangers[route] = why
@@ -226,7 +227,7 @@ class NodeMachine(HandingNode):
                     return
         session = self.session_for(header.point)
         if session is None:
-            why = "moved" if self._is_read and self._open else "unavailable"
+            why = "moved" if self.has_recalled and self._open else "unavailable"
             self._count(f"refused_{why}")
             self._send(route, "answer", self.queue, self.name, header.id, why)
             return

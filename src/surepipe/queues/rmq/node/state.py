@@ -158,7 +158,15 @@ class QueueNodeState:
     @property
     def has_recalled(self) -> bool:
         """Whether it has read what its last life left; until then it knows of no block and no message."""
-        return self._is_read and all(each.machine is not None for each in self._open.values())
+        are_read = all(
+            each.machine is not None or not each.is_of_last_life for each in self._open.values()
+        )
+        return self._is_read and are_read
+
+    @property
+    def is_speaking(self) -> bool:
+        """Whether it takes part in a session: others have told it what it had said, and so which epoch it is."""
+        return any(each.log.voice is Voice.SPEAKING for each in self.sessions())
 
     @property
     def voice(self) -> Voice:
@@ -215,6 +223,8 @@ class QueueNodeState:
         return found
 
     def gauges(self) -> Mapping[str, int]:
+        if not self.has_recalled:
+            return {}
         found: dict[str, int] = {"epoch": self.record.number, "sessions": len(self._open)}
         for each in self.sessions():
             for name, value in each.gauges().items():

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from socket import create_server
 from threading import Event
 from urllib.request import urlopen
 
 import pytest
 
-from surepipe.actors.clusters import Cluster, ProcessContext, worker
+from surepipe.actors import host
+from surepipe.actors.clusters import Cluster, ProcessContext, QueueClient, worker
 from surepipe.actors.clusters import client as clients
 from surepipe.actors.clusters.guard import SLOT_BYTES, FileGuard, guarded
+from surepipe.actors.clusters.links import Hub
+from surepipe.actors.host import EndOptions
+from surepipe.actors.supervision import RestartPolicy
+from surepipe.core.store_requests import StoreOutcome, StoreRequest, Unavailable
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.observe.metrics import ClusterCollector, MetricsServer
+from surepipe.pipelines.clusters import ClusterFile
 from surepipe.queues.rmq import Ed25519Keys, Release, Released, Withheld
 from surepipe.queues.rmq.epochs import QueueSettings
 from surepipe.queues.rmq.session import Done, Job, Later, Outcome, Refuse
+from surepipe.storage import MemoryStore
 from surepipe.testing.clusters import MakeCluster
 from surepipe.testing.servers import NONE_FOUND, local_servers
 
@@ -35,6 +44,12 @@ def price(message: Job, context: ProcessContext) -> Outcome:
     if message.body not in PRICES:
         return Refuse("unknown item")
     return Done(PRICES[message.body])
+
+
+def never(message: Job, context: ProcessContext) -> Outcome:
+    """Every message is put off."""
+    del message, context
+    return Later()
 
 
 @pytest.fixture
@@ -160,11 +175,6 @@ def test_a_cluster_that_is_opened_again_goes_on(tmp_path: Path) -> None:
 
 def test_a_client_with_a_journal_goes_on_with_its_tickets(tmp_path: Path) -> None:
     """rmq RQ-81: what it had submitted is decided, and it hears of it, in a later process."""
-
-    def never(message: Job, context: ProcessContext) -> Outcome:
-        del message, context
-        return Later()
-
     journal = tmp_path / "shop.db"
     with Cluster.local("orders", process=never, path=tmp_path, settings=QUICK) as cluster:
         client = cluster.client("shop-1", journal=journal)
@@ -176,6 +186,101 @@ def test_a_client_with_a_journal_goes_on_with_its_tickets(tmp_path: Path) -> Non
         assert ticket.result(timeout_s=WAIT_S).value == b"4.20"
     with Cluster.local("orders", process=price, path=tmp_path, settings=QUICK) as cluster:
         assert cluster.client("shop-1", journal=journal).tickets() == []
+
+
+class Away(MemoryStore):
+    """A store that doesn't answer."""
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        """Nothing of use."""
+        del request
+        return Unavailable("away")
+
+
+def test_who_waits_for_a_message_hears_that_its_client_has_ended(tmp_path: Path) -> None:
+    """rmq RQ-50: without a timeout, too; and what is closed begins nothing any more."""
+    with Cluster.local("orders", nodes=1, process=never, path=tmp_path) as cluster:
+        ticket = cluster.client("shop-1").submit(b"tea")
+        with ThreadPoolExecutor() as threads:
+            waits: list[Future[object]] = [
+                threads.submit(ticket.result),
+                threads.submit(lambda: list(ticket.receipts())),
+            ]
+            cluster.close()
+            for each in waits:
+                with pytest.raises(TimeoutError, match="shop-1/client is closed"):
+                    each.result(WAIT_S)
+        for begin, name in ((cluster.client, "shop-2"), (cluster.watch, ""), (cluster.start, "n1")):
+            with pytest.raises(MisuseError, match="this cluster of orders is closed"):
+                begin(name)
+
+
+def test_a_client_whose_journal_is_another_ones_takes_nothing_more(tmp_path: Path) -> None:
+    """rmq RQ-81: what it has taken is not sent, as it can't be stored; whoever waits for that is told."""
+    hub, journal = Hub(), tmp_path / "shop.db"
+    once = EndOptions(restarts=RestartPolicy(restarts_max=0))
+    with Cluster.local("orders", nodes=1, process=price, path=tmp_path, hub=hub) as cluster:
+        former = Cluster(cluster.foundation, tmp_path, hub.side, options=once)
+        client = former.client("shop-1", journal=journal)
+        assert client.submit(b"tea").result(timeout_s=WAIT_S).kind == "finalized"
+        assert cluster.client("shop-1", journal=journal).tickets() == []
+        with pytest.raises(TimeoutError, match="taken over by one that began later"):
+            client.submit(b"milk").result()
+        with pytest.raises(MisuseError, match=r"takes nothing more, .* taken over"):
+            client.submit(b"milk")
+        former.close()
+
+
+def test_a_client_that_can_not_read_its_journal_does_not_say_that_nothing_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rmq RQ-81: nobody would go on with what a former life had submitted."""
+    monkeypatch.setattr(clients, "ORIENTED_S", 0.1)
+    with Cluster.local("orders", nodes=1, process=price, path=tmp_path) as cluster:
+        side, keys = Hub().side("shop-1"), Ed25519Keys(bytes(32))
+        client = QueueClient("shop-1", cluster.foundation, side, keys, EndOptions(), journal=Away())
+        client.start()
+        for ask in (client.tickets, lambda: client.submit(b"tea")):
+            with pytest.raises(MisuseError, match="the store of its journal gives nothing"):
+                ask()
+        assert client.stop(WAIT_S)
+
+
+def test_a_node_that_is_busy_or_does_not_run_is_asked_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rmq RQ-97: whoever watches a node doesn't end because it had no time to answer, and is told which runs."""
+    monkeypatch.setattr(host, "ASK_S", 0.05)
+    is_over = Event()
+    with Cluster.local("orders", nodes=1, process=price, path=tmp_path) as cluster:
+        assert not cluster.chain("n1")
+        seen = cluster.seen("n1")
+        assert not seen.is_reading
+        assert (seen.nodes, seen.group, seen.quorum) == (("n1",), ("n1",), 1)
+        with pytest.raises(LookupError):
+            cluster._nodes["n1"].look(lambda _: is_over.wait(WAIT_S))  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(LookupError, match="doesn't answer in time"):
+            cluster.seen("n1")
+        assert not cluster.failure("n1")
+        is_over.set()
+        cluster.kill("n1")
+        for ask in (cluster.seen, cluster.chain, cluster.failure, cluster.decided_of):
+            with pytest.raises(LookupError, match="n1 doesn't run here"):
+                ask("n1")
+
+
+def test_a_node_that_can_not_be_started_leaves_nothing_behind(tmp_path: Path) -> None:
+    """rmq RQ-50: its port is another one's; when that has gone it is started as if nothing had been."""
+    with create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        made = ClusterFile.new(tmp_path / "cluster.yaml", "orders", {"n1": place})
+        cluster = made.open(process=price)
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=f"can't listen on {place}"):
+                cluster.start("n1")
+    with cluster:
+        cluster.start("n1")
+        assert cluster.client("shop-1").submit(b"tea").result(timeout_s=WAIT_S).value == b"4.20"
 
 
 def _known(path: Path) -> dict[str, tuple[int, str]]:

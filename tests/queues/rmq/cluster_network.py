@@ -30,7 +30,7 @@ from surepipe.queues.rmq.stored_log import (
     served_log,
 )
 from surepipe.storage import MemoryStore
-from tests.queues.rmq.log_network import MS, Guard, KeyedHash, Network, Node
+from tests.queues.rmq.log_network import MS, Guard, KeyedHash, Network, Node, require_rung
 from tests.queues.rmq.wire_client import WireClient
 
 WALL_MS = 1_700_000_000_000
@@ -128,18 +128,19 @@ class EpochNode(Node):
         if self.deadline == deadline:
             self.deadline = None
             self.tell(lambda node: node.wake(self.net.now, self.wall_ms))
+            require_rung(self.node, self.deadline)
 
     def _ask(self, ticket: int, request: object, life: int) -> None:
         if self.life != life or self.node is None:
             return
         outcome: object = Unavailable()
         if self.net.rng.random() >= self.net.silence:
-            outcome = self._outcome(request)
+            outcome = self.outcome_of(request)
             if self.net.rng.random() < self.net.silence and not isinstance(request, ProcessJobs):
                 outcome = Unavailable()  # done, and nobody hears of it
         self.net.after(0, lambda: self._answer(ticket, outcome, life))
 
-    def _outcome(self, request: object) -> object:
+    def outcome_of(self, request: object) -> object:
         if isinstance(request, Release):
             known = self.memory.of(request.session, 0)
             return (

@@ -78,6 +78,15 @@ class Party(Protocol):
     def step(self, act: Callable[[Any], list[Effect]], /) -> None: ...
 
 
+def require_rung(machine: object, rings_at: int | None) -> None:
+    """After a deadline: one that the machine still waits for has been set. It hides all behind it, for ever, when
+    it stays in the past."""
+    armed = getattr(machine, "_armed", None)
+    assert armed == rings_at, (
+        f"{type(machine).__name__} waits for {armed}, and is woken at {rings_at}"
+    )
+
+
 class Node:
     """One machine at an address of the wire, with what outlives it."""
 
@@ -122,6 +131,11 @@ class Node:
             options=self.net.options,
         )
 
+    @property
+    def hosted(self) -> object:
+        """What is told the time here."""
+        return self.machine
+
     def start_if_down(self) -> None:
         if self.machine is None:
             self.start()
@@ -161,6 +175,7 @@ class Node:
         if self.deadline == deadline:
             self.deadline = None
             self.step(lambda machine: machine.wake(self.net.now))
+            require_rung(self.hosted, self.deadline)
 
     def _ask(self, ticket: int, request: object, life: int) -> None:
         if self.life != life or self.machine is None:

@@ -34,6 +34,11 @@ class QueueNode(Node):
     """How far its wall clock is off."""
 
     @property
+    def hosted(self) -> object:
+        """The machine around the log."""
+        return self.session
+
+    @property
     def wall_ms(self) -> int:
         return WALL_MS + self.net.now // MS + self.clock_ms
 

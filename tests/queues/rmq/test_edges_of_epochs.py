@@ -347,13 +347,13 @@ def test_nodes_whose_files_differ_say_where() -> None:
 
 
 def test_a_client_believes_no_node_that_has_not_read_which_epoch_it_is() -> None:
-    """rmq RQ-12, RQ-81: all nodes begin again, and their stores give them first nothing, then their records without
-    the logs. Nobody tells which epoch it is, or that a message belongs elsewhere: what was submitted by a wrong word
-    would be too old for ever."""
+    """rmq RQ-12, RQ-81: all nodes begin again, and their stores give them first nothing, then their records
+    without the logs. Nobody tells which epoch it is, or that a message belongs elsewhere: what was submitted by a
+    wrong word would be too old for ever."""
     net = network(2)
     net.client("shop-0").submit(b"first")
     until(net, 3)
-    given = {host.name: host._outcome for host in net.epoch_nodes}
+    given = {host.name: host.outcome_of for host in net.epoch_nodes}
     is_there = {"records": False, "logs": False}
 
     def outcome(name: str, request: object) -> object:
@@ -362,7 +362,7 @@ def test_a_client_believes_no_node_that_has_not_read_which_epoch_it_is() -> None
 
     for host in net.epoch_nodes:
         host.crash()
-        host._outcome = partial(outcome, host.name)  # type: ignore[method-assign]
+        host.outcome_of = partial(outcome, host.name)  # type: ignore[method-assign]
         host.start()
     client = net.client("shop-1")
     early = client.submit(b"early")

@@ -541,3 +541,13 @@ def run_troubled(seed: int, twins: int) -> QueueNetwork:
     ended = [each.outcome.kind if each.outcome else "open" for each in tickets]
     assert set(ended) <= {"finalized", "duplicate", "expired"}, ended
     return net
+
+
+def test_a_node_that_is_alone_decides() -> None:
+    """rmq RQ-1, RI-20: nobody is there to be told heads, and nobody asks it anything that would wake it."""
+    net = network(1)
+    client = net.client("shop-1")
+    ticket = client.submit(b"one")
+    client.machine.close(net.now)
+    net.run(SECOND)
+    assert net.sessions()["n1"].status(ticket.id) == "finalized"

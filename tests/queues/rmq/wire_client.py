@@ -7,6 +7,7 @@ from typing import Any
 
 from surepipe.core.effects import Addressed, Call, Effect, Transmit, WakeAt
 from surepipe.queues.rmq.client import ClientMachine
+from tests.queues.rmq.log_network import require_rung
 
 
 class WireClient:
@@ -50,3 +51,4 @@ class WireClient:
         if deadline == self._deadline:
             self._deadline = None
             self.step(lambda machine: machine.wake(self.net.now))
+            require_rung(self.machine, self._deadline)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("surepipe")
 OPEN_MAX = 10_000
 EVENTS_AT_ONCE = 256
+NEVER = 1 << 62
+"""More receipts than there are."""
 ORIENTED_S = 5.0
 """So long a client waits for enough nodes to tell which epoch it is."""
 
@@ -66,12 +68,13 @@ class Ticket:
     @property
     def is_placed(self) -> bool:
         """Whether so many nodes keep it that it isn't sent any more."""
-        return 3 * len(self._submitted.heard) > self.nodes
+        members = self._end.members_of(self._submitted)
+        return 3 * len(self._submitted.heard & members) > len(members)
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
-        return len(self._end.foundation.nodes)
+        """How many nodes serve its key."""
+        return len(self._end.members_of(self._submitted))
 
     @property
     def tellers(self) -> Sequence[str]:
@@ -80,14 +83,19 @@ class Ticket:
         return tuple(dict.fromkeys(told))
 
     def wait(self, timeout_s: float | None, *, more_than: int) -> bool:
-        """Wait until there are more receipts than so many, or the outcome is believed."""
-        submitted = self._submitted
-        return self._end.signal.wait(
-            lambda: len(submitted.history) > more_than or submitted.outcome is not None, timeout_s
-        )
+        """Wait until there are more receipts than so many, or the outcome is believed; false when that doesn't
+        come in time, or can't any more as the client has ended."""
+        submitted, end = self._submitted, self._end
+
+        def has_news() -> bool:
+            return len(submitted.history) > more_than or submitted.outcome is not None
+
+        end.signal.wait(lambda: has_news() or bool(end.failure), timeout_s)
+        return has_news()
 
     def receipts(self, timeout_s: float | None = None) -> Iterator[SignedReceipt]:
-        """Receipts as they come, until the outcome is believed. Raises TimeoutError when none comes in time."""
+        """Receipts as they come, until the outcome is believed. Raises TimeoutError when none comes in time, or
+        the client has ended."""
         told = 0
         while True:
             fresh = self._submitted.history[told:]
@@ -97,7 +105,9 @@ class Ticket:
                 if told == len(self._submitted.history):
                     return
             elif not self.wait(timeout_s, more_than=told):
-                raise TimeoutError(f"no receipt of {self.id.hex()[:12]} in {timeout_s} s")
+                raise TimeoutError(
+                    f"no receipt of {self.id.hex()[:12]} {self._end.failure or f'in {timeout_s} s'}"
+                )
 
     def unknown(self) -> str:
         """What can be said while nothing is believed: it may still happen."""
@@ -110,11 +120,13 @@ class Ticket:
         )
 
     def result(self, timeout_s: float | None = None) -> Ending:
-        """How it ended, as enough nodes say. Raises TimeoutError while that isn't known: it may still happen."""
-        self._end.signal.wait(lambda: self._submitted.outcome is not None, timeout_s)
+        """How it ended, as enough nodes say. Raises TimeoutError while that isn't known, also when the client has
+        ended before: it may still happen."""
+        self.wait(timeout_s, more_than=NEVER)
         if self._submitted.outcome is None:
+            why = self._end.failure or f"after {timeout_s} s"
             raise TimeoutError(
-                f"the end of {self.id.hex()[:12]} isn't known after {timeout_s} s: {self.unknown()}"
+                f"the end of {self.id.hex()[:12]} isn't known {why}: {self.unknown()}"
             )
         return self._submitted.outcome
 
@@ -145,6 +157,7 @@ class QueueClient(NodeEnd):
         self._events: deque[Event[ClientMachine]] = deque()
         self.signal = options.runtime.signal()
         self._machine: ClientMachine | None = None
+        self._why_given_up = ""
         stores = Stores(stream=NodeStores(journal, None, keys) if journal is not None else None)
         super().__init__(f"{foundation.queue}/{name}", side, options, stores)
 
@@ -153,7 +166,31 @@ class QueueClient(NodeEnd):
         return _ClientHost(self.around, self.build, self._events, self.signal.notify, learner)
 
     def gave_up(self, why: str) -> None:
+        self._why_given_up = why
         logger.error("%s: %s", self.address, why)
+        self.signal.notify()
+
+    @property
+    def failure(self) -> str:
+        """Why this client hears and sends nothing any more; empty while it does."""
+        if self._why_given_up:
+            return f"as {self._why_given_up}"
+        return f"as {self.address} is closed" if self._is_stopped else ""
+
+    def members_of(self, submitted: Submitted) -> frozenset[str]:
+        """Those who serve the key of a message, as far as this client knows."""
+        found = self.foundation.record if self._machine is None else self._machine.epochs.newest
+        return frozenset(found.owner(submitted.header.point).members)
+
+    def _open(self) -> ClientMachine:
+        """Raises MisuseError for a client that takes nothing more, or not yet."""
+        if self.failure:
+            raise MisuseError(f"{self.address} takes nothing more, {self.failure}")
+        if self._machine is None:
+            raise MisuseError(
+                f"{self.address} has not begun: the store of its journal gives nothing"
+            )
+        return self._machine
 
     def build(self) -> ClientMachine:
         """The machine outlives the actor: its tickets are in the hands of callers."""
@@ -177,10 +214,11 @@ class QueueClient(NodeEnd):
         return self._machine
 
     def tickets(self) -> Sequence[Ticket]:
-        """Of all messages whose end isn't known, or was told not long ago; with a journal also of former lives."""
-        if not self.signal.wait(lambda: self._machine is not None, ORIENTED_S) or not self._machine:
-            return ()
-        return [Ticket(self, each) for each in list(self._machine.tickets.values())]
+        """Of all messages whose end isn't known, or was told not long ago; with a journal also of former lives.
+        Raises MisuseError while the store of the journal gives nothing."""
+        self.signal.wait(lambda: self._machine is not None, ORIENTED_S)
+        machine = self._machine or self._open()
+        return [Ticket(self, each) for each in list(machine.tickets.values())]
 
     def told(self, timeout_s: float) -> Sequence[SignedReceipt]:
         """What nodes have told since the last call, of all messages: of one who watches. Waits for something."""
@@ -212,12 +250,9 @@ class QueueClient(NodeEnd):
                 f"ttl_s {ttl_s} or a body of {len(body)} bytes: give 0 to {settings.ttl_max_ms / 1000} s, and "
                 f"at most {settings.message_bytes_max} bytes"
             )
-        machine = self._machine
-        if self._is_stopped or machine is None:
-            raise MisuseError(f"{self.address} is closed, or has never begun")
+        machine = self._open()
         self.signal.wait(self._has_room, None)
-        if self._is_stopped:
-            raise MisuseError(f"{self.address} was closed while it had no room")
+        self._open()  # it may have ended while it had no room
         ticket = machine.ticket(
             body,
             key=key,
@@ -236,9 +271,7 @@ class QueueClient(NodeEnd):
         """Submit a plan, which this admin signs: what is to be otherwise from the next epoch on."""
         if not self.signal.wait(self._is_oriented, ORIENTED_S):
             logger.warning("%s: too few nodes tell which epoch it is", self.address)
-        machine = self._machine
-        if self._is_stopped or machine is None:
-            raise MisuseError(f"{self.address} is closed, or has never begun")
+        machine = self._open()
         ticket = machine.plan_ticket(
             lambda header: plan_body(header, operations, admin),
             ttl_ms=min(round(ttl_s * 1000), self.foundation.settings.ttl_max_ms),
@@ -251,12 +284,12 @@ class QueueClient(NodeEnd):
 
     def stop(self, timeout: float) -> bool:
         is_ended = super().stop(timeout)
-        self.signal.notify()  # who waits for room is told
+        self.signal.notify()  # who waits for room, or for the end of a message, is told
         return is_ended
 
     def _has_room(self) -> bool:
         machine = self._machine
-        if machine is None or self._is_stopped:
+        if machine is None or self.failure:
             return True
         return machine.gauges()["open"] + len(self._events) < OPEN_MAX
 

@@ -36,6 +36,7 @@ from surepipe.queues.rmq.epochs import (
     Foundation,
     QueueSettings,
 )
+from surepipe.queues.rmq.node import NodeMachine
 from surepipe.storage import MemoryStore, SqliteStore, open_store
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class NodeSeen:
     """How a node stands."""
 
     voice: Voice
+    is_reading: bool
+    """Whether it still reads what it knew before: then it knows nothing of what follows but its peers."""
     epoch: int
     position: int
     """How many final blocks of this epoch and the one before it has."""
@@ -57,8 +60,35 @@ class NodeSeen:
     blamed: tuple[str, ...]
     peers: tuple[str, ...]
     """Those that it is connected with."""
-    strangers: tuple[tuple[str, str], ...] = ()
+    strangers: tuple[tuple[str, str], ...]
     """Those whose file is another one, and how it differs."""
+    nodes: tuple[str, ...]
+    """All of its epoch, this one too."""
+    group: tuple[str, ...]
+    """Those that decide with it, this one too; those of the first part of the keys when it decides nothing."""
+    quorum: int
+    """So many of the group are needed."""
+
+
+def _seen(node: NodeMachine, peers: tuple[str, ...]) -> NodeSeen:
+    """In its actor."""
+    gauges, found = node.gauges(), node.record
+    parts = [each for each in found.partitions if node.name in each.members]
+    part = parts[0] if parts else found.lead
+    return NodeSeen(
+        voice=node.voice,
+        is_reading=not node.has_recalled,
+        epoch=found.number,
+        position=gauges.get("position", 0),
+        undecided=gauges.get("undecided", 0),
+        height=gauges.get("height", 0),
+        blamed=tuple(node.blamed()),
+        peers=peers,
+        strangers=tuple(node.strangers.items()),
+        nodes=tuple(each.name for each in found.nodes),
+        group=part.members,
+        quorum=found.quorum(part.lo).size,
+    )
 
 
 class Cluster:
@@ -96,6 +126,7 @@ class Cluster:
         self._journals: list[SqliteStore] = []
         self._clients: dict[str, QueueClient] = {}
         self._temporary: TemporaryDirectory[str] | None = None
+        self._is_closed = False
 
     @classmethod
     def local(
@@ -177,7 +208,8 @@ class Cluster:
         return tuple(each.name for each in self.foundation.nodes)
 
     def start(self, name: str) -> None:
-        """Start a node that doesn't run; with what is in its file it goes on."""
+        """Start a node that doesn't run; with what is in its file it goes on. When that fails it doesn't run."""
+        self._require_open()
         is_known = name in self.nodes or name in self.joining
         if name in self._nodes or not is_known or self._process is None:
             raise MisuseError(
@@ -189,36 +221,57 @@ class Cluster:
             raise ConfigurationError(
                 f"{self._folder / name}.key is another key than the one of {name}"
             )
-        queue, path = self.foundation.queue, self._folder / f"{name}.guard"
-        store = self._open_store(name)
         try:
-            stored = store.info(f"rmq/{queue}/{name}/epochs")
-            if isinstance(stored, Unavailable):
-                raise StoreUnavailable(f"{called(store)} of {name}: {stored.detail or 'no answer'}")
-            is_new = not path.exists() and not isinstance(stored, StreamInfo)
-            self._guards[name] = FileGuard(path, is_new=is_new)
-            if self._has_decided:
-                self._decided[name] = self._open_store(name, "-decided")
+            self._begin(name, keys, self._process)
         except BaseException:
-            store.close()
+            self._end(name)
             raise
-        self._stores[name] = store
+
+    def _begin(self, name: str, keys: Ed25519Keys, process: Function) -> None:
+        queue, path = self.foundation.queue, self._folder / f"{name}.guard"
+        store = self._stores[name] = self._open_store(name)
+        stored = store.info(f"rmq/{queue}/{name}/epochs")
+        if isinstance(stored, Unavailable):
+            raise StoreUnavailable(f"{called(store)} of {name}: {stored.detail or 'no answer'}")
+        is_new = not path.exists() and not isinstance(stored, StreamInfo)
+        self._guards[name] = FileGuard(path, is_new=is_new)
+        if self._has_decided:
+            self._decided[name] = self._open_store(name, "-decided")
         self._sides[name] = self._side_of(name)
         node = self._nodes[name] = QueueNode(
             name,
             self.foundation,
             self._sides[name],
-            store=self._stores[name],
+            store=store,
             guard=self._guards[name],
             keys=keys,
-            process=self._process,
+            process=process,
             options=self._options,
             decided=self._decided.get(name),
         )
         node.start()
 
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise MisuseError(
+                f"this cluster of {self.foundation.queue} is closed: open another one"
+            )
+
+    def _running(self, name: str) -> QueueNode:
+        """Raises LookupError."""
+        if name not in self._nodes:
+            here = ", ".join(self._nodes) or "no node"
+            raise LookupError(f"{name} doesn't run here: {here} does")
+        return self._nodes[name]
+
     def decided_of(self, name: str) -> SqliteStore | RedisStore:
-        """The store of the stream ``decided`` of a node: what this queue has decided, each message once."""
+        """The store of the stream ``decided`` of a node: what this queue has decided, each message once.
+        LookupError when it doesn't run here, and MisuseError when this cluster keeps no such streams."""
+        self._running(name)
+        if not self._has_decided:
+            raise MisuseError(
+                f"{name} keeps no stream of what is decided: open it with decided=True"
+            )
         return self._decided[name]
 
     def _open_store(self, name: str, what: str = "") -> SqliteStore | RedisStore:
@@ -233,14 +286,17 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """End a node as it stands."""
-        node = self._nodes.pop(name, None)
-        if node is None:
+        if name not in self._nodes:
             raise MisuseError(f"{name} doesn't run")
-        node.stop(STOP_S)
-        self._stores.pop(name).close()
-        if name in self._decided:
-            self._decided.pop(name).close()
-        self._guards.pop(name).close()
+        self._end(name)
+
+    def _end(self, name: str) -> None:
+        """What there is of a node that runs, or that couldn't be started."""
+        if (node := self._nodes.pop(name, None)) is not None:
+            node.stop(STOP_S)
+        for parts in (self._stores, self._decided, self._guards):
+            if (part := parts.pop(name, None)) is not None:
+                part.close()
 
     def client(
         self,
@@ -274,6 +330,7 @@ class Cluster:
         is_detailed: bool = False,
         journal: Store | None = None,
     ) -> QueueClient:
+        self._require_open()
         if not (NAME.fullmatch(submitter) or (is_watching and not submitter)):
             raise MisuseError(
                 f"{submitter!r} is no name: it has 1 to 64 letters, digits, '.', '_', '-'"
@@ -293,45 +350,33 @@ class Cluster:
 
     def status(self, node: str, message_id: bytes) -> str:
         """What a message has come to, as this node knows it. Like the questions below it waits while the node
-        reads what it knew before; LookupError when that takes too long."""
-        return str(self._nodes[node].recall(lambda node: node.status(message_id)))
+        reads what it knew before; LookupError when that takes too long, and of one that doesn't run here."""
+        return str(self._running(node).recall(lambda node: node.status(message_id)))
 
     def chain(self, node: str) -> Sequence[Block]:
         """The final blocks that a node knows, in their order."""
-        found = self._nodes[node].recall(lambda each: tuple(each.blocks()))
+        found = self._running(node).recall(lambda each: tuple(each.blocks()))
         return cast("Sequence[Block]", found)
 
     def seen(self, node: str) -> NodeSeen:
-        """How a node stands. LookupError between two lives of it."""
-        side = self._sides.get(node)
+        """How a node stands. LookupError between two lives of it, and of one that doesn't run here."""
+        running, side = self._running(node), self._sides.get(node)
         others = [each for each in self._nodes if each != node]
-        peers = side.connected() if isinstance(side, TcpMesh) else others
-        found = self._nodes[node].look(
-            lambda each: NodeSeen(
-                voice=each.voice,
-                epoch=each.record.number,
-                position=each.gauges().get("position", 0),
-                undecided=each.gauges().get("undecided", 0),
-                height=each.gauges().get("height", 0),
-                blamed=tuple(each.blamed()),
-                peers=tuple(peers),
-                strangers=tuple(each.strangers.items()),
-            )
-        )
-        return cast("NodeSeen", found)
+        peers = tuple(side.connected() if isinstance(side, TcpMesh) else others)
+        return cast("NodeSeen", running.look(lambda each: _seen(each, peers)))
 
     def failure(self, node: str) -> str:
         """Why a node takes part no more, though it runs; empty while it does."""
-        return self._nodes[node].failure()
+        return self._running(node).failure()
 
     def heights(self, node: str) -> Mapping[str, int]:
         """How many entries of each node this one has."""
-        found = self._nodes[node].recall(lambda each: dict(each.heights()))
+        found = self._running(node).recall(lambda each: dict(each.heights()))
         return cast("Mapping[str, int]", found)
 
     def blamed(self, node: str) -> Sequence[str]:
         """Whom a node has caught signing two things."""
-        return cast("Sequence[str]", self._nodes[node].recall(lambda each: tuple(each.blamed())))
+        return cast("Sequence[str]", self._running(node).recall(lambda each: tuple(each.blamed())))
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """Of each node that runs."""
@@ -342,7 +387,9 @@ class Cluster:
         return {name: node.gauges() for name, node in self._nodes.items()}
 
     def close(self) -> None:
-        """End all clients and nodes. What is placed goes on when the cluster is opened again."""
+        """End all clients and nodes. What is placed goes on when it is opened again; who waits for the end
+        of a message is told that its client is closed."""
+        self._is_closed = True
         for client in self._clients.values():
             client.stop(STOP_S)
         for journal in self._journals:

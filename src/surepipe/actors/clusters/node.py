@@ -224,7 +224,7 @@ class QueueNode(NodeEnd):
             return self._why_given_up
         try:
             has_ended = self.look(lambda node: node.has_ended)
-        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
+        except LookupError:
             return ""
         return f"another process of {self.member} began later" if has_ended else ""
 
@@ -272,11 +272,16 @@ class QueueNode(NodeEnd):
         return self.look(question)
 
     def look(self, question: Callable[[NodeMachine], object]) -> object:
-        """What this node answers now, in its actor. LookupError between two lives."""
+        """What this node answers now, in its actor. LookupError between two lives, and while it is too busy."""
 
         def asked(host: Host[_Walled]) -> object:
             if not host.is_built:
                 raise LookupError(f"{self.address} has not begun")
             return question(host.machine.node)
 
-        return self.ask(asked)
+        try:
+            return self.ask(asked)
+        except (pykka.Timeout, pykka.ActorDeadError) as error:
+            raise LookupError(
+                f"{self.address} doesn't answer in time, or has just ended"
+            ) from error

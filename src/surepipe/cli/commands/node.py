@@ -271,8 +271,9 @@ class _Watch:
             "silent": "has lost what it signed: it listens, and takes part again once it has learned it",
             "ended": "is run by another process",
         }
-        said = {"voice": voices[seen.voice.value]}
-        silent = [each for each in self._cluster.nodes if each not in (*seen.peers, self.name)]
+        reading = "reads what it knew before"
+        said = {"voice": reading if seen.is_reading else voices[seen.voice.value]}
+        silent = [each for each in seen.nodes if each not in (*seen.peers, self.name)]
         peers = f"is connected with {', '.join(seen.peers) or 'nobody'}"
         said["peers"] = f"{peers}; silent: {', '.join(silent)}" if silent else peers
         for name, why in seen.strangers:
@@ -285,10 +286,9 @@ class _Watch:
         return said
 
     def _stuck(self, seen: NodeSeen, seconds: float) -> Line:
-        there, needed = len(seen.peers) + 1, self._cluster.foundation.quorum.size
-        nodes = len(self._cluster.nodes)
-        silent = [each for each in self._cluster.nodes if each not in (*seen.peers, self.name)]
-        said = f" no block for {seconds:.0f} s: {there} of {nodes} answer, {needed} are needed"
+        silent = [each for each in seen.group if each not in (*seen.peers, self.name)]
+        there, nodes = len(seen.group) - len(silent), len(seen.group)
+        said = f" no block for {seconds:.0f} s: {there} of {nodes} answer, {seen.quorum} are needed"
         return line(
             (self.name, "head"),
             (said + (f"; silent: {', '.join(silent)}" if silent else ""), "warn"),

@@ -30,7 +30,10 @@ class AskingLog(SpeakingLog):
 
     def _sync(self, now: int) -> None:
         """Tell one member after the other how far this log is; all of them while it asks what it had said."""
-        if self._sync_at is None or now < self._sync_at or not self._others:
+        if self._sync_at is None or now < self._sync_at:
+            return
+        if not self._others:
+            self._sync_at = None  # a deadline that stays in the past hides all that come behind it
             return
         every = self.options.sync_every_us
         self._sync_at = now + every - every // 5 + below(self._rng, 2 * every // 5 + 1)

@@ -146,7 +146,8 @@ class NodeMachine(HandingNode):
         for each in self._open.values():
             due = earlier(due, earlier(each.due, each.ask_again))
         for asked in self._asked.values():
-            due = earlier(due, asked.due)
+            if asked.due > self._now:  # else it is here, or there is nobody to ask
+                due = earlier(due, asked.due)
         if self._handing:
             due = earlier(due, self._handing[0][0])
         if self._feed is not None:
@@ -170,7 +171,7 @@ class NodeMachine(HandingNode):
                     self._out += self.receipts.tell(self._now)
                     known = more[0] if more and isinstance(more[0], int) else 0
                     self._tell_epochs(route, known)
-                    if self.is_speaking:  # else it may be far behind: a message of that epoch is too old
+                    if self.is_speaking:  # else it may be epochs behind
                         number = self.record.number
                         self._send(route, "now", queue, self.name, number, self._wall_ms)
             case ("foundation", str() as queue, tuple() as facts) if queue == self.queue:

@@ -124,7 +124,10 @@ def test_a_file_that_was_cut_when_all_was_read_is_told_of_and_goes_on(
     assert log.read(source) == []
     log.write(6, 7)
     assert log.read(source) == [6, 7]
+    log.write(8)
+    assert log.read(source) == [8]
     assert f"all {size} that were seen had been read" in caplog.text
+    assert "has grown" not in caplog.text
 
 
 @pytest.mark.parametrize("lag", [2, 99], ids=["behind", "at its end"])
@@ -240,6 +243,67 @@ def test_a_file_that_was_moved_twice_since_is_not_guessed_at(log: Log) -> None:
     log.write(7)
     with pytest.raises(ConfigurationError, match=r"of what is .*\.2 now, and .*\.1 came since"):
         log.source(log.rows[-1].after)
+
+
+def aged(path: Path, second: int) -> None:
+    """Last written in this second: files that are made within one tick of the clock look equally old."""
+    os.utime(path, (second, second))
+
+
+@pytest.mark.parametrize("way", ["copied and cut", "renamed"])
+def test_a_file_that_was_moved_twice_while_nobody_looked_stops_the_run(log: Log, way: str) -> None:
+    """The one between has lost its name before it was read: its file is named, and no row behind it is given."""
+    source = log.source()
+    read = log.read(source, 2)
+    for number, name in enumerate((".2", ".1"), 1):
+        if way == "renamed":
+            log.path.rename(log.beside(name))
+        else:
+            shutil.copy(log.path, log.beside(name))
+            os.truncate(log.path, 0)
+        aged(log.beside(name), number)
+        log.write(10 * number)
+        if number == 1:
+            read += log.read(source, 1)  # it has begun with what is left of the first
+    while len(read) < 5:
+        read += log.read(source, 1)
+    assert read == [1, 2, 3, 4, 5]
+    with pytest.raises(ConfigurationError, match=r"of the one before, and .*\.1 came since"):
+        log.read(source)
+
+
+def test_a_file_that_was_moved_before_anything_of_it_was_read_is_found(log: Log) -> None:
+    """A place may be the very beginning of a file: it is known by its inode."""
+    source = log.source()
+    log.read(source)
+    log.path.rename(log.beside(".1"))
+    log.write(6)
+    place = source.read(9)
+    assert place is not None
+    log.path.rename(log.beside(".2"))
+    log.write(7)
+    aged(log.beside(".1"), 1)
+    aged(log.beside(".2"), 2)
+    assert log.read(log.source(place[-1].after)) == [6, 7]
+
+
+@pytest.mark.parametrize(
+    "other", ["a backup of the old one", "a backup of the new one", "a copy being compressed"]
+)
+def test_what_stands_beside_and_is_no_file_between_stops_nobody(log: Log, other: str) -> None:
+    """Its lines are in one of the two that are read, or in a file that was there before."""
+    source = log.source()
+    log.path.rename(log.beside(".1"))
+    aged(log.beside(".1"), 1)
+    log.write(6)
+    match other:
+        case "a backup of the old one":
+            log.beside(".bak").write_bytes(log.beside(".1").read_bytes())
+        case "a backup of the new one":
+            log.beside("~").write_bytes(log.path.read_bytes())
+        case _:
+            log.beside(".1.gz").write_bytes(b"half a")
+    assert log.read(source) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_place_of_an_earlier_version_is_understood(log: Log) -> None:

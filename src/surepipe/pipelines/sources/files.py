@@ -12,7 +12,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -165,13 +165,12 @@ class Growing:
         Raises ConfigurationError when more files were moved away since: which of them to read nobody can tell.
         """
         found: tuple[Path, int, bool] | None = None
-        beside = files_beside(self.path)
-        for one in beside:
+        for one in files_beside(self.path):
             file = opened(one)
             stat = os.fstat(file)
             is_very_same = where.file.inode_of == (stat.st_dev, stat.st_ino)
             is_better = found is None or (is_very_same and not found[2])
-            if is_better and where.at > 0 and where.fits(file):
+            if is_better and (is_very_same or where.at > 0) and where.fits(file):
                 if found is not None:
                     os.close(found[1])
                 found = (one, file, is_very_same)
@@ -180,16 +179,26 @@ class Growing:
         if found is None:
             return None
         path, file, is_very_same = found
-        time = os.fstat(file).st_mtime_ns
-        newer = [str(one) for one in beside if one != path and one.stat().st_mtime_ns > time]
-        if newer:
+        try:
+            self._require_none_between(file, f"of what is {path} now")
+        except ConfigurationError:
             os.close(file)
-            raise ConfigurationError(
-                f"{self.path} was read up to byte {where.at} of what is {path} now, and {', '.join(newer)} came "
-                "since: read what is in them by a source of its own, and move them to another folder"
-            )
+            raise
         logger.info("%s goes on at byte %d of %s", self.path, where.at, path)
         return file, is_very_same
+
+    def _require_none_between(self, old: int, what: str) -> None:
+        """Raises ConfigurationError when another file had the name after this one, and has it no more.
+
+        1. A file is copied and cut, and what is left of it is read from the copy.
+        2. Meanwhile the file fills, and is copied and cut again.
+        3. What has the name now is not what comes next: that is in the second copy.
+        """
+        if newer := _between(self.path, old):
+            raise ConfigurationError(
+                f"{self.path} was read up to byte {self.where.at} {what}, and {', '.join(newer)} came since: read "
+                "what is in them by a source of its own, and move them to another folder"
+            )
 
     def behind(self, skip: int) -> bytes | None:
         """The line so many bytes behind the place; None when there is no whole one now, b"" at the end."""
@@ -340,6 +349,7 @@ class Growing:
         is_other = (stat.st_dev, stat.st_ino) != self.where.file.inode_of
         if not (is_other and (stat.st_size or self._is_old)):
             return None  # while the new one is empty, somebody may still write into the old one
+        self._require_none_between(self._file, "of the one before")
         return self._anew(opened(self.path))
 
     def _watch_left(self) -> None:
@@ -356,10 +366,14 @@ class Growing:
     def _anew(self, file: int) -> SourceRow:
         if self._left >= 0:
             os.close(self._left)
-        self._left, self._left_at = self._file, os.fstat(self._file).st_size
+            self._left = -1
+        stat = os.fstat(file)
+        if os.path.samestat(stat, os.fstat(self._file)):
+            os.close(self._file)  # it was cut: that it grows is nothing to be told
+        else:
+            self._left, self._left_at = self._file, os.fstat(self._file).st_size
         self._file, self._is_old = file, False
         self._ahead, self._used, self._seen_size = b"", 0, 0
-        stat = os.fstat(file)
         self.where, self.line = Where(file=FileId(stat.st_dev, stat.st_ino)), 1
         return SourceRow(NOTHING, self.where.text)
 
@@ -392,6 +406,47 @@ def files_beside(path: Path) -> list[Path]:
     """Files whose names say that they may be what this one was, before it was moved away or copied and cut."""
     found = path.parent.glob(f"{_escaped(path.name)}[.~_-]*")
     return [one for one in sorted(found) if one.is_file()]
+
+
+def _between(path: Path, old: int) -> list[str]:
+    """Files beside a path that were written after an open one, and whose lines are neither there nor at the path.
+
+    So a backup of either, or a copy that is only being made, is none of them.
+    """
+    while True:
+        try:
+            return [str(one) for one in _newer_beside(path, old) if not _is_in(one, path, old)]
+        except FileNotFoundError:  # files are being moved just now
+            continue
+
+
+def _newer_beside(path: Path, old: int) -> Iterator[Path]:
+    beside, stat = files_beside(path), os.fstat(old)
+    names = {one.name for one in beside}
+    for one in beside:
+        other = one.stat()
+        is_other = other.st_size and (other.st_dev, other.st_ino) != (stat.st_dev, stat.st_ino)
+        if is_other and other.st_mtime_ns > stat.st_mtime_ns and not _is_made_of(one.name, names):
+            yield one
+
+
+def _is_in(one: Path, path: Path, old: int) -> bool:
+    """True when the lines of a file stand in an open one, or at a path."""
+    with one.open("rb") as file, path.open("rb") as now:
+        end = _end_of(file.fileno())
+        return end.fits(old) or end.fits(now.fileno())
+
+
+def _end_of(file: int) -> Where:
+    size = os.fstat(file).st_size
+    seen = min(size, _SEEN_MAX)
+    head, last = os.pread(file, seen, 0), os.pread(file, seen, size - seen)
+    return Where(size, KnownBytes.of(last), FileId(head=KnownBytes.of(head)))
+
+
+def _is_made_of(name: str, names: Container[str]) -> bool:
+    """True while another one is being compressed into it."""
+    return name.rpartition(".")[0] in names
 
 
 def _escaped(name: str) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from surepipe.core.claims import Atom, Fault
 from surepipe.core.store_requests import Level
-from surepipe.guarantees import derive, derive_chain, remedy_for_fault
+from surepipe.guarantees import derive, derive_chain, refusals, remedy_for_fault
 from surepipe.guarantees.explain import explain, explain_chain
 from surepipe.guarantees.hops import LOCAL, Chain, DeclaredStore
 from surepipe.pipes.stack.boundary import Boundary
@@ -179,7 +179,10 @@ def test_every_lack_names_atoms_and_a_reason(
     layers: list[str], journal: DeclaredStore | None
 ) -> None:
     """Nothing is left unexplained."""
-    explained = explain(derive(replace(hop(*layers), journal=journal)))
+    whole = replace(hop(*layers), journal=journal)
+    if refusals(whole):
+        return
+    explained = explain(derive(whole))
     for lack in explained.lacks:
         assert lack.atoms
         assert lack.because

@@ -211,6 +211,19 @@ def test_a_journal_in_memory_is_none() -> None:
     assert refusals(replace(hop("reliable"), journal=redis, receiver_state=redis)) == ()
 
 
+def test_a_journal_needs_somebody_who_confirms() -> None:
+    """L-4: a later life waits until all of the older ones is confirmed, so it would wait for ever."""
+    assert only_refusal(replace(hop("dedupe", route=LOCAL), journal=POWER)) == (
+        "one-way: pipe orders: the journal keeps each message until it is confirmed, and no layer confirms: "
+        "nothing would ever leave it, and the next sender would send nothing of its own. Put multi-unconfirmed "
+        "below layer 0, or put resend below layer 0, or drop the journal."
+    )
+    assert refusals(replace(hop("dedupe", "resend", route=LOCAL), journal=POWER)) == ()
+    assert refusals(replace(stream_hop(), journal=POWER)) == ()
+    one_way = replace(hop("strict-monotonic", route=ONE_WAY), journal=POWER)
+    assert only_refusal(one_way).endswith("send nothing of its own. Drop the journal.")
+
+
 # no-dead-letter, no-start-policy, bounds, stack-mismatch
 
 

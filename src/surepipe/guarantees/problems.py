@@ -281,6 +281,12 @@ def _of_stores(hop: Hop) -> Iterator[Finding]:
             )
             remedy = f"keep the {what} in SQLite or another store that outlives the process"
             yield _finding(hop, Code.VOLATILE_STORE, why, remedy)
+    if hop.journal is not None and not any(layer.confirms for layer in hop.layers):
+        why = (
+            "the journal keeps each message until it is confirmed, and no layer confirms: nothing would ever "
+            "leave it, and the next sender would send nothing of its own"
+        )
+        yield _finding(hop, Code.ONE_WAY, why)
     if hop.retries is not None and hop.dead_letters is None:
         why = (
             f"after {hop.retries} retries there is no place to put the message, "

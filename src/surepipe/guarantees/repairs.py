@@ -147,6 +147,8 @@ def remedies_for(finding: Finding) -> tuple[Edits, ...]:
             lambda hop: _retry_below(hop, number),
             _strict_alone,
         )
+    if finding.code is Code.ONE_WAY and finding.layer is None:
+        return (_confirming,)
     if finding.code is Code.ONE_WAY:
         return (
             lambda hop: _dropped(hop, number),
@@ -369,6 +371,11 @@ def _dropped(hop: Hop, number: int) -> Iterator[Edit[Hop]]:
         yield _layers(
             hop, f"drop layer {number}, since the stream below repeats by itself", *layers
         )
+
+
+def _confirming(hop: Hop) -> Iterator[Edit[Hop]]:
+    yield from _puts_below(hop)
+    yield Edit("drop the journal", replace(hop, journal=None))
 
 
 def _way_back_or_none_needed(hop: Hop) -> Iterator[Edit[Hop]]:

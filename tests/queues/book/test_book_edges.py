@@ -33,6 +33,7 @@ from surepipe.queues.book import (
     Refused,
     check_invariants,
 )
+from surepipe.queues.book.events import Processed
 from surepipe.storage import MemoryStore, SqliteStore
 from tests.kit.book import BookUnderTest, Clocks, Gate, changed_config
 from tests.queues.book.conftest import Make
@@ -235,6 +236,20 @@ def test_what_took_long_is_committed_before_more_is_begun(make_in_memory: Make) 
     book.put(A="1 2 3 4 5", B="6")
     book.svc()
     assert stored == [0, 0, 2, 2, 4, 5]  # behind the fifth its queue is empty
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_what_no_handler_was_called_for_is_not_done(make_in_memory: Make, listens: bool) -> None:
+    """B-56, BI-11: 1. Six messages are planned for one visit. 2. Handlers take long, so the visit ends behind two.
+    3. The others are called for later, also where somebody listens to events."""
+    clocks = Clocks()
+    book = make_in_memory(FREE, clocks=clocks, commit_s=1.0, quantum=100, listen=listens)
+    book.always = lambda _message, _context: clocks.advance(0.6)
+    book.book.enqueue_many("A", [b"1", b"2", b"3", b"4", b"5", b"6"])
+    while book.ring():
+        book.svc()
+    assert book.took() == "1 2 3 4 5 6"
+    assert len(book.told(Processed)) == 6 * listens
 
 
 def test_a_commit_has_time_before_a_process_is_taken_for_dead() -> None:

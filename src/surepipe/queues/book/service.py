@@ -788,7 +788,8 @@ class Worker:
         visit.ran += count
         if handled and handled[-1] is DONE and handled.count(DONE) == count:
             if self._ledger.listening:
-                for payload, cost in zip(payloads, costs, strict=False):
+                # A run may end before all that was planned: what no handler was called for is not done.
+                for payload, cost in zip(payloads[:count], costs, strict=False):
                     self._processed(visit, payload, cost, DONE)
                     visit.step(len(payload))
             else:

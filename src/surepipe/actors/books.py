@@ -315,7 +315,10 @@ class ServedBook(BookQueue):
         return self._is_ending or self.failure is not None
 
     def trouble(self, error: BaseException) -> None:
-        """The service is over: another process has taken this one's place, or the store is another one."""
+        """The service is over: another process has taken this one's place, or the store is another one. Of several
+        workers that find that the first one tells."""
+        if self.failure is not None:
+            return
         kind = NoticeKind.FENCED if isinstance(error, Fenced) else NoticeKind.RESET
         is_ours = isinstance(error, SurepipeError)
         why = str(error) if is_ours else f"{type(error).__name__}: {error}"

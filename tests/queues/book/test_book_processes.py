@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from surepipe.core.store_requests import Batch, Store, StreamInfo
-from surepipe.errors import ConfigurationError, Fenced
+from surepipe.core.store_requests import (
+    Batch,
+    Store,
+    StoreOutcome,
+    StoreRequest,
+    StreamInfo,
+    Unavailable,
+)
+from surepipe.errors import ConfigurationError, Fenced, StoreUnavailable
 from surepipe.queues.book import (
     Accepted,
     BookConfig,
@@ -22,6 +29,7 @@ from surepipe.queues.book import (
 from surepipe.queues.book.changes import Commit, End, Enqueue, Entry, Gone, Items, VisitDone
 from surepipe.queues.book.ledger import Applied, Ledger
 from surepipe.queues.book.page import HEADER_BYTES, packed
+from surepipe.storage import MemoryStore
 from tests.kit.book import BookUnderTest, Clocks, Death
 from tests.queues.book.conftest import Make
 
@@ -138,6 +146,48 @@ def test_a_frozen_worker_is_fenced(make: Make) -> None:
     assert second.feet("A") == (0, 0, 0, 0)
     with pytest.raises(Fenced):
         first.book.enqueue("A", b"late")
+
+
+class Outage(MemoryStore):
+    """A store that is silent for a minute when told so: it gives no answer, or a late one."""
+
+    how = ""
+    clocks: Clocks
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        if self.how == "no answer":
+            return Unavailable("silent")
+        if self.how == "a late answer":
+            self.how = ""
+            self.clocks.advance(60)
+        return super().ask(request)
+
+
+@pytest.mark.parametrize("how", ["no answer", "a late answer"])
+def test_an_outage_of_the_store_makes_nobody_dead(how: str) -> None:
+    """B-91: 1. A store is silent for longer than a lease. 2. The first one that it answers has heard of nobody
+    else, as it heard of nobody at all. 3. It would end the claims of all others, and they their service."""
+    store, clocks = Outage(), Clocks()
+    store.clocks = clocks
+    first, second = (BookUnderTest(store, worker=name, clocks=clocks) for name in ("one", "two"))
+
+    def silence(message: BookMessage, _context: Context) -> None:
+        if message.payload == b"1":
+            second.svc()  # sees the claim
+            store.how = how
+            if how == "no answer":
+                with pytest.raises(StoreUnavailable):
+                    second.svc()
+                clocks.advance(60)
+                store.how = ""
+            second.svc()
+
+    first.always = silence
+    first.put(A="1 2")
+    first.svc()
+    first.svc()
+    assert (first.took(), second.took()) == ("1 2", "")
+    first.check()
 
 
 @pytest.mark.parametrize("whose", ["of another process", "of its own that is over"])

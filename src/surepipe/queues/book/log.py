@@ -129,6 +129,8 @@ class BookLog:
         self._monotonic = monotonic
         self.renewed = monotonic()
         """When the last entry that was answered had been sent: until then at least, all know that we are alive."""
+        self._deaf_us = 0
+        self._deaf_since: int | None = None
         self.requests = 0
         self.news = 0
         """Counts what came into the ledger while somebody looked and may give work: entries of others, and own
@@ -218,9 +220,11 @@ class BookLog:
         """Apply entries up to the end; of our own one that is wanted, note what it did."""
         while True:
             self.requests += 1
+            began = self._monotonic()
             batch = self.store.read(
                 self.stream, self.ledger.index + 1, READ_ENTRIES, READ_BYTES, self.incarnation
             )
+            self._answered(began, batch)
             match batch:
                 case Batch():
                     self._apply_batch(batch, wanted)
@@ -318,8 +322,10 @@ class BookLog:
         began = self._monotonic()
         for _ in range(TRIES):
             self.requests += 1
+            asked = self._monotonic()
             if others:
                 joined = self.store.ask(Together((run, *others), is_decided=True))
+                self._answered(asked, joined)
                 outcome = joined.outcomes[0] if isinstance(joined, AllDone) else joined
                 if isinstance(joined, NoneDone):
                     outcome = joined.outcomes[0]
@@ -348,6 +354,7 @@ class BookLog:
                 outcome = self.store.append(
                     run.stream, run.producer, run.epoch, run.first, run.payloads
                 )
+                self._answered(asked, outcome)
             if isinstance(outcome, Stored):
                 self.renewed = began
                 self._stored(write, run, outcome)
@@ -446,6 +453,21 @@ class BookLog:
         return found.values[0]
 
     # Others.
+
+    @property
+    def hearing(self) -> int:
+        """Microseconds for which this process could have heard of others. While its store didn't answer, nobody's
+        silence says that he is dead: each would end the others' claims after every outage."""
+        return self._monotonic() - self._deaf_us
+
+    def _answered(self, began: int, outcome: object) -> None:
+        """Take note of how long an answer took, or of one that didn't come."""
+        since = began if self._deaf_since is None else self._deaf_since
+        if isinstance(outcome, Unavailable):
+            self._deaf_since = since
+        else:
+            self._deaf_us += self._monotonic() - since
+            self._deaf_since = None
 
     def declare_dead(self, worker: str, wall: int) -> None:
         """End the claims of a process that was silent for too long: first the store refuses it, then all know."""

@@ -801,7 +801,7 @@ class BookQueue:
 
     def _end_silent(self) -> None:
         """A process that has claimed queues and is not heard of for ``lease_s`` is declared dead."""
-        now, lease = self._monotonic(), round(self.config.lease_s * 1_000_000)
+        now, lease = self._log.hearing, round(self.config.lease_s * 1_000_000)
         holders = {
             *self.ledger.taken.values(),
             *(name for name, held in self.ledger.leased.items() if held),

@@ -10,8 +10,11 @@ the store's own client, one process per core, without Spark; a Python data sourc
 the floor of all such sources; rows that Spark makes up (``spark.range`` and the source ``rate-micro-batch``), and
 the same rows in Parquet, as a table and as a stream of files; XRANGE in tasks of ``mapInArrow``. Redis to Redis:
 the surepipe source and sink, by rows and by pages, and by pages with a function between; ``foreachBatch`` over
-XRANGE and pipelined XADD, which repeats what a crash leaves half done. Each is run once to warm up, then rounds
-alternate while there is time. Beside each rate stand the processor seconds that a million messages took.
+XRANGE and pipelined XADD, which repeats what a crash leaves half done. A pipeline of a YAML file, as ``surepipe
+run --engine spark`` runs it: a stream, one pipe or three, each with a function of Python behind it, a stream
+(``--single`` orders of 100 bytes of JSON). The way into the first pipe is a hop, and so is each pipe. Each is run
+once to warm up, then rounds alternate while there is time. Beside each rate stand the processor seconds that a
+million messages took.
 
 Growth (``--growth``): the source over ``--longest`` messages and over a fiftieth, and the same of a replay, which
 calls a function for each message (so ``--longest 50000000`` takes ten minutes). What more messages take is shown
@@ -41,7 +44,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from benchmarks.processors import KINDS, used
+from surepipe.actors.codecs import AutoCodec
 from surepipe.core.store_requests import KEEP_ALL
+from surepipe.pipelines import loads
 from surepipe.spark.columns import (
     INTEGER,
     PageCut,
@@ -55,6 +60,7 @@ from surepipe.spark.columns import (
 from surepipe.spark.following import Follower
 from surepipe.spark.pages import PAGES, over_messages
 from surepipe.spark.replaying import replay
+from surepipe.spark.running import run as run_plan
 from surepipe.spark.session import SparkOptions, open_session
 from surepipe.spark.sink import NEEDED
 from surepipe.spark.source import READ_BYTES, READ_ROWS, arrow_schema
@@ -68,6 +74,8 @@ RUN = 10_000
 READY_ROWS = 62_500
 GROWTH = 50
 """How many times as many messages the larger of two growing things has."""
+CHAIN = 3
+"""So many pipes one behind the other has the longer one of two pipelines."""
 COUNT = schema_of([("n", INTEGER)])
 TWO_COLUMNS = "`index` bigint, payload binary"
 Contest = tuple[int, Callable[[], float]]
@@ -85,6 +93,33 @@ class Took:
 def same(message: object) -> object:
     """The stage of the replay."""
     return message
+
+
+def priced(order: dict[str, int]) -> dict[str, int]:
+    """The stage of a pipeline of a file."""
+    order["total"] = order["quantity"] * order["price"]
+    return order
+
+
+def chain(url: str, pipes: int, run: int) -> str:
+    """The text of a pipeline: so many pipes one behind the other, and a stage behind each. What is named by the
+    run is new in it."""
+    parts: dict[str, dict[str, str]] = {"pipes": {}, "stages": {}}
+    last = f"orders{run}"
+    for number in range(pipes):
+        of_pipe = f"pipe{run}-{number}"
+        parts["pipes"][of_pipe] = f"{{from: {last}, route: {{kind: redis, store: bus}}}}"
+        last = f"stage{number}"
+        parts["stages"][last] = f'{{from: {of_pipe}, call: "benchmarks.spark:priced"}}'
+    middle = "\n".join(
+        f"{section}:\n" + "\n".join(f"  {name}: {text}" for name, text in found.items())
+        for section, found in parts.items()
+    )
+    return (
+        f"version: 1\nname: bench\nstores: {{bus: {{kind: redis, url: '{url}'}}}}\n"
+        f"sources: {{orders{run}: {{kind: stream, store: bus, stream: orders}}}}\n"
+        f"{middle}\nsinks: {{out: {{from: {last}, kind: stream, store: bus, stream: priced{run}}}}}\n"
+    )
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -162,6 +197,7 @@ class Bench:
             self._fill_single(f"single:{name}", sizes.single // cores)
         for name, count in sizes.growing.items():
             self._fill(name, count)
+        self._fill_orders(sizes.single)
         self.spark.dataSource.register(ReadySource)
         self._source(*self.streams).write.mode("overwrite").parquet(str(folder / "rows"))
 
@@ -177,6 +213,16 @@ class Bench:
             for n in range(first, min(first + RUN, count + 1)):
                 pipe.xadd(key, {"b": b"%0100d" % n})
             pipe.execute()
+
+    def _fill_orders(self, count: int) -> None:
+        encode = AutoCodec().encode
+        self.place.store().create("orders", 1, KEEP_ALL)
+        for first in range(1, count + 1, RUN):
+            payloads = [
+                encode({"id": n, "quantity": n % 7 + 1, "price": n % 1000, "note": "x" * 48})
+                for n in range(first, min(first + RUN, count + 1))
+            ]
+            self.place.store().append("orders", "maker", 1, first, payloads)
 
     def _forget(self, *names: str) -> None:
         """Give the memory of what was written back."""
@@ -296,6 +342,17 @@ class Bench:
         self._forget(*(f"{into}{name}" for name in self.streams))
         return took
 
+    def of_file(self, pipes: int) -> float:
+        """A pipeline of a YAML file, to the end of its source."""
+        self.rounds += 1
+        plan, out = loads(chain(self.url, pipes, self.rounds)), f"priced{self.rounds}"
+        points = self.folder / f"c{self.rounds}"
+        took = timed(lambda: run_plan(plan, self.spark, checkpoint=points, once=True))
+        info = self.place.store().info(out)
+        assert getattr(info, "next", 0) == self.sizes.single + 1, info
+        self._forget(out, *(f"bench/pipe{self.rounds}-{number}" for number in range(pipes)))
+        return took
+
     # Growth.
 
     def read_one(self, name: str) -> float:
@@ -378,6 +435,11 @@ def contests_of(bench: Bench) -> dict[str, Contest]:
             lambda: bench.by_identity("pages", over),
         ),
         "Redis to Redis, foreachBatch of XRANGE and XADD": (single, bench.hand_written),
+        "a file's pipeline, a pipe with a stage: 2 hops": (single, lambda: bench.of_file(1)),
+        f"a file's pipeline, {CHAIN} pipes with a stage each: {CHAIN + 1} hops": (
+            single,
+            lambda: bench.of_file(CHAIN),
+        ),
     }
 
 

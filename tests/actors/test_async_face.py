@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -433,6 +434,65 @@ def test_a_block_whose_task_is_cancelled_keeps_what_is_not_settled() -> None:
             assert [message async for message in receiver] == ["a", "b"]
 
     run(body)
+
+
+def test_a_block_that_is_cancelled_while_its_end_waits_ends_at_once_and_says_what_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Ctrl-C often comes there: all is sent, and the end of the block waits for a message that keeps failing."""
+
+    async def body() -> None:
+        has_failed = asyncio.Event()
+
+        async def refuse(message: object) -> None:
+            has_failed.set()
+            raise ValueError(message)
+
+        async def block() -> None:
+            async with Pipe("orders") as pipe:
+                pipe.receive(refuse)
+                await pipe.send(1)
+
+        task = asyncio.ensure_future(block())
+        await has_failed.wait()
+        while not (threads := [t for t in threading.enumerate() if t.name == "surepipe-async"]):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.to_thread(threads[0].join, PATIENCE_S)
+        assert not threads[0].is_alive()
+
+    run(body)
+    assert "pipe orders ends with 1 messages that are not confirmed" in caplog.text
+    assert "died" not in caplog.text
+
+
+def test_an_interrupt_while_a_pipe_is_closed_says_what_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As one inside of the block does."""
+    interrupted = threading.Event()
+
+    def refuse(message: object) -> None:
+        try:
+            pipe.send_nowait(message)
+        except PipeClosed:
+            if not interrupted.is_set():
+                interrupted.set()
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        raise ValueError(message)
+
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    pipe = Pipe("orders", retry_min_s=0.001)
+    try:
+        pipe.receive(refuse)
+        pipe.send(1)
+        with pytest.raises(KeyboardInterrupt):
+            pipe.close()
+    finally:
+        signal.signal(signal.SIGINT, former)
+    assert "messages that are not confirmed; they are given up" in caplog.text
 
 
 def test_a_pipe_between_processes_has_two_async_ends() -> None:

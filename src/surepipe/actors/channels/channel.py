@@ -281,7 +281,7 @@ class ChannelFace(Face):
             return
         self._closed()
         try:
-            self.end.close(timeout)
+            self.end.close(timeout, interrupted=self._warn_of_unconfirmed)
         finally:
             self._end(1.0)
 

@@ -346,17 +346,21 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         host = self._host
         return self.is_alive and host is not None and host.is_built and host.machine.held > 0
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float, interrupted: Callable[[], None] = lambda: None) -> None:
         """Wait until all that was sent is confirmed, let the handler finish its message, and end.
 
-        Raises NotConfirmed, after everything is ended, for what was not confirmed in time. A second call does
-        nothing.
+        Raises NotConfirmed, after everything is ended, for what was not confirmed in time. ``interrupted`` is
+        called when Ctrl-C ends the wait, while this end can still be asked. A second call does nothing.
         """
         if self._is_stopped:
             return
         end = self.runtime.now() + round(timeout * 1_000_000)
         try:
             self._settle_all(end)
+        except KeyboardInterrupt:
+            interrupted()
+            end = 0
+            raise
         finally:
             self.stop(max(self._left(end), 1.0))
 

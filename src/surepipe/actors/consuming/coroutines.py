@@ -31,7 +31,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 import pykka
 from greenlet import getcurrent, greenlet
 
-from surepipe.errors import ConfigurationError, MisuseError, PipeStopped, SurepipeError
+from surepipe.errors import ConfigurationError, MisuseError, PipeClosed, PipeStopped, SurepipeError
 
 logger = logging.getLogger("surepipe")
 T = TypeVar("T")
@@ -716,7 +716,8 @@ async def in_thread(work: Callable[[], T]) -> T:
 
     def tell(result: T | None, error: BaseException | None) -> None:
         if future.cancelled():
-            if error is not None:
+            # Whoever closed a pipe meanwhile has said what is lost.
+            if error is not None and not isinstance(error, PipeClosed):
                 logger.warning(
                     "ended after its caller was cancelled, with %s: %s", type(error).__name__, error
                 )

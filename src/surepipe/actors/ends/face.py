@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import weakref
@@ -90,12 +91,16 @@ class Named:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """As ``__exit__``, without blocking the loop. What it raises when it is cancelled meanwhile is logged."""
-        if kind is None:
-            await in_task(lambda: self.check_outside("close", loops=False))
-            await in_thread(self.close)
-        else:
+        """As ``__exit__``, without blocking the loop. When it is cancelled while it waits, it ends at once."""
+        if kind is not None:
             await in_thread(self.abort)
+            return
+        await in_task(lambda: self.check_outside("close", loops=False))
+        try:
+            await in_thread(self.close)
+        except asyncio.CancelledError:
+            await in_thread(self._cut_short)
+            raise
 
     if not TYPE_CHECKING:  # a checker says so by itself
 
@@ -110,8 +115,12 @@ class Named:
         """End at once; what is not confirmed is given up, and said so. A second call does nothing."""
         if not self._is_closed:
             self._closed()
-            self._warn_of_unconfirmed()
-            self._end(1.0)
+            self._cut_short()
+
+    def _cut_short(self) -> None:
+        """End at once, also while ``close`` waits in another thread, and say what is lost."""
+        self._warn_of_unconfirmed()
+        self._end(1.0)
 
 
 class StartingFace(Named):

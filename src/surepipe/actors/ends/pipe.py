@@ -127,6 +127,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             self.sender.intake.finish(timeout)
             if is_attended or not self._has_stream:
                 self._await_handled(max(0, end - self._runtime.now()) / 1_000_000)
+        except KeyboardInterrupt:
+            self._warn_of_unconfirmed()
+            end = 0
+            raise
         finally:  # a handler has what is left of that time, or a second, to end its message
             self._end(max((end - self._runtime.now()) / 1_000_000, 1.0))
 

@@ -72,7 +72,7 @@ class LoneSender(ReplayingFace):
         """
         if not self._is_closed:
             self._closed()
-            self.sender.close(timeout)
+            self.sender.close(timeout, interrupted=self._warn_of_unconfirmed)
 
     def _end(self, timeout: float) -> None:
         self.sender.stop(timeout)

@@ -493,11 +493,11 @@ class SenderEnd(NodeEnd):
         """Take nothing more; what was taken goes on. A second call does nothing."""
         self.intake.refuse(PipeClosed, f"pipe {self.name} is closed and takes no more messages")
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float, interrupted: Callable[[], None] = lambda: None) -> None:
         """Take nothing more, wait for confirmation, and end.
 
-        Raises NotConfirmed, after everything is ended, for what was not confirmed in time. A second call
-        does nothing.
+        Raises NotConfirmed, after everything is ended, for what was not confirmed in time. ``interrupted`` is
+        called when Ctrl-C ends the wait, while this end can still be asked. A second call does nothing.
         """
         if self._is_stopped:
             return
@@ -505,6 +505,9 @@ class SenderEnd(NodeEnd):
         try:
             if self.node.is_started:
                 self.intake.finish(timeout)
+        except KeyboardInterrupt:
+            interrupted()
+            raise
         finally:
             self.stop(timeout)
 

@@ -235,6 +235,18 @@ def test_with_lanes_the_order_holds_per_key_only() -> None:
     }
 
 
+def test_what_a_claim_per_key_lacks_has_remedies_for_a_pipe_with_lanes() -> None:
+    """Boundary committed alone would be refused there, so it is not what helps."""
+    plan = pipeline(
+        "expect: {order: absolute, per: key, tolerates: [process-crash]}",
+        pipes=pipe("lanes: 4, key: customer, journal: main"),
+        stores="stores: {main: {kind: sqlite, path: a.db}}",
+    )
+    remedies = [text for each in assess(loads(plan)).ways[0].unmet for text in each.remedies]
+    assert remedies
+    assert all(text.startswith("drop lanes and ") for text in remedies), remedies
+
+
 def test_a_forced_retention_may_lose_what_was_not_read() -> None:
     """storage S-8: the guarantee says so."""
     route = "route: {kind: sqlite, store: main, retention: {max_bytes: 5, force: true}}"

@@ -453,12 +453,24 @@ class _Asked:
         unmet = [finding for claim in required for finding in check_claim(derived, claim)]
         for per, claim in expected:
             if per == "key":
-                unmet += check_claim(of_one_key or derived, claim)
+                unmet += _within_keys(derived, of_one_key, claim)
             else:
                 unmet += _across_keys(derived, of_one_key, claim)
         claims = (*(claim for _, claim in expected), *required)
         per_key = None if of_one_key is None else of_one_key.headline
         return Verdict(name, parts, explanation, (), claims, tuple(dict.fromkeys(unmet)), per_key)
+
+
+def _within_keys(
+    derived: AnyDerived, of_one_key: AnyDerived | None, claim: Claim
+) -> Iterator[Finding]:
+    """What of a claim per key does not hold, with the remedies for the pipe as it is, lanes included."""
+    if of_one_key is None:
+        yield from check_claim(derived, claim)
+        return
+    with_lanes = {finding.faults: finding.remedies for finding in check_claim(derived, claim)}
+    for finding in check_claim(of_one_key, claim):
+        yield replace(finding, remedies=with_lanes.get(finding.faults, finding.remedies))
 
 
 def _across_keys(

@@ -523,8 +523,9 @@ class BookLog:
         match outcome:
             case FencedOut(by):
                 return Fenced(
-                    f"{text}: {self.worker!r} was declared dead or began a later life ({by}); start it anew, "
-                    "what it had claimed is served by others"
+                    f"{text}: {self.worker!r} was declared dead (another process has not heard of it for "
+                    f"its lease_s) or began a later life ({by}); start it anew, what it had claimed is "
+                    "served by others"
                 )
             case Reset() | Ahead() | Gap() | Trimmed():
                 return StoreReset(f"{text}: the store lost what it had acknowledged ({outcome})")

@@ -515,6 +515,28 @@ def test_stages_before_the_first_pipe_bury_what_never_passes() -> None:
     assert (letter.letter.pipe, letter.letter.seq) == ("shop/lines", 4)
 
 
+def test_another_run_goes_on_behind_the_last_part_of_a_row() -> None:
+    """A row becomes none, one or two messages before its pipe: the places of a run tell which row and part the
+    next run goes on behind, whatever came of the last ones."""
+    calls: list[int] = []
+
+    def parts(number: int) -> list[int]:
+        calls.append(number)
+        return [number] * (number % 3)
+
+    plan = plan_of(
+        f'{LINES}stages: {{parts: {{from: lines, flat-map: "test:parts"}}}}\n'
+        "pipes: {last: {from: parts, journal: main, state: main, boundary: committed}}\n" + OUT
+    )
+    write_lines("in.jsonl", range(6))
+    run(plan, parts=parts)
+    assert read_lines("out.jsonl") == [1, 2, 2, 4, 5, 5]
+    write_lines("in.jsonl", range(8))
+    run(plan, parts=parts)
+    assert read_lines("out.jsonl") == [1, 2, 2, 4, 5, 5, 7]
+    assert calls == list(range(8))
+
+
 def test_a_run_that_is_cut_off_goes_on_where_it_was(folder: Path) -> None:
     """Ten engines over one store, each given up after some messages: the file has each line once, in order."""
     write_lines("in.jsonl", range(3_000))

@@ -187,6 +187,10 @@ UNRUN: dict[str, Callable[[object], object]] = {
     "a starmap": lambda message: itertools.starmap(str, [(message,)]),
     "a list of coroutines": lambda message: [_nothing(), _nothing()] if message else [_nothing()],
     "an async generator": lambda message: _each_of([message]),
+    "a zip": lambda message: zip([message], strict=True),
+    "a set of coroutines": lambda message: {_nothing()} if message else set[object](),
+    "a coroutine function": lambda message: _nothing if message else functools.partial(_nothing),
+    "a partial of a coroutine function": lambda message: [functools.partial(_nothing), message],
 }
 
 

@@ -26,6 +26,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from concurrent.futures import CancelledError, Future
 from enum import Enum
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import pykka
@@ -40,7 +41,9 @@ Wait: TypeAlias = Callable[[Awaitable[object]], object]
 SETTLED_MAX = 1000
 LOOK_S = 1.0
 """How often a thread that waits for a loop looks whether that is still there."""
-_LAZY = (Generator, AsyncGenerator, map, filter, itertools.starmap)
+_LAZY = (Generator, AsyncGenerator, map, filter, zip, itertools.starmap)
+_SEVERAL: tuple[type, ...] = (list, tuple, set, frozenset)
+_UNCALLED: tuple[type, ...] = (FunctionType, MethodType, partial)
 
 
 # What a handler may be.
@@ -118,7 +121,11 @@ def finish(result: object, wait: Wait) -> object:
 def keep_settled(result: object, found: object) -> None:
     """Remember the type of a result that came to this, and was looked at."""
     kind = type(result)
-    if found is result and not issubclass(kind, list | tuple) and len(SETTLED) < SETTLED_MAX:
+    if (
+        found is result
+        and not issubclass(kind, (*_SEVERAL, *_UNCALLED))
+        and len(SETTLED) < SETTLED_MAX
+    ):
         SETTLED.add(kind)
 
 
@@ -147,16 +154,21 @@ async def finished(result: object) -> object:
 
 
 def unrun_in(result: object) -> str:
-    """The type of a coroutine or generator in this result that nobody has run, or ''. A list may hold some."""
+    """What in this result nobody has run: the type of a coroutine or generator, or a coroutine function that was
+    not called; or ''. A list or set may hold some."""
     if type(result) in SETTLED:
         return ""
     if isinstance(result, _LAZY) or inspect.isawaitable(result):
         return type(cast("object", result)).__name__
-    if isinstance(result, list | tuple):
+    if isinstance(result, _UNCALLED):
+        kind = kind_of(cast("Callable[..., object]", result))
+        name = kind.value.removeprefix("a ").removeprefix("an ")
+        return "" if kind is HandlerKind.PLAIN else f"{name} that was not called"
+    if isinstance(result, _SEVERAL):
         if SETTLED.issuperset(map(type, cast("list[object]", result))):
             return ""
         for one in cast("list[object]", result):
-            if found := unrun_in(one) if not isinstance(one, list | tuple) else "":
+            if found := unrun_in(one) if not isinstance(one, _SEVERAL) else "":
                 return found
     return ""
 
@@ -174,7 +186,7 @@ def refuse_unrun(result: object) -> object:
 
 def _close_all(result: object) -> None:
     """Python need not warn of these: they are named already."""
-    for one in cast("list[object]", result) if isinstance(result, list | tuple) else [result]:
+    for one in cast("list[object]", result) if isinstance(result, _SEVERAL) else [result]:
         if inspect.iscoroutine(one):
             one.close()
 

@@ -7,6 +7,7 @@ alarms    4,000 seeds of each pipe and stack within what it claims, judged: noth
 examples  the same with 1,000 seeds of each pipeline among the examples, their actors and stages
 threads   the actor runtime under stress
 scopes    two of each fault and four messages, explored; none is begun when the minutes are over
+queues    troubled runs of replicated queues: the log, a session, and epochs, each without a liar, with one and two
 
 ``--subject`` asks gate and alarms about some subjects alone, as after a mend. Each ends with one line: what ran,
 how much, what was not exercised, the slowest three. The first seed is another one each day. What is found fails
@@ -20,6 +21,7 @@ import argparse
 import datetime
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,6 +38,9 @@ from surepipe.simulation.explore.result import Exploration, Explored
 from surepipe.simulation.faults import Mode
 from surepipe.simulation.options import Options
 from tests.faults.quarry import QUARRY
+from tests.queues.rmq.test_epochs import run_epochs
+from tests.queues.rmq.test_log import run_log
+from tests.queues.rmq.test_session import run_troubled
 from tests.real import threads
 from tests.real.ground import nothing
 from tests.real.run import FAILED, PASSED, run_apart, run_stage
@@ -54,6 +59,8 @@ of events: one with so many has ends that answer each other as fast as they can.
 PIECE = 100
 """Seeds of an example that a process takes at a time."""
 THREAD_TURNS = 6
+QUEUE_SEEDS = 20
+QUEUES = {"log": run_log, "session": run_troubled, "epochs": run_epochs}
 SEEDS_A_DAY = 10_000
 PAGES = ROOT / ".surepipe" / "nightly"
 
@@ -89,6 +96,7 @@ class Night:
             self.stage("examples", self.examples, {"runs": EXAMPLE_SEEDS * len(PIPELINES)}),
             self.stage("threads", self.threads, {"turns": THREAD_TURNS}),
             self.stage("scopes", self.scopes, {"scopes": 1}),
+            self.stage("queues", self.queues, {"runs": 3 * QUEUE_SEEDS * len(QUEUES)}),
         )
 
     @staticmethod
@@ -166,6 +174,16 @@ class Night:
                 yield result.text
         tally.note(f"not exercised: {threads.STAGE.omits}")
 
+    def queues(self, tally: Tally) -> Iterator[str]:
+        """Each kind with each number of liars from a seed of its own on."""
+        seeds = range(self.seed, self.seed + QUEUE_SEEDS)
+        pieces = {
+            f"{kind}, {twins} liars": (kind, twins, seeds) for kind in QUEUES for twins in range(3)
+        }
+        for _, found in self._each(tally, queues_of, pieces):
+            tally.add("runs", QUEUE_SEEDS)
+            yield from found
+
     def scopes(self, tally: Tally) -> Iterator[str]:
         """As many as there is time for."""
         end = time.monotonic() + 60 * self.minutes
@@ -222,6 +240,18 @@ def report(name: str, failure: PlanFailure) -> str:
     found.reports = PAGES / name.replace("/", "-")
     found.replay_with = f"surepipe simulate examples/{name} --replay"
     return str(found.failed(failure))
+
+
+def queues_of(title: str, piece: tuple[str, int, Sequence[int]]) -> list[str]:
+    """Some seeds of a kind; what failed, with its seed."""
+    kind, twins, seeds = piece
+    found: list[str] = []
+    for seed in seeds:
+        try:
+            QUEUES[kind](seed, twins)
+        except Exception:  # noqa: BLE001 - whatever it is, it is told with its seed
+            found.append(f"{title}, seed {seed}: {traceback.format_exc(limit=-2)}")
+    return found
 
 
 def explored(name: str, piece: tuple[str, float]) -> Exploration | None:

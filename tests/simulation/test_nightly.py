@@ -73,3 +73,17 @@ def test_every_scope_of_the_night_can_be_explored(night: NightScope) -> None:
     assert explored.verdict is Explored.BOUNDED
     assert set(night.scope.faults.values()) in ({1}, {nightly_scopes.TIMES})
     assert nightly_scopes.BY_ID[night.id].scope == night.scope
+
+
+def test_a_queue_that_breaks_its_word_is_told_with_its_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """rmq RT-50: as many seeds as it was asked for, and each that fails."""
+
+    def run_queue(seed: int, twins: int) -> None:
+        assert seed != 7 + twins, "collated twice"
+
+    monkeypatch.setattr(nightly, "QUEUES", {"log": run_queue})
+    (found,) = nightly.queues_of("log, 1 liars", ("log", 1, range(5, 10)))
+    assert found.startswith("log, 1 liars, seed 8: ")
+    assert "collated twice" in found

@@ -658,11 +658,10 @@ def no_beer(job: Job, node: EpochNode) -> Outcome:
     return Refuse("none") if job.body == b"beer" else echo(job, node)
 
 
-@pytest.mark.parametrize("twins", [0, 1, 2])
-@pytest.mark.parametrize("seed", [1])
-def test_a_queue_agrees_over_epochs_after_any_troubles(seed: int, twins: int) -> None:
-    """rmq RT-32, CL-8: split and merge, members, crashes, cuts, loss, twins, clocks."""
-    run_epochs(seed, twins)
+def test_a_queue_agrees_over_epochs_after_any_troubles() -> None:
+    """rmq RT-32, CL-8: split and merge, members, crashes, cuts, loss, a twin, clocks. Without a liar
+    ``test_feed.py`` has such runs, with two the next test, and the night (``make nightly``) many more."""
+    run_epochs(1, 1)
 
 
 def test_a_node_numbers_no_receipt_before_it_has_read_all_of_its_logs() -> None:

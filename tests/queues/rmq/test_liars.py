@@ -96,7 +96,7 @@ def lie(net: QueueNetwork, liars: list[str], kind: str, draw: Random) -> None:
 def test_liars_of_every_kind_change_nothing(kind: str, n: int) -> None:
     """rmq RQ-65, RQ-88, RT-50: as many as may lie, beside a crash and a cut: what must hold does, each message is
     decided once, and nobody is blamed without a proof."""
-    for seed in range(2):
+    for seed in range(2 if n == 4 else 1):
         draw = Random(seed)
         net = QueueNetwork(n, seed, settings=QUICK)
         lie(net, net.names[-((n - 1) // 3) :], kind, draw)

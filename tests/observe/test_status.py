@@ -14,6 +14,7 @@ from surepipe.observe.status import (
     CounterRates,
     Counts,
     Part,
+    PathSeen,
     PipeFlow,
     Progress,
     Status,
@@ -296,6 +297,17 @@ def test_what_waits_in_a_stream_is_told_while_its_receiver_has_its_hands_full() 
     flow = watch.status().pipes[0].flow
     assert flow is not None
     assert flow.waiting == 0
+
+
+def test_what_waits_for_another_party_waits_and_is_not_known_before_its_relay_has_looked() -> None:
+    """The stream to the party is empty, and nothing is through before the other side has answered."""
+    parts = [Part(name="delivered", role="pipe", flow=PipeFlow(), to_party=True)]
+    node = Node(delivered={**SENDING, "in_flight": 0, "backlog": 0})
+    watch = Watch("shop", parts, node, clock=Clock())
+    assert watch.status().waiting is None
+    path = PathSeen(path="shop-bakery", state="live", pending={"deliver": 20, "settle": 300})
+    watch.beside = RunFacts(paths=lambda: {"delivered": path})
+    assert watch.status().waiting == 320
 
 
 def test_nothing_on_the_way_has_no_age(watched: tuple[Watch, Node, Clock]) -> None:

@@ -213,6 +213,8 @@ class Part(_Value):
     flow: PipeFlow | None = None
     book: BookSeen | None = None
     """Of a pipe through a book that this process has open."""
+    to_party: bool = False
+    """Leads from one party to another, who tells what became of messages."""
     between: PathSeen | None = None
     """Of a pipe between parties whose relay runs here."""
     counts: dict[str, int] = Field(default_factory=dict)

@@ -260,7 +260,9 @@ class Watch:
             settled, confirmed = now.measured
             took = (_took(settled.get(name)), _took(confirmed.get(name)))
             is_blind = not now.silent.isdisjoint(part.stores)
-            changes["flow"] = _flow(found, rising, *took, is_blind=is_blind)
+            flow = _flow(found, rising, *took, is_blind=is_blind)
+            path = now.paths.get(part.name)
+            changes["flow"] = _with_path(flow, path) if part.to_party else flow
         return part.model_copy(update=changes)
 
     def _time(self) -> str:
@@ -304,6 +306,14 @@ def _flow(
             "dead_letters": found.get("dead_lettered") if receives else None,
         }
     )
+
+
+def _with_path(flow: PipeFlow, path: PathSeen | None) -> PipeFlow:
+    """What waits on the way to another party, too; not known where no relay runs here, or has not looked yet."""
+    waiting = None
+    if path is not None and flow.waiting is not None:
+        waiting = flow.waiting + sum(path.pending.values())
+    return flow.model_copy(update={"waiting": waiting})
 
 
 def _lag(found: Mapping[str, int]) -> dict[str, int]:

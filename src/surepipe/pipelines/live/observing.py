@@ -35,6 +35,7 @@ from surepipe.pipelines.assessing import Assessment, Verdict
 from surepipe.pipelines.diagram import diagram_of
 from surepipe.pipelines.links import link
 from surepipe.pipelines.live.page import PAGE_SCRIPT, PAGE_STYLE, live_page
+from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.structure import MAIN_NODE
 
@@ -140,6 +141,7 @@ def _parts(assessment: Assessment) -> Iterator[Part]:
             guarantee=_guarantee(verdicts.get(part.name)),
             tolerates=_tolerates(verdicts.get(part.name)),
             stores=tuple(sorted({use.store for use in link(part).stores})),
+            to_party=isinstance(part, PipePart) and part.ibc is not None,
         )
         for part in plan.order
     )

@@ -286,7 +286,10 @@ def by_rows(rows: Sequence[Row], plan: Plan, path: Path) -> tuple[Audit, list[Ju
         for one in found.pipes
     ]
     del path
-    return found, [*found.judged(), *account(plan, numbers, rows).judged]
+    return found, [
+        *found.judged(),
+        *account(plan, numbers, rows, is_torn=bool(found.broken)).judged,
+    ]
 
 
 def figures_in_bulk(
@@ -319,7 +322,9 @@ def in_bulk(
         )
         for one in found.channels
     ]
-    return found, [*found.judged(), *account(plan, numbers, found.facts, expect).judged]
+    torn = bool(found.broken)
+    ways = account(plan, numbers, found.facts, expect, is_torn=torn).judged
+    return found, [*found.judged(), *ways]
 
 
 def standings(judged: Sequence[Judged]) -> dict[tuple[str, str], Standing]:

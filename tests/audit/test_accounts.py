@@ -137,6 +137,10 @@ def test_a_pipe_that_is_fed_within_a_transaction_is_judged_like_any_other(here: 
     assert (ONWARD, "no-duplicate") in {
         (one.part, one.promise) for one in expected if one.standing is Standing.BROKEN
     }
+    # Without all that tells of its messages it looks as if none had come to it.
+    silent = [row for row in rows if row.pipe != ONWARD or not row.count]
+    for _, torn in (shapes.by_rows(silent, plan, told), shapes.in_bulk(silent, plan, told)):
+        assert {one.standing for one in torn} == {Standing.UNJUDGED}
     without = [row for row in rows if row is not of_onward[-1]]
     for changed in (without, shapes.renumbered(without)):
         assert not held(shapes.in_bulk(changed, plan, told, no_loss)[1])

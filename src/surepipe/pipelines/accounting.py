@@ -94,13 +94,16 @@ def account(
     numbers: Sequence[ChannelNumbers],
     rows: Sequence[Row],
     expect: frozenset[Atom] | None = None,
+    *,
+    is_torn: bool = False,
 ) -> Account:
     """Account for every part of a plan. ``rows``: those of the traces that speak of runs, sources and sinks.
-    ``expect``: what each way is held to, in place of what the plan promises.
+    ``expect``: what each way is held to, in place of what the plan promises. ``is_torn``: steps are missing from a
+    trace, so no number is one, and a pipe of which nothing is told may have had messages.
 
     Files and stores are read as the plan names them, from the current folder.
     """
-    return _Accounting(plan, numbers, rows, expect).account()
+    return _Accounting(plan, numbers, rows, expect, is_torn=is_torn).account()
 
 
 class _Accounting:
@@ -110,8 +113,11 @@ class _Accounting:
         numbers: Sequence[ChannelNumbers],
         rows: Sequence[Row],
         expect: frozenset[Atom] | None,
+        *,
+        is_torn: bool,
     ) -> None:
         self._expect = expect
+        self._is_torn = is_torn
         self._plan = plan
         self._numbers = numbers
         self._rest = Rest()
@@ -170,7 +176,7 @@ class _Accounting:
         if name not in self._known:
             self._say(pipe, {}, "the traces know nothing of it: give those of all processes")
             return
-        if not all(one.is_whole for one in self._channels(pipe)):
+        if self._is_torn or not all(one.is_whole for one in self._channels(pipe)):
             self._say(pipe, {}, "rows of it are missing")
             return
         came = sum(one.accepted for one in self._channels(pipe))
@@ -280,7 +286,7 @@ class _Accounting:
     def _of_pipe(self, pipe: PipePart, part: Node) -> _Amount:
         channels = self._channels(pipe)
         is_committed = pipe.settled is Boundary.COMMITTED
-        if not all(one.is_whole for one in channels):
+        if self._is_torn or not all(one.is_whole for one in channels):
             return _Amount(why=f"rows of {pipe.name} are missing")
         open_ones = sum(one.accepted - one.settled - one.dead for one in channels)
         if open_ones:

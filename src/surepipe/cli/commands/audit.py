@@ -146,7 +146,7 @@ def _audit_rows(traces: Sequence[str], plan: Path | None, *, as_json: bool) -> N
             for one in result.pipes
         ]
         rows = sorted((row for file in files for row in file if row.kind in FACTS), key=_time_of)
-        notes = _accounted(plan, counted, rows, judged)
+        notes = _accounted(plan, counted, rows, judged, is_torn=bool(result.broken))
     code = _code_of(judged)
     if as_json:
         show_json(_document(result, code) | _ends_document(judged, notes))
@@ -165,6 +165,8 @@ def _accounted(
     rows: Sequence[Row],
     judged: list[Judged],
     expect: frozenset[Atom] | None = None,
+    *,
+    is_torn: bool,
 ) -> list[str]:
     """Add what is to be said of the ways between the pipes of a plan; what could not be counted. ``counted``: the
     accepted and settled messages of each channel, those that are dead or parked, and whether none of its rows is
@@ -172,7 +174,8 @@ def _accounted(
     from surepipe.pipelines import read
     from surepipe.pipelines.accounting import ChannelNumbers, account
 
-    found = account(read(file).plan, [ChannelNumbers(*one) for one in counted], rows, expect)
+    numbers = [ChannelNumbers(*one) for one in counted]
+    found = account(read(file).plan, numbers, rows, expect, is_torn=is_torn)
     judged += found.judged
     return found.notes
 
@@ -315,7 +318,10 @@ def _audit_in_bulk(wish: _Wish) -> Exit:
             (one.channel, one.sent, one.settled, one.dead + one.parked, not one.is_unreadable)
             for one in found.channels
         ]
-        notes = _accounted(wish.plan, counted, found.facts, judged, _expected(wish.expect))
+        expected = _expected(wish.expect)
+        notes = _accounted(
+            wish.plan, counted, found.facts, judged, expected, is_torn=bool(found.broken)
+        )
     code = _code_of(judged)
     if wish.as_json:
         show_json(_document_in_bulk(found, code) | _ends_document(judged, notes))

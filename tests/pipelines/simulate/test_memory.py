@@ -619,3 +619,21 @@ def test_without_faults_an_object_of_the_module_begins_as_a_fresh_process_has_it
     assert decides, told
     given, message, usual = map(int, decides.groups())
     assert given != message == usual, told
+
+
+CHECKED = """
+def price(order):
+    return order
+def checked(run):
+    return run.delivered["nowhere"]
+"""
+
+
+def test_a_check_that_raises_is_shown_with_its_line(folder: Path) -> None:
+    """X-36: it is the user's code as much as a stage is."""
+    file = _stages(folder, CHECKED)
+    checked = f"messages: 3, check: '{MODULE}:checked'"
+    file.write_text(file.read_text().replace("messages: 3", checked))
+    with pytest.raises(SimulationFailed) as found:
+        simulation_of(file, faults="none").run(range(1))
+    assert f"it raised KeyError: 'nowhere' at {MODULE}.py:5" in " ".join(str(found.value).split())

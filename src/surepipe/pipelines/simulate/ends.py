@@ -17,6 +17,7 @@ from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
 from surepipe.core.claims import Atom
 from surepipe.pipelines.plan import Way
+from surepipe.pipelines.simulate.sandbox import place_of
 from surepipe.simulation.outside import Outside
 from surepipe.simulation.timeline import as_detail
 from surepipe.simulation.world import World
@@ -207,7 +208,8 @@ class Outcome:
         except AssertionError as error:
             why = str(error) or "its assertion failed"
         except Exception as error:  # noqa: BLE001 - a check that can't be made is no check that holds
-            why = f"it raised {type(error).__name__}: {error}"
+            place = place_of(error)
+            why = f"it raised {type(error).__name__}: {error}{f' at {place}' if place else ''}"
         else:
             if said is None or bool(said):
                 return ()

@@ -23,7 +23,7 @@ from surepipe.core.store_requests import (
     TableRows,
     Unavailable,
 )
-from surepipe.errors import ConfigurationError, NotConfirmed, StoreUnavailable
+from surepipe.errors import ConfigurationError, NotConfirmed, StoreReset, StoreUnavailable
 from surepipe.queues.ibc import (
     ClientStatus,
     Connection,
@@ -43,6 +43,7 @@ from surepipe.queues.ibc import (
 )
 from surepipe.queues.ibc.auditing import (
     first_kept,
+    judge_believed,
     judge_connection,
     judge_ledger,
     judge_submissions,
@@ -309,6 +310,39 @@ def test_a_path_whose_store_falls_silent_in_the_middle_of_a_look_is_told_as_stal
     pair.time.sleep(60)
     relay.settle(60)
     assert ("committed", "east", 0, b"to west", b"done to west") in pair.told
+
+
+def test_a_ledger_that_went_back_behind_what_is_believed_of_it_is_called_broken() -> None:
+    """IB-131, I-14: each ledger agrees with itself, and what lacks might have come later; but no header that
+    another party believes can have been signed later than that."""
+    store = MemoryStore()
+    pair = Pair(stores=(None, store))
+    relay = relay_of(pair)
+    relay.settle(60)
+    before = store.snapshot()
+    pair.send(b"to west")
+    relay.settle(60)
+    east, west = Ledger(pair.east.store), Ledger(store)
+    east.refresh()
+    west.refresh()
+    assert not [*judge_believed(east, west), *judge_believed(west, east)]
+    store.roll_back(before)
+    again = Ledger(store)
+    again.refresh()
+    (told,) = judge_believed(east, again)
+    assert "the store lost some, or went back" in told
+
+
+def test_a_party_whose_store_was_emptied_says_so_and_refuses_nothing() -> None:
+    """IT-70, IB-116: 1. A store is emptied while its party runs. 2. It knows no connection any more. 3. A refusal
+    would be taken for an answer."""
+    store = MemoryStore()
+    empty = store.snapshot()
+    pair = Pair(stores=(store, None))
+    store.roll_back(empty)
+    for why in ("does not exist", "lost the log of 'east'"):
+        with pytest.raises(StoreReset, match=why):
+            pair.send(b"to nobody")
 
 
 def test_an_item_of_a_store_that_does_not_answer_is_not_gone() -> None:

@@ -412,6 +412,7 @@ def _audit_parties(places: Sequence[str], *, as_json: bool) -> Exit:
     from surepipe.cli.relaying import ledger_at
     from surepipe.queues.ibc.auditing import (
         first_kept,
+        judge_believed,
         judge_connection,
         judge_ledger,
         judge_submissions,
@@ -442,6 +443,10 @@ def _audit_parties(places: Sequence[str], *, as_json: bool) -> Exit:
                     told.append(f"{ledger.party}: the ledger of {each.party} is not at hand")
                 elif ledger.party < each.party and each.known_as in other.connections:
                     found += judge_connection(ledger, other, (each.name, each.known_as))
+        for ledger in ledgers:
+            for party in dict.fromkeys(each.party for each in ledger.connections.values()):
+                if party in by_party:
+                    found += judge_believed(ledger, by_party[party])
     code = Exit.VIOLATED if found else Exit.HELD
     if as_json:
         show_json({"exit": int(code), "broken": found, "told": told})

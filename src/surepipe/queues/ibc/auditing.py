@@ -183,6 +183,21 @@ def judge_connection(a: Ledger, b: Ledger, names: tuple[str, str]) -> Iterator[s
     yield from _judge(other, one, f"{b.party} to {a.party}", is_ordered=is_ordered)
 
 
+def judge_believed(ours: Ledger, theirs: Ledger) -> Iterator[str]:
+    """Whether a party still has the headers that another one believes of it. Theirs is looked at again behind
+    ours: it may have gone on since, and not back."""
+    client = ours.client(theirs.party)
+    if client is None:
+        return
+    theirs.refresh()
+    newest = client.newest.header.height
+    if newest > theirs.height:
+        yield (
+            f"{theirs.party}: its store has {theirs.height} signed blocks, and {ours.party} believes its header "
+            f"{newest}: the store lost some, or went back"
+        )
+
+
 def _judge(ours: History, theirs: History, path: str, *, is_ordered: bool) -> Iterator[str]:
     for text in (*ours.twice, *theirs.twice):
         yield f"{path}: {text}"
@@ -210,6 +225,7 @@ __all__ = [
     "History",
     "KeptProofs",
     "history_of",
+    "judge_believed",
     "judge_connection",
     "judge_ledger",
     "judge_submissions",

@@ -28,6 +28,7 @@ from surepipe.core.store_requests import (
     Store,
     Stored,
     StreamInfo,
+    Unavailable,
     called,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreReset, StoreUnavailable
@@ -383,13 +384,23 @@ class Party:
                     # 1. A block is stored, and its header isn't: no answer. 2. Relays don't see the block, and
                     # bring what is in it again. 3. That is redundant and makes no block, which would sign both.
                     self.sign()
-            except IbcRefused:
+            except IbcRefused as refusal:
+                if refusal.code.startswith("unregistered"):
+                    self._check_log()
                 raise
             except BaseException:
                 self._connections = None
                 self._positions.clear()
                 raise
             return result
+
+    def _check_log(self) -> None:
+        """A store that was emptied knows no connection either, and a refusal would be taken for an answer. Raises
+        StoreReset."""
+        info = self.store.info(self.merkle.log)
+        is_there = isinstance(info, StreamInfo) and info.next > self.merkle.latest.height
+        if not is_there and not isinstance(info, Unavailable):
+            raise StoreReset(f"{called(self.store)} lost the log of {self.name!r}: {info}")
 
     def _again(self, first: OpenBlock, act: Callable[[OpenBlock], T]) -> tuple[OpenBlock, T]:
         """Execute once more. Raises IbcRefused ``impure-handler`` when something else comes of it."""

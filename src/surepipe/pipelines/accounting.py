@@ -26,7 +26,7 @@ from surepipe.pipelines.assembly import FilePlace
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.engine_limits import home_of, pipes_before
 from surepipe.pipelines.links import Node
-from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.pipes import IbcRoutePart, PipePart
 from surepipe.pipelines.models.sources import (
     AnySource,
     CsvSource,
@@ -87,6 +87,15 @@ class _Amount:
     why: str = ""
     is_exact: bool = True
     if_other: str = ""
+
+
+_PARTY = "party"
+"""The producer of what a party sends to another one."""
+
+
+def _has_own_numbers(route: IbcRoutePart) -> bool:
+    """Whether the receiving party may number messages otherwise than the one that sends."""
+    return route.dead_letter is not None or route.order == "unordered"
 
 
 def account(
@@ -178,6 +187,13 @@ class _Accounting:
             return
         if self._is_torn or not all(one.is_whole for one in self._channels(pipe)):
             self._say(pipe, {}, "rows of it are missing")
+            return
+        if pipe.ibc is not None and pipe.ibc.dead_letter is not None:
+            self._say(
+                pipe,
+                {},
+                "what came back may have been sent again, and no row tells it from other messages",
+            )
             return
         came = sum(one.accepted for one in self._channels(pipe))
         self._compare(pipe, came, self._into(pipe))
@@ -284,10 +300,14 @@ class _Accounting:
         return FeedPlace.read(found.state.decode()).restart[0]
 
     def _of_pipe(self, pipe: PipePart, part: Node) -> _Amount:
-        channels = self._channels(pipe)
+        channels = self._channels(pipe, is_behind=pipe.ibc is not None)
         is_committed = pipe.settled is Boundary.COMMITTED
         if self._is_torn or not all(one.is_whole for one in channels):
             return _Amount(why=f"rows of {pipe.name} are missing")
+        if pipe.ibc is not None and (not channels or _has_own_numbers(pipe.ibc)):
+            return _Amount(
+                why=f"the rows of the other side of {pipe.name} are not those of what was sent"
+            )
         open_ones = sum(one.accepted - one.settled - one.dead for one in channels)
         if open_ones:
             return _Amount(why=f"{open_ones} messages of {pipe.name} are not settled")
@@ -318,9 +338,16 @@ class _Accounting:
                 found += sum((times - 1) * ranges.count() for times, ranges in known.items())
         return found
 
-    def _channels(self, pipe: PipePart) -> list[ChannelNumbers]:
+    def _channels(self, pipe: PipePart, *, is_behind: bool = False) -> list[ChannelNumbers]:
+        """Those of a pipe. Between parties each message has rows on two ways, into the party that sends and on to
+        what the other side did with it; ``is_behind`` asks for the second."""
         name = pipe_name(self._plan, pipe)
-        return [one for one in self._numbers if one.channel.partition("@")[0] == name]
+        found = ((one, *one.channel.partition("@")[::2]) for one in self._numbers)
+        return [
+            one
+            for one, of_pipe, producer in found
+            if of_pipe == name and (pipe.ibc is None or (producer == _PARTY) is is_behind)
+        ]
 
     def _is_open(self) -> str:
         """Why the rows may not tell all that happened: a process did not say how it ended, or told nothing."""

@@ -71,6 +71,13 @@ def judged() -> int:
     return command(["audit", "main.trace", "west.trace"])
 
 
+def accounted(text: str) -> list[int]:
+    """What it says with the plan, by each judge: it counts from the source to the sink."""
+    Path("plan.yaml").write_text(f"version: 1\nname: shop\n{STORES}{text}")
+    given = ["--plan", "plan.yaml", "main.trace", "west.trace"]
+    return [command(["audit", "--engine", judge, *given]) for judge in ("trace", "local")]
+
+
 def introduce(text: str = TEXT) -> None:
     """What the operators do: start both once, write what each is trusted with, and compare."""
     for node in ("main", "west"):
@@ -117,6 +124,7 @@ def test_processes_that_end_anywhere_lose_and_repeat_nothing() -> None:
         run_until(stops_at)
     assert sunk() == wanted
     assert judged() == 0
+    assert accounted(COMMITTED) == [0, 0]
 
 
 def test_two_parties_have_a_redis_each(
@@ -402,6 +410,7 @@ def test_what_the_other_side_was_too_slow_for_comes_back_and_is_sent_again() -> 
     run_once(LIMITED.replace("timeout_s: 0.1", "timeout_s: 3600"), letters=3)
     assert read_lines("out.jsonl") == [{"n": number} for number in range(3)]
     assert judged() == 0
+    assert 1 not in accounted(LIMITED)
     with pytest.raises(ConfigurationError, match="give the pipe another name"):
         engine_of("main").start()
 

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, copy_context
+from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
@@ -117,6 +118,7 @@ class ServedBook(BookQueue):
         self.failure: SurepipeError | None = None
         """Why it is served no more."""
         self.calls = 0
+        self._troubles = count()
         self._notices = Notices(name, "book", notices)
         self._changed = runtime.signal()
         self._changes = self._rung_for = 0
@@ -317,11 +319,14 @@ class ServedBook(BookQueue):
     def trouble(self, error: BaseException) -> None:
         """The service is over: another process has taken this one's place, or the store is another one. Of several
         workers that find that the first one tells."""
-        if self.failure is not None:
+        if next(self._troubles):  # counting is one step, also where several threads count
             return
         kind = NoticeKind.FENCED if isinstance(error, Fenced) else NoticeKind.RESET
         is_ours = isinstance(error, SurepipeError)
         why = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        if isinstance(error, StoreReset):
+            waited = self.ledger.totals["queued"]
+            why += f"; {waited} messages waited in it when it was last heard of"
         self.failure = error if isinstance(error, SurepipeError) else StoreUnavailable(why)
         self._session.stopping = True
         logger.error(

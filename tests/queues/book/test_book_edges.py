@@ -467,6 +467,26 @@ def test_a_store_that_went_back_is_told_and_old_addresses_find_nothing_else() ->
     assert anew.book.parked()[0].address != parked.address
 
 
+def test_a_served_book_tells_once_what_was_lost_with_its_store() -> None:
+    """BQ-65, B-95: each of its workers finds it; how much waited stands in the notice and in the error's log."""
+    store, notices, told = MemoryStore(), list[Any](), threading.Event()
+    empty = store.snapshot()
+
+    def notice(one: Any) -> None:
+        notices.append(one)
+        told.set()
+
+    book = ServedBook("b", store=store, processor=note, workers=3, notices=notice, start=False)
+    book.enqueue_many("A", [b"1", b"2"])
+    store.roll_back(empty)
+    with book:
+        book.start()
+        assert told.wait(WITHIN_S)
+    assert [one.kind for one in notices] == [NoticeKind.RESET]
+    assert "2 messages waited" in notices[0].detail
+    assert isinstance(book.failure, StoreReset)
+
+
 # Calls without an answer.
 
 
